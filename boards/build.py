@@ -1,0 +1,119 @@
+"""Compiling a project, exactly as `make` in its folder does."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from smelt.boards.elf import ElfInfo, measure
+from smelt.errors import DoesNotFit, ToolError
+from smelt.targets import Platform
+
+_HINTS = {
+    "make": "apt-get install make",
+    "cc": "apt-get install gcc",
+    "gcc": "apt-get install gcc",
+    "arm-none-eabi-gcc": "apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi",
+    "qemu-system-arm": "apt-get install qemu-system-arm",
+}
+_OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
+_LINES_SHOWN = 40
+
+
+def find_tool(name: str) -> str:
+    """Path of an external program.
+
+    Raises:
+        ToolError: it is not installed; the message says how to install it.
+    """
+    path = shutil.which(name)
+    if path is None:
+        hint = f": {_HINTS[name]}" if name in _HINTS else ""
+        raise ToolError(f"'{name}' is not installed, or not on PATH{hint}")
+    return path
+
+
+def compile_project(
+    directory: Path,
+    platform: Platform,
+    *,
+    jobs: int | None = None,
+    taps: bool = False,
+    db: bool = True,
+    mlperf_model: str | None = None,
+    extra_cflags: str = "",
+    extra_ldflags: str = "",
+    timeout_s: float = 900,
+) -> ElfInfo:
+    """Build `build/NAME.elf` in a project that Smelt wrote, and measure it.
+
+    Args:
+        directory: the project's folder.
+        platform: what it was written for; must have firmware.
+        jobs: compilations at the same time; None: one a core.
+        taps: compile in the callback that streams every step's output.
+        db: keep MLPerf Tiny's input buffer, which takes as much RAM as the first input.
+        mlperf_model: the network of MLPerf Tiny that the firmware claims to be.
+        extra_cflags, extra_ldflags: appended to the compiler's and the linker's command lines.
+        timeout_s: seconds after which the compiler is stopped.
+
+    Raises:
+        ToolError: make or the compiler is missing, or the build failed.
+        DoesNotFit: the linker found a memory too small.
+    """
+    make = find_tool("make")
+    find_tool(f"{platform.target.cross}gcc" if platform.target.cross else os.environ.get("CC", "cc"))
+    command = [make, f"-j{jobs or os.cpu_count() or 1}", f"TAPS={int(taps)}", f"DB={int(db)}"]
+    command += [f"MLPERF_MODEL={mlperf_model or ''}"]
+    command += [f"EXTRA_CFLAGS={extra_cflags}", f"EXTRA_LDFLAGS={extra_ldflags}"]
+    outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    environment = {key: value for key, value in os.environ.items() if key not in outer}
+    try:
+        result = subprocess.run(
+            command,
+            cwd=directory,
+            env=environment | {"LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(f"make in {directory} took more than {timeout_s:g} s") from error
+    if result.returncode != 0:
+        _raise_failure(directory, platform, result.stdout + result.stderr)
+    return _measure(directory)
+
+
+def _raise_failure(directory: Path, platform: Platform, output: str) -> None:
+    sizes = {memory.name: memory.size for memory in platform.memories}
+    for region, excess in _OVERFLOW.findall(output):
+        available = sizes[region]
+        needed = available + int(excess)
+        raise DoesNotFit(
+            f"memory '{region}' of {platform.name}: the firmware needs {needed:,} bytes, "
+            f"{available:,} are there",
+            needed=needed,
+            available=available,
+        )
+    lines = output.rstrip().splitlines()
+    shown = "\n".join(lines[-_LINES_SHOWN:])
+    raise ToolError(f"make in {directory} failed:\n{shown}")
+
+
+def _measure(directory: Path) -> ElfInfo:
+    elves = sorted((directory / "build").glob("*.elf"))
+    if len(elves) != 1:
+        raise ToolError(f"make in {directory} should have left one .elf file, left {len(elves)}")
+    build = directory / "build"
+    network = [
+        f"build/{path.relative_to(build).as_posix()}"
+        for path in build.rglob("*.o")
+        if path != build / "main.o" and build / "firmware" not in path.parents
+    ]
+    return measure(elves[0], elves[0].with_suffix(".map"), network)

@@ -1,0 +1,129 @@
+"""What an ELF takes of the memories, and how much of that is the network's.
+
+The network's share is read from GNU ld's map: the contributions of its own objects, and of those
+library members that they need, found by following the map's cross reference table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+
+from smelt.errors import ToolError
+
+
+@dataclass(frozen=True)
+class FlashUse:
+    """Bytes in flash, by kind; `data` is the initial image of variables."""
+
+    text: int
+    rodata: int
+    data: int
+
+    @property
+    def total(self) -> int:
+        """Sum of the three."""
+        return self.text + self.rodata + self.data
+
+
+@dataclass(frozen=True)
+class ElfInfo:
+    """A linked firmware.
+
+    Attributes:
+        path: of the ELF.
+        sections: bytes of every section that occupies memory at run time, by name.
+        flash_elf: bytes that have to be stored: everything loadable.
+        flash_network: the part of them that the network's objects bring, and the library members
+            that those need: no startup, no wire protocol, no main.
+    """
+
+    path: Path
+    sections: Mapping[str, int]
+    flash_elf: int
+    flash_network: FlashUse
+
+
+def measure(elf: Path, link_map: Path, network: Iterable[str]) -> ElfInfo:
+    """Sizes of a linked firmware.
+
+    Args:
+        elf: the linked file.
+        link_map: GNU ld's map of that link, with its cross reference table (`--cref`).
+        network: the network's objects, named as in the map.
+
+    Raises:
+        ToolError: the ELF or the map is not what the linker should have written.
+    """
+    try:
+        with elf.open("rb") as file:
+            allocated = [
+                (section.name, int(section["sh_size"]), section["sh_type"])
+                for section in ELFFile(file).iter_sections()
+                if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"]
+            ]
+        text = link_map.read_text(encoding="utf-8", errors="replace")
+    except (ELFError, OSError) as error:
+        raise ToolError(f"the linker's output cannot be read: {error}") from error
+    own = set(network)
+    files = own | _libraries_of(text, own)
+    return ElfInfo(
+        path=elf,
+        sections={name: size for name, size, _ in allocated},
+        flash_elf=sum(size for _, size, kind in allocated if kind != "SHT_NOBITS"),
+        flash_network=_use(text, files),
+    )
+
+
+_CONTRIBUTION = re.compile(
+    r"^ (\.[^\s]+)\s+0x[0-9a-f]+\s+0x([0-9a-f]+) ([^\n]+)$", flags=re.MULTILINE
+)
+_TEXT = (".text", ".ARM.exidx", ".ARM.extab")
+_RODATA = (".rodata", ".smelt_weights")
+
+
+def _use(link_map: str, files: set[str]) -> FlashUse:
+    _, found, contributions = link_map.partition("Linker script and memory map")
+    if not found:
+        raise ToolError("the linker's map has no memory map: is this GNU ld?")
+    kinds = {"text": 0, "rodata": 0, "data": 0}
+    for section, size, file in _CONTRIBUTION.findall(contributions):
+        if file not in files:
+            continue
+        if section.startswith(_TEXT):
+            kinds["text"] += int(size, 16)
+        elif section.startswith(_RODATA):
+            kinds["rodata"] += int(size, 16)
+        elif section.startswith(".data"):
+            kinds["data"] += int(size, 16)
+    return FlashUse(**kinds)
+
+
+def _libraries_of(link_map: str, files: set[str]) -> set[str]:
+    """The archive members that `files` need, directly or through others."""
+    _, found, table = link_map.partition("Cross Reference Table")
+    if not found:
+        raise ToolError("the linker's map has no cross reference table")
+    needs: dict[str, set[str]] = {}
+    definer = ""
+    for line in table.splitlines()[3:]:
+        if not line.strip():
+            break
+        if line.startswith(" "):
+            needs.setdefault(line.strip(), set()).add(definer)
+        else:
+            definer = line.split(maxsplit=1)[1]
+    reached: set[str] = set()
+    frontier = list(files)
+    while frontier:
+        for file in needs.get(frontier.pop(), set()):
+            if file.endswith(")") and file not in reached:  # "libc.a(memcpy.o)"
+                reached.add(file)
+                frontier.append(file)
+    return reached

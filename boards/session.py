@@ -1,0 +1,70 @@
+"""Opening a device: a program on this computer, a simulated board, or a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from smelt.boards.board import Board
+from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
+from smelt.boards.stream import ProcessStream, SocketStream, open_port
+from smelt.boards.wire import Device
+from smelt.errors import ConfigError
+
+
+@contextmanager
+def open_device(
+    elf: Path | None,
+    on: str,
+    board: Board | None = None,
+    *,
+    expected_hash: str | None = None,
+) -> Iterator[Device]:
+    """A device that answers, for as long as the context lasts.
+
+    Args:
+        elf: what to execute; None with a port, whose device runs what was flashed.
+        on: `host`, `qemu`, or a port: a serial device's name or `socket://HOST:PORT`.
+        board: the one that `elf` was built for; needed with `qemu`.
+        expected_hash: of the network (`NAME_HASH`); the device must run that one.
+
+    Raises:
+        ConfigError: `qemu` without a board, or a board that QEMU has no machine for.
+        ToolError: QEMU is not installed.
+        DeviceError: the device cannot be opened, does not answer, or runs another network.
+    """
+    if on in ("host", "qemu") and elf is None:
+        raise ConfigError(f"--on {on} needs a compiled project")
+    if on == "host":
+        assert elf is not None
+        stream = ProcessStream(elf)
+        try:
+            yield _ready(Device(stream), expected_hash)
+        finally:
+            stream.close()
+    elif on == "qemu":
+        if board is None:
+            raise ConfigError("--on qemu needs a --board, which says what QEMU shall simulate")
+        assert elf is not None
+        with Simulator(board, elf) as simulator:
+            stream = SocketStream("127.0.0.1", simulator.port, simulator.explain)
+            device = Device(stream, instructions_per_second=INSTRUCTIONS_PER_SECOND)
+            try:
+                yield _ready(device, expected_hash)
+            finally:
+                stream.close()
+    else:
+        port = open_port(on, board.uart.baud if board is not None else 115_200)
+        try:
+            yield _ready(Device(port), expected_hash)
+        finally:
+            port.close()
+
+
+def _ready(device: Device, expected_hash: str | None) -> Device:
+    if expected_hash is None:
+        _ = device.info
+    else:
+        device.check_hash(expected_hash)
+    return device

@@ -1,0 +1,191 @@
+"""Bytes to and from a device: a socket, a serial port, or a program's standard streams."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import serial
+
+from smelt.errors import ConfigError, DeviceError
+
+_CHUNK = 65536
+
+
+class Stream(Protocol):
+    """A connection to a device; every method raises DeviceError once the other side hung up."""
+
+    def send(self, data: bytes) -> None:
+        """Hand over all of `data`."""
+        ...
+
+    def receive(self, timeout_s: float) -> bytes:
+        """What has come, at least one byte; empty after `timeout_s` seconds of silence."""
+        ...
+
+    def close(self) -> None:
+        """End the connection; may be called twice."""
+        ...
+
+
+class SocketStream:
+    """A TCP connection: a simulator's UART, or a serial port served over the network."""
+
+    def __init__(
+        self, host: str, port: int, explain: Callable[[], str] = lambda: "the connection was closed"
+    ) -> None:
+        """Connect; `explain` says why a connection ended, when it did.
+
+        Raises:
+            DeviceError: nobody listens there.
+        """
+        self._explain = explain
+        try:
+            self._socket = socket.create_connection((host, port), timeout=10)
+        except OSError as error:
+            raise DeviceError(f"cannot connect to {host}:{port}: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, data: bytes) -> None:
+        """See `Stream`."""
+        self._socket.settimeout(60)
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise DeviceError(self._explain()) from error
+
+    def receive(self, timeout_s: float) -> bytes:
+        """See `Stream`."""
+        self._socket.settimeout(max(timeout_s, 0.001))
+        try:
+            data = self._socket.recv(_CHUNK)
+        except TimeoutError:
+            return b""
+        except OSError as error:
+            raise DeviceError(self._explain()) from error
+        if not data:
+            raise DeviceError(self._explain())
+        return data
+
+    def close(self) -> None:
+        """See `Stream`."""
+        self._socket.close()
+
+
+class SerialStream:
+    """A serial port, 8N1."""
+
+    def __init__(self, port: str, baud: int) -> None:
+        """Open `port`: a device's name, or a URL that pyserial knows.
+
+        Raises:
+            DeviceError: there is no such port, or it is in use.
+        """
+        try:
+            self._serial = serial.serial_for_url(port, baudrate=baud, timeout=0, write_timeout=60)
+        except (serial.SerialException, ValueError) as error:
+            raise DeviceError(f"cannot open serial port {port}: {error}") from error
+        self._port = port
+
+    def send(self, data: bytes) -> None:
+        """See `Stream`."""
+        try:
+            self._serial.write(data)
+        except serial.SerialException as error:
+            raise DeviceError(f"serial port {self._port}: {error}") from error
+
+    def receive(self, timeout_s: float) -> bytes:
+        """See `Stream`."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            while True:
+                data = self._serial.read(_CHUNK)
+                if data or time.monotonic() > deadline:
+                    return bytes(data)
+                time.sleep(0.001)
+        except serial.SerialException as error:
+            raise DeviceError(f"serial port {self._port}: {error}") from error
+
+    def close(self) -> None:
+        """See `Stream`."""
+        self._serial.close()
+
+
+class ProcessStream:
+    """The standard streams of a program on this computer."""
+
+    def __init__(self, program: Path) -> None:
+        """Start `program`.
+
+        Raises:
+            DeviceError: it cannot be executed.
+        """
+        self._name = program.name
+        try:
+            self._process = subprocess.Popen(
+                [program.resolve()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise DeviceError(f"{program} cannot be executed: {error.strerror}") from error
+
+    def send(self, data: bytes) -> None:
+        """See `Stream`."""
+        assert self._process.stdin is not None
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._process.stdin.write(rest) :]
+        except OSError as error:
+            raise DeviceError(self._explain()) from error
+
+    def receive(self, timeout_s: float) -> bytes:
+        """See `Stream`."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], timeout_s)[0]:
+            return b""
+        data = os.read(self._process.stdout.fileno(), _CHUNK)
+        if not data:
+            raise DeviceError(self._explain())
+        return data
+
+    def close(self) -> None:
+        """See `Stream`."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _explain(self) -> str:
+        _, errors = self._process.communicate()
+        status = self._process.returncode
+        ending = f"signal {-status}" if status < 0 else f"status {status}"
+        text = errors.decode(errors="replace").strip()
+        return f"{self._name} ended with {ending}" + (f":\n{text}" if text else "")
+
+
+def open_port(port: str, baud: int = 115_200) -> Stream:
+    """A stream to `socket://HOST:PORT`, or to a serial port of that name.
+
+    Raises:
+        ConfigError: the URL is malformed.
+        DeviceError: the port cannot be opened.
+    """
+    if not port.startswith("socket://"):
+        return SerialStream(port, baud)
+    try:
+        address = urlsplit(port)
+        host, number = address.hostname, address.port
+    except ValueError as error:
+        raise ConfigError(f"'{port}': {error}") from error
+    if host is None or number is None:
+        raise ConfigError(f"'{port}' is not of the form socket://HOST:PORT")
+    return SocketStream(host, number)

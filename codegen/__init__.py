@@ -1,0 +1,1 @@
+"""Code generation: passes, schedule, arena, kernels and the project writer."""

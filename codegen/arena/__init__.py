@@ -1,0 +1,27 @@
+"""Static memory planning: where every buffer of a schedule lives.
+
+`plan(problem)` is a pure, deterministic function; `validate(problem, plan)` checks its answer
+and shares no code with it; `require_fit(problem, plan)` compares the answer with what the
+memories hold.
+"""
+
+from smelt.codegen.arena.fit import require_fit
+from smelt.codegen.arena.planner import plan
+from smelt.codegen.arena.problem import Buffer, Memory, Overlap, Problem, WriteOrder
+from smelt.codegen.arena.result import Effort, MemoryUse, Placement, Plan
+from smelt.codegen.arena.validate import validate
+
+__all__ = [
+    "Buffer",
+    "Effort",
+    "Memory",
+    "MemoryUse",
+    "Overlap",
+    "Placement",
+    "Plan",
+    "Problem",
+    "WriteOrder",
+    "plan",
+    "require_fit",
+    "validate",
+]

@@ -1,0 +1,69 @@
+"""A lower bound of the bytes that any layout of an arena needs."""
+
+from collections.abc import Sequence
+
+from smelt.codegen.arena.conflict import Arena, Choice, Pair, align_down, align_up
+from smelt.codegen.arena.problem import WriteOrder
+
+
+def lower_bound(arena: Arena) -> tuple[int, int]:
+    """The bound in bytes, and the step that it comes from (the first such step).
+
+    At every step, the live buffers cover at least the sum of their sizes (in granules, since every
+    offset is a multiple of one) less what the allowed overlaps can save. Taking the buffers
+    one by one, a buffer shares with those before it at most its own size, and at most the sum of
+    what the pairs can share; each insertion order gives a valid bound.
+    """
+    granule = arena.granule
+    sizes = [align_up(b.size, granule) for b in arena.buffers]
+    pinned = (
+        b.offset + s for b, s in zip(arena.buffers, sizes, strict=True) if b.offset is not None
+    )
+    best, peak = max(pinned, default=0), 0
+    sharing = [p for p in arena.pairs if _saving(p, sizes, None, granule)]
+    for step in sorted({b.start for b in arena.buffers}):
+        live = [i for i, b in enumerate(arena.buffers) if b.start <= step < b.end]
+        total = sum(sizes[i] for i in live)
+        if total > best and sharing:
+            here = set(live)
+            pairs = [p for p in sharing if p.first in here and p.second in here]
+            if pairs:
+                total = min(_covered(live, pairs, sizes, order, granule) for order in WriteOrder)
+        if total > best:
+            best, peak = total, step
+    return best, peak
+
+
+def _covered(
+    live: list[int], pairs: list[Pair], sizes: Sequence[int], order: WriteOrder, granule: int
+) -> int:
+    savings = {frozenset((p.first, p.second)): _saving(p, sizes, order, granule) for p in pairs}
+    partners: dict[int, set[int]] = {}
+    for pair in pairs:
+        partners.setdefault(pair.first, set()).add(pair.second)
+        partners.setdefault(pair.second, set()).add(pair.first)
+    best = 0
+    for sequence in (live, live[::-1]):
+        seen: set[int] = set()
+        covered = 0
+        for i in sequence:
+            shared = sum(savings[frozenset((i, j))] for j in partners.get(i, set()) & seen)
+            covered += sizes[i] - min(sizes[i], shared)
+            seen.add(i)
+        best = max(best, covered)
+    return best
+
+
+def _saving(pair: Pair, sizes: Sequence[int], order: WriteOrder | None, granule: int) -> int:
+    first, second = sizes[pair.first], sizes[pair.second]
+    usable = (c for c in pair.choices if c.usable(order))
+    return max(_shared(choice, first, second, granule) for choice in usable)
+
+
+def _shared(choice: Choice, first: int, second: int, granule: int) -> int:
+    low, high = align_up(choice.low, granule), align_down(choice.high, granule)
+    if low > high:
+        return 0
+    # One buffer lies inside the other for deltas between 0 and first - second: the most to share.
+    delta = min(max(min(0, first - second), low), high)
+    return max(0, min(first, delta + second) - max(0, delta))

@@ -1,0 +1,136 @@
+"""One memory's buffers as indices, and which offset differences each pair of them allows."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from smelt.codegen.arena.problem import Buffer, Overlap, WriteOrder
+
+FAR = 1 << 62
+"""Beyond every offset difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way for a pair to coexist: `low <= offset(second) - offset(first) <= high` (bytes).
+
+    `order` is the write order that the pair's step must then have; None if it does not matter.
+    """
+
+    low: int
+    high: int
+    order: WriteOrder | None = None
+
+    def usable(self, order: WriteOrder | None) -> bool:
+        """Whether the choice is open when the step writes in `order` (None: not yet decided)."""
+        return self.order is None or order is None or self.order is order
+
+    def within(self, other: "Choice") -> bool:
+        """Whether every layout of this choice is also one of `other`."""
+        inside = other.low <= self.low and self.high <= other.high
+        return inside and (other.order is None or other.order is self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two buffers that are live at the same time; `step` is where a write order would apply."""
+
+    first: int
+    second: int
+    step: int
+    choices: tuple[Choice, ...]
+
+    def gaps(self, order: WriteOrder | None) -> tuple[tuple[int, int], ...]:
+        """The open intervals of `offset(second) - offset(first)` that no usable choice allows."""
+        usable = sorted((c.low, c.high) for c in self.choices if c.usable(order))
+        gaps: list[tuple[int, int]] = []
+        reach = usable[0][1]
+        for low, high in usable[1:]:
+            if low > reach + 1:
+                gaps.append((reach, low))
+            reach = max(reach, high)
+        return tuple(gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """The buffers that share one memory.
+
+    `contested` lists the steps with several diagonal overlaps, which must agree on a write order.
+    Every offset is a multiple of `granule`, the smallest alignment (bytes).
+    """
+
+    buffers: tuple[Buffer, ...]
+    pairs: tuple[Pair, ...]
+    contested: tuple[int, ...]
+    granule: int
+
+    def bytes_of(self, offsets: Sequence[int]) -> int:
+        """Bytes that a layout needs, rounded up to whole granules."""
+        ends = (o + b.size for o, b in zip(offsets, self.buffers, strict=True))
+        return align_up(max(ends, default=0), self.granule)
+
+
+def make_arena(buffers: Sequence[Buffer], overlaps: Iterable[Overlap]) -> Arena:
+    """Collect the pairs among `buffers`; overlaps with buffers elsewhere do not matter."""
+    index = {b.name: i for i, b in enumerate(buffers)}
+    inside = [o for o in overlaps if o.input in index and o.output in index]
+    directed = Counter(buffers[index[o.output]].start for o in inside if o.directed)
+    contested = tuple(sorted(step for step, count in directed.items() if count > 1))
+    allowed = {frozenset((index[o.input], index[o.output])): o for o in inside}
+    pairs: list[Pair] = []
+    by_start = sorted(range(len(buffers)), key=lambda i: buffers[i].start)
+    live: list[int] = []
+    for second in by_start:
+        if buffers[second].size == 0:
+            continue
+        live = [i for i in live if buffers[i].end > buffers[second].start]
+        for first in live:
+            overlap = allowed.get(frozenset((first, second)))
+            pairs.append(_make_pair(buffers, index, contested, first, second, overlap))
+        live.append(second)
+    granule = min((b.alignment for b in buffers), default=1)
+    return Arena(tuple(buffers), tuple(pairs), contested, granule)
+
+
+def _make_pair(
+    buffers: Sequence[Buffer],
+    index: dict[str, int],
+    contested: tuple[int, ...],
+    first: int,
+    second: int,
+    overlap: Overlap | None,
+) -> Pair:
+    if overlap is not None:
+        first, second = index[overlap.input], index[overlap.output]
+    a, b = buffers[first], buffers[second]
+    choices = [Choice(-FAR, -b.size), Choice(a.size, FAR)]
+    if overlap is not None:
+        alignment = min(a.alignment, b.alignment)
+        choices += [Choice(d, d) for d in overlap.deltas if d % alignment == 0]
+        free = b.start not in contested
+        if overlap.ascending is not None:
+            order = None if free else WriteOrder.ASCENDING
+            choices.append(Choice(-FAR, -overlap.ascending, order))
+        if overlap.descending is not None:
+            order = None if free else WriteOrder.DESCENDING
+            choices.append(Choice(overlap.descending, FAR, order))
+    return Pair(first, second, b.start, _undominated(choices))
+
+
+def _undominated(choices: list[Choice]) -> tuple[Choice, ...]:
+    kept: list[Choice] = []
+    for choice in sorted(set(choices), key=lambda c: (c.low - c.high, c.low, c.order or "")):
+        if not any(choice.within(other) for other in kept):
+            kept.append(choice)
+    return tuple(sorted(kept, key=lambda c: (c.low, c.high, c.order or "")))
+
+
+def align_up(value: int, alignment: int) -> int:
+    """The smallest multiple of `alignment` (a power of two) that is not below `value`."""
+    return (value + alignment - 1) & -alignment
+
+
+def align_down(value: int, alignment: int) -> int:
+    """The largest multiple of `alignment` (a power of two) that is not above `value`."""
+    return value & -alignment

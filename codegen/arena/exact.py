@@ -1,0 +1,168 @@
+"""Exact search: is there a layout within a given number of bytes?
+
+Depth-first branch and bound over the pairs' choices, as in disjunctive scheduling (Carlier and
+Pinson, 1989): every choice is a difference constraint between two offsets, each buffer carries the
+interval of offsets that is left for it, and the lower ends of those intervals are a layout as
+soon as no pair is violated there.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from smelt.codegen.arena.conflict import Arena, Choice, align_down, align_up
+from smelt.codegen.arena.problem import WriteOrder
+
+
+@dataclass(slots=True)
+class _Node:
+    low: list[int]
+    high: list[int]
+    choices: list[tuple[Choice, ...]]
+    orders: dict[int, WriteOrder] = field(default_factory=dict[int, WriteOrder])
+
+    def child(self, pair: int, choice: Choice) -> "_Node":
+        choices = self.choices.copy()
+        choices[pair] = (choice,)
+        return _Node(self.low.copy(), self.high.copy(), choices, self.orders.copy())
+
+
+@dataclass(slots=True)
+class ExactSearch:
+    """The search on one arena. `checks` counts the pairs looked at."""
+
+    arena: Arena
+    checks: int = 0
+    _touching: list[list[int]] = field(init=False)
+    _at_step: dict[int, list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._touching = [[] for _ in self.arena.buffers]
+        self._at_step = {step: [] for step in self.arena.contested}
+        for p, pair in enumerate(self.arena.pairs):
+            self._touching[pair.first].append(p)
+            self._touching[pair.second].append(p)
+            if pair.step in self._at_step:
+                self._at_step[pair.step].append(p)
+
+    def within(self, limit: int, budget: int) -> tuple[list[int] | None, bool]:
+        """Look for offsets that need at most `limit` bytes (whole granules).
+
+        Returns the offsets or None, and whether the question is settled: without offsets, True
+        means that there is no such layout, and False that `budget` checks were not enough.
+        """
+        stop = self.checks + budget
+        root = self._root(limit)
+        if any(low > high for low, high in zip(root.low, root.high, strict=True)):
+            return None, True
+        stack: list[tuple[_Node, Iterable[int]]] = [(root, range(len(self.arena.pairs)))]
+        while stack:
+            node, fresh = stack.pop()
+            if not self._propagate(node, fresh):
+                continue
+            pair = self._branching_pair(node)
+            if pair is None:
+                return node.low, True
+            if self.checks > stop:
+                return None, False
+            stack += [
+                (node.child(pair, choice), (pair,)) for choice in self._cheapest_last(node, pair)
+            ]
+        return None, True
+
+    def _root(self, limit: int) -> _Node:
+        buffers = self.arena.buffers
+        low = [b.offset or 0 for b in buffers]
+        high = [align_down(limit - b.size, b.alignment) for b in buffers]
+        for i, b in enumerate(buffers):
+            if b.offset is not None:
+                high[i] = min(high[i], b.offset)
+        return _Node(low, high, self._root_choices())
+
+    def _root_choices(self) -> list[tuple[Choice, ...]]:
+        """All choices, but one only between buffers that could swap places: symmetry."""
+        buffers, pairs = self.arena.buffers, self.arena.pairs
+
+        def plain(i: int) -> bool:
+            return buffers[i].offset is None and all(
+                pairs[p].gaps(None)
+                == ((-buffers[pairs[p].second].size, buffers[pairs[p].first].size),)
+                for p in self._touching[i]
+            )
+
+        kinds = [
+            (b.size, b.alignment, b.start, b.end) if plain(i) else (i,)
+            for i, b in enumerate(buffers)
+        ]
+        return [
+            pair.choices[-1:] if kinds[pair.first] == kinds[pair.second] else pair.choices
+            for pair in pairs
+        ]
+
+    def _propagate(self, node: _Node, fresh: Iterable[int]) -> bool:
+        """Narrow the offsets until nothing changes; False if some pair has no choice left."""
+        queue = deque(fresh)
+        waiting = set(queue)
+        while queue:
+            p = queue.popleft()
+            waiting.discard(p)
+            changed = self._narrow(node, p)
+            if changed is None:
+                return False
+            for q in changed:
+                if q not in waiting:
+                    waiting.add(q)
+                    queue.append(q)
+        return True
+
+    def _narrow(self, node: _Node, p: int) -> list[int] | None:
+        """Apply one pair; the pairs to look at again, or None on a contradiction."""
+        self.checks += 1
+        pair, low, high = self.arena.pairs[p], node.low, node.high
+        i, j = pair.first, pair.second
+        least, most = low[j] - high[i], high[j] - low[i]
+        order = node.orders.get(pair.step)
+        left = tuple(
+            c for c in node.choices[p] if c.low <= most and c.high >= least and c.usable(order)
+        )
+        if not left:
+            return None
+        node.choices[p] = left
+        again: list[int] = []
+        if len(left) == 1 and left[0].order is not None and order is None:
+            node.orders[pair.step] = left[0].order
+            again += self._at_step[pair.step]
+        at_least, at_most = min(c.low for c in left), max(c.high for c in left)
+        a, b = self.arena.buffers[i].alignment, self.arena.buffers[j].alignment
+        for k, new_low, new_high in (
+            (j, align_up(low[i] + at_least, b), align_down(high[i] + at_most, b)),
+            (i, align_up(low[j] - at_most, a), align_down(high[j] - at_least, a)),
+        ):
+            if new_low > low[k] or new_high < high[k]:
+                low[k], high[k] = max(low[k], new_low), min(high[k], new_high)
+                if low[k] > high[k]:
+                    return None
+                again += self._touching[k]
+        return again
+
+    def _branching_pair(self, node: _Node) -> int | None:
+        """The violated pair with the fewest choices, then the largest buffers; None: a layout."""
+        self.checks += len(self.arena.pairs)
+        best, best_key = None, (0, 0)
+        for p, pair in enumerate(self.arena.pairs):
+            choices = node.choices[p]
+            delta = node.low[pair.second] - node.low[pair.first]
+            order = node.orders.get(pair.step)
+            if any(c.low <= delta <= c.high and c.order in (None, order) for c in choices):
+                continue
+            sizes = self.arena.buffers[pair.first].size + self.arena.buffers[pair.second].size
+            key = (len(choices), -sizes)
+            if best is None or key < best_key:
+                best, best_key = p, key
+        return best
+
+    def _cheapest_last(self, node: _Node, p: int) -> list[Choice]:
+        """The pair's choices; the one that raises an offset least will be explored first."""
+        pair = self.arena.pairs[p]
+        delta = node.low[pair.second] - node.low[pair.first]
+        return sorted(node.choices[p], key=lambda c: min(delta - c.low, c.high - delta))

@@ -1,0 +1,161 @@
+"""First fit: place buffers one by one, each at the lowest offset that the placed ones allow."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from smelt.codegen.arena.conflict import Arena, align_up
+from smelt.codegen.arena.problem import WriteOrder
+
+Orders = Mapping[int, WriteOrder]
+"""The write order chosen for each contested step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a placed buffer forbids to another: open intervals relative to its own offset.
+
+    `exact` lists the differences at which the other would be in place.
+    """
+
+    other: int
+    gaps: tuple[tuple[int, int], ...]
+    exact: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class FirstFit:
+    """First fit on one arena, with the write orders of its contested steps fixed.
+
+    `layouts` counts the layouts made.
+    """
+
+    arena: Arena
+    links: list[list[Link]]
+    layouts: int = 0
+
+    @classmethod
+    def of(cls, arena: Arena, orders: Orders) -> "FirstFit":
+        """Prepare the links between the buffers of `arena`."""
+        links: list[list[Link]] = [[] for _ in arena.buffers]
+        for pair in arena.pairs:
+            gaps = pair.gaps(orders.get(pair.step))
+            exact = tuple(c.low for c in pair.choices if c.low == c.high)
+            links[pair.second].append(Link(pair.first, gaps, exact))
+            mirrored = tuple((-high, -low) for low, high in reversed(gaps))
+            links[pair.first].append(Link(pair.second, mirrored, tuple(-d for d in exact)))
+        return cls(arena, links)
+
+    @property
+    def cost(self) -> int:
+        """Elementary steps that one layout takes, roughly."""
+        return len(self.arena.buffers) + 2 * len(self.arena.pairs)
+
+    def place(self, sequence: Sequence[int], *, in_place: bool) -> list[int]:
+        """Offsets (bytes) by buffer. With `in_place`, sharing comes before a low offset."""
+        self.layouts += 1
+        buffers = self.arena.buffers
+        offsets = [-1 if b.offset is None else b.offset for b in buffers]
+        for i in sequence:
+            if offsets[i] >= 0:
+                continue
+            forbidden: list[tuple[int, int]] = []
+            wanted: list[int] = []
+            for link in self.links[i]:
+                base = offsets[link.other]
+                if base >= 0:
+                    forbidden += [(base + low, base + high) for low, high in link.gaps]
+                    wanted += [base + delta for delta in link.exact]
+            forbidden.sort()
+            alignment = buffers[i].alignment
+            found = next(_free(sorted(wanted), forbidden, alignment), -1) if in_place else -1
+            offsets[i] = found if found >= 0 else _lowest(forbidden, alignment)
+        return offsets
+
+    def improve(
+        self, sequence: Sequence[int], *, in_place: bool, goal: int, budget: int
+    ) -> list[int]:
+        """Better offsets by local changes of `sequence`, until `goal` bytes or `budget` is spent.
+
+        Each round brings forward a buffer that stands in the way, or swaps it with another, and
+        keeps what is no worse: fewer bytes, then fewer bytes above the goal. Deterministic.
+        """
+        dice = random.Random(0)
+        best_sequence, best = list(sequence), self.place(sequence, in_place=in_place)
+        best_cost = self._cost_of(best, goal)
+        for _ in range(budget // self.cost):
+            if best_cost[0] <= goal:
+                break
+            trial = list(best_sequence)
+            high = self._in_the_way(best, goal)
+            for _ in range(1 + int(3 * dice.random())):
+                source = high if dice.random() < _FOCUS else best_sequence
+                moved = source[int(len(source) * dice.random())]
+                trial.remove(moved)
+                trial.insert(int((len(trial) + 1) * dice.random()), moved)
+            offsets = self.place(trial, in_place=in_place)
+            cost = self._cost_of(offsets, goal)
+            if cost <= best_cost:
+                best_sequence, best, best_cost = trial, offsets, cost
+        return best
+
+    def _cost_of(self, offsets: list[int], goal: int) -> tuple[int, int]:
+        ends = (o + b.size for o, b in zip(offsets, self.arena.buffers, strict=True))
+        return self.arena.bytes_of(offsets), sum(end - goal for end in ends if end > goal)
+
+    def _in_the_way(self, offsets: list[int], goal: int) -> list[int]:
+        """The buffers that end above `goal`, and those that are live together with one."""
+        sizes = (b.size for b in self.arena.buffers)
+        above = [i for i, size in enumerate(sizes) if offsets[i] + size > goal]
+        around = {link.other for i in above for link in self.links[i]}
+        return above + sorted(around.difference(above))
+
+
+_FOCUS = 0.75
+"""How often a local change picks a buffer that is known to stand in the way."""
+
+
+def sequences(arena: Arena) -> Iterator[list[int]]:
+    """The orders worth trying first, the most promising ones first."""
+    buffers = arena.buffers
+    everything = range(len(buffers))
+
+    def life(i: int) -> int:
+        return buffers[i].end - buffers[i].start
+
+    yield sorted(everything, key=lambda i: (-buffers[i].size, buffers[i].start))
+    yield sorted(everything, key=lambda i: (-buffers[i].size * life(i), buffers[i].start))
+    yield sorted(everything, key=lambda i: (-life(i), -buffers[i].size))
+    yield sorted(everything, key=lambda i: (buffers[i].start, -buffers[i].size))
+    yield sorted(everything, key=lambda i: (-buffers[i].end, -buffers[i].size))
+    yield _by_pressure(arena)
+
+
+def _by_pressure(arena: Arena) -> list[int]:
+    """The buffers of the step with the most live bytes first, the largest first; and so on."""
+    buffers = arena.buffers
+    steps = {b.start: sum(o.size for o in buffers if o.start <= b.start < o.end) for b in buffers}
+    rank = {step: k for k, step in enumerate(sorted(steps, key=lambda s: (-steps[s], s)))}
+
+    def key(i: int) -> tuple[int, int]:
+        lifetime = range(buffers[i].start, buffers[i].end)
+        return min(rank[s] for s in lifetime if s in rank), -buffers[i].size
+
+    return sorted(range(len(buffers)), key=key)
+
+
+def _lowest(forbidden: list[tuple[int, int]], alignment: int) -> int:
+    offset = 0
+    for low, high in forbidden:
+        if low >= offset:
+            break
+        if high > offset:
+            offset = align_up(high, alignment)
+    return offset
+
+
+def _free(wanted: list[int], forbidden: list[tuple[int, int]], alignment: int) -> Iterator[int]:
+    for offset in wanted:
+        aligned = offset >= 0 and offset % alignment == 0
+        if aligned and not any(low < offset < high for low, high in forbidden):
+            yield offset

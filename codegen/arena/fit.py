@@ -1,0 +1,36 @@
+"""Whether a plan fits the memories."""
+
+from smelt.codegen.arena.problem import Problem
+from smelt.codegen.arena.result import Plan
+from smelt.errors import DoesNotFit
+
+_LARGEST = 5
+
+
+def require_fit(problem: Problem, plan: Plan) -> None:
+    """Raise DoesNotFit if a memory needs more bytes in `plan` than it has.
+
+    The message has the numbers, the step with the most live bytes, and its largest buffers.
+    """
+    for memory in problem.memories:
+        use = plan.use(memory.name)
+        if memory.size is None or use.bytes <= memory.size:
+            continue
+        live = sorted(plan.live(memory.name, use.peak_step), key=lambda p: (-p.size, p.name))
+        largest = tuple((p.name, p.size) for p in live[:_LARGEST])
+        names = ", ".join(f"{name} {size:,}" for name, size in largest)
+        if use.lower_bound > memory.size:
+            verdict = f"no layout of these buffers takes less than {use.lower_bound:,} bytes"
+        elif use.optimal:
+            verdict = "no layout of these buffers takes less"
+        else:
+            verdict = f"the lower bound is {use.lower_bound:,} bytes, but no such layout was found"
+        raise DoesNotFit(
+            f"memory '{memory.name}' has {memory.size:,} bytes, {use.bytes:,} are needed "
+            f"({use.bytes - memory.size:,} too many); {verdict}. Most is live at "
+            f"{plan.step_name(use.peak_step)}: {names} bytes. Use a board with more memory or "
+            f"a smaller network.",
+            needed=use.bytes,
+            available=memory.size,
+            largest=largest,
+        )

@@ -1,0 +1,124 @@
+"""The planner: gives every buffer a memory and an offset."""
+
+from collections.abc import Mapping
+
+from smelt.codegen.arena.conflict import Arena, make_arena
+from smelt.codegen.arena.pack import Packing, pack
+from smelt.codegen.arena.problem import Buffer, Memory, Problem, WriteOrder
+from smelt.codegen.arena.result import Effort, MemoryUse, Placement, Plan
+
+
+def plan(problem: Problem) -> Plan:
+    """Lay out all buffers of `problem`. Pure and deterministic.
+
+    Buffers go to their preferred memory; where that would exceed its size, as few bytes as
+    the search finds are moved to the next memory that they allow. A plan may still need more than
+    a memory holds: `require_fit` says so.
+    """
+    home = _assign(problem)
+    placements: dict[str, Placement] = {}
+    uses: list[MemoryUse] = []
+    layouts = checks = 0
+    for memory in problem.memories:
+        arena = _arena_of(problem, memory, home)
+        packing = pack(arena)
+        layouts += packing.effort.layouts
+        checks += packing.effort.checks
+        uses.append(
+            MemoryUse(
+                memory.name, packing.bytes, packing.lower_bound, packing.optimal, packing.peak_step
+            )
+        )
+        for b, offset in zip(arena.buffers, packing.offsets, strict=True):
+            placements[b.name] = Placement(b.name, memory.name, offset, b.size, b.start, b.end)
+    return Plan(
+        placements=tuple(placements[b.name] for b in problem.buffers),
+        memories=tuple(uses),
+        write_orders=_write_orders(problem, placements),
+        spilled=tuple(b.name for b in problem.buffers if home[b.name] != b.memories[0]),
+        steps=problem.steps,
+        effort=Effort(layouts, checks),
+    )
+
+
+def _arena_of(problem: Problem, memory: Memory, home: Mapping[str, str]) -> Arena:
+    buffers = [b for b in problem.buffers if home[b.name] == memory.name]
+    return make_arena(buffers, problem.overlaps)
+
+
+def _assign(problem: Problem) -> dict[str, str]:
+    """The memory of every buffer, by name."""
+    home = {b.name: b.memories[0] for b in problem.buffers}
+    moved: list[Buffer] = []
+    settled: set[str] = set()
+    while len(settled) < len(problem.memories):
+        memory = next(m for m in problem.memories if m.name not in settled)
+        buffer = _next_to_move(problem, memory, home)
+        if buffer is None:
+            settled.add(memory.name)
+            continue
+        home[buffer.name] = buffer.memories[buffer.memories.index(memory.name) + 1]
+        settled.discard(home[buffer.name])
+        moved.append(buffer)
+    for buffer in sorted(dict.fromkeys(moved), key=lambda b: -b.size):
+        _move_back(problem, buffer, home)
+    return home
+
+
+def _next_to_move(problem: Problem, memory: Memory, home: Mapping[str, str]) -> Buffer | None:
+    """The buffer to move out of `memory`: None if it fits, or if nothing there may move.
+
+    The smallest one that makes up for what is missing at the peak, or else the largest.
+    """
+    if memory.size is None:
+        return None
+    arena = _arena_of(problem, memory, home)
+    movable = [
+        b for b in arena.buffers if b.size and b.offset is None and b.memories[-1] != memory.name
+    ]
+    if not movable:
+        return None
+    packing = pack(arena, enough=memory.size)
+    excess = packing.bytes - memory.size
+    if excess <= 0:
+        return None
+    step = packing.peak_step
+    movable = [b for b in movable if b.start <= step < b.end] or _high(movable, arena, packing)
+    return min(movable, key=lambda b: (b.size < excess, b.size if b.size >= excess else -b.size))
+
+
+def _high(movable: list[Buffer], arena: Arena, packing: Packing) -> list[Buffer]:
+    """Of `movable`, those that end highest: the ones that a dense layout has trouble with."""
+    ends = {
+        b.name: offset + b.size for b, offset in zip(arena.buffers, packing.offsets, strict=True)
+    }
+    top = max(ends[b.name] for b in movable)
+    return [b for b in movable if ends[b.name] == top]
+
+
+def _move_back(problem: Problem, buffer: Buffer, home: dict[str, str]) -> None:
+    """Return `buffer` to a memory that it prefers, if room was left there after all."""
+    for name in buffer.memories[: buffer.memories.index(home[buffer.name])]:
+        memory, before = problem.memory(name), home[buffer.name]
+        home[buffer.name] = name
+        arena = _arena_of(problem, memory, home)
+        if memory.size is None or pack(arena, enough=memory.size).bytes <= memory.size:
+            return
+        home[buffer.name] = before
+
+
+def _write_orders(problem: Problem, placements: Mapping[str, Placement]) -> dict[int, WriteOrder]:
+    """For each step that relies on a diagonal overlap, an order that allows all of them."""
+    possible: dict[int, set[WriteOrder]] = {}
+    for overlap in problem.overlaps:
+        x, y = placements[overlap.input], placements[overlap.output]
+        delta = y.offset - x.offset
+        apart = delta >= x.size or delta <= -y.size or not x.size or not y.size
+        if x.memory != y.memory or apart or delta in overlap.deltas:
+            continue
+        allowed = possible.setdefault(y.start, set(WriteOrder))
+        if overlap.ascending is None or delta > -overlap.ascending:
+            allowed.discard(WriteOrder.ASCENDING)
+        if overlap.descending is None or delta < overlap.descending:
+            allowed.discard(WriteOrder.DESCENDING)
+    return {step: min(orders) for step, orders in sorted(possible.items())}

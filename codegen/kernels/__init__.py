@@ -1,0 +1,1 @@
+"""Which kernel serves a node, at what cost, with which scratch and packed constants."""

@@ -1,0 +1,202 @@
+"""What a kernel file provides, and what it decides about a node.
+
+A backend is a package below `smelt.codegen.kernels`; each of its modules has a tuple `KERNELS`.
+A kernel looks at one node and answers with a `KernelCall`: the template of the C function, the
+constants of its specialization, its operands in the order of the C parameters, its scratch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import ClassVar
+
+from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.targets import Optimize, Target
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the pixels of an image stand in memory, in elements.
+
+    Pixel (y, x) starts at `(y * row + x * pixel) % ring` from the base. A ring shorter than the
+    image keeps only its last rows (ring a multiple of `row`) or its last pixels (a multiple of
+    `pixel`); None means that nothing wraps. A pixel's channels always stand together.
+    """
+
+    row: int
+    pixel: int
+    ring: int | None = None
+
+    @staticmethod
+    def whole(type_: TensorType) -> Layout:
+        """The dense layout of an `[n, h, w, c]` tensor."""
+        return Layout(type_.shape[2] * type_.shape[3], type_.shape[3])
+
+    @property
+    def wraps_rows(self) -> bool:
+        """Whether the ring can wrap between two pixels of one row."""
+        return self.ring is not None and self.ring % self.row != 0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a spatial kernel finds its images, when not whole tensors computed at once.
+
+    The C function then takes `y_begin, y_end, x_begin, x_end` (int32_t, half-open) after its
+    operands and computes that rectangle of output pixels; input and output may be rings.
+    """
+
+    inputs: tuple[Layout, ...]
+    output: Layout
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the schedule asks of a kernel besides the node."""
+
+    target: Target
+    optimize: Optimize = "speed"
+    placement: Placement | None = None
+
+    def layouts(self, node: Node) -> tuple[tuple[Layout, ...], Layout]:
+        """Layouts of the node's first input(s) and output; whole tensors without placement."""
+        if self.placement is not None:
+            return self.placement.inputs, self.placement.output
+        images = tuple(
+            Layout.whole(v.type) for v in node.inputs if v is not None and len(v.type.shape) == 4
+        )
+        return images, Layout.whole(node.output.type)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A parameter `const T *name` that points to the node's input at `index`."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Output:
+    """A parameter `T *name` that points to the node's output at `index`."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A parameter `const T *name` that points to constants the kernel made itself.
+
+    The array's element type gives `T`. Arrays of equal contents are stored once.
+    """
+
+    name: str
+    array: Array
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A parameter `T *name` that points to `count` elements of working memory in the arena."""
+
+    name: str
+    dtype: DType
+    count: int
+
+
+Operand = Input | Output | Packed | Scratch
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """How one node is computed by one call of one C function.
+
+    Attributes:
+        template: path of the function's template below `templates/`.
+        stem: readable stem of the function's name, as `conv2d_3x3_s2`. Calls whose rendered
+            functions are equal share one.
+        parameters: the template's variables: everything known at compile time. The template
+            also gets `function` (its name), `signature` (parameter list).
+        operands: the C parameters, in order.
+        in_place: `(output, input)` indices of which the kernel may be given the same address.
+        helpers: names of the functions of `c/helpers.h` that the template calls.
+        summary: one line for reports: which form of the kernel, and why.
+        quantum: rows and pixels that a rectangle must be a multiple of (a tensor's end aside).
+    """
+
+    template: str
+    stem: str
+    parameters: Mapping[str, object]
+    operands: tuple[Operand, ...]
+    in_place: tuple[tuple[int, int], ...] = ()
+    helpers: frozenset[str] = field(default_factory=lambda: frozenset[str]())
+    summary: str = ""
+    quantum: tuple[int, int] = (1, 1)
+
+
+class Kernel(ABC):
+    """Serves the nodes of one operator class on one backend."""
+
+    op: ClassVar[type[Op]]
+    spatial: ClassVar[bool] = False
+    """Whether `lower` honours a `Placement`."""
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """None if the kernel serves the node, else one sentence saying why not."""
+        del node, target
+        return None
+
+    @abstractmethod
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """The call that computes a supported node."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A named set of kernels."""
+
+    name: str
+    kernels: tuple[Kernel, ...]
+
+    def find(self, node: Node, target: Target) -> Kernel | str:
+        """The kernel that serves the node, or one sentence saying why none does."""
+        reasons: list[str] = []
+        for kernel in self.kernels:
+            if isinstance(node.op, kernel.op):
+                reason = kernel.supports(node, target)
+                if reason is None:
+                    return kernel
+                reasons.append(reason)
+        return " ".join(reasons) or f"backend '{self.name}' has no kernel for {node.op.name}."
+
+
+def backend(name: str, extra: tuple[Kernel, ...] = ()) -> Backend:
+    """The backend in package `smelt.codegen.kernels.NAME`; kernels of plugins come first."""
+    package = import_module(f"{__package__}.{name}")
+    modules = [
+        import_module(f"{package.__name__}.{module.name}")
+        for module in iter_modules(package.__path__)
+    ]
+    own = (kernel for module in modules for kernel in getattr(module, "KERNELS", ()))
+    return Backend(name, (*extra, *own))
+
+
+__all__ = [
+    "Backend",
+    "Input",
+    "Kernel",
+    "KernelCall",
+    "Layout",
+    "Operand",
+    "Optimize",
+    "Output",
+    "Packed",
+    "Placement",
+    "Request",
+    "Scratch",
+    "backend",
+]

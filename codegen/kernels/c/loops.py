@@ -1,0 +1,64 @@
+"""Nested loops over several arrays of one logical shape, with as few levels as their strides allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+
+_NAMES = "ijkmnpqr"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One level: a C variable that counts to `size`; `strides` in elements, one per array."""
+
+    name: str
+    size: int
+    strides: tuple[int, ...]
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of a dense row-major array."""
+    return tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else ()
+
+
+def broadcast_strides(shape: Sequence[int], to: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense array of `shape` when it is read in the (numpy-broadcast) shape `to`."""
+    padded = (*[1] * (len(to) - len(shape)), *shape)
+    return tuple(
+        0 if size == 1 else stride
+        for size, stride in zip(padded, dense_strides(padded), strict=True)
+    )
+
+
+def nest(shape: Sequence[int], *strides: Sequence[int]) -> tuple[Loop, ...]:
+    """Loops over `shape`, outermost first; axes that every array crosses evenly are merged."""
+    merged: list[tuple[int, tuple[int, ...]]] = []
+    for size, *own in zip(shape, *strides, strict=True):
+        steps = tuple(own)
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == tuple(size * step for step in steps):
+            merged[-1] = merged[-1][0] * size, steps
+        else:
+            merged.append((size, steps))
+    return tuple(
+        Loop(_NAMES[level], size, steps) for level, (size, steps) in enumerate(merged)
+    )
+
+
+def index(loops: Sequence[Loop], array: int) -> str:
+    """The C expression of the element's index in the array, as `i * 48 + j`."""
+    terms = [
+        loop.name if loop.strides[array] == 1 else f"{loop.name} * {loop.strides[array]}"
+        for loop in loops
+        if loop.strides[array]
+    ]
+    return " + ".join(terms) or "0"
+
+
+def depth(loops: Sequence[Loop], array: int) -> int:
+    """How many loops the array's element depends on: 0 if it is the same throughout."""
+    return max((level + 1 for level, loop in enumerate(loops) if loop.strides[array]), default=0)

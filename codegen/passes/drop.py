@@ -1,0 +1,49 @@
+"""Nodes that change nothing, and nodes whose results nobody reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from smelt.ir import Graph, Node, Rewrite, Value
+from smelt.ops.pad import Pad
+from smelt.ops.quantize import Quantize
+from smelt.ops.reshape import Reshape
+from smelt.ops.transpose import Transpose
+
+
+def drop_identities(graph: Graph) -> Graph:
+    """Remove reshapes to the same shape, transpositions in order, empty pads, null requantizations.
+
+    Results of the graph keep their nodes: their names and buffers are the caller's.
+    """
+    results = set(graph.results)
+
+    def drop(node: Node) -> Rewrite:
+        if not _is_identity(node) or node.outputs[0] in results:
+            return None
+        return (), [node.input(0)]
+
+    return graph.rewrite(drop)
+
+
+def _is_identity(node: Node) -> bool:
+    match node.op:
+        case Reshape() | Quantize():
+            return node.input(0).type == node.output.type
+        case Transpose(permutation):
+            return list(permutation) == sorted(permutation)
+        case Pad(padding):
+            return not any(before or after for before, after in padding)
+        case _:
+            return False
+
+
+def drop_dead_nodes(graph: Graph) -> Graph:
+    """Remove nodes none of whose outputs reaches a result of the graph."""
+    live: set[Value] = set(graph.results)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if any(value in live for value in node.outputs):
+            kept.append(node)
+            live.update(value for value in node.inputs if value is not None)
+    return replace(graph, nodes=tuple(reversed(kept)))

@@ -1,0 +1,127 @@
+"""Writes a C project: the network's files, what the platform adds, README and report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from smelt.codegen.network import Network, render_network
+from smelt.codegen.render import render
+from smelt.codegen.schedule import Schedule
+from smelt.errors import ConfigError
+from smelt.targets import Optimize, Platform
+
+
+REPORT = "report.json"
+
+Finish = Callable[[Path], Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class Project:
+    """A C project in memory: path to contents, and the report that goes with it."""
+
+    network: Network
+    files: Mapping[str, str]
+    report: Mapping[str, object]
+
+    def write(self, directory: Path, *, force: bool = False, finish: Finish | None = None) -> None:
+        """Write the project so that `directory` appears whole or not at all.
+
+        Args:
+            directory: must not exist, unless it is an empty folder or `force` is given.
+            force: replace what an earlier build wrote there.
+            finish: works on the written folder before it appears (compiles it, say) and returns
+                the report to store.
+
+        Raises:
+            ConfigError: the directory holds something, or cannot be written.
+        """
+        _check_destination(directory, force=force)
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+        except OSError as error:
+            raise ConfigError(f"cannot write to '{directory.parent}': {error.strerror}") from error
+        try:
+            for name, text in self.files.items():
+                path = staging / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8", newline="\n")
+            report = self.report if finish is None else finish(staging)
+            text = json.dumps(report, indent=2) + "\n"
+            (staging / REPORT).write_text(text, encoding="utf-8", newline="\n")
+            staging.chmod(0o777 & ~_umask())
+            _swap(staging, directory)
+        except OSError as error:
+            raise ConfigError(f"cannot write '{directory}': {error.strerror}") from error
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+
+
+def render_project(
+    network: Network,
+    schedule: Schedule,
+    platform: Platform,
+    optimize: Optimize,
+    report: Mapping[str, object],
+) -> Project:
+    """Render every file of the project."""
+    variables: dict[str, object] = {
+        "net": network,
+        "platform": platform,
+        "optimize": optimize,
+        "report": report,
+    }
+    texts = render_network(network, schedule)
+    for template, path in platform.project_files:
+        if template.endswith(".j2"):
+            texts[path] = render(template, variables)
+        else:
+            texts[path] = files("smelt.templates").joinpath(template).read_text(encoding="utf-8")
+    texts["README.md"] = render("project/README.md.j2", variables)
+    return Project(network, texts, report)
+
+
+def _check_destination(directory: Path, *, force: bool) -> None:
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise ConfigError(f"'{directory}' exists and is not a folder; choose another with -o")
+    if not any(directory.iterdir()):
+        return
+    if not force:
+        raise ConfigError(f"'{directory}' exists and is not empty; --force replaces it")
+    if not (directory / REPORT).exists():
+        raise ConfigError(
+            f"'{directory}' was not written by Smelt (it has no {REPORT}); "
+            "--force only replaces an earlier build"
+        )
+
+
+def _swap(staging: Path, directory: Path) -> None:
+    """Put `staging` in place of `directory` by renames, so that no half of it is ever seen."""
+    if not directory.exists():
+        staging.rename(directory)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{directory.name}.old.", dir=directory.parent))
+    try:
+        (old / "project").parent.mkdir(exist_ok=True)
+        directory.rename(old / "project")
+        staging.rename(directory)
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,7 @@
+"""TensorFlow Lite files: one converter an operator, in tables by family."""
+
+from smelt.frontend.tflite.file import IDENTIFIER
+from smelt.frontend.tflite.importer import CONVERTERS, load
+from smelt.frontend.tflite.operation import Converter, Operation, Options
+
+__all__ = ["CONVERTERS", "IDENTIFIER", "Converter", "Operation", "Options", "load"]

@@ -1,0 +1,88 @@
+"""Converters of convolutions and fully connected layers."""
+
+from __future__ import annotations
+
+import tflite
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.tflite.operation import Converter, Operation, Options
+from smelt.ir import Value
+from smelt.ops.convolution import (
+    NO_PADDING,
+    Conv2D,
+    DepthwiseConv2D,
+    Padding2D,
+    Pair,
+    same_padding,
+)
+from smelt.ops.fully_connected import FullyConnected
+
+
+def _symmetric_weights(operation: Operation, channel_axis: int) -> Value:
+    """Weights without zero points, which TFLite Micro's convolutions do not read."""
+    weights = operation.weights(channel_axis)
+    if weights.type.quant is not None and any(weights.type.quant.zero_point):
+        raise UnsupportedError(
+            f"{operation}: weights '{weights.name}' have zero points; convert the network with "
+            "symmetric int8 weights"
+        )
+    return weights
+
+
+def _window(
+    operation: Operation, options: Options, x: Value, weights: Value
+) -> tuple[Pair, Padding2D, Pair]:
+    """Stride, padding and dilation of a convolution."""
+    if len(x.type.shape) != 4 or len(weights.type.shape) != 4 or 0 in x.type.shape:
+        raise ModelError(f"{operation}: input {x.type} and weights {weights.type} must be 4-D")
+    stride = options.pair("StrideH", "StrideW")
+    dilation = options.pair("DilationHFactor", "DilationWFactor")
+    size = (x.type.shape[1], x.type.shape[2])
+    window = (weights.type.shape[1], weights.type.shape[2])
+    same = options.same_padding()
+    padding = same_padding(size, window, stride, dilation) if same else NO_PADDING
+    return stride, padding, dilation
+
+
+def _conv_2d(operation: Operation) -> None:
+    options = operation.options(tflite.Conv2DOptions)
+    x, weights = operation.input(0), _symmetric_weights(operation, 0)
+    stride, padding, dilation = _window(operation, options, x, weights)
+    depth, group_depth = x.type.shape[3], weights.type.shape[3]
+    if group_depth == 0 or depth % group_depth:
+        raise ModelError(f"{operation}: {depth} channels do not fit weights {weights.type}")
+    groups = depth // group_depth
+    op = Conv2D(stride, padding, dilation, options.activation(), groups)
+    operation.emit(op, x, weights, operation.bias())
+
+
+def _depthwise_conv_2d(operation: Operation) -> None:
+    options = operation.options(tflite.DepthwiseConv2DOptions)
+    x, weights = operation.input(0), _symmetric_weights(operation, 3)
+    stride, padding, dilation = _window(operation, options, x, weights)
+    multiplier, filters = options.integer("DepthMultiplier"), weights.type.shape[3]
+    # Some exporters leave the multiplier at 0: the weights' shape says it as well.
+    if multiplier not in (0, filters / x.type.shape[3]):
+        raise ModelError(
+            f"{operation}: {filters} filters over {x.type.shape[3]} channels contradict the "
+            f"depth multiplier {multiplier}"
+        )
+    op = DepthwiseConv2D(stride, padding, dilation, options.activation())
+    operation.emit(op, x, weights, operation.bias())
+
+
+def _fully_connected(operation: Operation) -> None:
+    options = operation.options(tflite.FullyConnectedOptions, optional=True)
+    if options.integer("WeightsFormat") != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
+        raise UnsupportedError(
+            f"{operation}: shuffled weights are not supported; convert the network without them"
+        )
+    op = FullyConnected(options.activation(), options.flag("KeepNumDims"))
+    operation.emit(op, operation.input(0), operation.weights(0), operation.bias())
+
+
+CONVERTERS = {
+    "CONV_2D": Converter(_conv_2d),
+    "DEPTHWISE_CONV_2D": Converter(_depthwise_conv_2d),
+    "FULLY_CONNECTED": Converter(_fully_connected),
+}

@@ -1,0 +1,88 @@
+"""Converters of operators that work element by element, and of softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tflite
+
+from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.ops.binary import Binary
+from smelt.ops.fixed_point import Activation
+from smelt.ops.prelu import PRelu
+from smelt.ops.softmax import Softmax
+from smelt.ops.unary import Unary
+
+
+def _unary(kind: str) -> Converter:
+    return Converter(lambda operation: operation.emit(Unary(kind), operation.input(0)))
+
+
+def _binary(kind: str, options: Any | None = None) -> Converter:
+    """`options` is the class that holds the fused activation, where there is one."""
+
+    def convert(operation: Operation) -> None:
+        activation = Activation.NONE
+        if options is not None:
+            activation = operation.options(options, optional=True).activation()
+        operation.emit(Binary(kind, activation), operation.input(0), operation.input(1))
+
+    return Converter(convert)
+
+
+def _leaky_relu(operation: Operation) -> None:
+    alpha = operation.options(tflite.LeakyReluOptions).real("Alpha")
+    operation.emit(Unary("leaky_relu", alpha), operation.input(0))
+
+
+def _prelu(operation: Operation) -> None:
+    operation.emit(PRelu(), operation.input(0), operation.constant(1, "slopes"))
+
+
+def _softmax(operation: Operation) -> None:
+    beta = operation.options(tflite.SoftmaxOptions).real("Beta")
+    operation.emit(Softmax(beta), operation.input(0))
+
+
+_UNARY = {
+    "RELU": "relu",
+    "RELU6": "relu6",
+    "RELU_N1_TO_1": "relu_n1_to_1",
+    "RELU_0_TO_1": "relu_0_to_1",
+    "LOGISTIC": "logistic",
+    "TANH": "tanh",
+    "HARD_SWISH": "hard_swish",
+    "ABS": "abs",
+    "NEG": "neg",
+    "EXP": "exp",
+    "LOG": "log",
+    "SQRT": "sqrt",
+    "RSQRT": "rsqrt",
+    "SQUARE": "square",
+    "SIN": "sin",
+    "COS": "cos",
+    "FLOOR": "floor",
+    "CEIL": "ceil",
+    "ROUND": "round",
+}
+_BINARY: dict[str, tuple[str, Any | None]] = {
+    "ADD": ("add", tflite.AddOptions),
+    "SUB": ("sub", tflite.SubOptions),
+    "MUL": ("mul", tflite.MulOptions),
+    "DIV": ("div", tflite.DivOptions),
+    "MAXIMUM": ("maximum", None),
+    "MINIMUM": ("minimum", None),
+    "SQUARED_DIFFERENCE": ("squared_difference", None),
+}
+_SPECIAL: dict[str, Callable[[Operation], None]] = {
+    "ELU": lambda operation: operation.emit(Unary("elu", 1.0), operation.input(0)),
+    "LEAKY_RELU": _leaky_relu,
+    "PRELU": _prelu,
+    "SOFTMAX": _softmax,
+}
+CONVERTERS = {
+    **{name: _unary(kind) for name, kind in _UNARY.items()},
+    **{name: _binary(kind, options) for name, (kind, options) in _BINARY.items()},
+    **{name: Converter(convert) for name, convert in _SPECIAL.items()},
+}

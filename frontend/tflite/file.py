@@ -1,0 +1,236 @@
+"""The flatbuffer as plain records: every table read once, every index checked.
+
+The generated readers of the package `tflite` verify nothing: an offset that points outside
+raises whatever the struct module or numpy raise, and a vector's length may be any number. Here
+lengths are bounded by the size of the file, and low-level exceptions become `ModelError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tflite
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import Array
+
+IDENTIFIER = b"TFL3"
+_VERSION = 3
+ABSENT = -1
+"""Tensor index of an optional operand that is left out."""
+
+
+def names_of(enumeration: type) -> dict[int, str]:
+    """Number to name of a generated enumeration."""
+    return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
+
+
+OPERATOR_NAMES = names_of(tflite.BuiltinOperator)
+_OPTIONS_NAMES = names_of(tflite.BuiltinOptions)
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor as the file describes it; `data` is its buffer, None where it is not constant."""
+
+    index: int
+    name: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    type_code: int
+    data: Array | None
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int
+    custom_quantization: bool
+    is_variable: bool
+    is_sparse: bool
+
+
+@dataclass(frozen=True)
+class StoredOperator:
+    """An operator: `kind` is its built-in name, or the custom operator's own."""
+
+    index: int
+    kind: str
+    is_custom: bool
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Any
+    options_type: str
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """The main subgraph of a file."""
+
+    tensors: tuple[StoredTensor, ...]
+    operators: tuple[StoredOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    subgraphs: int
+
+    def name(self, index: int) -> str:
+        """A tensor's name, quoted for a message."""
+        return f"'{self.tensors[index].name}'"
+
+
+@contextmanager
+def reading(what: str) -> Generator[None]:
+    """Turn what the flatbuffer readers raise on damaged bytes into `ModelError`."""
+    try:
+        yield
+    except (struct.error, IndexError, ValueError, TypeError, OverflowError) as error:
+        raise ModelError(
+            f"{what} cannot be read ({error}): the file is truncated or corrupted"
+        ) from error
+
+
+def read(data: bytes) -> StoredModel:
+    """Read a TFLite file.
+
+    Raises:
+        ModelError: the file is truncated or corrupted.
+        UnsupportedError: it is of another schema version.
+    """
+    with reading("the TFLite file"):
+        return _File(data).model()
+
+
+class _File:
+    """One file being read. `_budget` bounds the elements read: vectors may overlap in bad files."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._budget = 16 * len(data)
+        if data[4:8] != IDENTIFIER:
+            raise ModelError(f"not a TFLite file: its identifier is {data[4:8]!r}")
+        self._model: Any = tflite.Model.GetRootAs(data, 0)
+
+    def model(self) -> StoredModel:
+        version = int(self._model.Version())
+        if version != _VERSION:
+            raise UnsupportedError(
+                f"TFLite schema version {version}; Smelt reads version {_VERSION}: "
+                "convert the network with a current TensorFlow"
+            )
+        count = self._count(self._model.SubgraphsLength(), "subgraphs")
+        if count == 0:
+            raise ModelError("the TFLite file holds no subgraph")
+        graph: Any = self._model.Subgraphs(0)
+        tensors = tuple(
+            self._tensor(graph.Tensors(i), i)
+            for i in range(self._count(graph.TensorsLength(), "tensors"))
+        )
+        operators = tuple(
+            self._operator(graph.Operators(i), i, len(tensors))
+            for i in range(self._count(graph.OperatorsLength(), "operators"))
+        )
+        inputs = self._indices(graph.InputsAsNumpy(), len(tensors), "the network's inputs")
+        outputs = self._indices(graph.OutputsAsNumpy(), len(tensors), "the network's outputs")
+        if ABSENT in inputs + outputs:
+            raise ModelError("a network input or output is missing (tensor -1)")
+        return StoredModel(tensors, operators, inputs, outputs, count)
+
+    def _count(self, length: int, what: str) -> int:
+        self._budget -= length
+        if self._budget < 0:
+            raise ModelError(
+                f"the TFLite file of {len(self._data)} bytes claims {length} {what}: "
+                "it is truncated or corrupted"
+            )
+        return length
+
+    def _numbers(self, vector: Any, what: str) -> list[Any]:
+        """A numeric vector as Python numbers; the readers give 0 where it is absent."""
+        if not isinstance(vector, np.ndarray):
+            return []
+        self._count(vector.size, what)
+        return vector.tolist()
+
+    def _indices(self, vector: Any, tensors: int, what: str) -> tuple[int, ...]:
+        indices = tuple(self._numbers(vector, what))
+        for index in indices:
+            if not ABSENT <= index < tensors:
+                raise ModelError(f"{what} name tensor {index}, but there are {tensors} tensors")
+        return indices
+
+    def _text(self, stored: bytes | None) -> str:
+        """A printable name of one line."""
+        text = (stored or b"").decode("utf-8", "replace")
+        self._count(len(text), "characters of names")
+        return "".join(c if c.isprintable() else "_" for c in text)
+
+    def _tensor(self, table: Any, index: int) -> StoredTensor:
+        what = f"tensor {index}"
+        quant: Any = table.Quantization()
+        scales = [] if quant is None else self._numbers(quant.ScaleAsNumpy(), what)
+        zeros = [] if quant is None else self._numbers(quant.ZeroPointAsNumpy(), what)
+        shape = tuple(self._numbers(table.ShapeAsNumpy(), what))
+        return StoredTensor(
+            index=index,
+            name=self._text(table.Name()) or f"tensor_{index}",
+            shape=shape,
+            signature=tuple(self._numbers(table.ShapeSignatureAsNumpy(), what)) or shape,
+            type_code=int(table.Type()),
+            data=self._buffer(int(table.Buffer()), 0 in shape, what),
+            scales=tuple(scales),
+            zero_points=tuple(zeros),
+            axis=0 if quant is None else int(quant.QuantizedDimension()),
+            custom_quantization=quant is not None and quant.DetailsType() != 0,
+            is_variable=bool(table.IsVariable()),
+            is_sparse=table.Sparsity() is not None,
+        )
+
+    def _buffer(self, index: int, may_be_empty: bool, what: str) -> Array | None:
+        """Bytes of a constant; buffer 0 and empty ones mean that the tensor is not constant."""
+        count = int(self._model.BuffersLength())
+        if index >= count:
+            raise ModelError(f"{what} uses buffer {index}, but there are {count} buffers")
+        if index == 0:
+            return None
+        buffer: Any = self._model.Buffers(index)
+        start, size = int(buffer.Offset()), int(buffer.Size())
+        if start > 1:  # a file above 2 GB keeps its data behind the flatbuffer
+            if start + size > len(self._data):
+                raise ModelError(f"{what}: its data lie beyond the end of the file")
+            return np.frombuffer(self._data, np.uint8, size, start)
+        if buffer.DataIsNone() or buffer.DataLength() == 0:
+            return np.empty(0, np.uint8) if may_be_empty else None
+        return buffer.DataAsNumpy()
+
+    def _operator(self, table: Any, index: int, tensors: int) -> StoredOperator:
+        kind, is_custom = self._kind(int(table.OpcodeIndex()), index)
+        what = f"{kind} #{index}"
+        outputs = self._indices(table.OutputsAsNumpy(), tensors, f"outputs of {what}")
+        if ABSENT in outputs:
+            raise ModelError(f"{what} has an output without a tensor")
+        return StoredOperator(
+            index=index,
+            kind=kind,
+            is_custom=is_custom,
+            inputs=self._indices(table.InputsAsNumpy(), tensors, f"inputs of {what}"),
+            outputs=outputs,
+            options=table.BuiltinOptions(),
+            options_type=_OPTIONS_NAMES.get(int(table.BuiltinOptionsType()), "unknown"),
+        )
+
+    def _kind(self, opcode: int, index: int) -> tuple[str, bool]:
+        count = int(self._model.OperatorCodesLength())
+        if opcode >= count:
+            raise ModelError(
+                f"operator #{index} uses operator code {opcode}, but there are {count} codes"
+            )
+        code: Any = self._model.OperatorCodes(opcode)
+        # The code was a signed byte first; larger ones are in the second field only.
+        number = max(int(code.DeprecatedBuiltinCode()), int(code.BuiltinCode()))
+        if number == tflite.BuiltinOperator.CUSTOM:
+            return self._text(code.CustomCode()) or "custom operator without a name", True
+        if number < 0:
+            raise ModelError(f"operator #{index} has the negative operator code {number}")
+        return OPERATOR_NAMES.get(number, f"operator code {number}"), False

@@ -1,0 +1,229 @@
+"""The walk over a file's operators: checks their order, finds converters, builds the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.imported import Imported
+from smelt.frontend.tflite import convolution, elementwise, pooling, quantization, shape
+from smelt.frontend.tflite.file import ABSENT, StoredModel, StoredOperator, read
+from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.frontend.tflite.tensors import (
+    check_fixed_shape,
+    constant_array,
+    dequantized,
+    tensor_type,
+)
+from smelt.ir import DType, Graph, Node, TensorType, Value, verify
+
+CONVERTERS: dict[str, Converter] = {
+    **convolution.CONVERTERS,
+    **elementwise.CONVERTERS,
+    **pooling.CONVERTERS,
+    **quantization.CONVERTERS,
+    **shape.CONVERTERS,
+}
+"""Operator's name in the file to its converter; a plugin adds its custom operators here."""
+
+_CONTROL_FLOW = ("IF", "WHILE", "CALL_ONCE")
+
+
+def load(data: bytes, name: str) -> Imported:
+    """Read the main subgraph of a TFLite file as a graph called `name`.
+
+    Raises:
+        ModelError: the file is truncated, corrupted or contradicts itself.
+        UnsupportedError: the network asks for something that Smelt cannot do.
+    """
+    return _Importer(read(data)).run(name)
+
+
+class _Importer:
+    """Implements `Network` for the operations of one file."""
+
+    def __init__(self, model: StoredModel) -> None:
+        self._model = model
+        self._nodes: list[Node] = []
+        self._values: dict[int, Value] = {}
+        self._dequantized: dict[int, Value] = {}
+        self._names = _unique([tensor.name for tensor in model.tensors])
+        self._folded = {"float16": 0, "integer": 0}
+
+    def run(self, name: str) -> Imported:
+        """Import everything that the network's outputs depend on."""
+        _check_order(self._model)
+        operators = _needed(self._model)
+        self._check_supported(operators)
+        for tensor in self._model.inputs:
+            check_fixed_shape(self._model.tensors[tensor])
+        inputs = tuple(self.value(tensor) for tensor in self._model.inputs)
+        for stored in operators:
+            operation = Operation(stored, self)
+            converter = CONVERTERS[stored.kind]
+            self._check_types(stored, operation, converter)
+            converter.convert(operation)
+        outputs = tuple(self.value(tensor) for tensor in self._model.outputs)
+        graph = Graph(name, inputs, outputs, tuple(self._nodes))
+        return Imported(verify(graph, "the TFLite import"), self._notes(), self._values)
+
+    def value(self, tensor: int) -> Value:
+        """See `Network`."""
+        if tensor not in self._values:
+            stored, type_ = self._model.tensors[tensor], self.type(tensor)
+            data = None if stored.data is None else constant_array(stored, type_)
+            self._values[tensor] = Value(self._names[tensor], type_, data)
+        return self._values[tensor]
+
+    def dequantized(self, tensor: int) -> Value:
+        """See `Network`."""
+        if tensor not in self._dequantized:
+            value = self.value(tensor)
+            name = value.name + "_float32"
+            while name in self._names:
+                name += "_"
+            self._dequantized[tensor] = self._as_float(name, value)
+        return self._dequantized[tensor]
+
+    def type(self, tensor: int) -> TensorType:
+        """See `Network`."""
+        return tensor_type(self._model.tensors[tensor])
+
+    def add(self, node: Node) -> None:
+        """See `Network`."""
+        self._nodes.append(node)
+
+    def fold(self, tensor: int, source: Value) -> None:
+        """See `Network`."""
+        self._values[tensor] = self._as_float(self._names[tensor], source)
+
+    def quoted(self, tensor: int) -> str:
+        """See `Network`."""
+        return self._model.name(tensor)
+
+    def _as_float(self, name: str, source: Value) -> Value:
+        """A constant as float32, counted for the notes."""
+        type_ = source.type
+        if type_.quant is None and type_.dtype is not DType.FLOAT16:
+            raise ModelError(f"constant '{source.name}' {type_} has no scale to dequantize it by")
+        self._folded["float16" if type_.dtype is DType.FLOAT16 else "integer"] += 1
+        return Value.constant(name, dequantized(source.array, type_.quant))
+
+    def _check_supported(self, operators: Sequence[StoredOperator]) -> None:
+        missing = [operator for operator in operators if operator.kind not in CONVERTERS]
+        if not missing:
+            return
+        first, others = missing[0], missing[1:]
+        kind = f"custom operator '{first.kind}'" if first.is_custom else f"operator {first.kind}"
+        tensors = ", ".join(self._model.name(t) for t in first.inputs if t != ABSENT)
+        results = ", ".join(self._model.name(t) for t in first.outputs)
+        also = sorted({operator.kind for operator in others} - {first.kind})
+        remedy = (
+            "load a plugin that adds it"
+            if first.is_custom
+            else "control flow cannot be imported: export the network unrolled"
+            if first.kind in _CONTROL_FLOW
+            else "build the network from operators that are listed, or add the operator by a plugin"
+        )
+        raise UnsupportedError(
+            f"{kind} (#{first.index} of the file, from {tensors or 'nothing'} to {results}) is "
+            f"not supported{'; nor are ' + ', '.join(also) if also else ''}. "
+            f"`smelt ops` lists what is; {remedy}."
+        )
+
+    def _check_types(
+        self, stored: StoredOperator, operation: Operation, converter: Converter
+    ) -> None:
+        """Refuse element types that the operator is not converted for, by name."""
+        for tensor in (*stored.inputs[:1], *stored.outputs):
+            if tensor == ABSENT:
+                continue
+            type_ = self.type(tensor)
+            if type_.dtype in converter.dtypes:
+                continue
+            quoted = self.quoted(tensor)
+            if type_.dtype is DType.UINT8:
+                raise UnsupportedError(
+                    f"{operation} computes on uint8 ({quoted}), TFLite's legacy quantization, "
+                    "which Smelt does not support: convert the network again with int8 "
+                    "quantization (uint8 inputs and outputs may stay)"
+                )
+            names = ", ".join(sorted(str(dtype.numpy) for dtype in converter.dtypes))
+            raise UnsupportedError(
+                f"{operation} works on {type_.dtype.numpy} ({quoted}); "
+                f"Smelt supports it on {names}: convert the network to one of these"
+            )
+
+    def _notes(self) -> tuple[str, ...]:
+        notes: list[str] = []
+        half, integer = self._folded["float16"], self._folded["integer"]
+        if half:
+            notes.append(f"{half} constants stored as float16 are imported as float32")
+        if integer:
+            notes.append(
+                f"{integer} constants stored as integers are dequantized to float32, "
+                "since the network computes in floating point (dynamic-range quantization): "
+                "quantize activations too for an integer network"
+            )
+        if self._model.subgraphs > 1:
+            notes.append(
+                f"the file holds {self._model.subgraphs} subgraphs; only the first is imported"
+            )
+        return tuple(notes)
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The same names; one that is taken already gets the tensor's index, and more if need be."""
+    taken = set(names)
+    seen: set[str] = set()
+    result: list[str] = []
+    for index, name in enumerate(names):
+        if name in seen:
+            name = f"{name}_{index}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+        seen.add(name)
+        result.append(name)
+    return result
+
+
+def _check_order(model: StoredModel) -> None:
+    """Every tensor is made once, and before it is used."""
+    known: dict[int, str] = {}
+    for tensor in model.inputs:
+        if tensor in known or model.tensors[tensor].data is not None:
+            raise ModelError(f"input {model.name(tensor)} is listed twice or constant")
+        known[tensor] = "the network's inputs"
+
+    def use(tensor: int, by: str) -> None:
+        stored = model.tensors[tensor]
+        if tensor not in known and stored.data is None and not stored.is_variable:
+            raise ModelError(f"{by} use {model.name(tensor)} before any operator makes it")
+
+    for operator in model.operators:
+        where = f"{operator.kind} #{operator.index}"
+        for tensor in operator.inputs:
+            if tensor != ABSENT:
+                use(tensor, f"inputs of {where}")
+        for tensor in operator.outputs:
+            if tensor in known or model.tensors[tensor].data is not None:
+                maker = known.get(tensor, "the file's constants")
+                raise ModelError(f"{where} makes {model.name(tensor)} again, after {maker}")
+            known[tensor] = where
+    for tensor in model.outputs:
+        use(tensor, "the network's outputs")
+
+
+def _needed(model: StoredModel) -> list[StoredOperator]:
+    """The operators that the outputs depend on, in order."""
+    wanted = set(model.outputs)
+    found: list[StoredOperator] = []
+    for operator in reversed(model.operators):
+        if wanted.isdisjoint(operator.outputs):
+            continue
+        found.append(operator)
+        row = CONVERTERS.get(operator.kind)
+        skipped = frozenset[int]() if row is None else row.shape_operands
+        wanted |= {t for i, t in enumerate(operator.inputs) if i not in skipped}
+    return found[::-1]

@@ -1,0 +1,277 @@
+"""One operator of the file as its converter sees it, and the row of a converter table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import tflite
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.tflite.file import StoredOperator, names_of, reading
+from smelt.ir import DType, Node, Op, Origin, Rounding, TensorType, Value
+from smelt.ops.fixed_point import Activation
+
+ARITHMETIC = frozenset({DType.FLOAT32, DType.INT8})
+ANY_TYPE = frozenset(set(DType) - {DType.FLOAT16})
+
+_ACTIVATION_NAMES = names_of(tflite.ActivationFunctionType)
+_ACTIVATIONS = {
+    "NONE": Activation.NONE,
+    "RELU": Activation.RELU,
+    "RELU_N1_TO_1": Activation.RELU_N1_TO_1,
+    "RELU6": Activation.RELU6,
+}
+
+
+class Network(Protocol):
+    """What an operation needs of the network being imported."""
+
+    def value(self, tensor: int) -> Value:
+        """The value that stands for a tensor."""
+        ...
+
+    def dequantized(self, tensor: int) -> Value:
+        """A constant tensor as float32."""
+        ...
+
+    def type(self, tensor: int) -> TensorType:
+        """The type that the file gives to a tensor."""
+        ...
+
+    def add(self, node: Node) -> None:
+        """Append a node; its outputs stand for the operator's output tensors."""
+        ...
+
+    def fold(self, tensor: int, source: Value) -> None:
+        """Let a constant, as float32, stand for an output tensor."""
+        ...
+
+    def quoted(self, tensor: int) -> str:
+        """A tensor's name for a message."""
+        ...
+
+
+class Options:
+    """Typed access to an operator's options; all zero where the file leaves the table out."""
+
+    def __init__(self, where: str, table: Any | None) -> None:
+        self._where = where
+        self._table = table
+
+    def integer(self, field: str) -> int:
+        """An integer or enumeration field."""
+        return int(self._get(field))
+
+    def flag(self, field: str) -> bool:
+        """A boolean field."""
+        return bool(self._get(field))
+
+    def real(self, field: str) -> float:
+        """A float32 field; `ModelError` unless finite."""
+        number = float(self._get(field))
+        if not math.isfinite(number):
+            raise ModelError(f"{self._where}: option {field} is {number}")
+        return number
+
+    def pair(self, height: str, width: str) -> tuple[int, int]:
+        """Two positive integers; `ModelError` otherwise."""
+        pair = self.integer(height), self.integer(width)
+        if min(pair) < 1:
+            raise ModelError(f"{self._where}: {height} and {width} are {pair}, below 1")
+        return pair
+
+    def activation(self) -> Activation:
+        """The fused activation; `UnsupportedError` for those that only old networks use."""
+        code = self.integer("FusedActivationFunction")
+        name = _ACTIVATION_NAMES.get(code)
+        if name is None:
+            raise ModelError(f"{self._where}: unknown fused activation {code}")
+        if name not in _ACTIVATIONS:
+            raise UnsupportedError(
+                f"{self._where}: fused activation {name} is not supported; "
+                "make the activation an operator of its own"
+            )
+        return _ACTIVATIONS[name]
+
+    def same_padding(self) -> bool:
+        """Whether the padding is SAME rather than VALID."""
+        code = self.integer("Padding")
+        if code not in (tflite.Padding.SAME, tflite.Padding.VALID):
+            raise ModelError(f"{self._where}: unknown padding {code}")
+        return code == tflite.Padding.SAME
+
+    def _get(self, field: str) -> Any:
+        if self._table is None:
+            return 0
+        with reading(f"{self._where}: option {field}"):
+            return getattr(self._table, field)()
+
+
+class Operation:
+    """An operator of the file with its operands as values."""
+
+    def __init__(self, stored: StoredOperator, network: Network) -> None:
+        name = network.quoted(stored.outputs[0])[1:-1] if stored.outputs else ""
+        self.kind = stored.kind
+        self.origin = Origin(stored.kind, stored.index, name)
+        self._stored = stored
+        self._network = network
+
+    def __str__(self) -> str:
+        return str(self.origin)
+
+    @property
+    def output_type(self) -> TensorType:
+        """Type of the first output, as the file has it."""
+        return self._network.type(self._tensor(self._stored.outputs, 0, "output"))
+
+    def input(self, index: int) -> Value:
+        """The operand at `index`; `ModelError` where the file leaves it out."""
+        return self._network.value(self._operand(index))
+
+    def optional(self, index: int) -> Value | None:
+        """The operand at `index`, or None where the file leaves it out."""
+        return self.input(index) if self.has(index) else None
+
+    def has(self, index: int) -> bool:
+        """Whether the file gives an operand at `index`."""
+        return index < len(self._stored.inputs) and self._stored.inputs[index] >= 0
+
+    def inputs(self) -> tuple[Value, ...]:
+        """All operands, none of them left out."""
+        return tuple(self.input(i) for i in range(len(self._stored.inputs)))
+
+    def constant(self, index: int, role: str) -> Value:
+        """An operand that must be constant: `role` says what it is."""
+        value = self.input(index)
+        if not value.is_constant:
+            raise UnsupportedError(
+                f"{self}: its {role} '{value.name}' are computed by the network; "
+                "Smelt needs them constant"
+            )
+        return value
+
+    def integers(self, index: int, role: str) -> tuple[int, ...]:
+        """The elements of a constant integer operand, flattened."""
+        value = self.constant(index, role)
+        if value.type.dtype not in (DType.INT32, DType.INT64):
+            raise ModelError(f"{self}: its {role} '{value.name}' are {value.type}, not integers")
+        return tuple(int(n) for n in value.array.ravel())
+
+    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Axes counted from 0, sorted, each once; `ModelError` where one is out of range."""
+        if not all(-rank <= axis < rank for axis in axes):
+            raise ModelError(f"{self}: axes {list(axes)} of a tensor with {rank} dimensions")
+        return tuple(sorted({axis % rank for axis in axes}))
+
+    def weights(self, channel_axis: int, index: int = 1) -> Value:
+        """Constant weights; as float32 where the operator computes in floating point.
+
+        Dynamic-range networks store 8-bit weights under float activations. `channel_axis` is
+        the dimension that scales per channel belong to.
+        """
+        weights = self.constant(index, "weights")
+        if weights.type.size == 0:
+            raise ModelError(f"{self}: weights '{weights.name}' {weights.type} are empty")
+        if self.input(0).type.dtype is DType.FLOAT32 and weights.type.dtype is not DType.FLOAT32:
+            return self._network.dequantized(self._operand(index))
+        expected = self.input(0).type.dtype
+        if weights.type.dtype is not expected:
+            raise ModelError(
+                f"{self}: weights '{weights.name}' are {weights.type}, not {expected.value}"
+            )
+        quant = weights.type.quant
+        if quant is not None and quant.axis not in (None, channel_axis):
+            raise ModelError(
+                f"{self}: weights '{weights.name}' have scales for dimension {quant.axis}, not "
+                f"for their output channels (dimension {channel_axis})"
+            )
+        return weights
+
+    def bias(self, index: int = 2) -> Value | None:
+        """The constant bias, or None; `ModelError` unless int32, or float32 in float networks."""
+        if not self.has(index):
+            return None
+        bias, x = self.constant(index, "bias"), self.input(0).type.dtype
+        expected = DType.FLOAT32 if x is DType.FLOAT32 else DType.INT32
+        if bias.type.dtype is not expected:
+            raise ModelError(f"{self}: bias '{bias.name}' is {bias.type}, not {expected.value}")
+        return bias
+
+    def options(self, table: Any, *, optional: bool = False) -> Options:
+        """The options, read with a class of the package `tflite`.
+
+        Raises:
+            ModelError: the operator has none (unless `optional`), or another operator's.
+        """
+        expected, found = table.__name__, self._stored.options_type
+        if self._stored.options is None or found == "NONE":
+            if not optional:
+                raise ModelError(f"{self} has no {expected}: the file is corrupted")
+            return Options(str(self), None)
+        if found != expected:
+            raise ModelError(f"{self} has {found} instead of {expected}: the file is corrupted")
+        reader = table()
+        with reading(f"options of {self}"):
+            reader.Init(self._stored.options.Bytes, self._stored.options.Pos)
+        return Options(str(self), reader)
+
+    def emit(self, op: Op, *inputs: Value | None, moves_data: bool = False) -> None:
+        """Add the node that the operator becomes.
+
+        Args:
+            op: the IR's operator.
+            inputs: its operands.
+            moves_data: nothing is computed, so that no rounding is involved.
+
+        Raises:
+            ModelError: operands, options and the file's own output types contradict each other.
+        """
+        outputs = tuple(self._network.value(tensor) for tensor in self._stored.outputs)
+        try:
+            inferred = op.infer([None if v is None else v.type for v in inputs])
+        except ModelError as error:
+            raise ModelError(f"{self}: {error}") from error
+        if len(inferred) != len(outputs):
+            raise ModelError(f"{self} has {len(outputs)} outputs; it makes {len(inferred)}")
+        for made, value in zip(inferred, outputs, strict=True):
+            if (made.shape, made.dtype) != (value.type.shape, value.type.dtype):
+                raise ModelError(
+                    f"{self} makes {made}, but the file says that '{value.name}' is {value.type}"
+                )
+        present = [v for v in (*inputs, *outputs) if v is not None]
+        rounds = not moves_data and any(v.type.is_quantized for v in present)
+        node = Node(op, inputs, outputs, self.origin, Rounding.TFLM if rounds else None)
+        op.check(node)
+        self._network.add(node)
+
+    def fold(self, source: Value) -> None:
+        """Let a constant, as float32, stand for the output."""
+        self._network.fold(self._tensor(self._stored.outputs, 0, "output"), source)
+
+    def _operand(self, index: int) -> int:
+        return self._tensor(self._stored.inputs, index, "input")
+
+    def _tensor(self, tensors: tuple[int, ...], index: int, role: str) -> int:
+        if index >= len(tensors) or tensors[index] < 0:
+            raise ModelError(f"{self} has no {role} {index}: the file is corrupted")
+        return tensors[index]
+
+
+@dataclass(frozen=True)
+class Converter:
+    """A row of a converter table.
+
+    Attributes:
+        convert: adds to the graph what the operator becomes.
+        dtypes: element types of data (first operand and results) that it takes.
+        shape_operands: operands that only repeat what the results' shapes say already; what
+            computes them need not be supported.
+    """
+
+    convert: Callable[[Operation], None]
+    dtypes: frozenset[DType] = ARITHMETIC
+    shape_operands: frozenset[int] = frozenset()

@@ -1,0 +1,30 @@
+"""Converters between real and stored numbers."""
+
+from __future__ import annotations
+
+from smelt.errors import ModelError
+from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.ir import DType
+from smelt.ops.quantize import Dequantize, Quantize
+
+_STORED = frozenset({DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32})
+
+
+def _quantize(operation: Operation) -> None:
+    operation.emit(Quantize(operation.output_type.dtype), operation.input(0))
+
+
+def _dequantize(operation: Operation) -> None:
+    x, output = operation.input(0), operation.output_type
+    if not x.is_constant:
+        operation.emit(Dequantize(), x)
+        return
+    if (output.dtype, output.shape) != (DType.FLOAT32, x.type.shape):
+        raise ModelError(f"{operation} makes f32 of {x.type}, but the file says {output}")
+    operation.fold(x)
+
+
+CONVERTERS = {
+    "QUANTIZE": Converter(_quantize, _STORED),
+    "DEQUANTIZE": Converter(_dequantize, _STORED | {DType.FLOAT16}),
+}

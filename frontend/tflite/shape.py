@@ -1,0 +1,90 @@
+"""Converters of operators that move data: shapes, padding, concatenation, resizing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tflite
+
+from smelt.errors import ModelError
+from smelt.frontend.tflite.operation import ANY_TYPE, Converter, Operation
+from smelt.ops.concat import Concat
+from smelt.ops.fixed_point import Activation
+from smelt.ops.pad import Pad
+from smelt.ops.reshape import Reshape
+from smelt.ops.resize import Resize
+from smelt.ops.transpose import Transpose
+
+
+def _reshape(operation: Operation) -> None:
+    """RESHAPE, SQUEEZE and EXPAND_DIMS: the file says what comes out."""
+    operation.emit(Reshape(operation.output_type.shape), operation.input(0), moves_data=True)
+
+
+def _transpose(operation: Operation) -> None:
+    x, permutation = operation.input(0), operation.integers(1, "permutation")
+    rank = len(x.type.shape)
+    positive = tuple(axis + rank if axis < 0 else axis for axis in permutation)
+    if sorted(positive) != list(range(rank)):
+        raise ModelError(f"{operation}: {list(permutation)} is no permutation of {rank} axes")
+    operation.emit(Transpose(positive), x, moves_data=True)
+
+
+def _concatenation(operation: Operation) -> None:
+    options = operation.options(tflite.ConcatenationOptions)
+    if options.activation() is not Activation.NONE:
+        raise ModelError(f"{operation}: a concatenation has no fused activation")
+    rank = len(operation.output_type.shape)
+    (axis,) = operation.axes([options.integer("Axis")], rank)
+    operation.emit(Concat(axis), *operation.inputs())
+
+
+def _paddings(operation: Operation) -> tuple[tuple[int, int], ...]:
+    counts = operation.integers(1, "paddings")
+    rank = len(operation.input(0).type.shape)
+    if len(counts) != 2 * rank or min(counts, default=0) < 0:
+        raise ModelError(f"{operation}: paddings {list(counts)} of a tensor with {rank} dimensions")
+    return tuple(zip(counts[::2], counts[1::2], strict=True))
+
+
+def _pad(operation: Operation) -> None:
+    operation.emit(Pad(_paddings(operation)), operation.input(0), moves_data=True)
+
+
+def _pad_v2(operation: Operation) -> None:
+    x = operation.input(0)
+    fill: int | float | None = None
+    if operation.has(2):
+        constant = operation.constant(2, "padding value")
+        if constant.type.size != 1 or constant.type.dtype is not x.type.dtype:
+            raise ModelError(f"{operation}: padding value {constant.type} for {x.type}")
+        if constant.type.quant != operation.output_type.quant:
+            raise ModelError(f"{operation}: the padding value is not quantized as the output is")
+        fill = constant.array.item()
+    operation.emit(Pad(_paddings(operation), fill), x, moves_data=True)
+
+
+def _resize(kind: str, options_class: Any) -> Converter:
+    def convert(operation: Operation) -> None:
+        options = operation.options(options_class, optional=True)
+        size = operation.integers(1, "size")
+        if len(size) != 2 or min(size) < 1:
+            raise ModelError(f"{operation}: cannot resize to {list(size)}")
+        centers = options.flag("HalfPixelCenters")
+        op = Resize(kind, (size[0], size[1]), options.flag("AlignCorners"), centers)
+        operation.emit(op, operation.input(0), moves_data=kind == "nearest")
+
+    return Converter(convert)
+
+
+CONVERTERS = {
+    "RESHAPE": Converter(_reshape, ANY_TYPE, shape_operands=frozenset({1})),
+    "SQUEEZE": Converter(_reshape, ANY_TYPE),
+    "EXPAND_DIMS": Converter(_reshape, ANY_TYPE, shape_operands=frozenset({1})),
+    "TRANSPOSE": Converter(_transpose),
+    "CONCATENATION": Converter(_concatenation),
+    "PAD": Converter(_pad),
+    "PADV2": Converter(_pad_v2),
+    "RESIZE_NEAREST_NEIGHBOR": _resize("nearest", tflite.ResizeNearestNeighborOptions),
+    "RESIZE_BILINEAR": _resize("bilinear", tflite.ResizeBilinearOptions),
+}

@@ -1,0 +1,88 @@
+#!/bin/sh
+# Installs what is missing of the system packages that Smelt needs, and nothing else.
+#
+#   scripts/install_tools.sh demo|test
+#
+# By apt-get, as root or through `sudo -n`, never with a prompt; APT=no leaves the system alone.
+# Where apt-get cannot be used, this says what is missing and succeeds: without the cross tools the
+# demo runs on the host and tests are skipped. It fails when there is no Python that can make a
+# virtual environment, and, for `test`, when apt-get was asked and failed.
+set -u
+purpose=${1:?usage: install_tools.sh demo|test}
+here=$(dirname "$0")
+
+has() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+compiles() { # COMPILER HEADER: the compiler finds the C library's header
+    printf '#include <%s>\n' "$2" | "$1" -E - >/dev/null 2>&1
+}
+
+python_packages() {
+    python=$(sh "$here/find_python.sh" 2>/dev/null) || {
+        echo python3 python3-venv
+        return
+    }
+    "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 ||
+        "$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'
+}
+
+tool_packages() {
+    has gcc || echo gcc
+    compiles gcc stdio.h || echo libc6-dev
+    has arm-none-eabi-gcc || echo gcc-arm-none-eabi
+    compiles arm-none-eabi-gcc string.h || echo libnewlib-arm-none-eabi
+    has qemu-system-arm || echo qemu-system-arm
+    if [ "$purpose" = test ]; then
+        has g++ || echo g++
+        has clang || echo clang
+        has cmake || echo cmake
+    fi
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        env DEBIAN_FRONTEND=noninteractive "$@" </dev/null
+    else
+        sudo -n env DEBIAN_FRONTEND=noninteractive "$@" </dev/null
+    fi
+}
+
+can_use_apt() {
+    [ "${APT:-yes}" != no ] && has apt-get && as_root true >/dev/null 2>&1
+}
+
+updated=no
+apt_install() { # PACKAGE...
+    echo "smelt: installing $*"
+    if [ $updated = no ]; then
+        # One broken source must not keep the others from being used: the install decides.
+        as_root apt-get update -q || echo "smelt: apt-get update failed, going on" >&2
+        updated=yes
+    fi
+    as_root apt-get install -q -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@"
+}
+
+status=0
+install_missing() { # NAME OF A FUNCTION THAT LISTS PACKAGES
+    packages=$($1)
+    [ -n "$packages" ] || return 0
+    if can_use_apt; then
+        # shellcheck disable=SC2086  # a list of words
+        apt_install $packages || status=1
+        packages=$($1)
+        [ -n "$packages" ] || return 0
+    fi
+    echo "smelt: missing, and not installed by apt-get: $(echo $packages)" >&2
+    return 1
+}
+
+install_missing python_packages || {
+    sh "$here/find_python.sh" >/dev/null &&
+        echo "smelt: this Python cannot make a virtual environment without that package." >&2
+    exit 1
+}
+install_missing tool_packages ||
+    echo "smelt: what needs these is left out: the demo runs on the host, tests are skipped." >&2
+[ "$purpose" = demo ] || exit $status

@@ -1,0 +1,400 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from smelt import __version__, show
+from smelt.compile import Artefact, Options, compile_model
+from smelt.errors import ConfigError, SmeltError
+from smelt.frontend import load as load_model
+from smelt.ir import Graph
+from smelt.ir.text import print_graph
+from smelt.plugins import kernels as plugin_kernels
+from smelt.plugins import load_plugins
+from smelt.run import run as run_model
+from smelt.run import write_project
+from smelt.samples import (
+    Sample,
+    bind_samples,
+    dequantize,
+    load_arrays,
+    random_samples,
+    save_arrays,
+    stack_outputs,
+)
+from smelt.verify import verify_model
+
+app = typer.Typer(
+    name="smelt",
+    help="From trained model to bare metal: TFLite networks become C projects.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+
+
+class Optimize(StrEnum):
+    """What kernels and compiler flags favour."""
+
+    speed = "speed"
+    size = "size"
+    ram = "ram"
+
+
+Model = Annotated[Path, typer.Argument(help="A .tflite or .smelt file.", show_default=False)]
+BoardOption = Annotated[
+    str | None,
+    typer.Option("--board", help="Board to build for (`smelt boards`), or a .toml file."),
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", help="Target to generate code for (`smelt targets`)."),
+]
+OptimizeOption = Annotated[Optimize, typer.Option("--optimize", help="What to favour.")]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="C identifier of the network [default: file's stem].")
+]
+KeepInputsOption = Annotated[
+    bool, typer.Option("--keep-inputs", help="An inference leaves its inputs unchanged.")
+]
+PluginOption = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", help="Python file with operators of your own; may be repeated."),
+]
+OnOption = Annotated[
+    str | None,
+    typer.Option("--on", help="host, qemu or a serial port [default: qemu with --board]."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+JsonFileOption = Annotated[
+    Path | None, typer.Option("--json", help="Write the completed report here.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what is asked for.")]
+
+
+def _options(
+    target: str | None,
+    board: str | None,
+    optimize: Optimize,
+    name: str | None,
+    keep_inputs: bool,
+    plugins: list[Path] | None,
+) -> Options:
+    kernels = plugin_kernels(load_plugins(plugins or ()))
+    return Options(target, board, optimize.value, name, keep_inputs, kernels)
+
+
+@app.command()
+def build(
+    model: Model,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the C project.")],
+    board: BoardOption = None,
+    target: TargetOption = None,
+    optimize: OptimizeOption = Optimize.speed,
+    name: NameOption = None,
+    keep_inputs: KeepInputsOption = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier build.")] = False,
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Also run `make` and fill in the measured sizes.")
+    ] = False,
+    dump_after: Annotated[
+        str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
+    ] = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a C project for a network.
+
+    `smelt build model.tflite -o out`
+
+    `smelt build model.tflite -o out --board mps2-an386 --optimize size --compile`
+    """
+    options = _options(target, board, optimize, name, keep_inputs, plugin)
+    console = _console(quiet or json_)
+    with _spinner(console, f"compiling {model.name}"):
+        artefact = compile_model(model, options, _dumper(dump_after))
+        report = write_project(artefact, output, force=force, compile_=compile_)
+    _notes(console, artefact)
+    if json_:
+        _print_json(report)
+    else:
+        show.build(console, output, report)
+
+
+@app.command()
+def run(
+    model: Model,
+    inputs: Annotated[Path, typer.Option("--inputs", help=".npz with the inputs.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help=".npz for the outputs.")
+    ] = None,
+    on: OnOption = None,
+    board: BoardOption = None,
+    target: TargetOption = None,
+    optimize: OptimizeOption = Optimize.speed,
+    name: NameOption = None,
+    keep_inputs: KeepInputsOption = False,
+    dequantize_: Annotated[
+        bool, typer.Option("--dequantize", help="Outputs as real numbers.")
+    ] = False,
+    plugin: PluginOption = None,
+    json_: JsonFileOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Build in a temporary folder, run on every sample, return the outputs.
+
+    `smelt run model.tflite --inputs in.npz -o out.npz --board mps2-an386`
+    """
+    options = _options(target, board, optimize, name, keep_inputs, plugin)
+    console = _console(quiet)
+    artefact = compile_model(model, options)
+    samples, batched = bind_samples(artefact.graph, load_arrays(inputs))
+    with _bar(console, "running", len(samples)) as advance:
+        result = run_model(artefact, samples, on, advance)
+    types = [value.type for value in artefact.graph.outputs]
+    outputs = [
+        [dequantize(a, t) if dequantize_ else a for a, t in zip(sample, types, strict=True)]
+        for sample in result.outputs
+    ]
+    if output is not None:
+        save_arrays(output, stack_outputs(outputs, batched=batched))
+    if json_ is not None:
+        _write_json(json_, result.report)
+    _notes(console, artefact)
+    show.run(console, artefact, outputs, result.report)
+
+
+@app.command()
+def verify(
+    model: Model,
+    inputs: Annotated[
+        Path | None, typer.Option("--inputs", help=".npz with inputs [default: random].")
+    ] = None,
+    expect: Annotated[
+        Path | None, typer.Option("--expect", help=".npz with the outputs that you expect.")
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Random samples.")] = 8,
+    seed: Annotated[int, typer.Option("--seed", help="Of the random samples.")] = 0,
+    on: OnOption = None,
+    board: BoardOption = None,
+    target: TargetOption = None,
+    optimize: OptimizeOption = Optimize.speed,
+    name: NameOption = None,
+    keep_inputs: KeepInputsOption = False,
+    plugin: PluginOption = None,
+    json_: JsonFileOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Prove that the device computes what the model says, bit for bit.
+
+    `smelt verify model.tflite --board mps2-an386 --samples 4`
+
+    `smelt verify model.tflite --inputs in.npz --expect out.npz`
+    """
+    options = _options(target, board, optimize, name, keep_inputs, plugin)
+    console = _console(quiet)
+    if expect is not None and inputs is None:
+        raise ConfigError("--expect needs --inputs: expected outputs of random inputs are unknown")
+    artefact = compile_model(model, options)
+    chosen = _samples(artefact.graph, inputs, samples, seed)
+    expected = None if expect is None else _expected(artefact.graph, expect, len(chosen))
+    with _bar(console, "verifying", len(chosen)) as advance:
+        verdict = verify_model(artefact, chosen, on, expected, advance)
+    if json_ is not None:
+        _write_json(json_, {**verdict.result.report, "verified": str(verdict)})
+    _notes(console, artefact)
+    Console().print(str(verdict), highlight=False)
+
+
+@app.command()
+def profile(
+    model: Model,
+    on: OnOption = None,
+    board: BoardOption = None,
+    target: TargetOption = None,
+    optimize: OptimizeOption = Optimize.speed,
+    name: NameOption = None,
+    keep_inputs: KeepInputsOption = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of the random input.")] = 0,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure one inference: instructions, stack, arena and flash.
+
+    `smelt profile model.tflite --board mps2-an386`
+    """
+    options = _options(target, board, optimize, name, keep_inputs, plugin)
+    console = _console(quiet or json_)
+    artefact = compile_model(model, options)
+    with _spinner(console, "running"):
+        result = run_model(artefact, random_samples(artefact.graph, 1, seed), on)
+    _notes(console, artefact)
+    if json_:
+        _print_json(result.report)
+    else:
+        show.measured(Console(), result.report)
+
+
+@app.command()
+def inspect(
+    model: Model,
+    ir: Annotated[bool, typer.Option("--ir", help="Print the text form of the IR.")] = False,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show inputs, outputs and layers of a network.
+
+    `smelt inspect model.tflite`
+
+    `smelt inspect model.tflite --ir`
+    """
+    load_plugins(plugin or ())
+    imported = load_model(model)
+    if ir:
+        typer.echo(print_graph(imported.graph, {}), nl=False)
+    elif json_:
+        _print_json(show.describe(imported))
+    else:
+        show.inspect(Console(), imported)
+
+
+@app.command()
+def ops(json_: JsonOption = False) -> None:
+    """List the operators that are imported, and the backends that serve each."""
+    tables = show.operators(), show.kernels()
+    if json_:
+        _print_json({"imported": tables[0].records(), "served": tables[1].records()})
+        return
+    for table in tables:
+        table.print(Console())
+        typer.echo()
+
+
+@app.command()
+def boards(json_: JsonOption = False) -> None:
+    """List the boards."""
+    _table(show.boards, json_)
+
+
+@app.command()
+def targets(json_: JsonOption = False) -> None:
+    """List the targets that code can be generated for."""
+    _table(show.targets, json_)
+
+
+def main() -> None:
+    """Run the command line; errors of Smelt's own become a message and exit code 1."""
+    try:
+        app(standalone_mode=True)
+    except SmeltError as error:
+        Console(stderr=True).print(
+            f"[bold red]{type(error).__name__}[/]: ", end="", highlight=False
+        )
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)
+
+
+@app.callback()
+def version(
+    version_: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    """From trained model to bare metal: TFLite networks become C projects."""
+    if version_:
+        typer.echo(f"smelt {__version__}")
+        raise typer.Exit
+
+
+def _table(table: Callable[[], show.Table], json_: bool) -> None:
+    if json_:
+        _print_json(table().records())
+    else:
+        table().print(Console())
+
+
+def _samples(graph: Graph, inputs: Path | None, count: int, seed: int) -> list[Sample]:
+    if inputs is None:
+        return random_samples(graph, count, seed)
+    return bind_samples(graph, load_arrays(inputs))[0]
+
+
+def _expected(graph: Graph, path: Path, count: int) -> list[Sample]:
+    """Expected outputs per sample, in the outputs' own types."""
+    arrays = load_arrays(path)
+    as_inputs = Graph("outputs", graph.outputs, (), ())
+    renamed = {
+        value.name: arrays.get(value.name, arrays.get(f"output_{i}"))
+        for i, value in enumerate(graph.outputs)
+    }
+    missing = [name for name, array in renamed.items() if array is None]
+    if missing:
+        raise ConfigError(f"'{path}' has no array for output '{missing[0]}' (or 'output_0', …)")
+    found = {name: array for name, array in renamed.items() if array is not None}
+    samples, _ = bind_samples(as_inputs, found)
+    if len(samples) != count:
+        raise ConfigError(f"'{path}' holds {len(samples)} samples, the inputs hold {count}")
+    return samples
+
+
+def _dumper(name: str | None) -> Callable[[str, Graph], None] | None:
+    if name is None:
+        return None
+
+    def dump(done: str, graph: Graph) -> None:
+        if done == name:
+            typer.echo(print_graph(graph, {}), nl=False)
+
+    return dump
+
+
+def _console(quiet: bool) -> Console:
+    return Console(stderr=True, quiet=quiet)
+
+
+def _notes(console: Console, artefact: Artefact) -> None:
+    for note in artefact.imported.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
+
+
+@contextmanager
+def _spinner(console: Console, text: str) -> Iterator[None]:
+    with console.status(text):
+        yield
+
+
+@contextmanager
+def _bar(console: Console, text: str, total: int) -> Iterator[Callable[[int], None]]:
+    columns = SpinnerColumn(), TextColumn(text), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(text, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _print_json(data: object) -> None:
+    typer.echo(json.dumps(data, indent=2))
+
+
+def _write_json(path: Path, report: Mapping[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write '{path}': {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The pipeline: from a model file to a C project, on one screen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from smelt import __version__
+from smelt.boards import Board
+from smelt.boards import load as load_board
+from smelt.codegen import arena
+from smelt.codegen.kernels.base import Kernel, Request, backend
+from smelt.codegen.network import Network, describe, network_hash
+from smelt.codegen.passes import run_passes
+from smelt.codegen.project import Project, render_project
+from smelt.codegen.schedule import Schedule, schedule
+from smelt.errors import ConfigError
+from smelt.frontend import Imported
+from smelt.frontend import load as load_model
+from smelt.ir import Graph
+from smelt.ir.text import print_graph
+from smelt.report import build_report
+from smelt.targets import Optimize, Platform, get, library
+
+Observer = Callable[[str, Graph], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `build` and every command that builds can be told.
+
+    Attributes:
+        target: name of a target; the board's own, or `host`, where None.
+        board: name of a board or path of a board file; no board where None.
+        optimize: what kernels and compiler flags favour.
+        name: C identifier of the network; the file's stem where None.
+        keep_inputs: whether an inference leaves its inputs as they were.
+        kernels: kernels of plugins, by backend.
+    """
+
+    target: str | None = None
+    board: str | None = None
+    optimize: Optimize = "speed"
+    name: str | None = None
+    keep_inputs: bool = False
+    kernels: Mapping[str, tuple[Kernel, ...]] = field(
+        default_factory=dict[str, tuple[Kernel, ...]]
+    )
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A compiled network: every stage of the pipeline, and the C project at its end."""
+
+    imported: Imported
+    graph: Graph
+    schedule: Schedule
+    plan: arena.Plan
+    network: Network
+    project: Project
+    platform: Platform
+    board: Board | None
+    options: Options
+
+    @property
+    def report(self) -> Mapping[str, object]:
+        """What `report.json` says; fields that only an ELF or a run can tell are None."""
+        return self.project.report
+
+    def write(self, directory: str | Path, *, force: bool = False) -> None:
+        """Write the C project; see `Project.write`."""
+        self.project.write(Path(directory), force=force)
+
+    @cached_property
+    def on(self) -> str:
+        """Where the code runs by default: `host`, or `qemu` with a board."""
+        return "host" if self.board is None else "qemu"
+
+
+def compile_model(
+    model: str | Path | bytes | Imported,
+    options: Options | None = None,
+    observe: Observer | None = None,
+) -> Artefact:
+    """Compile a model file into a C project.
+
+    Args:
+        model: path of the file, its bytes, or a network that is already imported.
+        options: see `Options`.
+        observe: called with each pass's name and result.
+
+    Raises:
+        ModelError: the file is broken.
+        UnsupportedError: an operator is not served.
+        DoesNotFit: the board has too little memory.
+        ConfigError: an option is wrong.
+    """
+    options = options or Options()
+    board = None if options.board is None else load_board(options.board)
+    platform = _platform(board, options.target)
+    _check_name(options.name)
+    imported = model if isinstance(model, Imported) else load_model(model, options.name)
+    graph = run_passes(imported.graph, observe=observe)
+    name = options.name or graph.name
+    backends = [backend(b, options.kernels.get(b, ())) for b in platform.target.backends]
+    scheduled = schedule(
+        graph,
+        platform,
+        backends,
+        Request(platform.target, options.optimize),
+        prefix=name,
+        keep_inputs=options.keep_inputs,
+    )
+    plan = arena.plan(scheduled.problem)
+    arena.validate(scheduled.problem, plan)
+    arena.require_fit(scheduled.problem, plan)
+    hash_ = network_hash(*_identity(graph, options, platform))
+    network = describe(scheduled, plan, name, hash_, keep_inputs=options.keep_inputs)
+    report = build_report(imported, scheduled, plan, network, platform, board, options.optimize)
+    project = render_project(network, scheduled, platform, options.optimize, report)
+    return Artefact(
+        imported, graph, scheduled, plan, network, project, platform, board, options
+    )
+
+
+def _platform(board: Board | None, target: str | None) -> Platform:
+    if board is not None:
+        return board.platform(target)
+    return library(get(target or "host"))
+
+
+def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[str | bytes]:
+    """Everything that the generated code depends on."""
+    text = print_graph(graph, {})
+    return (
+        __version__,
+        text,
+        platform.name,
+        platform.target.name,
+        options.optimize,
+        str(options.keep_inputs),
+    )
+
+
+def _check_name(name: str | None) -> None:
+    if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ConfigError(f"--name '{name}' is not a C identifier (letters, digits, underscores)")

@@ -1,0 +1,24 @@
+"""The intermediate representation: frozen, typed, pure dataflow."""
+
+from smelt.ir.evaluate import Evaluation, evaluate
+from smelt.ir.graph import Graph, Node, Op, Origin, Rewrite, Rounding, State, Value
+from smelt.ir.types import Array, DType, Quant, TensorType
+from smelt.ir.verify import verify
+
+__all__ = [
+    "Array",
+    "DType",
+    "Evaluation",
+    "Graph",
+    "Node",
+    "Op",
+    "Origin",
+    "Quant",
+    "Rewrite",
+    "Rounding",
+    "State",
+    "TensorType",
+    "Value",
+    "evaluate",
+    "verify",
+]

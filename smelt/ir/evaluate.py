@@ -1,0 +1,64 @@
+"""Runs a graph with the numpy references: the oracle of every later step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from smelt.errors import ConfigError
+from smelt.ir.graph import Graph, Value
+from smelt.ir.types import Array
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Result of one inference: `outputs` in graph order, the next `states`, all `values`."""
+
+    outputs: tuple[Array, ...]
+    states: tuple[Array, ...]
+    values: dict[Value, Array]
+
+
+def evaluate(
+    graph: Graph, inputs: Sequence[Array], states: Sequence[Array] | None = None
+) -> Evaluation:
+    """Run one inference.
+
+    Args:
+        graph: a verified graph.
+        inputs: one array per graph input, of exactly its shape and element type.
+        states: one array per state; the initial ones where None.
+
+    Raises:
+        ConfigError: an input is missing or of another shape or type.
+    """
+    values = _bind(graph, inputs)
+    if states is None:
+        states = [state.initial for state in graph.states]
+    values |= {s.before: array for s, array in zip(graph.states, states, strict=True)}
+    for value in graph.values():
+        if value.data is not None:
+            values[value] = value.data
+    for node in graph.nodes:
+        operands = [None if v is None else values[v] for v in node.inputs]
+        results = node.op.reference(node, operands)
+        values |= zip(node.outputs, results, strict=True)
+    return Evaluation(
+        tuple(values[v] for v in graph.outputs),
+        tuple(values[s.after] for s in graph.states),
+        values,
+    )
+
+
+def _bind(graph: Graph, inputs: Sequence[Array]) -> dict[Value, Array]:
+    if len(inputs) != len(graph.inputs):
+        raise ConfigError(
+            f"'{graph.name}' takes {len(graph.inputs)} inputs, {len(inputs)} were given"
+        )
+    for value, array in zip(graph.inputs, inputs, strict=True):
+        if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
+            raise ConfigError(
+                f"input '{value.name}' of '{graph.name}' is {value.type}; "
+                f"got {array.dtype}{list(array.shape)}"
+            )
+    return dict(zip(graph.inputs, inputs, strict=True))

@@ -1,0 +1,218 @@
+"""Named test cases: every operator file holds a table of them, every backend runs them all.
+
+A case gives an operator and its arguments in real numbers; `build` makes the one-node graph
+for an element type. Quantized graphs follow the TensorFlow Lite 8-bit specification, with the
+output's range observed from the float reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.ir import Array, DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value
+from smelt.ir.verify import verify
+
+
+@dataclass(frozen=True)
+class Data:
+    """An input read at run time, uniform in [low, high]."""
+
+    shape: tuple[int, ...]
+    low: float = -1.0
+    high: float = 1.0
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Constant weights; int8 symmetric per index of `axis`, or per tensor where None."""
+
+    shape: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class Bias:
+    """A constant vector; int32 of scale input times weights in a quantized graph."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant operand given by its real values, quantized like data where need be."""
+
+    values: tuple[float, ...]
+    shape: tuple[int, ...]
+
+
+Argument = Data | Weights | Bias | Constant | None
+
+FLOAT_AND_INT8 = (DType.FLOAT32, DType.INT8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator with arguments, for some element types.
+
+    `same_scale` gives all inputs one quantization (of their common range), which operators
+    that only move data need.
+    """
+
+    name: str
+    op: Op
+    arguments: tuple[Argument, ...]
+    dtypes: tuple[DType, ...] = FLOAT_AND_INT8
+    rounding: Rounding = Rounding.TFLM
+    same_scale: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.op.name}-{self.name}"
+
+
+def build(case: Case, dtype: DType, seed: int = 0) -> Graph:
+    """The one-node graph of a case: float32, or quantized to `dtype`."""
+    rng = np.random.default_rng(seed)
+    reals = [_real(argument, rng) for argument in case.arguments]
+    inputs = tuple(
+        None if real is None else _value(f"{_KIND[type(a)]}{i}", a, real, None)
+        for i, (a, real) in enumerate(zip(case.arguments, reals, strict=True))
+    )
+    graph = _graph(case, inputs, (None,) * 8, None)
+    if dtype is DType.FLOAT32:
+        return verify(graph, f"building {case}")
+    samples = [[_real(a, rng) for a in case.arguments] for _ in range(3)]
+    operands = [[r if c is None or not isinstance(a, Data) else c for a, r, c in
+                 zip(case.arguments, reals, sample, strict=True)] for sample in samples]
+    results = [case.op.reference(graph.nodes[0], o) for o in (reals, *operands)]
+    quantized = _quantize_inputs(case, reals, dtype)
+    types = [None if v is None else v.type for v in quantized]
+    fixed = case.op.output_quant(types)
+    quants: list[Quant | None] = []
+    for index in range(len(results[0])):
+        observed = np.concatenate([np.ravel(r[index]) for r in results])
+        quants.append(fixed or quant_of_range(float(observed.min()), float(observed.max()), dtype))
+    return verify(_graph(case, quantized, tuple(quants), case.rounding), f"building {case}")
+
+
+def quant_of_range(low: float, high: float, dtype: DType) -> Quant:
+    """Affine quantization of [low, high], stretched to hold zero exactly."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    first, last = dtype.limits
+    if dtype is DType.INT16:
+        return Quant.per_tensor(max(-low, high, 1e-6) / last, 0)
+    scale = float(np.float32(max(high - low, 1e-6) / (last - first)))
+    return Quant.per_tensor(scale, int(np.clip(round(first - low / scale), first, last)))
+
+
+def quantize(real: Array, quant: Quant, dtype: DType) -> Array:
+    """Nearest stored integers, clamped; per channel along `quant.axis`."""
+    shape = [1] * real.ndim
+    if quant.axis is not None:
+        shape[quant.axis] = -1
+    scaled = real / np.reshape(quant.scale, shape) + np.reshape(quant.zero_point, shape)
+    return np.clip(np.rint(scaled), *dtype.limits).astype(dtype.numpy)
+
+
+def sample_inputs(graph: Graph, seed: int, count: int) -> Iterator[list[Array]]:
+    """`count` lists of random arrays for the graph's inputs; integers over their whole range."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        yield [random_array(value.type, rng) for value in graph.inputs]
+
+
+def random_array(type_: TensorType, rng: np.random.Generator) -> Array:
+    """Uniform in [-1, 1] for floats, over the whole range for integers."""
+    if type_.dtype.is_float:
+        return rng.uniform(-1, 1, type_.shape).astype(type_.dtype.numpy)
+    if type_.dtype is DType.BOOL:
+        return rng.integers(0, 2, type_.shape).astype(np.bool_)
+    low, high = type_.dtype.limits
+    return rng.integers(low, high, type_.shape, type_.dtype.numpy, endpoint=True)
+
+
+_KIND: dict[type, str] = {Data: "x", Weights: "weights", Bias: "bias", Constant: "constant"}
+
+
+def _real(argument: Argument, rng: np.random.Generator) -> Array | None:
+    match argument:
+        case None:
+            return None
+        case Data(shape, low, high):
+            return rng.uniform(low, high, shape).astype(np.float32)
+        case Weights(shape):
+            return rng.uniform(-0.5, 0.5, shape).astype(np.float32)
+        case Bias(size):
+            return rng.uniform(-0.5, 0.5, size).astype(np.float32)
+        case Constant(values, shape):
+            return np.asarray(values, np.float32).reshape(shape)
+
+
+def _value(name: str, argument: Argument, array: Array, quant: Quant | None) -> Value:
+    if isinstance(argument, Data):
+        return Value(name, TensorType(array.shape, DType.of(array), quant))
+    return Value.constant(name, array, quant)
+
+
+def _quantize_inputs(
+    case: Case, reals: list[Array | None], dtype: DType
+) -> tuple[Value | None, ...]:
+    quants: list[Quant | None] = []
+    for argument, real in zip(case.arguments, reals, strict=True):
+        match argument:
+            case Data(_, low, high):
+                quants.append(quant_of_range(low, high, dtype))
+            case Constant(values):
+                quants.append(quant_of_range(min(values), max(values), dtype))
+            case Weights(_, axis) if real is not None:
+                quants.append(_symmetric(real, axis))
+            case _:
+                quants.append(None)
+    if case.same_scale:
+        quants = [None if q is None else quants[0] for q in quants]
+    values: list[Value | None] = []
+    for i, (argument, real) in enumerate(zip(case.arguments, reals, strict=True)):
+        quant, kind = quants[i], dtype
+        if real is None:
+            values.append(None)
+            continue
+        if isinstance(argument, Weights):
+            kind = DType.INT8
+        if isinstance(argument, Bias):
+            quant, kind = _bias_quant(quants[0], quants[1]), DType.INT32
+        if quant is None:
+            raise ValueError(f"{case}: argument {i} has no quantization")
+        stored = quantize(real, quant, kind)
+        values.append(_value(f"{_KIND[type(argument)]}{i}", argument, stored, quant))
+    return tuple(values)
+
+
+def _symmetric(weights: Array, axis: int | None) -> Quant:
+    others = None if axis is None else tuple(i for i in range(weights.ndim) if i != axis)
+    peaks = np.atleast_1d(np.abs(weights).max(axis=others))
+    scale = tuple(float(np.float32(peak / 127)) for peak in peaks)
+    return Quant(scale, (0,) * len(scale), axis)
+
+
+def _bias_quant(x: Quant | None, weights: Quant | None) -> Quant:
+    if x is None or weights is None:
+        raise ValueError("a bias needs a quantized input and weights before it")
+    scale = tuple(float(np.float32(x.scale[0] * s)) for s in weights.scale)
+    return Quant(scale, (0,) * len(scale), None if weights.axis is None else 0)
+
+
+def _graph(
+    case: Case,
+    inputs: tuple[Value | None, ...],
+    quants: tuple[Quant | None, ...],
+    rounding: Rounding | None,
+) -> Graph:
+    inferred = case.op.infer([None if v is None else v.type for v in inputs])
+    outputs = tuple(
+        Value(f"y{i}", TensorType(t.shape, t.dtype, quants[i])) for i, t in enumerate(inferred)
+    )
+    node = Node(case.op, inputs, outputs, Origin(case.op.name, 0, case.name), rounding)
+    fed = tuple(v for v in inputs if v is not None and not v.is_constant)
+    return Graph(case.name, fed, outputs, (node,))

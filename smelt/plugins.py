@@ -1,0 +1,181 @@
+"""Operators from outside: modules that add operators, kernels and converters.
+
+A plugin is a module named by an entry point of group `smelt.plugins`, or a file given with
+`--plugin`. It may define
+
+- subclasses of `smelt.ir.Op`, which register themselves under their class name;
+- `KERNELS`, a mapping from a backend's name to kernels (`smelt.codegen.kernels.base.Kernel`);
+- `TEMPLATES`, the folder that those kernels' templates are in;
+- `TFLITE_CONVERTERS`, a mapping from an operator's name in the file (a custom operator's custom
+  name) to `smelt.frontend.tflite.Converter`.
+
+A kernel of a plugin comes before Smelt's own; operators and converters cannot be replaced.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import cast
+
+from jinja2 import FileSystemLoader
+
+import smelt.codegen.kernels as backends
+from smelt.codegen.kernels.base import Kernel
+from smelt.codegen.render import environment
+from smelt.errors import ConfigError
+from smelt.frontend.tflite import CONVERTERS, Converter
+from smelt.ir import Op
+from smelt.ops import all_cases
+
+GROUP = "smelt.plugins"
+"""The entry points' group."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What one module adds, besides the operators that registered themselves.
+
+    Attributes:
+        source: the file, or the entry point as `name = module`.
+        kernels: kernels by backend.
+        converters: TFLite converters by the operator's name.
+        templates: folder of the kernels' templates.
+    """
+
+    source: str
+    kernels: Mapping[str, tuple[Kernel, ...]]
+    converters: Mapping[str, Converter]
+    templates: Path | None
+
+
+def load_plugins(files: Sequence[Path] = ()) -> tuple[Plugin, ...]:
+    """Import the installed plugins and then `files`; a module is executed once in a process.
+
+    Smelt knows their operators, converters and templates from then on; their kernels are for the
+    caller to hand to the compiler (see `kernels`).
+
+    Raises:
+        ConfigError: a plugin cannot be imported, is malformed, or defines what exists already.
+    """
+    all_cases()  # every operator of Smelt's own is known before a plugin's
+    found: list[Plugin] = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        found.append(_load(f"{point.name} = {point.value}", point.module, point.load))
+    for file in files:
+        name = _module_name(file)
+        found.append(_load(str(file), name, lambda name=name, file=file: _import(name, file)))
+    for plugin in found:
+        _register(plugin)
+    return tuple(found)
+
+
+def kernels(plugins: Iterable[Plugin]) -> dict[str, tuple[Kernel, ...]]:
+    """All kernels by backend; those of a later plugin come first."""
+    table: dict[str, tuple[Kernel, ...]] = {}
+    for plugin in plugins:
+        for name, own in plugin.kernels.items():
+            table[name] = (*own, *table.get(name, ()))
+    return table
+
+
+def _module_name(file: Path) -> str:
+    return f"smelt_plugin_{sha256(str(file.resolve()).encode()).hexdigest()[:16]}"
+
+
+def _import(name: str, file: Path) -> ModuleType:
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError("not a Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load(source: str, name: str, run: Callable[[], object]) -> Plugin:
+    """Import one plugin; what it registered is undone where it fails."""
+    known = dict(Op.registry)
+    try:
+        module = run()
+        for operator, kind in known.items():
+            if Op.registry[operator] is not kind:
+                raise ValueError(f"operator {operator} exists already, in {kind.__module__}")
+        return Plugin(source, _kernels(module), _converters(module), _templates(module))
+    except (Exception, SystemExit) as error:
+        Op.registry.clear()
+        Op.registry.update(known)
+        sys.modules.pop(name, None)
+        raise ConfigError(f"plugin {source}{_line(source, error)}: {_said(error)}") from error
+
+
+def _line(file: str, error: BaseException) -> str:
+    """The last line of the plugin's own file that the error came through."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    own = Path(file).resolve()
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == own]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _table(module: object, attribute: str) -> Mapping[str, object]:
+    table: object = getattr(module, attribute, {})
+    if not isinstance(table, Mapping):
+        raise TypeError(f"{attribute} is {table!r}, not a mapping")
+    return cast("Mapping[str, object]", table)
+
+
+def _kernels(module: object) -> dict[str, tuple[Kernel, ...]]:
+    names = [package.name for package in iter_modules(backends.__path__) if package.ispkg]
+    table: dict[str, tuple[Kernel, ...]] = {}
+    for name, value in _table(module, "KERNELS").items():
+        if name not in names:
+            raise ValueError(f"KERNELS names backend {name!r}; there are {', '.join(names)}")
+        own = tuple(cast("Iterable[object]", value))
+        table[name] = tuple(kernel for kernel in own if isinstance(kernel, Kernel))
+        if len(table[name]) < len(own):
+            raise TypeError(f"KERNELS[{name!r}] holds what is no Kernel object: {own!r}")
+    return table
+
+
+def _converters(module: object) -> dict[str, Converter]:
+    table: dict[str, Converter] = {}
+    for name, value in _table(module, "TFLITE_CONVERTERS").items():
+        if not isinstance(value, Converter):
+            raise TypeError(f"TFLITE_CONVERTERS[{name!r}] is {value!r}, not a Converter")
+        if CONVERTERS.get(name, value) is not value:
+            raise ValueError(f"operator {name} has a converter already")
+        table[name] = value
+    return table
+
+
+def _templates(module: object) -> Path | None:
+    folder: object = getattr(module, "TEMPLATES", None)
+    if folder is None:
+        return None
+    if not isinstance(folder, str | Path) or not Path(folder).is_dir():
+        raise ValueError(f"TEMPLATES is {folder!r}, not a folder")
+    return Path(folder)
+
+
+def _register(plugin: Plugin) -> None:
+    CONVERTERS.update(plugin.converters)
+    loader = environment().loader
+    if plugin.templates is not None and isinstance(loader, FileSystemLoader):
+        folder = str(plugin.templates)
+        if folder not in loader.searchpath:
+            loader.searchpath.append(folder)  # after Smelt's own, which a plugin cannot hide

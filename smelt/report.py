@@ -1,0 +1,98 @@
+"""What `report.json` says about a build, and how it is completed by an ELF and by a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from smelt import __version__
+from smelt.boards import Board
+from smelt.codegen import arena
+from smelt.codegen.network import Network, Tensor
+from smelt.codegen.schedule import ARENA, STATE, Schedule
+from smelt.frontend import Imported
+from smelt.targets import Optimize, Platform
+
+Report = dict[str, Any]
+"""JSON: nested dictionaries with string keys."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What only a linked ELF or a run can tell; None where not measured."""
+
+    flash_network: int | None = None
+    flash_elf: int | None = None
+    instructions: int | None = None
+    stack: int | None = None
+
+
+def build_report(
+    imported: Imported,
+    schedule: Schedule,
+    plan: arena.Plan,
+    network: Network,
+    platform: Platform,
+    board: Board | None,
+    optimize: Optimize,
+) -> Report:
+    """The report of a build that has not been compiled or run."""
+    memories = {use.name: use for use in plan.memories}
+    return {
+        "smelt": __version__,
+        "network": {
+            "name": network.name,
+            "hash": network.hash,
+            "macs": schedule.graph.macs,
+            "inputs": [_tensor(t) for t in network.inputs],
+            "outputs": [_tensor(t) for t in network.outputs],
+        },
+        "target": platform.target.name,
+        "board": None if board is None else board.name,
+        "optimize": optimize,
+        "arena": {
+            "bytes": network.arena_bytes,
+            "lower_bound": memories[ARENA].lower_bound,
+            "optimal": memories[ARENA].optimal,
+            "map": [p.to_dict() for p in plan.placements if p.memory == ARENA],
+        },
+        "state": {"bytes": memories[STATE].bytes if STATE in memories else 0},
+        "weights": {"bytes": sum(a.nbytes for a in schedule.constants.values())},
+        "flash": {"network": None, "elf": None},
+        "inference": {"instructions": None, "stack": None},
+        "layers": [
+            {
+                "step": index,
+                "name": step.node.name,
+                "op": step.node.op.name,
+                "origin": str(step.node.origin),
+                "output": str(step.node.outputs[0].type),
+                "macs": step.node.macs,
+                "backend": step.backend,
+                "kernel": step.function,
+                "why": step.reason or step.call.summary,
+            }
+            for index, step in enumerate(schedule.steps)
+        ],
+        "notes": list(imported.notes),
+    }
+
+
+def complete(report: Mapping[str, Any], measured: Measured) -> Report:
+    """The report with what has been measured filled in."""
+    return {
+        **report,
+        "flash": {"network": measured.flash_network, "elf": measured.flash_elf},
+        "inference": {"instructions": measured.instructions, "stack": measured.stack},
+    }
+
+
+def _tensor(tensor: Tensor) -> Report:
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "scale": tensor.scale,
+        "zero_point": tensor.zero_point,
+    }

@@ -1,0 +1,111 @@
+"""Builds a compiled network, runs it on the host, a simulator or a device, and measures it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smelt.boards import Device, ElfInfo, compile_project, open_device
+from smelt.compile import Artefact
+from smelt.errors import ConfigError
+from smelt.ir import Array, Value
+from smelt.report import Measured, Report, complete
+from smelt.samples import Sample
+
+Progress = Callable[[int], None]
+"""Called with the number of samples done so far."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave: outputs per sample, and the report completed by what was measured."""
+
+    outputs: tuple[tuple[Array, ...], ...]
+    measured: Measured
+    report: Report
+
+
+def write_project(
+    artefact: Artefact, directory: Path, *, force: bool = False, compile_: bool = False
+) -> Mapping[str, Any]:
+    """Write the C project and, if asked, run `make` in it; returns the report it holds.
+
+    Raises:
+        ConfigError: the directory cannot be written.
+        ToolError: the compiler is missing or failed. The directory does not appear then.
+        DoesNotFit: the linked firmware is too large for the board.
+    """
+    report: Mapping[str, Any] = artefact.report
+
+    def finish(folder: Path) -> Mapping[str, Any]:
+        nonlocal report
+        elf = compile_project(folder, artefact.platform)
+        report = complete(report, Measured(elf.flash_network.total, elf.flash_elf))
+        return report
+
+    artefact.project.write(directory, force=force, finish=finish if compile_ else None)
+    return report
+
+
+@contextmanager
+def built(artefact: Artefact, *, taps: bool = False) -> Iterator[ElfInfo]:
+    """The linked ELF of an artefact in a temporary folder, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
+        directory = Path(folder) / artefact.network.name
+        artefact.write(directory)
+        yield compile_project(directory, artefact.platform, taps=taps)
+
+
+@contextmanager
+def connected(elf: ElfInfo, artefact: Artefact, on: str | None) -> Iterator[Device]:
+    """A device that runs the ELF: `host`, `qemu` or a serial port."""
+    where = on or artefact.on
+    if where == "qemu" and artefact.board is None:
+        raise ConfigError("--on qemu needs --board, see `smelt boards`")
+    with open_device(
+        elf.path, where, artefact.board, expected_hash=artefact.network.hash
+    ) as device:
+        yield device
+
+
+def run(
+    artefact: Artefact,
+    samples: Sequence[Sample],
+    on: str | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Run every sample where `on` says, and measure.
+
+    Args:
+        artefact: a compiled network.
+        samples: one array per input each, of exactly its type.
+        on: `host`, `qemu` or a serial port; the artefact's default where None.
+        progress: called after every sample.
+
+    Raises:
+        ToolError: compiler or simulator is missing or failed.
+        DeviceError: the device does not answer as it should.
+        DoesNotFit: the linked firmware is too large for the board.
+    """
+    with built(artefact) as elf, connected(elf, artefact, on) as device:
+        outputs: list[tuple[Array, ...]] = []
+        instructions: int | None = None
+        stack: int | None = None
+        for index, sample in enumerate(samples):
+            answers, invocation = device.run([array.tobytes() for array in sample])
+            instructions, stack = invocation.instructions, invocation.stack_bytes
+            outputs.append(tuple(map(_tensor, answers, artefact.graph.outputs)))
+            if progress is not None:
+                progress(index + 1)
+    measured = Measured(elf.flash_network.total, elf.flash_elf, instructions, stack)
+    return Result(tuple(outputs), measured, complete(artefact.report, measured))
+
+
+def _tensor(data: bytes, value: Value) -> Array:
+    return np.frombuffer(data, value.type.dtype.numpy).reshape(value.type.shape)

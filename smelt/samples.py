@@ -1,0 +1,146 @@
+"""Input and output arrays of `run` and `verify`: from `.npz` files to tensors, and back."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from smelt.errors import ConfigError
+from smelt.ir import Array, Graph, TensorType, Value
+from smelt.ops.case import random_array
+from smelt.ops.fixed_point import round_half_away
+
+Sample = tuple[Array, ...]
+"""One inference: one array per input, of exactly its shape and element type."""
+
+
+def load_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of an `.npz` file (or the one of an `.npy` file, as `input_0`).
+
+    Raises:
+        ConfigError: the file is missing or is not a numpy archive.
+    """
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"input_0": loaded}
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except FileNotFoundError as error:
+        raise ConfigError(f"'{path}' does not exist") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"'{path}' is not a readable .npz file: {error}") from error
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write an `.npz` file whole or not at all.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(file, **dict(arrays))  # pyright: ignore[reportArgumentType]
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write '{path}': {error.strerror}") from error
+
+
+def bind_samples(graph: Graph, arrays: Mapping[str, Array]) -> tuple[list[Sample], bool]:
+    """The samples that named arrays hold, and whether they have a leading sample axis.
+
+    Arrays are named like the graph's inputs or `input_0`, `input_1`, …; one more leading axis
+    means that many samples. Integer arrays go in raw; float arrays for an integer input are
+    quantized with the input's scale and zero point.
+
+    Raises:
+        ConfigError: an input is missing, or an array's shape or type does not fit it.
+    """
+    columns = [_find(value, index, arrays) for index, value in enumerate(graph.inputs)]
+    stacked = {array.ndim == len(v.type.shape) + 1 for v, array in columns}
+    if len(stacked) > 1:
+        raise ConfigError("either all inputs have a leading sample axis, or none")
+    batched = stacked == {True}
+    counts = {array.shape[0] if batched else 1 for _, array in columns}
+    if len(counts) > 1:
+        raise ConfigError(f"the inputs hold different numbers of samples: {sorted(counts)}")
+    tensors = [
+        [_stored(v, sample) for sample in (array if batched else array[None])]
+        for v, array in columns
+    ]
+    if batched and counts == {0}:
+        raise ConfigError("the inputs hold no sample: their leading axis is 0")
+    return list(zip(*tensors, strict=True)), batched
+
+
+def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
+    """`count` random samples: integers over their whole range, floats in [-1, 1]."""
+    rng = np.random.default_rng(seed)
+    return [tuple(random_array(v.type, rng) for v in graph.inputs) for _ in range(count)]
+
+
+def dequantize(array: Array, type_: TensorType) -> Array:
+    """The real numbers that stored integers stand for, as float32; floats as they are."""
+    if type_.quant is None:
+        return array
+    scale, zero_point = type_.quant.scalar
+    return ((array.astype(np.float64) - zero_point) * scale).astype(np.float32)
+
+
+def stack_outputs(outputs: Sequence[Sequence[Array]], *, batched: bool) -> dict[str, Array]:
+    """`output_0`, `output_1`, … with the samples along the leading axis if `batched`."""
+    columns = zip(*outputs, strict=True)
+    return {
+        f"output_{i}": np.stack(column) if batched else column[0]
+        for i, column in enumerate(columns)
+    }
+
+
+def _find(value: Value, index: int, arrays: Mapping[str, Array]) -> tuple[Value, Array]:
+    for name in (value.name, f"input_{index}"):
+        if name in arrays:
+            array = arrays[name]
+            shape = value.type.shape
+            if array.shape not in (shape, (*array.shape[:1], *shape)):
+                raise ConfigError(
+                    f"input '{name}' has shape {list(array.shape)}; {list(shape)} is needed, or "
+                    f"[samples, {', '.join(map(str, shape))}]"
+                )
+            return value, array
+    raise ConfigError(
+        f"no array for input '{value.name}' (or 'input_{index}'); the file has: "
+        f"{', '.join(sorted(arrays)) or 'nothing'}"
+    )
+
+
+def _stored(value: Value, array: Array) -> Array:
+    """One sample in the input's own element type."""
+    dtype = value.type.dtype
+    if array.dtype == dtype.numpy:
+        return np.ascontiguousarray(array)
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise ConfigError(f"input '{value.name}' holds NaN or infinity")
+        if dtype.is_float:
+            return array.astype(dtype.numpy)
+        if value.type.quant is not None:
+            scale, zero_point = value.type.quant.scalar
+            stored = round_half_away(array.astype(np.float64) / scale) + zero_point
+            return np.clip(stored, *dtype.limits).astype(dtype.numpy)
+    if array.dtype.kind in "iu" and dtype.is_integer:
+        low, high = dtype.limits
+        if array.size and (array.min() < low or array.max() > high):
+            raise ConfigError(
+                f"input '{value.name}' is {dtype.value}, but an array of {array.dtype} holds "
+                f"values from {array.min()} to {array.max()}"
+            )
+        return array.astype(dtype.numpy)
+    raise ConfigError(
+        f"input '{value.name}' is {value.type}; an array of {array.dtype} cannot be used for it"
+    )

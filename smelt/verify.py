@@ -1,0 +1,157 @@
+"""Proves that the device computes what the model says, or names the first layer that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.compile import Artefact
+from smelt.errors import VerifyError
+from smelt.ir import Array, Graph, Value, evaluate
+from smelt.run import Progress, Result, built, connected, run
+from smelt.samples import Sample
+
+FLOAT_TOLERANCE = 1e-5
+"""Largest accepted difference of floats, relative to the range of the expected tensor."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two tensors differ: in how many elements, and at most by how much."""
+
+    elements: int
+    total: int
+    largest: float
+
+    def __str__(self) -> str:
+        return f"{self.elements} of {self.total} elements differ, at most by {self.largest:g}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verification that succeeded: on how many samples, exactly or within tolerance."""
+
+    samples: int
+    exact: bool
+    result: Result
+
+    def __str__(self) -> str:
+        how = "bit-exact" if self.exact else f"within {FLOAT_TOLERANCE:g} of the output's range"
+        return f"{how}, {self.samples} samples"
+
+
+def compare(expected: Array, found: Array) -> Difference | None:
+    """How `found` differs, or None: integers must be equal, floats within the tolerance."""
+    if expected.shape != found.shape:
+        return Difference(expected.size, expected.size, float("nan"))
+    if expected.dtype.kind != "f":
+        distance = np.abs(expected.astype(np.int64) - found.astype(np.int64))
+        wrong = distance > 0
+    else:
+        wide, other = expected.astype(np.float64), found.astype(np.float64)
+        finite = wide[np.isfinite(wide)]
+        spread = float(finite.max() - finite.min()) if finite.size else 0.0
+        magnitude = float(np.abs(finite).max()) if finite.size else 0.0
+        equal = (wide == other) | (np.isnan(wide) & np.isnan(other))
+        with np.errstate(invalid="ignore"):
+            distance = np.where(equal, 0.0, np.abs(wide - other))
+        wrong = ~(distance <= FLOAT_TOLERANCE * max(spread, magnitude, 1e-30))
+    if not wrong.any():
+        return None
+    return Difference(int(wrong.sum()), expected.size, float(distance[wrong].max()))
+
+
+def verify_model(
+    artefact: Artefact,
+    samples: Sequence[Sample],
+    on: str | None = None,
+    expected: Sequence[Sequence[Array]] | None = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Check every step of the road on every sample.
+
+    (1) The reference of the imported graph equals that of the optimized graph. (2) The reference
+    of the optimized graph equals the device. (3) If `expected` is given, the device's outputs
+    equal it. On a mismatch in (2), a second build with taps finds the first step that differs.
+
+    Raises:
+        VerifyError: something differs; the message says where, in how many elements, by how much.
+    """
+    references = [_reference(artefact.graph, sample) for sample in samples]
+    for index, sample in enumerate(samples):
+        _check_passes(artefact, index, sample, references[index])
+    result = run(artefact, samples, on, progress)
+    for index, (reference, outputs) in enumerate(zip(references, result.outputs, strict=True)):
+        for value, found in zip(artefact.graph.outputs, outputs, strict=True):
+            difference = compare(reference[value], found)
+            if difference is not None:
+                culprit = find_first_difference(artefact, samples[index], reference, on)
+                raise VerifyError(
+                    f"sample {index}: the device differs from the reference. {culprit} "
+                    f"Output '{value.name}': {difference}."
+                )
+    if expected is not None:
+        _check_expected(artefact, result, expected)
+    exact = all(not v.type.dtype.is_float for v in artefact.graph.outputs)
+    return Verdict(len(samples), exact, result)
+
+
+def find_first_difference(
+    artefact: Artefact,
+    sample: Sample,
+    reference: dict[Value, Array],
+    on: str | None = None,
+) -> str:
+    """One sentence naming the first step whose output differs on the device.
+
+    Builds again with taps: same plan, same kernels, each step's output streamed as it is made.
+    """
+    with built(artefact, taps=True) as elf, connected(elf, artefact, on) as device:
+        for i, array in enumerate(sample):
+            device.load(i, array.tobytes())
+        counts: dict[int, int] = {}
+        for tap in device.taps():
+            step = artefact.schedule.steps[tap.step]
+            value = step.node.outputs[counts.get(tap.step, 0)]
+            counts[tap.step] = counts.get(tap.step, 0) + 1
+            dtype = value.type.dtype.numpy
+            found = np.frombuffer(tap.data, dtype).reshape(value.type.shape)
+            difference = compare(reference[value], found)
+            if difference is not None:
+                return (
+                    f"First layer that differs: step {tap.step}, {step.node.op.name} of "
+                    f"{step.node.origin}, kernel {step.function}: {difference}."
+                )
+    return "With taps every step agrees: the fault is in what happens after a step is done."
+
+
+def _reference(graph: Graph, sample: Sample) -> dict[Value, Array]:
+    return evaluate(graph, sample).values
+
+
+def _check_passes(
+    artefact: Artefact, index: int, sample: Sample, optimized: dict[Value, Array]
+) -> None:
+    imported = evaluate(artefact.imported.graph, sample).outputs
+    for before, value in zip(imported, artefact.graph.outputs, strict=True):
+        difference = compare(before, optimized[value])
+        if difference is not None:
+            raise VerifyError(
+                f"sample {index}: the optimized graph differs from the imported one in output "
+                f"'{value.name}': {difference}. This is a bug in Smelt; please report it."
+            )
+
+
+def _check_expected(
+    artefact: Artefact, result: Result, expected: Sequence[Sequence[Array]]
+) -> None:
+    for index, (wanted, outputs) in enumerate(zip(expected, result.outputs, strict=True)):
+        for value, want, found in zip(artefact.graph.outputs, wanted, outputs, strict=True):
+            difference = compare(want, found)
+            if difference is not None:
+                raise VerifyError(
+                    f"sample {index}: the device computes what Smelt's reference says, but output "
+                    f"'{value.name}' is not what --expect says: {difference}."
+                )

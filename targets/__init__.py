@@ -1,0 +1,20 @@
+"""What code is generated for: instruction set, compiler flags, backends, memories."""
+
+from smelt.targets.catalogue import available, get
+from smelt.targets.platform import HOST, Memory, Placement, Platform, Timer, Uart, library
+from smelt.targets.target import Feature, Optimize, Target
+
+__all__ = [
+    "HOST",
+    "Feature",
+    "Memory",
+    "Optimize",
+    "Placement",
+    "Platform",
+    "Target",
+    "Timer",
+    "Uart",
+    "available",
+    "get",
+    "library",
+]

@@ -1,0 +1,91 @@
+"""The targets that Smelt knows."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from smelt.errors import ConfigError
+from smelt.targets.target import Feature, Target
+
+_V7M: frozenset[Feature] = frozenset({"unaligned", "divide", "long_multiply"})
+_V7EM: frozenset[Feature] = _V7M | {"dsp", "fpu"}
+
+
+def _cortex_m(
+    core: str,
+    description: str,
+    *,
+    features: frozenset[Feature] = frozenset(),
+    runs: tuple[str, ...] = (),
+    fpu: str | None = None,
+) -> Target:
+    """A Cortex-M target; `fpu` is gcc's name for it, None where there is none."""
+    floats = ("-mfloat-abi=soft",) if fpu is None else ("-mfloat-abi=hard", f"-mfpu={fpu}")
+    return Target(
+        name=f"cortex-{core}",
+        description=description,
+        arch_flags=(f"-mcpu=cortex-{core}", "-mthumb", *floats),
+        features=features,
+        runs_code_of=tuple(f"cortex-{lesser}" for lesser in runs),
+    )
+
+
+_TARGETS = (
+    Target(
+        name="host",
+        description="this computer, with its own C compiler",
+        cross="",
+        features=frozenset({"unaligned", "divide", "long_multiply", "fpu", "fpu_double"}),
+    ),
+    _cortex_m("m0", "Armv6-M: no division, aligned access only", runs=("m0plus",)),
+    _cortex_m("m0plus", "Armv6-M, two pipeline stages", runs=("m0",)),
+    _cortex_m("m3", "Armv7-M", features=_V7M, runs=("m0", "m0plus")),
+    _cortex_m(
+        "m4",
+        "Armv7E-M: DSP extension, single-precision FPU",
+        features=_V7EM,
+        runs=("m0", "m0plus", "m3"),
+        fpu="fpv4-sp-d16",
+    ),
+    _cortex_m(
+        "m7",
+        "Armv7E-M, dual issue: DSP extension, single-precision FPU",
+        features=_V7EM,
+        runs=("m0", "m0plus", "m3", "m4"),
+        fpu="fpv5-sp-d16",
+    ),
+    _cortex_m(
+        "m33",
+        "Armv8-M: DSP extension, single-precision FPU",
+        features=_V7EM,
+        runs=("m0", "m0plus", "m3", "m4", "m7"),
+        fpu="fpv5-sp-d16",
+    ),
+    _cortex_m(
+        "m55",
+        "Armv8.1-M: Helium (MVE), FPU, low-overhead loops",
+        features=_V7EM | {"fpu_double", "mve", "mve_float", "loops"},
+        runs=("m0", "m0plus", "m3", "m4", "m7", "m33"),
+        fpu="auto",
+    ),
+)
+
+_BY_NAME = {target.name: target for target in _TARGETS}
+
+
+def available() -> tuple[Target, ...]:
+    """All targets, the least capable cores first."""
+    return _TARGETS
+
+
+def get(name: str) -> Target:
+    """The target of that name.
+
+    Raises:
+        ConfigError: no target is called so; the message lists those there are.
+    """
+    if name not in _BY_NAME:
+        close = get_close_matches(name, _BY_NAME, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise ConfigError(f"unknown target '{name}'{hint} Known targets: {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]

@@ -1,0 +1,155 @@
+"""What code generation must know of the place where the code will run.
+
+A `Platform` is all that `codegen` sees of a board: a small value, made by `smelt.boards` from a
+board file, or one of the two that need no board.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from smelt.targets.catalogue import get
+from smelt.targets.target import Optimize, Target
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A named stretch of addresses, in bytes."""
+
+    name: str
+    origin: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The memory that each part of the firmware goes to, by name."""
+
+    code: str
+    weights: str
+    data: str
+    stack: str
+    arena: str
+
+
+@dataclass(frozen=True)
+class Uart:
+    """The serial port of the wire, its driver being the template `uart_DRIVER.c`.
+
+    `clock_hz` is what the baud rate is divided from; the pins matter to some drivers only.
+    """
+
+    driver: str
+    base: int
+    clock_hz: int
+    baud: int
+    tx_pin: int | None = None
+    rx_pin: int | None = None
+
+
+@dataclass(frozen=True)
+class Timer:
+    """What inferences are timed with, its driver being the template `timer_DRIVER.c`."""
+
+    driver: str
+    hz: int
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Where the generated code will run.
+
+    Attributes:
+        name: of the board; `host`, or the target's name, where there is none.
+        description: one line, which appears in the generated files.
+        target: what code is generated for.
+        firmware: `host`: a program of the host's system; `cortexm`: an image with its own startup;
+            None: the network alone, as a library.
+        memories, placement, stack_bytes, clock_hz, uart, timer: of the board; empty without one.
+    """
+
+    name: str
+    description: str
+    target: Target
+    firmware: Literal["host", "cortexm"] | None
+    memories: tuple[Memory, ...] = ()
+    placement: Placement | None = None
+    stack_bytes: int = 0
+    clock_hz: int = 0
+    uart: Uart | None = None
+    timer: Timer | None = None
+
+    def memory_of(self, part: Literal["code", "weights", "data", "stack", "arena"]) -> Memory | None:
+        """The memory that a part of the firmware goes to; None where nothing limits it."""
+        if self.placement is None:
+            return None
+        name: str = getattr(self.placement, part)
+        return next(memory for memory in self.memories if memory.name == name)
+
+    @property
+    def linker_script(self) -> str:
+        """Path of the linker script in the project; empty where the system's own serves."""
+        return f"firmware/{self.name}.ld" if self.firmware == "cortexm" else ""
+
+    @property
+    def firmware_sources(self) -> tuple[str, ...]:
+        """Paths in the project of the C files beside `main.c` that are not the network's."""
+        return tuple(f"firmware/{name}" for name in self._firmware_sources())
+
+    @property
+    def project_files(self) -> tuple[tuple[str, str], ...]:
+        """`(template, path in the project)` of all files that are not the network's.
+
+        Templates that do not end in `.j2` are to be copied as they are.
+        """
+        build = [("project/Makefile.j2", "Makefile"), ("project/CMakeLists.txt.j2", "CMakeLists.txt")]
+        if self.target.cross:
+            build.append(("project/toolchain.cmake.j2", "toolchain.cmake"))
+        if self.firmware is None:
+            return tuple(build)
+        headers = ("port.h", "session.h", "text.h", "wire.h")
+        copied = [(f"project/{name}", f"firmware/{name}") for name in headers]
+        copied += [(f"project/{name}", f"firmware/{name}") for name in self._firmware_sources()]
+        rendered = [("project/main.c.j2", "main.c")]
+        if self.firmware == "cortexm":
+            rendered.append(("project/board.h.j2", "firmware/board.h"))
+            rendered.append(("project/cortexm.ld.j2", self.linker_script))
+        return (*build, *rendered, *copied)
+
+    def link_flags(self, optimize: Optimize) -> tuple[str, ...]:
+        """Flags for the linker beside the target's `arch_flags`.
+
+        Small code takes the small C library too, whose `memcpy` copies byte by byte.
+        """
+        if self.firmware != "cortexm":
+            return ("-Wl,--gc-sections",)
+        library = () if optimize == "speed" else ("--specs=nano.specs",)
+        return ("-nostartfiles", "-Wl,--gc-sections", *library)
+
+    def _firmware_sources(self) -> tuple[str, ...]:
+        if self.firmware is None:
+            return ()
+        common = ("wire.c", "mlperf.c", "text.c", "mark.c")
+        if self.uart is None or self.timer is None:
+            return (*common, "port_host.c")
+        drivers = (f"uart_{self.uart.driver}.c", f"timer_{self.timer.driver}.c")
+        return (*common, "startup_cortexm.c", *drivers)
+
+
+HOST = Platform(
+    name="host", description="standard input and output", target=get("host"), firmware="host"
+)
+"""The computer that Smelt runs on."""
+
+
+def library(target: Target) -> Platform:
+    """The network alone for `target`, as a library: no board, so no startup and no linker script.
+
+    For the host that is `HOST`, which needs no board to run.
+    """
+    if target.name == HOST.target.name:
+        return HOST
+    return Platform(
+        name=target.name, description=target.description, target=target, firmware=None
+    )

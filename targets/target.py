@@ -1,0 +1,63 @@
+"""The description of one target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Optimize = Literal["speed", "size", "ram"]
+
+Feature = Literal[
+    "unaligned",  # halfwords and words may lie at any address
+    "divide",  # SDIV, UDIV
+    "long_multiply",  # SMULL, SMLAL
+    "dsp",  # the DSP extension: SMLAD, SXTB16, SSAT
+    "fpu",  # single precision
+    "fpu_double",
+    "mve",  # Helium, integers
+    "mve_float",  # Helium, half and single precision
+    "loops",  # low-overhead branches: WLS, LE
+]
+
+_OPTIMIZE_FLAGS: dict[Optimize, str] = {"speed": "-O2", "size": "-Os", "ram": "-Os"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code is generated for.
+
+    Attributes:
+        name: as in `--target`.
+        description: one line for tables.
+        arch_flags: what tells the compiler and the linker which machine this is.
+        cross: prefix of the compiler's name, empty for the host's own.
+        features: of the instruction set, in so far as kernels may care.
+        backends: names of the sets of kernels, in order of preference; the last serves everything.
+        runs_code_of: targets whose code this machine executes too.
+        alignment: bytes, of the arena and of every buffer in it.
+        endianness: of numbers in memory.
+    """
+
+    name: str
+    description: str
+    arch_flags: tuple[str, ...] = ()
+    cross: str = "arm-none-eabi-"
+    features: frozenset[Feature] = frozenset()
+    backends: tuple[str, ...] = ("c",)
+    runs_code_of: tuple[str, ...] = ()
+    alignment: int = 16
+    endianness: Literal["little", "big"] = "little"
+
+    def runs(self, other: Target) -> bool:
+        """Whether a device with this target can execute code that was made for `other`."""
+        return other.name == self.name or other.name in self.runs_code_of
+
+    def compile_flags(self, optimize: Optimize) -> tuple[str, ...]:
+        """Flags beside `arch_flags`; floats are never contracted, so that hosts agree bit for bit."""
+        return (
+            "-std=c99",
+            _OPTIMIZE_FLAGS[optimize],
+            "-ffp-contract=off",
+            "-ffunction-sections",
+            "-fdata-sections",
+        )

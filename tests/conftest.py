@@ -1,0 +1,23 @@
+"""What holds for every test: which tools it may need, and how hypothesis runs."""
+
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+QEMU_TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
+
+# The same examples on every machine, and no time limit an example: compiling one takes its time.
+settings.register_profile(
+    "smelt", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+# `pytest --hypothesis-profile=explore` looks for new examples.
+settings.register_profile("explore", settings.get_profile("smelt"), derandomize=False)
+settings.load_profile("smelt")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("qemu") is not None:
+        missing = [tool for tool in QEMU_TOOLS if shutil.which(tool) is None]
+        if missing:
+            pytest.skip(f"not on PATH: {', '.join(missing)}")

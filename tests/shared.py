@@ -1,0 +1,84 @@
+"""The networks and golden outputs that live beside the repository, not in it.
+
+The one place that reads the environment variable SMELT_SHARED: a folder with `models/` and
+`golden/`, by default `../shared` as seen from the repository. A test that needs a file of it skips,
+saying why, where the file is absent.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = (ROOT / os.environ.get("SMELT_SHARED", "../shared")).resolve()
+
+
+def shared(relative: str) -> Path:
+    """The path of a shared file or folder; skips the running test where it is absent."""
+    path = SHARED / relative
+    if not path.exists():
+        pytest.skip(f"no {relative} in the shared folder (SMELT_SHARED, default ../shared)")
+    return path
+
+
+def load(relative: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a shared .npz file; skips the running test where it is absent."""
+    with np.load(shared(relative)) as arrays:
+        return dict(arrays)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A shared TFLite network and what it is known to compute.
+
+    Attributes:
+        group: `mlperf_tiny`, `tflm` or `ops`.
+        name: The stem of the file, such as `kws_int8`.
+    """
+
+    group: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.name}"
+
+    @property
+    def model(self) -> Path:
+        """The .tflite file."""
+        return shared(f"models/{self}.tflite")
+
+    @property
+    def golden(self) -> dict[str, NDArray[Any]]:
+        """`input_0`, `tflm_0`, `litert_reference_0`, …: 16 samples on the first axis."""
+        return load(f"golden/{self}.npz")
+
+    @property
+    def layers(self) -> dict[str, NDArray[Any]]:
+        """Tensors of the first two samples: `s0_t17` is sample 0, tensor 17 of the file."""
+        return load(f"golden/{self}.layers.npz")
+
+
+def networks(*patterns: str) -> pytest.MarkDecorator:
+    """Parametrizes a test's argument `network` over shared networks.
+
+    Args:
+        patterns: Globs below `models/` without suffix: `mlperf_tiny/*_int8`, `ops/conv`.
+
+    Returns:
+        A decorator. Where nothing matches, the test has one case, which skips with the reason.
+    """
+    found = [
+        Network(path.parent.name, path.stem)
+        for pattern in patterns
+        for path in sorted((SHARED / "models").glob(f"{pattern}.tflite"))
+    ]
+    if found:
+        return pytest.mark.parametrize("network", found, ids=str)
+    reason = f"no network matches {', '.join(patterns)} in the shared folder (SMELT_SHARED)"
+    absent = pytest.param(None, marks=pytest.mark.skip(reason=reason), id="absent")
+    return pytest.mark.parametrize("network", [absent])
