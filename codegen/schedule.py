@@ -211,7 +211,8 @@ def _problem(
     *,
     keep_inputs: bool,
 ) -> arena.Problem:
-    end = max(len(steps), 1)
+    # What the caller reads afterwards lives one step longer than the last one that may destroy it.
+    end = len(steps) + 1
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     size: dict[str, int] = {}

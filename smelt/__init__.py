@@ -1,3 +1,45 @@
 """Smelt: from trained model to bare metal."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from smelt.pipeline import Artefact
+    from smelt.targets import Optimize
+
 __version__ = "0.1.0"
+
+__all__ = ["__version__", "compile"]
+
+
+def compile(  # noqa: A001 - the module's own verb, always called as `smelt.compile`
+    model: str | Path | bytes,
+    *,
+    target: str | None = None,
+    board: str | None = None,
+    optimize: Optimize = "speed",
+    name: str | None = None,
+    keep_inputs: bool = False,
+) -> Artefact:
+    """Compile a model file into a C project.
+
+    The result has `.run(inputs)`, `.report` and `.write(directory)`.
+
+    Args:
+        model: path of a `.tflite` or `.smelt` file, or the bytes of the former.
+        target: what code is generated for; the board's own target, or `host`.
+        board: name of a board, or path of a board file.
+        optimize: `speed`, `size` or `ram`.
+        name: C identifier of the network; the file's stem where None.
+        keep_inputs: whether an inference leaves its inputs as they were.
+
+    Raises:
+        SmeltError: see `smelt.pipeline.compile_model`.
+    """
+    # Importing the pipeline here keeps `import smelt.ir` free of everything above it.
+    from smelt.pipeline import Options, compile_model
+
+    options = Options(target, board, optimize, name, keep_inputs)
+    return compile_model(model, options)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from smelt import __version__, show
-from smelt.compile import Artefact, Options, compile_model
+from smelt.pipeline import Artefact, Options, compile_model
 from smelt.errors import ConfigError, SmeltError
 from smelt.frontend import load as load_model
 from smelt.ir import Graph
@@ -27,11 +27,10 @@ from smelt.run import write_project
 from smelt.samples import (
     Sample,
     bind_samples,
-    dequantize,
     load_arrays,
+    named_outputs,
     random_samples,
     save_arrays,
-    stack_outputs,
 )
 from smelt.verify import verify_model
 
@@ -147,7 +146,7 @@ def run(
     optimize: OptimizeOption = Optimize.speed,
     name: NameOption = None,
     keep_inputs: KeepInputsOption = False,
-    dequantize_: Annotated[
+    dequantize: Annotated[
         bool, typer.Option("--dequantize", help="Outputs as real numbers.")
     ] = False,
     plugin: PluginOption = None,
@@ -164,17 +163,13 @@ def run(
     samples, batched = bind_samples(artefact.graph, load_arrays(inputs))
     with _bar(console, "running", len(samples)) as advance:
         result = run_model(artefact, samples, on, advance)
-    types = [value.type for value in artefact.graph.outputs]
-    outputs = [
-        [dequantize(a, t) if dequantize_ else a for a, t in zip(sample, types, strict=True)]
-        for sample in result.outputs
-    ]
+    outputs = named_outputs(artefact.graph, result.outputs, batched=batched, real=dequantize)
     if output is not None:
-        save_arrays(output, stack_outputs(outputs, batched=batched))
+        save_arrays(output, outputs)
     if json_ is not None:
         _write_json(json_, result.report)
     _notes(console, artefact)
-    show.run(console, artefact, outputs, result.report)
+    show.run(console, outputs, result.report, batched=batched)
 
 
 @app.command()

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from smelt.boards import Device, ElfInfo, compile_project, open_device
-from smelt.compile import Artefact
 from smelt.errors import ConfigError
 from smelt.ir import Array, Value
 from smelt.report import Measured, Report, complete
 from smelt.samples import Sample
+
+if TYPE_CHECKING:
+    from smelt.pipeline import Artefact
 
 Progress = Callable[[int], None]
 """Called with the number of samples done so far."""

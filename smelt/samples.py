@@ -93,13 +93,22 @@ def dequantize(array: Array, type_: TensorType) -> Array:
     return ((array.astype(np.float64) - zero_point) * scale).astype(np.float32)
 
 
-def stack_outputs(outputs: Sequence[Sequence[Array]], *, batched: bool) -> dict[str, Array]:
-    """`output_0`, `output_1`, … with the samples along the leading axis if `batched`."""
-    columns = zip(*outputs, strict=True)
-    return {
-        f"output_{i}": np.stack(column) if batched else column[0]
-        for i, column in enumerate(columns)
-    }
+def named_outputs(
+    graph: Graph, outputs: Sequence[Sequence[Array]], *, batched: bool, real: bool = False
+) -> dict[str, Array]:
+    """`output_0`, `output_1`, … out of the outputs of each sample.
+
+    Args:
+        graph: whose outputs these are.
+        outputs: per sample, one array per output.
+        batched: put the samples along a new leading axis.
+        real: dequantize.
+    """
+    named: dict[str, Array] = {}
+    for i, (value, column) in enumerate(zip(graph.outputs, zip(*outputs, strict=True), strict=True)):
+        array = np.stack(column) if batched else column[0]
+        named[f"output_{i}"] = dequantize(array, value.type) if real else array
+    return named
 
 
 def _find(value: Value, index: int, arrays: Mapping[str, Array]) -> tuple[Value, Array]:

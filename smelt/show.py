@@ -15,7 +15,6 @@ from smelt import boards as boards_room
 from smelt import targets as targets_room
 from smelt.boards import Board
 from smelt.codegen.kernels.base import backend
-from smelt.compile import Artefact
 from smelt.frontend import Imported
 from smelt.frontend.tflite import CONVERTERS
 from smelt.ir import Array, Node, Op, TensorType
@@ -163,22 +162,20 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
 
 
 def run(
-    console: Console,
-    artefact: Artefact,
-    outputs: Sequence[Sequence[Array]],
-    report: Mapping[str, Any],
+    console: Console, outputs: Mapping[str, Array], report: Mapping[str, Any], *, batched: bool
 ) -> None:
-    """What `smelt run` says: the figures, and the first outputs."""
+    """What `smelt run` says: the figures, and the outputs of the first samples."""
     measured(console, report)
     rows: list[tuple[object, ...]] = []
-    shown = 8
-    for index, sample in enumerate(outputs[:shown]):
-        for value, array in zip(artefact.graph.outputs, sample, strict=True):
-            text = np.array2string(array.reshape(-1), threshold=16, edgeitems=6, precision=4)
-            rows.append((index, value.name, " ".join(text.split())))
+    for name, array in outputs.items():
+        for index, sample in enumerate(array if batched else array[None]):
+            if index < _SAMPLES_SHOWN:
+                text = np.array2string(sample.reshape(-1), threshold=16, edgeitems=6, precision=4)
+                rows.append((index, name, " ".join(text.split())))
     Table(("sample", "output", "values"), tuple(rows)).print(console)
-    if len(outputs) > shown:
-        console.print(f"… and {len(outputs) - shown} more samples", highlight=False)
+
+
+_SAMPLES_SHOWN = 8
 
 
 def _layers(imported: Imported) -> Table:

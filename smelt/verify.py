@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.compile import Artefact
+from smelt.pipeline import Artefact
 from smelt.errors import VerifyError
 from smelt.ir import Array, Graph, Value, evaluate
 from smelt.run import Progress, Result, built, connected, run

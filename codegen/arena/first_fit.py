@@ -63,8 +63,11 @@ class FirstFit:
             wanted: list[int] = []
             for link in self.links[i]:
                 base = offsets[link.other]
-                if base >= 0:
-                    forbidden += [(base + low, base + high) for low, high in link.gaps]
+                if base < 0:
+                    continue
+                for low, high in link.gaps:
+                    forbidden.append((base + low, base + high))
+                if in_place and link.exact:
                     wanted += [base + delta for delta in link.exact]
             forbidden.sort()
             alignment = buffers[i].alignment

@@ -14,7 +14,7 @@ from smelt.codegen.arena.result import Effort
 _EXACT_FIRST = 5_000
 _IMPROVE = 150_000
 _EXACT_LAST = 30_000
-_MOST_ORDERS = 8
+_MOST_ORDERS = 4
 """Budgets: pair checks, elementary steps, pair checks; and combinations of write orders tried.
 
 Together about 0.15 s on a desktop computer, spent only where the lower bound is not reached.
@@ -50,15 +50,19 @@ def pack(arena: Arena, *, enough: int = 0) -> Packing:
 class _Search:
     def __init__(self, arena: Arena, goal: int) -> None:
         self.arena, self.goal = arena, goal
-        self.fits = [FirstFit.of(arena, orders) for orders in _write_orders(arena)]
         self.exact = ExactSearch(arena)
         self.settled = False
+        self.fits = [FirstFit.of(arena, next(_write_orders(arena)))]
         self.recipe = self.fits[0], next(sequences(arena)), False
         self.best = self.fits[0].place(self.recipe[1], in_place=False)
         self.bytes = arena.bytes_of(self.best)
 
     def run(self) -> None:
-        self._try_sequences()
+        self._try_sequences(self.fits[0])
+        for orders in islice(_write_orders(self.arena), 1, None):
+            if not self._done():
+                self.fits.append(FirstFit.of(self.arena, orders))
+                self._try_sequences(self.fits[-1])
         self._settle(_EXACT_FIRST)
         if not self._done():
             fit, sequence, in_place = self.recipe
@@ -75,15 +79,14 @@ class _Search:
             self.best, self.bytes = offsets, needed
         return better
 
-    def _try_sequences(self) -> None:
+    def _try_sequences(self, fit: FirstFit) -> None:
         exact = any(c.low == c.high for p in self.arena.pairs for c in p.choices)
         modes = (True, False) if exact else (False,)
-        for sequence in sequences(self.arena):
-            for fit, in_place in product(self.fits, modes):
-                if self._done():
-                    return
-                if self._keep(fit.place(sequence, in_place=in_place)):
-                    self.recipe = fit, sequence, in_place
+        for sequence, in_place in product(sequences(self.arena), modes):
+            if self._done():
+                return
+            if self._keep(fit.place(sequence, in_place=in_place)):
+                self.recipe = fit, sequence, in_place
 
     def _settle(self, budget: int) -> None:
         """Ask for one granule less until the exact search says no, or has used its budget."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from smelt.codegen.arena.bound import lower_bound
 from smelt.codegen.arena.conflict import Arena, make_arena
 from smelt.codegen.arena.pack import Packing, pack
 from smelt.codegen.arena.problem import Buffer, Memory, Problem, WriteOrder
@@ -22,6 +23,8 @@ def plan(problem: Problem) -> Plan:
     for memory in problem.memories:
         arena = _arena_of(problem, memory, home)
         packing = pack(arena)
+        if memory.size is not None and packing.bytes > memory.size:
+            packing = min(packing, pack(arena, enough=memory.size), key=lambda p: p.bytes)
         layouts += packing.effort.layouts
         checks += packing.effort.checks
         uses.append(
@@ -78,13 +81,16 @@ def _next_to_move(problem: Problem, memory: Memory, home: Mapping[str, str]) -> 
     ]
     if not movable:
         return None
-    packing = pack(arena, enough=memory.size)
-    excess = packing.bytes - memory.size
+    needed, step = lower_bound(arena)
+    at_peak = [b for b in movable if b.start <= step < b.end]
+    if needed <= memory.size or not at_peak:
+        packing = pack(arena, enough=memory.size)
+        needed = packing.bytes
+        at_peak = at_peak or _high(movable, arena, packing)
+    excess = needed - memory.size
     if excess <= 0:
         return None
-    step = packing.peak_step
-    movable = [b for b in movable if b.start <= step < b.end] or _high(movable, arena, packing)
-    return min(movable, key=lambda b: (b.size < excess, b.size if b.size >= excess else -b.size))
+    return min(at_peak, key=lambda b: (b.size < excess, b.size if b.size >= excess else -b.size))
 
 
 def _high(movable: list[Buffer], arena: Arena, packing: Packing) -> list[Buffer]:

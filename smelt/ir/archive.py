@@ -100,7 +100,7 @@ def _zip(files: Mapping[str, bytes]) -> bytes:
 
 def _npy(array: Array) -> bytes:
     buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.ascontiguousarray(array), (1, 0), allow_pickle=False)
+    np.lib.format.write_array(buffer, np.asarray(array, order="C"), (1, 0), allow_pickle=False)
     return buffer.getvalue()
 
 

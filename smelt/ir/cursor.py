@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NamedTuple, NoReturn, TypeVar
 
 from smelt.errors import ModelError
-from smelt.ir.literal import BARE_NAME, enum_word
+from smelt.ir.literal import BARE_NAME, WORD, enum_word
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -21,7 +21,7 @@ _TOKEN = re.compile(
   | (?P<string>{_STRING})
   | (?P<digest>@[0-9a-f]+)
   | (?P<number>-?(?:inf\b|nan\b|0x[0-9a-f.]+p[+-]?[0-9]+|[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?))
-  | (?P<word>[A-Za-z_]\w*)
+  | (?P<word>{WORD})
   | (?P<mark>[][(){{}},:=\#])
   | (?P<end>\Z)
     )""",
@@ -93,12 +93,13 @@ class Cursor:
                 self.unexpected(f"'{text}'")
 
     def attempt(self, parse: Callable[[], T]) -> T | ModelError:
-        """What `parse` returns; on failure its error, with the position as before."""
+        """What `parse` returns, or its error if it cannot begin with the next token."""
         start = self._next
         try:
             return parse()
         except ModelError as error:
-            self._next = start
+            if self._next > start:
+                raise
             return error
 
     def items(self, opening: str, closing: str, parse: Callable[[], T]) -> list[T]:
@@ -130,9 +131,9 @@ class Cursor:
     def integer(self) -> int:
         """A decimal integer within 64 bits."""
         token = self.token
+        if not re.fullmatch(r"-?[0-9]+", token.text):
+            self.unexpected("an integer")
         text = self.expect("number", "an integer")
-        if not re.fullmatch(r"-?[0-9]+", text):
-            self.fail(f"expected an integer, found '{text:.40}'", token.offset)
         if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
             self.fail("an integer beyond 64 bits", token.offset)
         return int(text)

@@ -74,7 +74,7 @@ class Value:
     @staticmethod
     def constant(name: str, data: Array, quant: Quant | None = None) -> Value:
         """A constant of the array's own shape and element type."""
-        data = np.ascontiguousarray(data)
+        data = np.asarray(data, order="C")
         return Value(name, TensorType(data.shape, DType.of(data), quant), data)
 
 

@@ -27,7 +27,11 @@ INLINE = 8
 BARE_NAME = r"[A-Za-z0-9_./;\-]+"
 """Value names that stand without quotes."""
 
+WORD = r"[A-Za-z_][A-Za-z0-9_]*"
+"""Operators, fields and members of enumerations."""
+
 _BARE_NAME = re.compile(BARE_NAME)
+_WORD = re.compile(WORD)
 
 
 def value_name(name: str) -> str:
@@ -35,10 +39,15 @@ def value_name(name: str) -> str:
     return "%" + (name if _BARE_NAME.fullmatch(name) else json.dumps(name))
 
 
+def word(text: str) -> str:
+    """The text as it is if a word, else in JSON's quotes."""
+    return text if _WORD.fullmatch(text) else json.dumps(text)
+
+
 def enum_word(member: Enum) -> str:
     """The word for a member of an enumeration: its value where that is a word, else its name."""
     value: object = member.value
-    return value if isinstance(value, str) and value.isidentifier() else member.name.lower()
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else member.name.lower()
 
 
 def digest(array: Array) -> str:

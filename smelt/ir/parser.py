@@ -70,10 +70,10 @@ class _Parser(Cursor):
 
     def graph(self) -> Graph:
         """A graph, with its own names."""
-        if self._depth == _DEPTH:
-            self.fail(f"graphs are nested more than {_DEPTH} deep")
-        self._depth += 1
         self.require("graph")
+        self._depth += 1
+        if self._depth > _DEPTH:
+            self.fail(f"graphs are nested more than {_DEPTH} deep")
         name, body = self.string(), _Body()
         self.require("{")
         while self.token.text != "}":

@@ -22,6 +22,7 @@ from smelt.ir.literal import (
     number,
     scale_number,
     value_name,
+    word,
 )
 from smelt.ir.types import Array, DType, Quant, TensorType
 
@@ -76,14 +77,13 @@ class _Printer:
         results = ", ".join(map(self._typed, node.outputs))
         operands = ", ".join("_" if v is None else value_name(v.name) for v in node.inputs)
         origin = node.origin
-        kind = origin.kind if origin.kind.isidentifier() else json.dumps(origin.kind)
         text = f"{results} = {type(node.op).__name__}({operands})"
         written = self._attributes(node.op)
         if written:
             text += f" {{{', '.join(written)}}}"
         if node.rounding is not None:
             text += f" rounding={enum_word(node.rounding)}"
-        text += f" from {kind} #{origin.index}"
+        text += f" from {word(origin.kind)} #{origin.index}"
         if origin.name:
             text += f" {json.dumps(origin.name)}"
         yield from text.split("\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
+from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 
 
 def operands(op: Op, inputs: Sequence[TensorType | None], count: int) -> list[TensorType]:
@@ -100,15 +100,25 @@ def tflm_rounding(node: Node) -> None:
 def same_quant(node: Node, operand_count: int = 1) -> None:
     """`ModelError` where an operand and the output are quantized differently.
 
-    Operators that only move or select data keep the stored integers as they are.
+    Operators that only move or select data keep the stored integers as they are. Scales may
+    differ by the rounding of the tools that wrote them.
     """
     y = node.output.type
     for value in node.inputs[:operand_count]:
-        if value is not None and value.type.quant != y.quant:
+        if value is not None and not _near(value.type.quant, y.quant):
             raise ModelError(
                 f"{node.origin}: {node.op.name} keeps its data as stored, but '{value.name}' "
                 f"has {value.type.quant} and '{node.output.name}' has {y.quant}"
             )
+
+
+def _near(a: Quant | None, b: Quant | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    scales = zip(a.scale, b.scale, strict=False)
+    return (a.axis, a.zero_point) == (b.axis, b.zero_point) and all(
+        abs(s - t) <= 1e-3 * max(s, t) for s, t in scales
+    )
 
 
 def axis_in_range(op: Op, axis: int, rank: int) -> None:

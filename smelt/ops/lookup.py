@@ -60,12 +60,17 @@ def read16(table: Array, x: Array) -> Array:
 
 @cache
 def sigmoid_samples() -> Array:
-    """Logistic function of i/24 for i = 0 … 255, in units of 2^-16, corrected like `table16`."""
+    """Logistic function of i/24 for i = 0 … 255, in units of 2^-16, corrected like `table16`.
+
+    The last sample is where the 16-bit functions saturate.
+    """
     i = np.arange(256)
 
     def sigmoid(position: Array) -> Array:
         return 65536 / (1 + np.exp(-position / 24))
 
     interpolated = (sigmoid(i) + sigmoid(i + 1)) / 2
-    samples = np.rint(sigmoid(i) + (sigmoid(i + 0.5) - interpolated) / 2)
-    return np.minimum(samples, 65535).astype(np.int64)
+    samples = np.rint(sigmoid(i) + (sigmoid(i + 0.5) - interpolated) / 2).astype(np.int64)
+    samples[-1] = 65535
+    samples.flags.writeable = False
+    return samples

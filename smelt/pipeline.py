@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from smelt import __version__
@@ -20,9 +19,11 @@ from smelt.codegen.schedule import Schedule, schedule
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.frontend import load as load_model
-from smelt.ir import Graph
+from smelt.ir import Array, Graph
 from smelt.ir.text import print_graph
 from smelt.report import build_report
+from smelt.run import run
+from smelt.samples import bind_samples, named_outputs
 from smelt.targets import Optimize, Platform, get, library
 
 Observer = Callable[[str, Graph], None]
@@ -74,7 +75,26 @@ class Artefact:
         """Write the C project; see `Project.write`."""
         self.project.write(Path(directory), force=force)
 
-    @cached_property
+    def run(
+        self, inputs: Mapping[str, Array], *, on: str | None = None, dequantize: bool = False
+    ) -> dict[str, Array]:
+        """Build in a temporary folder, run, return `output_0`, `output_1`, ….
+
+        Args:
+            inputs: arrays by input name or as `input_0`, …; one more leading axis means that many
+                samples, on the outputs too. Float arrays for integer inputs are quantized.
+            on: `host`, `qemu` or a serial port; QEMU by default where there is a board.
+            dequantize: return real numbers.
+
+        Raises:
+            ConfigError: the inputs do not fit.
+            ToolError: compiler or simulator is missing or failed.
+        """
+        samples, batched = bind_samples(self.graph, inputs)
+        outputs = run(self, samples, on).outputs
+        return named_outputs(self.graph, outputs, batched=batched, real=dequantize)
+
+    @property
     def on(self) -> str:
         """Where the code runs by default: `host`, or `qemu` with a board."""
         return "host" if self.board is None else "qemu"

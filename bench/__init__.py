@@ -1,0 +1,1 @@
+"""Benchmarks: what Smelt's code costs, beside what other engines need."""

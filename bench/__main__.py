@@ -1,0 +1,23 @@
+"""`python -m bench`: every benchmark, or one of them by name."""
+
+from __future__ import annotations
+
+import typer
+
+from bench import build_time, cortexm
+
+app = typer.Typer(help=__doc__, add_completion=False, invoke_without_command=True)
+app.command("cortexm")(cortexm.main)
+app.command("build-time")(build_time.main)
+
+
+@app.callback()
+def everything(context: typer.Context) -> None:
+    """Run every benchmark if none is named."""
+    if context.invoked_subcommand is None:
+        build_time.main()
+        cortexm.main()
+
+
+if __name__ == "__main__":
+    app()

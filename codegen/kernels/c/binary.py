@@ -1,0 +1,196 @@
+"""Binary elementwise operators with broadcasting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, depth, index, nest
+from smelt.codegen.kernels.c.store import stored
+from smelt.ir import DType, Node, TensorType
+from smelt.ops.binary import (
+    Binary,
+    CommonScale,
+    Multiplier,
+    add_scaling,
+    div_scaling,
+    mul_scaling,
+    squared_difference_scaling,
+    sub_scaling,
+)
+from smelt.targets import Target
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """C of one operator: what is made of each operand when it is loaded, and of both together.
+
+    `lines` are statements before the `result`; `%s` in `loads` stands for the stored element.
+    """
+
+    loads: tuple[str, str]
+    result: str
+    lines: tuple[str, ...] = ()
+    helpers: frozenset[str] = frozenset()
+    saturate: bool = False
+
+
+class BinaryKernel(Kernel):
+    """Nested loops, as few as broadcasting allows; an operand is scaled where it changes."""
+
+    op = Binary
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        dtype = node.input(0).type.dtype
+        if dtype is DType.FLOAT16:
+            return f"{node.op.name} is not served for f16 data."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op = node.op
+        if not isinstance(op, Binary):
+            raise TypeError(f"{op.name} is no Binary")
+        a, b, y = node.input(0).type, node.input(1).type, node.output.type
+        formula = _formula(op, a, b, y)
+        loops = nest(
+            y.shape,
+            broadcast_strides(a.shape, y.shape),
+            broadcast_strides(b.shape, y.shape),
+            dense_strides(y.shape),
+        )
+        store = stored(op.activation, y, saturate=formula.saturate)
+        return KernelCall(
+            template="c/binary.j2",
+            stem=op.kind,
+            parameters={
+                "kind": op.kind,
+                "activation": op.activation.value,
+                "a": a,
+                "b": b,
+                "y": y,
+                "quantized": formula.saturate,
+                "loops": loops,
+                "statements": _statements(formula, loops, store.text, y),
+            },
+            operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
+            in_place=tuple((0, i) for i, x in enumerate((a, b)) if x.size == y.size),
+            helpers=formula.helpers | store.helpers,
+            summary=f"{op.kind} over {len(loops)} nested loops",
+        )
+
+
+def _statements(
+    formula: _Formula, loops: tuple[Loop, ...], store: str, y: TensorType
+) -> list[list[str]]:
+    """C lines by the number of loops around them."""
+    statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]
+    kind = y.dtype.c_name if y.quant is None else "int32_t"
+    for operand, (name, load) in enumerate(zip(("left", "right"), formula.loads, strict=True)):
+        element = f"{'ab'[operand]}[{index(loops, operand)}]"
+        level = depth(loops, operand)
+        statements[level].append(f"const {kind} {name} = {load % element};")
+    statements[-1] += formula.lines
+    statements[-1].append(f"output[{index(loops, 2)}] = {store % formula.result};")
+    return statements
+
+
+def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> _Formula:
+    if y.quant is None:
+        return _real(op.kind, y.dtype)
+    if op.kind in ("maximum", "minimum"):
+        return _real(op.kind, y.dtype)
+    centred = _minus("%s", a.zero_point), _minus("%s", b.zero_point)
+    match op.kind:
+        case "add":
+            return _sum("+", add_scaling(a, b, y), centred, y)
+        case "sub":
+            return _sum("-", sub_scaling(a, b, y), centred, y)
+        case "squared_difference":
+            return _squared_difference(squared_difference_scaling(a, b, y), centred, y)
+        case "mul":
+            result = _plus(_scaled("left * right", mul_scaling(a, b, y)), y.zero_point)
+            return _Formula(centred, result, (), frozenset({"requantize"}), saturate=True)
+        case _:
+            return _quotient(div_scaling(a, b, y), centred, y)
+
+
+def _real(kind: str, dtype: DType) -> _Formula:
+    """Floats, and integers that are not quantized: these wrap, computed without a sign."""
+    operator = {"add": "+", "sub": "-", "mul": "*"}.get(kind)
+    if kind in ("maximum", "minimum"):
+        return _Formula(("%s", "%s"), f"left {'<>'[kind == 'maximum']} right ? left : right")
+    if dtype.is_float:
+        if kind == "squared_difference":
+            return _Formula(("%s", "%s"), "(left - right) * (left - right)")
+        return _Formula(("%s", "%s"), f"left {operator or '/'} right")
+    wide = "uint64_t" if dtype is DType.INT64 else "uint32_t"
+    name = dtype.c_name
+    if operator is not None:
+        return _Formula(("%s", "%s"), f"({name})(({wide})left {operator} ({wide})right)")
+    if kind == "squared_difference":
+        line = f"const {wide} difference = ({wide})left - ({wide})right;"
+        return _Formula(("%s", "%s"), f"({name})(difference * difference)", (line,))
+    quotient = f"({name})(left / right)"
+    if dtype is not DType.UINT8:
+        quotient = f"right == -1 ? ({name})(0u - ({wide})left) : {quotient}"
+    return _Formula(("%s", "%s"), f"right == 0 ? ({name})0 : {quotient}")
+
+
+def _sum(
+    operator: str, scaling: CommonScale, centred: tuple[str, str], y: TensorType
+) -> _Formula:
+    loads = (
+        _aligned(centred[0], scaling.left_shift, scaling.a),
+        _aligned(centred[1], scaling.left_shift, scaling.b),
+    )
+    result = _plus(_scaled(f"left {operator} right", scaling.output), y.zero_point)
+    return _Formula(loads, result, (), frozenset({"requantize"}), saturate=True)
+
+
+def _squared_difference(
+    scaling: CommonScale, centred: tuple[str, str], y: TensorType
+) -> _Formula:
+    loads = (
+        _aligned(centred[0], scaling.left_shift, scaling.a),
+        _aligned(centred[1], scaling.left_shift, scaling.b),
+    )
+    lines = ("const uint32_t difference = (uint32_t)(left - right);",)
+    square = "(int32_t)(difference * difference)"
+    result = _plus(_scaled(square, scaling.output), y.zero_point)
+    return _Formula(loads, result, lines, frozenset({"requantize"}), saturate=True)
+
+
+def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> _Formula:
+    multiplier, shift = scaling
+    result = _plus(f"quantized_quotient(left, right, {multiplier}, {shift})", y.zero_point)
+    return _Formula(centred, result, (), frozenset({"quantized_quotient"}), saturate=True)
+
+
+def _aligned(value: str, left_shift: int, scaling: Multiplier) -> str:
+    """An input on the common scale; half a power of two needs no rounding."""
+    multiplier, shift = scaling
+    if multiplier == 1 << 30 and 0 <= -shift <= left_shift - 1:
+        return f"({value}) * {1 << (left_shift - 1 + shift)}"
+    shifted = f"({value}) * {1 << left_shift}" if left_shift else value
+    return _scaled(shifted, scaling)
+
+
+def _scaled(value: str, scaling: Multiplier) -> str:
+    return f"requantize({value}, {scaling[0]}, {scaling[1]})"
+
+
+def _minus(value: str, zero_point: int) -> str:
+    if zero_point == 0:
+        return value
+    return f"{value} {'-' if zero_point > 0 else '+'} {abs(zero_point)}"
+
+
+def _plus(value: str, zero_point: int) -> str:
+    return _minus(value, -zero_point)
+
+
+KERNELS = (BinaryKernel(),)

@@ -1,0 +1,41 @@
+"""Conv2D."""
+
+from __future__ import annotations
+
+from smelt.codegen.kernels.base import Kernel, KernelCall, Request
+from smelt.codegen.kernels.c.direct import direct
+from smelt.codegen.kernels.c.finish import Finish
+from smelt.codegen.kernels.c.images import frame
+from smelt.codegen.kernels.c.products import constant_bias, refuse_products
+from smelt.codegen.kernels.c.window import Window
+from smelt.ir import Node
+from smelt.ops.convolution import Conv2D
+from smelt.ops.fixed_point import convolution_scales
+from smelt.targets import Target
+
+
+class Conv2DKernel(Kernel):
+    """Sums of products over windows."""
+
+    op = Conv2D
+    spatial = True
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        return refuse_products(node, channel_axis=0)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        op = node.op
+        if not isinstance(op, Conv2D):
+            raise TypeError(f"{op.name} is no Conv2D")
+        window, place = Window.of(node), frame(node, request)
+        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        scales = convolution_scales(x, weights, y) if y.quant is not None else ()
+        finish = Finish.of(node, scales, op.activation, constant_bias(node), window.outputs)
+        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
+        return direct(node, window, place, finish, stem=stem)
+
+
+KERNELS = (Conv2DKernel(),)

@@ -1,0 +1,69 @@
+"""The plainest form of every convolution: one output at a time, no packing, no scratch.
+
+It serves what the blocked forms do not: groups, weights computed at run time.
+"""
+
+from __future__ import annotations
+
+from smelt.codegen.kernels.base import Input, KernelCall, Output
+from smelt.codegen.kernels.c.finish import Finish
+from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.window import Window
+from smelt.ir import Node
+
+
+def direct(
+    node: Node, window: Window, frame: Frame, finish: Finish, *, stem: str, depthwise: bool = False
+) -> KernelCall:
+    """The call that computes a convolution; `finish` holds the bias as the model has it.
+
+    Args:
+        node: input, weights `[o, kh, kw, i]` (`[1, kh, kw, o]` where depthwise), bias.
+        window: its geometry.
+        frame: the output pixels to compute.
+        finish: what follows each sum.
+        stem: of the function's name.
+        depthwise: whether each input channel has outputs of its own.
+    """
+    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+    multiplier = window.outputs // x.shape[-1] if depthwise else 1
+    parameters: dict[str, object] = {
+        **frame.variables,
+        "title": f"{node.op.name}: {x} -> {y}",
+        "notes": [window.text],
+        "w": window,
+        "f": finish,
+        "c_type": y.dtype.c_name,
+        "depthwise": depthwise,
+        "iy": window.tap(0, "y", "ky"),
+        "ix": window.tap(1, "x", "kx"),
+        "pixel": pixel_offset(frame.source, "iy", "ix"),
+        "output_pixel": pixel_offset(frame.target, "y", "x"),
+        "first_weight": "o" if depthwise else f"o * {window.taps * window.depth}",
+        "weight_step": window.outputs if depthwise else window.depth,
+        "weight_row": window.kernel[1] * (window.outputs if depthwise else window.depth),
+        "first_channel": _first_channel(window, multiplier, depthwise=depthwise),
+        "input_zero_point": 0 if x.quant is None else x.zero_point,
+        "weight_zero_points": () if weights.quant is None else weights.quant.zero_point,
+    }
+    return KernelCall(
+        template="c/convolution_direct.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(
+            Input(0, "input"),
+            Input(1, "weights"),
+            *finish.operands,
+            Output(0, "output"),
+        ),
+        helpers=finish.helpers,
+        summary="direct: one output at a time",
+    )
+
+
+def _first_channel(window: Window, multiplier: int, *, depthwise: bool) -> str:
+    if depthwise:
+        return " + o" if multiplier == 1 else f" + o / {multiplier}"
+    if window.groups == 1:
+        return ""
+    return f" + o / {window.outputs // window.groups} * {window.depth}"

@@ -1,0 +1,50 @@
+"""Which sums of products the C kernels serve, and their constants."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.kernels.c.requantization import fits_int32, folded_bias, refuse_rounding
+from smelt.ir import Array, DType, Node
+
+
+def refuse_products(node: Node, channel_axis: int) -> str | None:
+    """None where the C kernels can sum the node's products, else one sentence saying why not.
+
+    Args:
+        node: a convolution or a dense layer: input, weights, optional bias.
+        channel_axis: the axis of the weights that counts output channels.
+    """
+    x, weights, bias = node.input(0).type, node.input(1), node.optional(2)
+    name = node.op.name
+    if bias is not None and not bias.is_constant:
+        return f"{name} is served for a constant bias only."
+    kinds = {x.dtype, weights.type.dtype, node.output.type.dtype}
+    if x.quant is None and kinds == {DType.FLOAT32}:
+        return None
+    if x.quant is None or kinds != {DType.INT8}:
+        served = f"input {x}, weights {weights.type} and output {node.output.type}"
+        return f"{name} is served for f32 and for quantized i8, not for {served}."
+    if weights.is_constant:
+        centred = centred_weights(node, channel_axis)
+        start = folded_bias(constant_bias(node), centred, x.zero_point)
+        if not fits_int32(start, centred):
+            return f"{name} has weights or a bias so large that its sums could leave 32 bits."
+    return refuse_rounding(node)
+
+
+def centred_weights(node: Node, channel_axis: int) -> Array:
+    """Constant weights less their zero points, int64, output channels moved to the front."""
+    value = node.input(1)
+    quant = value.type.quant
+    weights = np.moveaxis(value.array, channel_axis, 0).astype(np.int64)
+    if quant is None:
+        return weights
+    zero_points = np.asarray(quant.zero_point, np.int64)
+    return weights - zero_points.reshape(-1, *[1] * (weights.ndim - 1))
+
+
+def constant_bias(node: Node) -> Array | None:
+    """The bias as the model has it, flattened; None where there is none."""
+    bias = node.optional(2)
+    return None if bias is None else bias.array.ravel()

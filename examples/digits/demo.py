@@ -1,0 +1,73 @@
+"""The demo: compiles the digits network for a Cortex-M4 board and reads real test images.
+
+Runs under QEMU where the cross compiler and QEMU are installed, else on the host.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
+
+from smelt.pipeline import Options, compile_model
+from smelt.ir import Array
+from smelt.run import run
+from smelt.samples import Sample
+from smelt.show import measured
+
+HERE = Path(__file__).parent
+BOARD = "mps2-an386"
+CROSS_TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
+IMAGES = 10
+SHADES = " .:-=+*#%@"
+
+
+def main() -> None:
+    """Compile, run, and show what came out."""
+    console = Console()
+    missing = [tool for tool in CROSS_TOOLS if shutil.which(tool) is None]
+    if missing:
+        console.print(f"{' and '.join(missing)} not found: running on this computer instead.\n")
+    artefact = compile_model(
+        HERE / "digits_int8.tflite", Options(board=None if missing else BOARD)
+    )
+    data = np.load(HERE / "digits_test.npz")
+    samples: list[Sample] = [(sample,) for sample in data["input_0"]]
+    with console.status(f"running {len(samples)} images"):
+        result = run(artefact, samples)
+    predicted = np.array([int(np.argmax(scores)) for (scores,) in result.outputs])
+    labels: Array = data["labels"]
+    panels = [
+        _panel(image, int(digit), int(label))
+        for image, digit, label in zip(data["images"], predicted, labels, strict=True)
+    ]
+    for start in range(0, IMAGES, 5):
+        for line in zip(*(p.split("\n") for p in panels[start : start + 5]), strict=True):
+            console.print("   ".join(line), highlight=False, markup=False)
+        console.print()
+    correct = int((predicted == labels).sum())
+    console.print(
+        Panel(
+            Text(f"{correct} of {len(labels)} test images right ({correct / len(labels):.1%})"),
+            expand=False,
+        )
+    )
+    measured(console, result.report)
+
+
+def _panel(image: Array, predicted: int, label: int) -> str:
+    """An 8 x 8 image of floats in [0, 1], drawn with characters, over its prediction."""
+    rows = (
+        "".join(SHADES[min(int(x * len(SHADES)), len(SHADES) - 1)] * 2 for x in row)
+        for row in image
+    )
+    verdict = f"read as {predicted}" + ("" if predicted == label else f", is {label}")
+    return "\n".join((*rows, f"{verdict:^16}"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Concat: tensors joined along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ops.case import Case, Constant, Data
+from smelt.ops.constraints import arrays, axis_in_range, operands, same_dtype, same_quant
+
+
+@dataclass(frozen=True)
+class Concat(Op):
+    """Any number of tensors, joined along `axis` (not negative).
+
+    Quantized inputs must have the output's quantization, as TensorFlow Lite Micro demands.
+    """
+
+    axis: int
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        types = operands(self, inputs, max(len(inputs), 1))
+        axis_in_range(self, self.axis, len(types[0].shape))
+        others = {(*t.shape[: self.axis], 0, *t.shape[self.axis + 1 :]) for t in types}
+        if len(others) != 1:
+            raise ModelError(
+                f"Concat along axis {self.axis} cannot join {', '.join(map(str, types))}"
+            )
+        total = sum(t.shape[self.axis] for t in types)
+        shape = (*types[0].shape[: self.axis], total, *types[0].shape[self.axis + 1 :])
+        return (TensorType(shape, same_dtype(self, types)),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """That of every input."""
+        return operands(self, inputs, 1)[0].quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        same_quant(node, len(node.inputs))
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        return (np.concatenate(arrays(node, inputs, len(inputs)), axis=self.axis),)
+
+
+CASES = (
+    Case("channels", Concat(3), (Data((1, 3, 4, 5)), Data((1, 3, 4, 2))), same_scale=True),
+    Case("rows", Concat(1), (Data((1, 2, 4, 3)), Data((1, 3, 4, 3))), same_scale=True),
+    Case("columns", Concat(2), (Data((1, 2, 4, 3)), Data((1, 2, 1, 3))), same_scale=True),
+    Case("batch", Concat(0), (Data((1, 3)), Data((2, 3))), same_scale=True),
+    Case("vectors", Concat(0), (Data((3,)), Data((1,)), Data((5,))), same_scale=True),
+    Case("matrices", Concat(1), (Data((3, 2)), Data((3, 4))), same_scale=True),
+    Case("one_input", Concat(1), (Data((2, 3)),)),
+    Case("constant", Concat(0), (Data((3,)), Constant((0.5, -0.5), (2,))), same_scale=True),
+    Case("many", Concat(3), tuple(Data((1, 2, 1, n)) for n in range(1, 6)), same_scale=True),
+)

@@ -1,0 +1,121 @@
+"""Quantize and Dequantize: between real numbers and stored integers.
+
+The quantization is that of the operands' types; nothing of it is in the operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ops.case import Case, Data
+from smelt.ops.constraints import arrays, operands, tflm_rounding
+from smelt.ops.fixed_point import (
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    round_half_away,
+    wrap_int32,
+)
+
+_SERVED = {
+    DType.FLOAT32: (DType.INT8, DType.UINT8, DType.INT16),
+    DType.INT8: (DType.INT8, DType.UINT8, DType.INT16, DType.INT32),
+    DType.UINT8: (DType.INT8,),
+    DType.INT16: (DType.INT8, DType.INT16, DType.INT32),
+    DType.INT32: (DType.INT8, DType.INT16),
+}
+"""The targets of each source type: TensorFlow Lite's."""
+
+
+@dataclass(frozen=True)
+class Quantize(Op):
+    """Stored integers of type `dtype`, of floats or of integers quantized otherwise."""
+
+    dtype: DType
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = operands(self, inputs, 1)
+        if not self.dtype.is_integer or x.dtype is DType.BOOL:
+            raise ModelError(f"Quantize cannot bring {x} to {self.dtype.value}")
+        return (TensorType(x.shape, self.dtype),)
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        x, y = node.input(0).type, node.output.type
+        if y.quant is None or not y.quant.is_per_tensor:
+            raise ModelError(f"{node.origin}: the output of Quantize must be quantized per tensor")
+        if y.dtype not in _SERVED.get(x.dtype, ()):
+            raise UnsupportedError(
+                f"{node.origin}: Quantize from {x.dtype.value} to {y.dtype.value} is not "
+                "supported; TensorFlow Lite Micro has none"
+            )
+        if x.dtype.is_float:
+            return
+        if x.quant is None or not x.quant.is_per_tensor:
+            raise ModelError(f"{node.origin}: input {x} of Quantize must be quantized per tensor")
+        tflm_rounding(node)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        y = node.output.type
+        if x.dtype.kind == "f":
+            scaled = round_half_away(x.astype(np.float32) / np.float32(y.scale))
+            # Wide enough for every element type, and exact in float32.
+            stored = np.clip(scaled, -(2.0**30), 2.0**30).astype(np.int64)
+        else:
+            multiplier = requantize_multiplier(node.input(0).type, y)
+            centred = wrap_int32(x.astype(np.int64) - node.input(0).type.zero_point)
+            stored = multiply_by_quantized_multiplier(centred, *multiplier)
+        return (np.clip(stored + y.zero_point, *y.dtype.limits).astype(y.dtype.numpy),)
+
+
+def requantize_multiplier(x: TensorType, y: TensorType) -> tuple[int, int]:
+    """Multiplier and left shift between two quantizations, in double precision."""
+    return quantize_multiplier(x.scale / y.scale)
+
+
+@dataclass(frozen=True)
+class Dequantize(Op):
+    """Real numbers (float32) of stored integers, or of float16."""
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = operands(self, inputs, 1)
+        if x.dtype is DType.BOOL:
+            raise ModelError(f"Dequantize cannot be applied to {x}")
+        return (TensorType(x.shape, DType.FLOAT32),)
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        x, y = node.input(0).type, node.output.type
+        if x.dtype.is_integer and x.quant is None:
+            raise ModelError(f"{node.origin}: input {x} of Dequantize is not quantized")
+        if y.quant is not None:
+            raise ModelError(f"{node.origin}: the output of Dequantize cannot be quantized")
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        quant = node.input(0).type.quant
+        if quant is None:
+            return (x.astype(np.float32),)
+        shape = [1] * x.ndim
+        if quant.axis is not None:
+            shape[quant.axis] = -1
+        scale = np.reshape(np.asarray(quant.scale), shape if quant.axis is not None else ())
+        zero = np.reshape(np.asarray(quant.zero_point), shape if quant.axis is not None else ())
+        return ((scale * (x.astype(np.int64) - zero)).astype(np.float32),)
+
+
+_INT8 = (DType.INT8,)
+CASES = (
+    Case("requantize", Quantize(DType.INT8), (Data((1, 3, 5), -2.0, 1.0),), _INT8),
+    Case("requantize_vector", Quantize(DType.INT8), (Data((7,), 0.0, 1e-3),), _INT8),
+    Case("dequantize", Dequantize(), (Data((1, 3, 5), -2.0, 1.0),), _INT8),
+)

@@ -1,0 +1,57 @@
+"""Transpose: axes in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ops.case import Case, Data
+from smelt.ops.constraints import arrays, operands, same_quant
+
+
+@dataclass(frozen=True)
+class Transpose(Op):
+    """Output axis `i` is input axis `permutation[i]`."""
+
+    permutation: tuple[int, ...]
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = operands(self, inputs, 1)
+        if sorted(self.permutation) != list(range(len(x.shape))):
+            raise ModelError(f"{self.permutation} is no permutation of the axes of {x}")
+        return (TensorType(tuple(x.shape[axis] for axis in self.permutation), x.dtype),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The input's, its axis moved along."""
+        quant = operands(self, inputs, 1)[0].quant
+        if quant is None or quant.axis is None:
+            return quant
+        return Quant(quant.scale, quant.zero_point, self.permutation.index(quant.axis))
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        if node.input(0).type.quant is None or node.input(0).type.quant.is_per_tensor:
+            same_quant(node)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        return (np.ascontiguousarray(x.transpose(self.permutation)).reshape(node.output.type.shape),)
+
+
+CASES = (
+    Case("matrix", Transpose((1, 0)), (Data((3, 5)),)),
+    Case("nhwc_to_nchw", Transpose((0, 3, 1, 2)), (Data((1, 4, 3, 5)),)),
+    Case("nchw_to_nhwc", Transpose((0, 2, 3, 1)), (Data((1, 5, 4, 3)),)),
+    Case("rows_columns", Transpose((0, 2, 1, 3)), (Data((2, 3, 4, 2)),)),
+    Case("reversed", Transpose((3, 2, 1, 0)), (Data((2, 3, 4, 5)),)),
+    Case("rotated", Transpose((2, 0, 1)), (Data((3, 1, 7)),)),
+    Case("five_axes", Transpose((0, 3, 1, 4, 2)), (Data((1, 2, 3, 2, 3)),)),
+    Case("identity", Transpose((0, 1)), (Data((2, 3)),)),
+    Case("vector", Transpose((0,)), (Data((4,)),)),
+)
