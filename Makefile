@@ -54,6 +54,7 @@ demo-tools test-tools: %-tools:
 
 # The tools are looked for every time (it takes no time), the environment is made once.
 $(BIN)/python $(TRAIN_VENV)/bin/python: %/bin/python:
+	@sh scripts/install_tools.sh python
 	@python=$$(sh scripts/find_python.sh) && echo "Making $* with $$python" && "$$python" -m venv $*
 
 $(DEMO_READY): pyproject.toml | demo-tools $(BIN)/python

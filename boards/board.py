@@ -42,6 +42,7 @@ def _bytes(value: object) -> object:
 Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0, lt=2**32)]
 Address = Annotated[int, Field(ge=0, lt=2**32)]
 Hertz = Annotated[int, Field(gt=0, lt=2**32)]
+Interrupt = Annotated[int, Field(ge=0, lt=480)]
 Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
 
 
@@ -69,6 +70,7 @@ class UartTable(_Table):
 
     driver: Literal["cmsdk", "nrf51"]
     base: Address
+    irq: Interrupt
     clock_hz: Hertz | None = None
     baud: Annotated[int, Field(ge=1200, le=4_000_000)] = 115_200
     tx_pin: Annotated[int, Field(ge=0, le=31)] | None = None
@@ -86,6 +88,13 @@ class TimerTable(_Table):
 
     driver: Literal["systick", "nrf51"] = "systick"
     hz: Hertz | None = None
+    irq: Interrupt | None = None
+
+    @model_validator(mode="after")
+    def _interrupt(self) -> Self:
+        if (self.driver == "systick") != (self.irq is None):
+            raise ValueError("irq: 'systick' has none, every other driver needs one")
+        return self
 
 
 class QemuTable(_Table):
@@ -170,12 +179,15 @@ class Board(_Table):
             uart=Uart(
                 driver=self.uart.driver,
                 base=self.uart.base,
+                irq=self.uart.irq,
                 clock_hz=self.uart.clock_hz or self.clock_hz,
                 baud=self.uart.baud,
                 tx_pin=self.uart.tx_pin,
                 rx_pin=self.uart.rx_pin,
             ),
-            timer=Timer(driver=self.timer.driver, hz=self.timer.hz or self.clock_hz),
+            timer=Timer(
+                driver=self.timer.driver, hz=self.timer.hz or self.clock_hz, irq=self.timer.irq
+            ),
         )
 
 

@@ -51,7 +51,7 @@ class Simulator:
             arguments = [
                 *(qemu, "-machine", board.qemu.machine, "-kernel", str(elf.resolve())),
                 *("-icount", "shift=0", "-display", "none", "-monitor", "none", "-no-reboot"),
-                *("-chardev", f"socket,id=wire,fd={listener.fileno()},server=on,wait=on"),
+                *("-chardev", f"socket,id=wire,fd={listener.fileno()},server=on,wait=on,nodelay=on"),
                 *("-serial", "chardev:wire", *board.qemu.arguments),
             ]
             self._process = subprocess.Popen(
@@ -77,8 +77,9 @@ class Simulator:
         """What QEMU said before it hung up."""
         self._end()
         self._errors.seek(0)
-        text = self._errors.read().decode(errors="replace").strip()
-        return f"QEMU ended ({self._board.name})" + (f":\n{text}" if text else "")
+        lines = self._errors.read().decode(errors="replace").splitlines()
+        said = [line for line in lines if line.startswith("qemu") and "info: " not in line]
+        return "\n".join([f"QEMU ended ({self._board.name})", *said])
 
     def close(self) -> None:
         """End QEMU; may be called twice."""

@@ -315,6 +315,8 @@ class Device:
             self._receive(deadline)
         line = self._buffer[:end].decode("ascii", errors="replace").rstrip("\r")
         del self._buffer[: end + 1]
+        if not line:
+            return self._line(timeout_s)
         if line.startswith("e-[fault"):
             raise DeviceError(f"the device faulted: {line.removeprefix('e-[').removesuffix(']')}")
         return line

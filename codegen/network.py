@@ -135,8 +135,7 @@ def describe(
             plan[schedule.storage[s.before]].offset,
             s.before.type.bytes,
             schedule.initial_states[s.before],
-            f"{_base(plan, schedule.storage[s.after])} + "
-            f"{plan[schedule.storage[s.after]].offset}",
+            f"{_base(plan, schedule.storage[s.after])} + {plan[schedule.storage[s.after]].offset}",
         )
         for s in graph.states
     )
@@ -209,9 +208,7 @@ def _step(schedule: Schedule, plan: arena.Plan, index: int) -> StepView:
     step = schedule.steps[index]
     arguments = [_argument(argument, plan) for argument in step.arguments]
     statement = _call(step.function, arguments)
-    taps = tuple(
-        Tap(_pointer(schedule.storage[v], plan), v.type.bytes) for v in step.node.outputs
-    )
+    taps = tuple(Tap(_pointer(schedule.storage[v], plan), v.type.bytes) for v in step.node.outputs)
     return StepView(index, _comment(step), statement, taps)
 
 

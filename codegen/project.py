@@ -17,7 +17,6 @@ from smelt.codegen.schedule import Schedule
 from smelt.errors import ConfigError
 from smelt.targets import Optimize, Platform
 
-
 REPORT = "report.json"
 
 Finish = Callable[[Path], Mapping[str, object]]
@@ -63,8 +62,6 @@ class Project:
             raise ConfigError(f"cannot write '{directory}': {error.strerror}") from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-
-
 
 
 def render_project(

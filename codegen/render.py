@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from math import isinf, isnan
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jinja2 import BaseLoader, Environment, FileSystemLoader, StrictUndefined
@@ -31,7 +31,7 @@ def environment() -> Environment:
         line_statement_prefix="//%",
         autoescape=False,
     )
-    env.globals["header"] = HEADER
+    cast("dict[str, object]", env.globals)["header"] = HEADER
     env.filters["c_float"] = c_float
     env.filters["c_int"] = c_int
     env.filters["c_comment"] = c_comment

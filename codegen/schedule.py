@@ -149,9 +149,7 @@ def schedule(
     )
 
 
-def _choose(
-    node: Node, backends: Sequence[Backend], request: Request
-) -> tuple[str, Kernel, str]:
+def _choose(node: Node, backends: Sequence[Backend], request: Request) -> tuple[str, Kernel, str]:
     reasons: list[str] = []
     for backend in backends:
         found = backend.find(node, request.target)
@@ -244,9 +242,7 @@ def _problem(
             if isinstance(operand, Scratch) and operand.count:
                 name = _scratch_name(index, operand.name)
                 bytes_ = operand.count * operand.dtype.size
-                buffers.append(
-                    arena.Buffer(name, bytes_, index, index + 1, (ARENA,), alignment)
-                )
+                buffers.append(arena.Buffer(name, bytes_, index, index + 1, (ARENA,), alignment))
     memories = [arena.Memory(ARENA, _budget(platform), alignment)]
     if persistent:
         memories.append(arena.Memory(STATE, None, alignment))

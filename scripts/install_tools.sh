@@ -1,14 +1,14 @@
 #!/bin/sh
 # Installs what is missing of the system packages that Smelt needs, and nothing else.
 #
-#   scripts/install_tools.sh demo|test
+#   scripts/install_tools.sh python|demo|test
 #
 # By apt-get, as root or through `sudo -n`, never with a prompt; APT=no leaves the system alone.
-# Where apt-get cannot be used, this says what is missing and succeeds: without the cross tools the
-# demo runs on the host and tests are skipped. It fails when there is no Python that can make a
-# virtual environment, and, for `test`, when apt-get was asked and failed.
+# Without a Python that can make a virtual environment, `python` fails. Where apt-get cannot be used,
+# `demo` and `test` say what is missing and succeed: without the cross tools the demo runs on the
+# host and tests are skipped. `test` fails when apt-get was asked and failed.
 set -u
-purpose=${1:?usage: install_tools.sh demo|test}
+purpose=${1:?usage: install_tools.sh python|demo|test}
 here=$(dirname "$0")
 
 has() {
@@ -21,7 +21,7 @@ compiles() { # COMPILER HEADER: the compiler finds the C library's header
 
 python_packages() {
     python=$(sh "$here/find_python.sh" 2>/dev/null) || {
-        echo python3 python3-venv
+        [ -n "${PYTHON3:-}" ] || echo python3 python3-venv
         return
     }
     "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 ||
@@ -53,24 +53,20 @@ can_use_apt() {
     [ "${APT:-yes}" != no ] && has apt-get && as_root true >/dev/null 2>&1
 }
 
-updated=no
 apt_install() { # PACKAGE...
     echo "smelt: installing $*"
-    if [ $updated = no ]; then
-        # One broken source must not keep the others from being used: the install decides.
-        as_root apt-get update -q || echo "smelt: apt-get update failed, going on" >&2
-        updated=yes
-    fi
+    # One broken source must not keep the others from being used: the install decides.
+    as_root apt-get update -q || echo "smelt: apt-get update failed, going on" >&2
     as_root apt-get install -q -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@"
 }
 
-status=0
+apt_failed=no
 install_missing() { # NAME OF A FUNCTION THAT LISTS PACKAGES
     packages=$($1)
     [ -n "$packages" ] || return 0
     if can_use_apt; then
         # shellcheck disable=SC2086  # a list of words
-        apt_install $packages || status=1
+        apt_install $packages || apt_failed=yes
         packages=$($1)
         [ -n "$packages" ] || return 0
     fi
@@ -78,11 +74,17 @@ install_missing() { # NAME OF A FUNCTION THAT LISTS PACKAGES
     return 1
 }
 
-install_missing python_packages || {
-    sh "$here/find_python.sh" >/dev/null &&
-        echo "smelt: this Python cannot make a virtual environment without that package." >&2
+if [ "$purpose" = python ]; then
+    install_missing python_packages
+    complete=$?
+    sh "$here/find_python.sh" >/dev/null || exit 1
+    [ $complete -eq 0 ] || echo "smelt: without it, Python makes no virtual environment." >&2
+    exit $complete
+fi
+
+install_missing tool_packages && exit 0
+if [ "$purpose" = test ] && [ $apt_failed = yes ]; then
+    echo "smelt: APT=no goes on without them." >&2
     exit 1
-}
-install_missing tool_packages ||
-    echo "smelt: what needs these is left out: the demo runs on the host, tests are skipped." >&2
-[ "$purpose" = demo ] || exit $status
+fi
+echo "smelt: what needs them is left out: the demo runs on the host, tests are skipped." >&2

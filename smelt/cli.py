@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from smelt import __version__, show
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.errors import ConfigError, SmeltError
 from smelt.frontend import load as load_model
 from smelt.ir import Graph
 from smelt.ir.text import print_graph
+from smelt.pipeline import Artefact, Options, compile_model
 from smelt.plugins import kernels as plugin_kernels
 from smelt.plugins import load_plugins
 from smelt.run import run as run_model
@@ -367,13 +367,13 @@ def _notes(console: Console, artefact: Artefact) -> None:
 
 
 @contextmanager
-def _spinner(console: Console, text: str) -> Iterator[None]:
+def _spinner(console: Console, text: str) -> Generator[None]:
     with console.status(text):
         yield
 
 
 @contextmanager
-def _bar(console: Console, text: str, total: int) -> Iterator[Callable[[int], None]]:
+def _bar(console: Console, text: str, total: int) -> Generator[Callable[[int], None]]:
     columns = SpinnerColumn(), TextColumn(text), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(text, total=total)

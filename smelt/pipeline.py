@@ -47,9 +47,7 @@ class Options:
     optimize: Optimize = "speed"
     name: str | None = None
     keep_inputs: bool = False
-    kernels: Mapping[str, tuple[Kernel, ...]] = field(
-        default_factory=dict[str, tuple[Kernel, ...]]
-    )
+    kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict[str, tuple[Kernel, ...]])
 
 
 @dataclass(frozen=True)
@@ -141,9 +139,7 @@ def compile_model(
     network = describe(scheduled, plan, name, hash_, keep_inputs=options.keep_inputs)
     report = build_report(imported, scheduled, plan, network, platform, board, options.optimize)
     project = render_project(network, scheduled, platform, options.optimize, report)
-    return Artefact(
-        imported, graph, scheduled, plan, network, project, platform, board, options
-    )
+    return Artefact(imported, graph, scheduled, plan, network, project, platform, board, options)
 
 
 def _platform(board: Board | None, target: str | None) -> Platform:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +56,7 @@ def write_project(
 
 
 @contextmanager
-def built(artefact: Artefact, *, taps: bool = False) -> Iterator[ElfInfo]:
+def built(artefact: Artefact, *, taps: bool = False) -> Generator[ElfInfo]:
     """The linked ELF of an artefact in a temporary folder, gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
         directory = Path(folder) / artefact.network.name
@@ -65,7 +65,7 @@ def built(artefact: Artefact, *, taps: bool = False) -> Iterator[ElfInfo]:
 
 
 @contextmanager
-def connected(elf: ElfInfo, artefact: Artefact, on: str | None) -> Iterator[Device]:
+def connected(elf: ElfInfo, artefact: Artefact, on: str | None) -> Generator[Device]:
     """A device that runs the ELF: `host`, `qemu` or a serial port."""
     where = on or artefact.on
     if where == "qemu" and artefact.board is None:

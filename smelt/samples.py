@@ -105,7 +105,9 @@ def named_outputs(
         real: dequantize.
     """
     named: dict[str, Array] = {}
-    for i, (value, column) in enumerate(zip(graph.outputs, zip(*outputs, strict=True), strict=True)):
+    for i, (value, column) in enumerate(
+        zip(graph.outputs, zip(*outputs, strict=True), strict=True)
+    ):
         array = np.stack(column) if batched else column[0]
         named[f"output_{i}"] = dequantize(array, value.type) if real else array
     return named

@@ -37,7 +37,13 @@ class Table:
 
     def print(self, console: Console) -> None:
         """Print it as a table."""
-        table = RichTable(title=self.title or None, title_justify="left", box=None, pad_edge=False)
+        table = RichTable(
+            title=self.title or None,
+            title_justify="left",
+            show_header=any(self.columns),
+            box=None,
+            pad_edge=False,
+        )
         for index, column in enumerate(self.columns):
             numeric = all(isinstance(row[index], int) for row in self.rows)
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")
@@ -183,7 +189,7 @@ def _layers(imported: Imported) -> Table:
         (
             index,
             node.op.name,
-            str(node.origin),
+            f"{node.origin.kind} #{node.origin.index}",
             ", ".join(str(v.type) for v in node.outputs),
             node.macs,
             sum(v.type.size for v in node.inputs if v is not None and v.is_constant),
@@ -219,17 +225,11 @@ def _cases_by_operator() -> dict[str, tuple[list[str], list[Node]]]:
     table: dict[str, tuple[list[str], list[Node]]] = {}
     for case in all_cases():
         for dtype in case.dtypes:
-            dtypes, nodes = table.setdefault(_kind(case.op), ([], []))
+            dtypes, nodes = table.setdefault(case.op.name, ([], []))
             if dtype.numpy.name not in dtypes:
                 dtypes.append(dtype.numpy.name)
             nodes += build_case(case, dtype).nodes
     return dict(sorted(table.items()))
-
-
-def _kind(op: Op) -> str:
-    """The operator's name, with the row of its family where it has one."""
-    kind = getattr(op, "kind", None)
-    return op.name if kind is None else f"{op.name} {kind}"
 
 
 def _served(name: str, nodes: Sequence[Node]) -> str:
@@ -237,10 +237,11 @@ def _served(name: str, nodes: Sequence[Node]) -> str:
     if all(isinstance(node.op, Reshape) for node in nodes):
         return "yes (costs nothing)"
     found = [backend(name).find(node, targets_room.get("host")) for node in nodes]
-    reasons = dict.fromkeys(reason for reason in found if isinstance(reason, str))
-    if len(reasons) == 0:
+    refusals = [reason for reason in found if isinstance(reason, str)]
+    if not refusals:
         return "yes"
-    return ("partly: " if len(reasons) < len(found) else "no: ") + " ".join(reasons)
+    verdict = "no" if len(refusals) == len(found) else "partly"
+    return f"{verdict}: {' '.join(dict.fromkeys(refusals))}"
 
 
 def _boards_of(target: str) -> list[str]:

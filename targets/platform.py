@@ -37,11 +37,13 @@ class Placement:
 class Uart:
     """The serial port of the wire, its driver being the template `uart_DRIVER.c`.
 
-    `clock_hz` is what the baud rate is divided from; the pins matter to some drivers only.
+    `irq` is the number of its interrupt for received bytes, `clock_hz` what the baud rate is
+    divided from; the pins matter to some drivers only.
     """
 
     driver: str
     base: int
+    irq: int
     clock_hz: int
     baud: int
     tx_pin: int | None = None
@@ -50,10 +52,14 @@ class Uart:
 
 @dataclass(frozen=True)
 class Timer:
-    """What inferences are timed with, its driver being the template `timer_DRIVER.c`."""
+    """What inferences are timed with, its driver being the template `timer_DRIVER.c`.
+
+    `irq` is the number of its interrupt, None where that is an exception of the core.
+    """
 
     driver: str
     hz: int
+    irq: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,12 @@ class Platform:
         return next(memory for memory in self.memories if memory.name == name)
 
     @property
+    def last_irq(self) -> int:
+        """The highest number of an interrupt that the firmware uses; -1 without any."""
+        numbers = (self.uart and self.uart.irq, self.timer and self.timer.irq)
+        return max((number for number in numbers if number is not None), default=-1)
+
+    @property
     def linker_script(self) -> str:
         """Path of the linker script in the project; empty where the system's own serves."""
         return f"firmware/{self.name}.ld" if self.firmware == "cortexm" else ""
@@ -108,7 +120,9 @@ class Platform:
             build.append(("project/toolchain.cmake.j2", "toolchain.cmake"))
         if self.firmware is None:
             return tuple(build)
-        headers = ("port.h", "session.h", "text.h", "wire.h")
+        headers = ["port.h", "session.h", "text.h", "wire.h"]
+        if self.firmware == "cortexm":
+            headers.append("receive.h")
         copied = [(f"project/{name}", f"firmware/{name}") for name in headers]
         copied += [(f"project/{name}", f"firmware/{name}") for name in self._firmware_sources()]
         rendered = [("project/main.c.j2", "main.c")]
@@ -134,7 +148,7 @@ class Platform:
         if self.uart is None or self.timer is None:
             return (*common, "port_host.c")
         drivers = (f"uart_{self.uart.driver}.c", f"timer_{self.timer.driver}.c")
-        return (*common, "startup_cortexm.c", *drivers)
+        return (*common, "startup_cortexm.c", "receive.c", *drivers)
 
 
 HOST = Platform(

@@ -111,7 +111,7 @@ def test_nested_graphs_are_indented() -> None:
     assert '  %y: i32[] = While(%x) {condition=graph "below" {' in lines
     assert "    input %x: i32[]" in lines
     assert '  }, body=graph "double" {' in lines
-    assert "  }} from WHILE #0" in lines
+    assert '  }} from WHILE #0 ""' in lines
 
 
 def types(*found: TensorType | None) -> list[TensorType | None]:

@@ -145,7 +145,7 @@ def test_every_kind_of_field_comes_back(op: EveryField) -> None:
 
 
 def test_fields_equal_to_their_default_are_omitted() -> None:
-    assert "= EveryField(%x) {count=1} from TEST #0\n" in print_graph(graph_of(EveryField(1)))
+    assert "= EveryField(%x) {count=1} from TEST #0 \"\"\n" in print_graph(graph_of(EveryField(1)))
     assert "ratio=-0.0}" in print_graph(graph_of(replace(EveryField(1), ratio=-0.0)))
 
 
@@ -169,6 +169,13 @@ def test_odd_names(value: str, graph: str, kind: str, name: str, index: int) -> 
     assert parsed.name == graph
     assert parsed.outputs[0].name == value + "!"
     assert parsed.nodes[0].origin == origin
+
+
+@pytest.mark.parametrize(("name", "text"), [("y", "#0\n"), ("", '#0 ""\n'), ("z", '#0 "z"\n')])
+def test_an_origin_named_as_its_result_is_not_repeated(name: str, text: str) -> None:
+    graph = graph_of(EveryField(1), origin=Origin("TEST", 0, name))
+    assert f"from TEST {text}" in print_graph(graph)
+    assert round_trip(graph).nodes[0].origin == graph.nodes[0].origin
 
 
 @given(

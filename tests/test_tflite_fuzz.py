@@ -1,4 +1,4 @@
-"""A damaged TFLite file is refused in time, and never by anything but the two errors meant for it."""
+"""A damaged TFLite file is refused in time, and only by the two errors meant for it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def _refused_or_read(data: bytes) -> bool:
     start = time.monotonic()
     try:
         load(data)
-    except (ModelError, UnsupportedError) as error:
-        assert str(error)
+    except (ModelError, UnsupportedError):
         return False
     finally:
         assert time.monotonic() - start < SECONDS

@@ -21,7 +21,7 @@ from tests.shared import ROOT
 
 DIGITS = ROOT / "examples" / "digits"
 
-_TYPES = {
+_TYPES: dict[np.dtype[Any], int] = {
     np.dtype(np.float32): schema.TensorType.FLOAT32,
     np.dtype(np.float16): schema.TensorType.FLOAT16,
     np.dtype(np.int8): schema.TensorType.INT8,

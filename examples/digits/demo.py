@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from smelt.pipeline import Options, compile_model
 from smelt.ir import Array
+from smelt.pipeline import Options, compile_model
 from smelt.run import run
 from smelt.samples import Sample
 from smelt.show import measured
@@ -22,7 +22,7 @@ from smelt.show import measured
 HERE = Path(__file__).parent
 BOARD = "mps2-an386"
 CROSS_TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
-IMAGES = 10
+IMAGES, COLUMNS = 8, 4
 SHADES = " .:-=+*#%@"
 
 
@@ -32,9 +32,7 @@ def main() -> None:
     missing = [tool for tool in CROSS_TOOLS if shutil.which(tool) is None]
     if missing:
         console.print(f"{' and '.join(missing)} not found: running on this computer instead.\n")
-    artefact = compile_model(
-        HERE / "digits_int8.tflite", Options(board=None if missing else BOARD)
-    )
+    artefact = compile_model(HERE / "digits_int8.tflite", Options(board=None if missing else BOARD))
     data = np.load(HERE / "digits_test.npz")
     samples: list[Sample] = [(sample,) for sample in data["input_0"]]
     with console.status(f"running {len(samples)} images"):
@@ -45,8 +43,8 @@ def main() -> None:
         _panel(image, int(digit), int(label))
         for image, digit, label in zip(data["images"], predicted, labels, strict=True)
     ]
-    for start in range(0, IMAGES, 5):
-        for line in zip(*(p.split("\n") for p in panels[start : start + 5]), strict=True):
+    for start in range(0, IMAGES, COLUMNS):
+        for line in zip(*(p.split("\n") for p in panels[start : start + COLUMNS]), strict=True):
             console.print("   ".join(line), highlight=False, markup=False)
         console.print()
     correct = int((predicted == labels).sum())

@@ -11,7 +11,7 @@ from smelt.frontend.tflite.operation import Converter, Operation
 from smelt.ops.binary import Binary
 from smelt.ops.fixed_point import Activation
 from smelt.ops.prelu import PRelu
-from smelt.ops.softmax import Softmax
+from smelt.ops.softmax import LogSoftmax, Softmax
 from smelt.ops.unary import Unary
 
 
@@ -34,6 +34,11 @@ def _binary(kind: str, options: Any | None = None) -> Converter:
 def _leaky_relu(operation: Operation) -> None:
     alpha = operation.options(tflite.LeakyReluOptions).real("Alpha")
     operation.emit(Unary("leaky_relu", alpha), operation.input(0))
+
+
+def _gelu(operation: Operation) -> None:
+    approximate = operation.options(tflite.GeluOptions, optional=True).flag("Approximate")
+    operation.emit(Unary("gelu_tanh" if approximate else "gelu"), operation.input(0))
 
 
 def _prelu(operation: Operation) -> None:
@@ -77,7 +82,9 @@ _BINARY: dict[str, tuple[str, Any | None]] = {
 }
 _SPECIAL: dict[str, Callable[[Operation], None]] = {
     "ELU": lambda operation: operation.emit(Unary("elu", 1.0), operation.input(0)),
+    "GELU": _gelu,
     "LEAKY_RELU": _leaky_relu,
+    "LOG_SOFTMAX": lambda operation: operation.emit(LogSoftmax(), operation.input(0)),
     "PRELU": _prelu,
     "SOFTMAX": _softmax,
 }

@@ -178,7 +178,7 @@ class _File:
             shape=shape,
             signature=tuple(self._numbers(table.ShapeSignatureAsNumpy(), what)) or shape,
             type_code=int(table.Type()),
-            data=self._buffer(int(table.Buffer()), 0 in shape, what),
+            data=self._buffer(int(table.Buffer()), what),
             scales=tuple(scales),
             zero_points=tuple(zeros),
             axis=0 if quant is None else int(quant.QuantizedDimension()),
@@ -187,7 +187,7 @@ class _File:
             is_sparse=table.Sparsity() is not None,
         )
 
-    def _buffer(self, index: int, may_be_empty: bool, what: str) -> Array | None:
+    def _buffer(self, index: int, what: str) -> Array | None:
         """Bytes of a constant; buffer 0 and empty ones mean that the tensor is not constant."""
         count = int(self._model.BuffersLength())
         if index >= count:
@@ -201,7 +201,7 @@ class _File:
                 raise ModelError(f"{what}: its data lie beyond the end of the file")
             return np.frombuffer(self._data, np.uint8, size, start)
         if buffer.DataIsNone() or buffer.DataLength() == 0:
-            return np.empty(0, np.uint8) if may_be_empty else None
+            return None
         return buffer.DataAsNumpy()
 
     def _operator(self, table: Any, index: int, tensors: int) -> StoredOperator:

@@ -198,7 +198,8 @@ def _check_order(model: StoredModel) -> None:
 
     def use(tensor: int, by: str) -> None:
         stored = model.tensors[tensor]
-        if tensor not in known and stored.data is None and not stored.is_variable:
+        is_given = stored.data is not None or stored.is_variable or 0 in stored.shape
+        if tensor not in known and not is_given:
             raise ModelError(f"{by} use {model.name(tensor)} before any operator makes it")
 
     for operator in model.operators:

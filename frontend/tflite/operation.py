@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import tflite
 
 from smelt.errors import ModelError, UnsupportedError
@@ -16,6 +17,8 @@ from smelt.ops.fixed_point import Activation
 
 ARITHMETIC = frozenset({DType.FLOAT32, DType.INT8})
 ANY_TYPE = frozenset(set(DType) - {DType.FLOAT16})
+
+_MAX_INT16 = 2**15 - 1
 
 _ACTIVATION_NAMES = names_of(tflite.ActivationFunctionType)
 _ACTIVATIONS = {
@@ -77,10 +80,12 @@ class Options:
         return number
 
     def pair(self, height: str, width: str) -> tuple[int, int]:
-        """Two positive integers; `ModelError` otherwise."""
+        """Two numbers from 1 to what TFLite's kernels can hold; `ModelError` otherwise."""
         pair = self.integer(height), self.integer(width)
-        if min(pair) < 1:
-            raise ModelError(f"{self._where}: {height} and {width} are {pair}, below 1")
+        if min(pair) < 1 or max(pair) > _MAX_INT16:
+            raise ModelError(
+                f"{self._where}: {height} and {width} are {pair}, not from 1 to {_MAX_INT16}"
+            )
         return pair
 
     def activation(self) -> Activation:
@@ -177,7 +182,7 @@ class Operation:
         if weights.type.size == 0:
             raise ModelError(f"{self}: weights '{weights.name}' {weights.type} are empty")
         if self.input(0).type.dtype is DType.FLOAT32 and weights.type.dtype is not DType.FLOAT32:
-            return self._network.dequantized(self._operand(index))
+            return self._finite(self._network.dequantized(self._operand(index)), "weights")
         expected = self.input(0).type.dtype
         if weights.type.dtype is not expected:
             raise ModelError(
@@ -189,7 +194,7 @@ class Operation:
                 f"{self}: weights '{weights.name}' have scales for dimension {quant.axis}, not "
                 f"for their output channels (dimension {channel_axis})"
             )
-        return weights
+        return self._finite(weights, "weights")
 
     def bias(self, index: int = 2) -> Value | None:
         """The constant bias, or None; `ModelError` unless int32, or float32 in float networks."""
@@ -199,7 +204,12 @@ class Operation:
         expected = DType.FLOAT32 if x is DType.FLOAT32 else DType.INT32
         if bias.type.dtype is not expected:
             raise ModelError(f"{self}: bias '{bias.name}' is {bias.type}, not {expected.value}")
-        return bias
+        return self._finite(bias, "bias")
+
+    def _finite(self, constant: Value, role: str) -> Value:
+        if not np.isfinite(constant.array).all():
+            raise ModelError(f"{self}: its {role} '{constant.name}' hold infinity or NaN")
+        return constant
 
     def options(self, table: Any, *, optional: bool = False) -> Options:
         """The options, read with a class of the package `tflite`.

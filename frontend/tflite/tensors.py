@@ -13,6 +13,8 @@ from smelt.ir import Array, DType, Quant, TensorType
 
 _MAX_TENSOR_BYTES = 2**31 - 1
 _MAX_RANK = 8
+_MAX_SCALE = 2.0**40
+"""Beyond it, and for data below its inverse, quotients of scales leave the range of float32."""
 
 _TYPE_NAMES = names_of(tflite.TensorType)
 _DTYPES = {
@@ -70,7 +72,8 @@ def dequantized(array: Array, quant: Quant | None) -> Array:
         shape[quant.axis] = -1
     scale = np.asarray(quant.scale, np.float32).reshape(shape)
     zero_point = np.asarray(quant.zero_point, np.int32).reshape(shape)
-    return (array.astype(np.int32) - zero_point).astype(np.float32) * scale
+    with np.errstate(over="ignore"):  # what overflows is refused where it is used
+        return (array.astype(np.int32) - zero_point).astype(np.float32) * scale
 
 
 def _dtype(tensor: StoredTensor, where: str) -> DType:
@@ -141,6 +144,10 @@ def _quant(tensor: StoredTensor, dtype: DType, where: str) -> Quant | None:
         if dtype in _ACCUMULATORS:
             return None
         raise ModelError(f"{where} has a scale that is not positive and finite")
+    # Weights may have tiny scales: those of a channel that is all zero.
+    smallest = 1 / _MAX_SCALE if tensor.data is None else 0.0
+    if not smallest <= min(scales) <= max(scales) <= _MAX_SCALE:
+        raise ModelError(f"{where} has scales from {min(scales):g} to {max(scales):g}: corrupted")
     low, high = dtype.limits
     if not all(low <= zero_point <= high for zero_point in zero_points):
         raise ModelError(f"{where} has a zero point outside {low} to {high}")

@@ -224,14 +224,15 @@ class _Parser(Cursor):
         if self.accept("rounding"):
             self.require("=")
             rounding = self.member(Rounding)
-        return Node(op, tuple(operands), tuple(results), self._origin(), rounding)
+        origin = self._origin(results[0].name)
+        return Node(op, tuple(operands), tuple(results), origin, rounding)
 
-    def _origin(self) -> Origin:
+    def _origin(self, result: str) -> Origin:
         self.require("from")
         kind = self.string() if self.token.kind == "string" else self.expect("word", "a kind")
         self.require("#")
         index = self.integer()
-        return Origin(kind, index, self.string() if self.token.kind == "string" else "")
+        return Origin(kind, index, self.string() if self.token.kind == "string" else result)
 
     def _operator(self) -> type[Op]:
         where = self.where()

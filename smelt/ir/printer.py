@@ -84,7 +84,7 @@ class _Printer:
         if node.rounding is not None:
             text += f" rounding={enum_word(node.rounding)}"
         text += f" from {word(origin.kind)} #{origin.index}"
-        if origin.name:
+        if not node.outputs or origin.name != node.outputs[0].name:
             text += f" {json.dumps(origin.name)}"
         yield from text.split("\n")
 

@@ -28,9 +28,10 @@ in JSON's quotes, and `array` either `[element, ...]` in row-major order or `@di
     attribute  = "none" | "true" | "false" | int | float | string | word of an enumeration
                | "(" [ attribute { "," attribute } ] ")" | graph
 
-The types of an operator's dataclass fields decide how its attributes are read; a field that has
-its default is omitted. `next` says which value becomes the state in the next inference. Small
-arrays stand inline; others are named by digest and kept in a store beside the text.
+The types of an operator's dataclass fields decide how its attributes are read. Omitted are a field
+that has its default, and the origin's name where it is that of the first result. `next` says which
+value becomes the state in the next inference. Small arrays stand inline; others are named by
+digest and kept in a store beside the text.
 """
 
 from smelt.ir.parser import parse_graph

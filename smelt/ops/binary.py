@@ -124,9 +124,7 @@ def _sub(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> A
     return multiply_by_quantized_multiplier(left - right, *scaling.output)
 
 
-def _squared_difference(
-    a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType
-) -> Array:
+def _squared_difference(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
     scaling = squared_difference_scaling(x0, x1, y)
     left, right = _align(scaling, a, b)
     square = wrap_int32((left - right) * (left - right))
@@ -270,10 +268,14 @@ class Binary(Op):
             return np.clip(result, low, high).astype(y.dtype.numpy)
 
 
-def _case(kind: str, name: str, a: Data | Constant, b: Data | Constant, **options: object) -> Case:
-    activation = options.get("activation", Activation.NONE)
-    if not isinstance(activation, Activation):
-        raise TypeError(f"{activation} is no activation")
+def _case(
+    kind: str,
+    name: str,
+    a: Data | Constant,
+    b: Data | Constant,
+    *,
+    activation: Activation = Activation.NONE,
+) -> Case:
     same_scale = not BINARY[kind].rescales
     return Case(f"{kind}_{name}", Binary(kind, activation), (a, b), same_scale=same_scale)
 
@@ -292,14 +294,13 @@ CASES = (
         )
     ),
     *(
-        _case(kind, f"constant_{activation.value}", Data((1, 3, 3, 3), -9.0, 9.0), operand,
-              activation=activation)
-        for kind, operand in (
+        _case(kind, f"constant_{clamp.value}", Data((1, 3, 3, 3), -9.0, 9.0), b, activation=clamp)
+        for kind, b in (
             ("add", Constant((0.5, -1.0, 2.0), (3,))),
             ("sub", Constant((0.5, -1.0, 2.0), (1, 1, 1, 3))),
             ("mul", Constant((1.5, -0.25, 0.01), (3,))),
         )
-        for activation in (Activation.RELU, Activation.RELU6, Activation.RELU_N1_TO_1)
+        for clamp in (Activation.RELU, Activation.RELU6, Activation.RELU_N1_TO_1)
     ),
     _case("add", "scales_apart", Data((1, 33), -1e-3, 1e-3), Data((1, 33), -100.0, 50.0)),
     _case("sub", "scales_apart", Data((1, 33), -100.0, 50.0), Data((1, 33), -1e-3, 1e-3)),

@@ -58,7 +58,8 @@ class Case:
     """One operator with arguments, for some element types.
 
     `same_scale` gives all inputs one quantization (of their common range), which operators
-    that only move data need.
+    that only move data need. `output` is the real range of the outputs, where the operator's
+    arguments do not tell it (Quantize).
     """
 
     name: str
@@ -67,6 +68,7 @@ class Case:
     dtypes: tuple[DType, ...] = FLOAT_AND_INT8
     rounding: Rounding = Rounding.TFLM
     same_scale: bool = False
+    output: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         return f"{self.op.name}-{self.name}"
@@ -83,6 +85,9 @@ def build(case: Case, dtype: DType, seed: int = 0) -> Graph:
     graph = _graph(case, inputs, (None,) * 8, None)
     if dtype is DType.FLOAT32:
         return verify(graph, f"building {case}")
+    if case.output is not None:
+        quantized = _quantize_inputs(case, reals, dtype)
+        return verify(_graph(case, quantized, (None,) * 8, case.rounding), f"building {case}")
     samples = [[_real(a, rng) for a in case.arguments] for _ in range(3)]
     operands = [[r if c is None or not isinstance(a, Data) else c for a, r, c in
                  zip(case.arguments, reals, sample, strict=True)] for sample in samples]
@@ -164,8 +169,8 @@ def _quantize_inputs(
         match argument:
             case Data(_, low, high):
                 quants.append(quant_of_range(low, high, dtype))
-            case Constant(values):
-                quants.append(quant_of_range(min(values), max(values), dtype))
+            case Constant(elements):
+                quants.append(quant_of_range(min(elements), max(elements), dtype))
             case Weights(_, axis) if real is not None:
                 quants.append(_symmetric(real, axis))
             case _:
@@ -210,8 +215,11 @@ def _graph(
     rounding: Rounding | None,
 ) -> Graph:
     inferred = case.op.infer([None if v is None else v.type for v in inputs])
+    if case.output is not None:
+        quants = tuple(quant_of_range(*case.output, t.dtype) for t in inferred)
     outputs = tuple(
-        Value(f"y{i}", TensorType(t.shape, t.dtype, quants[i])) for i, t in enumerate(inferred)
+        Value(f"y{i}", TensorType(t.shape, t.dtype, quants[i] if t.dtype.is_integer else None))
+        for i, t in enumerate(inferred)
     )
     node = Node(case.op, inputs, outputs, Origin(case.op.name, 0, case.name), rounding)
     fed = tuple(v for v in inputs if v is not None and not v.is_constant)

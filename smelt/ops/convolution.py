@@ -236,10 +236,16 @@ CASES = (
     _conv("batch", (2, 4, 4, 3), (5, 3, 3, 3), Conv2D(padding=((1, 1), (1, 1)))),
     _conv("one_output", (1, 4, 4, 5), (1, 3, 3, 5), Conv2D()),
     _depthwise(
-        "same_3x3", (1, 6, 7, 8), (1, 3, 3, 8), DepthwiseConv2D(padding=((1, 1), (1, 1)), activation=_R)
+        "same_3x3",
+        (1, 6, 7, 8),
+        (1, 3, 3, 8),
+        DepthwiseConv2D(padding=((1, 1), (1, 1)), activation=_R),
     ),
     _depthwise(
-        "stride2", (1, 8, 8, 4), (1, 3, 3, 4), DepthwiseConv2D(stride=(2, 2), padding=((0, 1), (0, 1)))
+        "stride2",
+        (1, 8, 8, 4),
+        (1, 3, 3, 4),
+        DepthwiseConv2D(stride=(2, 2), padding=((0, 1), (0, 1))),
     ),
     _depthwise("valid_5x5", (1, 7, 7, 3), (1, 5, 5, 3), DepthwiseConv2D()),
     _depthwise(
@@ -252,7 +258,10 @@ CASES = (
         DepthwiseConv2D(stride=(2, 2), padding=((4, 4), (3, 4)), activation=_R),
     ),
     _depthwise(
-        "dilated", (1, 9, 9, 4), (1, 3, 3, 4), DepthwiseConv2D(dilation=(2, 2), padding=((2, 2), (2, 2)))
+        "dilated",
+        (1, 9, 9, 4),
+        (1, 3, 3, 4),
+        DepthwiseConv2D(dilation=(2, 2), padding=((2, 2), (2, 2))),
     ),
     _depthwise("column_5x1", (1, 9, 1, 6), (1, 5, 1, 6), DepthwiseConv2D()),
     _depthwise("batch", (2, 4, 4, 3), (1, 3, 3, 3), DepthwiseConv2D()),

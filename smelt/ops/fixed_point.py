@@ -61,7 +61,8 @@ def clamp_limits(activation: Activation, output: TensorType) -> tuple[int, int]:
 
 def round_away(x: float) -> int:
     """Nearest integer, ties away from zero (C's `round`)."""
-    return int(math.floor(abs(x) + 0.5)) * (1 if x >= 0 else -1)
+    whole = math.floor(abs(x))
+    return (whole + (abs(x) - whole >= 0.5)) * (1 if x >= 0 else -1)
 
 
 def round_half_away(x: Array) -> Array:
@@ -111,7 +112,9 @@ def wrap_int32(x: Array) -> Array:
     return ((np.asarray(x, np.int64) - INT32_MIN) & 0xFFFFFFFF) + INT32_MIN
 
 
-def multiply_by_quantized_multiplier(x: Array, multiplier: Array | int, shift: Array | int) -> Array:
+def multiply_by_quantized_multiplier(
+    x: Array, multiplier: Array | int, shift: Array | int
+) -> Array:
     """`x · multiplier · 2^(shift-31)` by gemmlowp's two roundings; `x` within int32."""
     shift = np.asarray(shift, np.int64)
     left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
@@ -172,7 +175,9 @@ def convolution_scales(
     return tuple(x.scale * scale / output.scale for scale in weights.quant.scale)
 
 
-def finish(acc: Array, requantize: Requantizer, activation: Activation, output: TensorType) -> Array:
+def finish(
+    acc: Array, requantize: Requantizer, activation: Activation, output: TensorType
+) -> Array:
     """Requantize an accumulator, add the zero point, clamp and store."""
     low, high = clamp_limits(activation, output)
     scaled = requantize(acc) + output.zero_point

@@ -60,7 +60,7 @@ def count_leading_sign_bits(x: Array) -> Array:
 
 
 def _exp_near_zero(a: Array) -> Array:
-    """exp of Q0 numbers in [-1/4, 0): a Taylor expansion around -1/8."""
+    """The exponential of Q0 numbers in [-1/4, 0): a Taylor expansion around -1/8."""
     x = a + (1 << 28)
     x2 = doubling_high_multiply(x, x)
     x3 = doubling_high_multiply(x2, x)
@@ -72,7 +72,7 @@ def _exp_near_zero(a: Array) -> Array:
 
 
 def exp_on_negative_values(a: Array, integer_bits: int) -> Array:
-    """exp of Q`integer_bits` numbers ≤ 0 (at most 5 integer bits), as Q0.
+    """The exponential of Q`integer_bits` numbers ≤ 0 (at most 5 integer bits), as Q0.
 
     The part below a quarter by expansion; then one multiplication per set bit of the rest.
     """
@@ -118,7 +118,7 @@ def logistic(a: Array, integer_bits: int) -> Array:
 
 
 def tanh(a: Array, integer_bits: int) -> Array:
-    """tanh of Q`integer_bits` numbers (at most 4 integer bits), as Q0."""
+    """Hyperbolic tangent of Q`integer_bits` numbers (at most 4 integer bits), as Q0."""
     a = np.asarray(a, np.int64)
     # The raw number read with one more integer bit is twice as large.
     t = one_minus_over_one_plus(exp_on_negative_values(-np.abs(a), integer_bits + 1))

@@ -98,10 +98,16 @@ def _round_quotient(total: Array, count: Array) -> Array:
     return np.where(total > 0, magnitude, -magnitude)
 
 
-def _case(name: str, x: Data, window: Pair, **options: object) -> tuple[Case, Case]:
-    stride, padding = options.get("stride", window), options.get("padding", NO_PADDING)
-    activation = options.get("activation", Activation.NONE)
-    fields = (window, stride, padding, activation)
+def _case(
+    name: str,
+    x: Data,
+    window: Pair,
+    *,
+    stride: Pair | None = None,
+    padding: Padding2D = NO_PADDING,
+    activation: Activation = Activation.NONE,
+) -> tuple[Case, ...]:
+    fields = (window, stride or window, padding, activation)
     return tuple(Case(f"{kind}_{name}", Pool2D(kind, *fields), (x,)) for kind in KINDS)
 
 

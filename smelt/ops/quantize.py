@@ -113,9 +113,13 @@ class Dequantize(Op):
         return ((scale * (x.astype(np.int64) - zero)).astype(np.float32),)
 
 
-_INT8 = (DType.INT8,)
+_ONE_WAY = (DType.INT8,)
 CASES = (
-    Case("requantize", Quantize(DType.INT8), (Data((1, 3, 5), -2.0, 1.0),), _INT8),
-    Case("requantize_vector", Quantize(DType.INT8), (Data((7,), 0.0, 1e-3),), _INT8),
-    Case("dequantize", Dequantize(), (Data((1, 3, 5), -2.0, 1.0),), _INT8),
+    Case("image", Quantize(DType.INT8), (Data((1, 3, 4, 5), -2.0, 1.0),), output=(-1.5, 1.0)),
+    Case("vector", Quantize(DType.INT8), (Data((7,), 0.0, 1e-3),), output=(0.0, 2e-3)),
+    Case("finer", Quantize(DType.INT8), (Data((2, 33), -8.0, 8.0),), output=(-0.1, 0.3)),
+    Case("coarser", Quantize(DType.INT8), (Data((2, 33), -0.1, 0.3),), output=(-900.0, 8.0)),
+    Case("same", Quantize(DType.INT8), (Data((9,), -1.0, 1.0),), output=(-1.0, 1.0)),
+    Case("image", Dequantize(), (Data((1, 3, 4, 5), -2.0, 1.0),), _ONE_WAY),
+    Case("vector", Dequantize(), (Data((7,), 0.0, 1e-3),), _ONE_WAY),
 )

@@ -114,9 +114,7 @@ class Reduce(Op):
         y, row = node.output.type, REDUCE[self.kind]
         if y.quant is None or not row.rescales:
             wide = np.float64 if y.dtype.is_float else np.int64
-            result = np.asarray(
-                row.real(x.astype(wide), axis=self.axes, keepdims=self.keep_dims)
-            )
+            result = np.asarray(row.real(x.astype(wide), axis=self.axes, keepdims=self.keep_dims))
             if not y.dtype.is_float:
                 result = np.trunc(result)
             return (result.astype(y.dtype.numpy),)
@@ -138,21 +136,22 @@ def _case(kind: str, name: str, x: Data, axes: tuple[int, ...], *, keep: bool = 
     return Case(f"{kind}_{name}", Reduce(kind, axes, keep), (x,), dtypes)
 
 
-CASES = tuple(
-    _case(kind, name, x, axes, keep=keep)
-    for kind in REDUCE
-    for name, x, axes, keep in (
-        ("image", Data((1, 5, 4, 7)), (1, 2), False),
-        ("image_kept", Data((1, 3, 5, 4)), (1, 2), True),
-        ("channels", Data((1, 3, 4, 5), -0.5, 3.0), (3,), False),
-        ("rows", Data((2, 6, 3)), (1,), True),
-        ("outer", Data((3, 2, 5)), (0,), False),
-        ("apart", Data((3, 2, 5, 2)), (0, 2), False),
-        ("everything", Data((2, 3, 3), -6.0, 0.0), (0, 1, 2), False),
-        ("vector", Data((13,), 0.0, 4.0), (0,), True),
-        ("one_element", Data((1, 1, 1, 6)), (1, 2), False),
-    )
-) + (
+CASES = (
+    *(
+        _case(kind, name, x, axes, keep=keep)
+        for kind in REDUCE
+        for name, x, axes, keep in (
+            ("image", Data((1, 5, 4, 7)), (1, 2), False),
+            ("image_kept", Data((1, 3, 5, 4)), (1, 2), True),
+            ("channels", Data((1, 3, 4, 5), -0.5, 3.0), (3,), False),
+            ("rows", Data((2, 6, 3)), (1,), True),
+            ("outer", Data((3, 2, 5)), (0,), False),
+            ("apart", Data((3, 2, 5, 2)), (0, 2), False),
+            ("everything", Data((2, 3, 3), -6.0, 0.0), (0, 1, 2), False),
+            ("vector", Data((13,), 0.0, 4.0), (0,), True),
+            ("one_element", Data((1, 1, 1, 6)), (1, 2), False),
+        )
+    ),
     _case("mean", "many", Data((1, 17, 19, 3), -100.0, 0.1), (1, 2)),
     _case("sum", "many", Data((1, 17, 19, 3), -0.01, 0.001), (1, 2)),
 )

@@ -128,7 +128,7 @@ class Softmax(Op):
 
 
 def _exponentials(x: Array, scaling: DifferenceScaling) -> tuple[Array, Array]:
-    """exp of each element over the row's largest, as Q0 (0 where negligible); and their sum."""
+    """Exponentials of differences to the row's largest, as Q0 (0 where negligible); their sum."""
     difference = x - x.max(axis=-1, keepdims=True)
     relevant = difference >= scaling.lowest
     scaled = scaling(np.where(relevant, difference, 0))
@@ -147,7 +147,7 @@ def _softmax8(x: Array, scale: float, beta: float) -> Array:
 
 @cache
 def _tables16() -> tuple[Array, Array]:
-    """exp on [-10, 0] and 1 / (1 + x) on [0, 1], in units of 2/65535."""
+    """The exponential on [-10, 0] and 1 / (1 + x) on [0, 1], in units of 2/65535."""
     unit = 2.0 / 65535
     power = table16(lambda v: np.exp(v.astype(np.float64)), -10.0, 0.0, unit)
     inverse = table16(lambda v: np.float32(1) / (np.float32(1) + v), 0.0, 1.0, unit)

@@ -35,13 +35,14 @@ class Transpose(Op):
 
     def check(self, node: Node) -> None:
         """See `Op.check`."""
-        if node.input(0).type.quant is None or node.input(0).type.quant.is_per_tensor:
+        quant = node.input(0).type.quant
+        if quant is None or quant.is_per_tensor:
             same_quant(node)
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
-        return (np.ascontiguousarray(x.transpose(self.permutation)).reshape(node.output.type.shape),)
+        return (np.ascontiguousarray(x.transpose(self.permutation)),)
 
 
 CASES = (

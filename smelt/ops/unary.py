@@ -94,8 +94,8 @@ def _elu(x: Array, alpha: float) -> Array:
 
 def _elu32(x: Array, alpha: float) -> Array:
     """ELU in float32, as the table of the quantized operator is filled."""
-    one = np.float32(1)
-    return np.where(x < 0, np.float32(alpha) * (np.exp(x.astype(np.float64)).astype(x.dtype) - one), x)
+    power = np.exp(x.astype(np.float64)).astype(np.float32)
+    return np.where(x < 0, np.float32(alpha) * (power - np.float32(1)), x)
 
 
 def _rsqrt(x: Array) -> Array:

@@ -94,9 +94,7 @@ def rsqrt(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
     return table[x - low]
 
 
-def _saturating(
-    function: Callable[[Array, int], Array], bits: int, zero: int
-) -> Integer:
+def _saturating(function: Callable[[Array, int], Array], bits: int, zero: int) -> Integer:
     """An S-shaped function of 8-bit data in fixed point with 4 integer bits.
 
     Inputs beyond the representable radius saturate; `bits` is how many fractional bits the
@@ -184,9 +182,7 @@ def hard_swish(x: Array, alpha: float, source: TensorType, y: TensorType) -> Arr
     return _rounding_shift_right16(truncated, -output_shift) + y.zero_point
 
 
-def hard_swish_multipliers(
-    x: TensorType, y: TensorType
-) -> tuple[tuple[int, int], tuple[int, int]]:
+def hard_swish_multipliers(x: TensorType, y: TensorType) -> tuple[tuple[int, int], tuple[int, int]]:
     """16-bit multiplier and left shift of the output, then of the gate (3 real is 2^15)."""
     one = np.float32
     fine = one(1 / 128) * one(x.scale)
@@ -208,6 +204,6 @@ def _doubling_high_multiply16(a: Array, b: int) -> Array:
 
 
 def _rounding_shift_right16(x: Array, exponent: int) -> Array:
-    """gemmlowp's rounding shift of int16: from 16 bits on, its mask has wrapped to -1."""
+    """Rounding shift of int16, gemmlowp's: from 16 bits on, its mask has wrapped to -1."""
     mask = (1 << exponent) - 1 if exponent < 16 else -1
     return (x >> exponent) + ((x & mask) > (mask >> 1) + (x < 0))

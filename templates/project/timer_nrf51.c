@@ -3,15 +3,21 @@
  *
  * Wraps are noticed when the time is read: one inference may take up to 268 s.
  */
+#include "board.h"
 #include "port.h"
+#include "receive.h"
 
 #define REGISTER(offset) (*(volatile uint32_t *)(0x40008000u + (offset)))
 #define TASKS_START REGISTER(0x000u)
 #define TASKS_CAPTURE0 REGISTER(0x040u)
+#define EVENTS_COMPARE1 REGISTER(0x144u)
+#define INTENSET REGISTER(0x304u)
+#define INTENCLR REGISTER(0x308u)
 #define MODE REGISTER(0x504u)
 #define BITMODE REGISTER(0x508u)
 #define PRESCALER REGISTER(0x510u)
 #define CC0 REGISTER(0x540u)
+#define CC1 REGISTER(0x544u)
 
 #define TASKS_HFCLKSTART (*(volatile uint32_t *)0x40000000u)
 #define EVENTS_HFCLKSTARTED (*(volatile uint32_t *)0x40000100u)
@@ -19,6 +25,7 @@
 #define TIMER_HZ 16000000u
 #define MODE_TIMER 0u
 #define BITMODE_32 3u
+#define INT_COMPARE1 (1u << 17)
 
 static uint32_t wraps, last;
 
@@ -30,6 +37,7 @@ void smelt_timer_init(void) {
     BITMODE = BITMODE_32;
     PRESCALER = 0u;
     TASKS_START = 1u;
+    smelt_enable_interrupt(SMELT_TIMER_IRQ);
 }
 
 uint64_t smelt_timer_ticks(void) {
@@ -44,4 +52,16 @@ uint64_t smelt_timer_ticks(void) {
 
 uint32_t smelt_timer_hz(void) {
     return TIMER_HZ;
+}
+
+void smelt_timer_wake(uint32_t timeout_ms) {
+    TASKS_CAPTURE0 = 1u;
+    CC1 = CC0 + (timeout_ms + 1u) * (TIMER_HZ / 1000u);
+    EVENTS_COMPARE1 = 0u;
+    INTENSET = INT_COMPARE1;
+}
+
+void smelt_timer_interrupt(void) {
+    EVENTS_COMPARE1 = 0u;
+    INTENCLR = INT_COMPARE1;
 }

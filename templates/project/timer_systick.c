@@ -7,6 +7,7 @@
  */
 #include "board.h"
 #include "port.h"
+#include "receive.h"
 
 #define SYST_CSR (*(volatile uint32_t *)0xe000e010u)
 #define SYST_RVR (*(volatile uint32_t *)0xe000e014u)
@@ -44,4 +45,8 @@ uint64_t smelt_timer_ticks(void) {
 
 uint32_t smelt_timer_hz(void) {
     return SMELT_CPU_CLOCK;
+}
+
+void smelt_timer_wake(uint32_t timeout_ms) {
+    (void)timeout_ms; /* every wrap wakes the core */
 }

@@ -11,7 +11,7 @@
 #define SMELT_WEIGHTS_SECTION
 #endif
 
-enum { NOTHING, WILD_WRITE, ENDLESS_RECURSION, ABORT, DEEP_STACK };
+enum { NOTHING, UNDEFINED_INSTRUCTION, ENDLESS_RECURSION, ABORT, DEEP_STACK };
 
 extern const int8_t fake_weights[16];
 SMELT_WEIGHTS_SECTION const int8_t fake_weights[16] = {1, 2,  3,  4,  5,  6,  7,  8,
@@ -76,8 +76,8 @@ fake_status_t fake_invoke(fake_t *context) {
     memcpy(command, context->arena + 16, sizeof command);
     turn((uint32_t)command[0]);
     switch (command[1]) {
-    case WILD_WRITE:
-        *(volatile uint32_t *)0xfffffff0u = 1u;
+    case UNDEFINED_INSTRUCTION:
+        __builtin_trap();
         break;
     case ENDLESS_RECURSION:
         (void)sink(command);

@@ -25,6 +25,9 @@ def refuse_products(node: Node, channel_axis: int) -> str | None:
     if x.quant is None or kinds != {DType.INT8}:
         served = f"input {x}, weights {weights.type} and output {node.output.type}"
         return f"{name} is served for f32 and for quantized i8, not for {served}."
+    quant = weights.type.quant
+    if quant is not None and len(quant.zero_point) > 1 and any(quant.zero_point):
+        return f"{name} is served for per-channel weights without zero points only."
     if weights.is_constant:
         centred = centred_weights(node, channel_axis)
         start = folded_bias(constant_bias(node), centred, x.zero_point)
