@@ -12,6 +12,7 @@ from collections import Counter
 from difflib import get_close_matches
 from functools import cached_property
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
@@ -26,9 +27,8 @@ from pydantic import (
 )
 
 from smelt.errors import ConfigError
-from smelt.targets import Memory, Placement, Platform, Target, Timer, Uart, get
+from smelt.targets import Memory, Part, Placement, Platform, Target, Timer, Uart, get
 
-Part = Literal["code", "weights", "data", "stack", "arena"]
 _PARTS: tuple[Part, ...] = get_args(Part)
 _UNITS = {"K": 1024, "M": 1024**2}
 
@@ -246,5 +246,4 @@ def _complaints(error: ValidationError) -> list[str]:
 
 def _overlaps(memories: list[MemoryTable]) -> list[tuple[MemoryTable, MemoryTable]]:
     ordered = sorted(memories, key=lambda memory: memory.origin)
-    pairs = zip(ordered, ordered[1:], strict=False)
-    return [(a, b) for a, b in pairs if a.origin + a.size > b.origin]
+    return [(a, b) for a, b in pairwise(ordered) if a.origin + a.size > b.origin]

@@ -57,7 +57,8 @@ def compile_project(
         taps: compile in the callback that streams every step's output.
         db: keep MLPerf Tiny's input buffer, which takes as much RAM as the first input.
         mlperf_model: the network of MLPerf Tiny that the firmware claims to be.
-        extra_cflags, extra_ldflags: appended to the compiler's and the linker's command lines.
+        extra_cflags: appended to the compiler's command line.
+        extra_ldflags: appended to the linker's.
         timeout_s: seconds after which the compiler is stopped.
 
     Raises:
@@ -65,7 +66,8 @@ def compile_project(
         DoesNotFit: the linker found a memory too small.
     """
     make = find_tool("make")
-    find_tool(f"{platform.target.cross}gcc" if platform.target.cross else os.environ.get("CC", "cc"))
+    cross = platform.target.cross
+    find_tool(f"{cross}gcc" if cross else os.environ.get("CC", "cc"))
     command = [make, f"-j{jobs or os.cpu_count() or 1}", f"TAPS={int(taps)}", f"DB={int(db)}"]
     command += [f"MLPERF_MODEL={mlperf_model or ''}"]
     command += [f"EXTRA_CFLAGS={extra_cflags}", f"EXTRA_LDFLAGS={extra_ldflags}"]

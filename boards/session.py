@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def open_device(
     board: Board | None = None,
     *,
     expected_hash: str | None = None,
-) -> Iterator[Device]:
+) -> Generator[Device, None, None]:
     """A device that answers, for as long as the context lasts.
 
     Args:

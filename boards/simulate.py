@@ -22,7 +22,17 @@ INSTRUCTIONS_PER_SECOND = 10**9
 
 # QEMU must not outlive us, however we end: the shell waits for the end of its standard input, which
 # is a pipe from us, and then kills it.
-_SUPERVISOR = 'exec 3<&0; "$@" </dev/null 3<&- & cat <&3 >/dev/null; kill -9 $! 2>/dev/null; wait $!'
+_SUPERVISOR = """
+exec 3<&0
+"$@" </dev/null 3<&- &
+cat <&3 >/dev/null
+kill -9 $! 2>/dev/null
+wait $!
+"""
+
+
+# Without nodelay every answer of more than a byte waits for the host's delayed acknowledgement.
+_SERVER = "server=on,wait=on,nodelay=on"
 
 
 class Simulator:
@@ -44,14 +54,14 @@ class Simulator:
             raise ConfigError(f"board '{board.name}' has no [qemu]: nothing can stand in for it")
         qemu = find_tool("qemu-system-arm")
         self._board = board
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         # QEMU inherits a socket that already listens, so no other process can take the port.
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port: int = listener.getsockname()[1]
             arguments = [
                 *(qemu, "-machine", board.qemu.machine, "-kernel", str(elf.resolve())),
                 *("-icount", "shift=0", "-display", "none", "-monitor", "none", "-no-reboot"),
-                *("-chardev", f"socket,id=wire,fd={listener.fileno()},server=on,wait=on,nodelay=on"),
+                *("-chardev", f"socket,id=wire,fd={listener.fileno()},{_SERVER}"),
                 *("-serial", "chardev:wire", *board.qemu.arguments),
             ]
             self._process = subprocess.Popen(

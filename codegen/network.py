@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from smelt.codegen import arena
 from smelt.codegen.helpers import required_headers, required_helpers
-from smelt.codegen.render import c_elements, c_lines, render
+from smelt.codegen.render import c_elements, c_float, c_lines, render
 from smelt.codegen.schedule import ARENA, STATE, Argument, InBuffer, InFlash, Schedule, Step
 from smelt.ir import DType, Value
 
@@ -32,7 +32,7 @@ class Tensor:
     @property
     def scale_text(self) -> str:
         """The scale as a float literal that reads back exactly; empty if not quantized."""
-        return "" if self.scale is None else c_lines([f"{self.scale:.9g}f"])[0].rstrip(",")
+        return "" if self.scale is None else c_float(self.scale)
 
 
 @dataclass(frozen=True)

@@ -268,15 +268,20 @@ def inspect(
 
 
 @app.command()
-def ops(json_: JsonOption = False) -> None:
+def ops(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown, for docs.")] = False,
+    json_: JsonOption = False,
+) -> None:
     """List the operators that are imported, and the backends that serve each."""
-    tables = show.operators(), show.kernels()
+    imported, served = show.operators(), show.kernels()
     if json_:
-        _print_json({"imported": tables[0].records(), "served": tables[1].records()})
-        return
-    for table in tables:
-        table.print(Console())
+        _print_json({"imported": imported.records(), "served": served.records()})
+    elif markdown:
+        typer.echo(show.support_page(imported, served), nl=False)
+    else:
+        imported.print(Console())
         typer.echo()
+        served.print(Console())
 
 
 @app.command()

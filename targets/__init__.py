@@ -1,7 +1,7 @@
 """What code is generated for: instruction set, compiler flags, backends, memories."""
 
 from smelt.targets.catalogue import available, get
-from smelt.targets.platform import HOST, Memory, Placement, Platform, Timer, Uart, library
+from smelt.targets.platform import HOST, Memory, Part, Placement, Platform, Timer, Uart, library
 from smelt.targets.target import Feature, Optimize, Target
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Feature",
     "Memory",
     "Optimize",
+    "Part",
     "Placement",
     "Platform",
     "Target",

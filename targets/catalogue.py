@@ -8,7 +8,7 @@ from smelt.errors import ConfigError
 from smelt.targets.target import Feature, Target
 
 _V7M: frozenset[Feature] = frozenset({"unaligned", "divide", "long_multiply"})
-_V7EM: frozenset[Feature] = _V7M | {"dsp", "fpu"}
+_V7EM: frozenset[Feature] = _V7M | frozenset[Feature]({"dsp", "fpu"})
 
 
 def _cortex_m(
@@ -64,7 +64,7 @@ _TARGETS = (
     _cortex_m(
         "m55",
         "Armv8.1-M: Helium (MVE), FPU, low-overhead loops",
-        features=_V7EM | {"fpu_double", "mve", "mve_float", "loops"},
+        features=_V7EM | frozenset[Feature]({"fpu_double", "mve", "mve_float", "loops"}),
         runs=("m0", "m0plus", "m3", "m4", "m7", "m33"),
         fpu="auto",
     ),

@@ -12,6 +12,9 @@ from typing import Literal
 from smelt.targets.catalogue import get
 from smelt.targets.target import Optimize, Target
 
+Part = Literal["code", "weights", "data", "stack", "arena"]
+"""Of the firmware."""
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -86,7 +89,7 @@ class Platform:
     uart: Uart | None = None
     timer: Timer | None = None
 
-    def memory_of(self, part: Literal["code", "weights", "data", "stack", "arena"]) -> Memory | None:
+    def memory_of(self, part: Part) -> Memory | None:
         """The memory that a part of the firmware goes to; None where nothing limits it."""
         if self.placement is None:
             return None
@@ -115,7 +118,7 @@ class Platform:
 
         Templates that do not end in `.j2` are to be copied as they are.
         """
-        build = [("project/Makefile.j2", "Makefile"), ("project/CMakeLists.txt.j2", "CMakeLists.txt")]
+        build = [(f"project/{name}.j2", name) for name in ("Makefile", "CMakeLists.txt")]
         if self.target.cross:
             build.append(("project/toolchain.cmake.j2", "toolchain.cmake"))
         if self.firmware is None:
@@ -164,6 +167,4 @@ def library(target: Target) -> Platform:
     """
     if target.name == HOST.target.name:
         return HOST
-    return Platform(
-        name=target.name, description=target.description, target=target, firmware=None
-    )
+    return Platform(name=target.name, description=target.description, target=target, firmware=None)

@@ -53,7 +53,7 @@ class Target:
         return other.name == self.name or other.name in self.runs_code_of
 
     def compile_flags(self, optimize: Optimize) -> tuple[str, ...]:
-        """Flags beside `arch_flags`; floats are never contracted, so that hosts agree bit for bit."""
+        """Flags beside `arch_flags`; no fused multiply-add, so that targets agree to the bit."""
         return (
             "-std=c99",
             _OPTIMIZE_FLAGS[optimize],

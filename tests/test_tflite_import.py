@@ -310,6 +310,15 @@ def test_names_are_kept_and_made_unique() -> None:
     assert any(name.startswith("twice_") for name in names)
 
 
+def test_a_bias_may_carry_the_axis_of_its_weights() -> None:
+    def change(model: Any) -> None:
+        _operand(model, "CONV_2D", 2).quantization.quantizedDimension = 3
+
+    bias = load(edited(_digits("int8"), change)).graph.nodes[0].input(2)
+    assert bias.type.quant is not None
+    assert bias.type.quant.axis == 0
+
+
 def test_an_unknown_batch_is_one() -> None:
     def change(model: Any) -> None:
         tensor = model.subgraphs[0].tensors[model.subgraphs[0].inputs[0]]

@@ -52,9 +52,9 @@ class _Importer:
 
     def run(self, name: str) -> Imported:
         """Import everything that the network's outputs depend on."""
-        _check_order(self._model)
         operators = _needed(self._model)
         self._check_supported(operators)
+        _check_order(self._model)
         for tensor in self._model.inputs:
             check_fixed_shape(self._model.tensors[tensor])
         inputs = tuple(self.value(tensor) for tensor in self._model.inputs)

@@ -153,7 +153,8 @@ def _quant(tensor: StoredTensor, dtype: DType, where: str) -> Quant | None:
         raise ModelError(f"{where} has a zero point outside {low} to {high}")
     if len(scales) == 1:
         return Quant(scales, zero_points)
-    axis = tensor.axis
+    # Old converters give a bias the axis of its weights.
+    axis = 0 if len(tensor.shape) == 1 else tensor.axis
     if not 0 <= axis < len(tensor.shape) or tensor.shape[axis] != len(scales):
         raise ModelError(
             f"{where} has {len(scales)} scales for dimension {axis} of {list(tensor.shape)}"

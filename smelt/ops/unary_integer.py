@@ -110,7 +110,7 @@ def _saturating(function: Callable[[Array, int], Array], bits: int, zero: int) -
         fixed = multiply_by_quantized_multiplier(np.where(inside, centred, 0), multiplier, shift)
         result = rounding_shift_right(function(fixed, 4), 31 - bits) + zero
         low, high = y.dtype.limits
-        return np.where(inside, result, np.where(centred < 0, low, high))
+        return np.where(inside, result, np.where(centred <= -radius, low, high))
 
     return compute
 

@@ -26,7 +26,10 @@
 #include <stdint.h>
 
 #define SMELT_WIRE_VERSION 1
+
+#ifndef SMELT_LOAD_TIMEOUT_MS
 #define SMELT_LOAD_TIMEOUT_MS 2000u
+#endif
 
 typedef enum {
     SMELT_INT8,

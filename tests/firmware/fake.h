@@ -5,7 +5,9 @@
 #include <stdint.h>
 
 #define FAKE_API_VERSION 1
+#ifndef FAKE_ARENA_BYTES
 #define FAKE_ARENA_BYTES 96
+#endif
 #define FAKE_ARENA_ALIGN 16
 #define FAKE_STATE_BYTES 4
 #define FAKE_INPUT_COUNT 2

@@ -1,0 +1,43 @@
+"""Concat."""
+
+from __future__ import annotations
+
+from math import prod
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.ir import Node
+from smelt.ops.concat import Concat
+
+
+class ConcatKernel(Kernel):
+    """Block copies: one an input for each index of the axes before the joined one."""
+
+    op = Concat
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, y = node.op, node.output.type
+        if not isinstance(op, Concat):
+            raise TypeError(f"{op.name} is no Concat")
+        chunks = [prod(v.type.shape[op.axis :]) for v in node.inputs if v is not None]
+        starts = [sum(chunks[:i]) for i in range(len(chunks))]
+        return KernelCall(
+            template="c/concat.j2",
+            stem="concat",
+            parameters={
+                "axis": op.axis,
+                "y": y,
+                "rows": prod(y.shape[: op.axis]),
+                "parts": [
+                    {"size": size, "start": start, "bytes": size * y.dtype.size}
+                    for size, start in zip(chunks, starts, strict=True)
+                ],
+                "row": sum(chunks),
+            },
+            operands=(*(Input(i, f"input{i}") for i in range(len(chunks))), Output(0, "output")),
+            summary=f"{len(chunks)} block copies a row",
+        )
+
+
+KERNELS = (ConcatKernel(),)

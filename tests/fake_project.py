@@ -1,0 +1,63 @@
+"""Projects around the hand-written network of `firmware/fake.c`: firmware without the compiler."""
+
+import shutil
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+
+from smelt.codegen.render import render
+from smelt.targets import Optimize, Platform
+
+SOURCES = Path(__file__).parent / "firmware"
+WEIGHTS = bytes(range(1, 17))
+
+NOTHING, UNDEFINED_INSTRUCTION, ENDLESS_RECURSION, ABORT, DEEP_STACK = range(5)
+
+
+@dataclass(frozen=True)
+class FakeTensor:
+    dtype: str
+    zero_point: int | None = None
+
+
+@dataclass(frozen=True)
+class FakeNetwork:
+    name: str = "fake"
+    macro: str = "FAKE"
+    inputs: tuple[FakeTensor, ...] = (FakeTensor("int8", -3), FakeTensor("int32"))
+    outputs: tuple[FakeTensor, ...] = (
+        FakeTensor("int8", 1),
+        FakeTensor("float32"),
+        FakeTensor("int32"),
+    )
+    sources: tuple[str, ...] = ("fake.c",)
+    has_state: bool = True
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        return (*self.sources, "fake.h")
+
+
+def write_project(directory: Path, platform: Platform, optimize: Optimize = "speed") -> None:
+    network = FakeNetwork()
+    variables: dict[str, object] = {"net": network, "platform": platform, "optimize": optimize}
+    for template, path in platform.project_files:
+        target = directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if template.endswith(".j2"):
+            target.write_text(render(template, variables))
+        else:
+            target.write_text(files("smelt.templates").joinpath(template).read_text())
+    for name in network.files:
+        shutil.copy(SOURCES / name, directory)
+
+
+def inputs(first: bytes = bytes(16), turns: int = 0, mishap: int = NOTHING) -> list[bytes]:
+    """`turns` of an empty loop, two instructions each; then `mishap`."""
+    return [first, struct.pack("<ii", turns, mishap)]
+
+
+def expected_output(first: bytes) -> bytes:
+    return bytes((a + b) & 0xFF for a, b in zip(reversed(first), WEIGHTS, strict=True))

@@ -1,0 +1,117 @@
+"""Many networks in one firmware: compiling and starting a simulator costs more than they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from smelt.frontend import Imported
+from smelt.ir import Array, Graph, Node, Value, verify
+from smelt.pipeline import Artefact, Options, compile_model
+from smelt.run import run
+from smelt.samples import Sample
+
+SETUPS = {
+    "host": Options(),
+    "m0": Options(board="mps2-an385", target="cortex-m0"),
+    "m3": Options(board="mps2-an385"),
+    "m4": Options(board="mps2-an386"),
+    "m55": Options(board="mps3-an547"),
+}
+"""Where generated code must run, by the core."""
+SIMULATED = tuple(setup for setup in SETUPS if setup != "host")
+TOLERANCE = 1e-5
+"""Largest difference of a float output, as a part of the output's range."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A network and what to feed it; members that are run together have equally many samples."""
+
+    graph: Graph
+    samples: Sequence[Sample]
+
+
+Outputs = list[tuple[Array, ...]]
+"""Per sample, one array per output."""
+
+
+def combine(name: str, graphs: Sequence[Graph]) -> Graph:
+    """All graphs side by side as one, which has the inputs and outputs of all of them in order."""
+    parts = [_renamed(graph, f"{index}:") for index, graph in enumerate(graphs)]
+    return verify(
+        Graph(
+            name,
+            tuple(value for part in parts for value in part.inputs),
+            tuple(value for part in parts for value in part.outputs),
+            tuple(node for part in parts for node in part.nodes),
+            tuple(state for part in parts for state in part.states),
+        ),
+        "combining",
+    )
+
+
+def compile_graph(graph: Graph, options: Options | None = None) -> Artefact:
+    """Compile a graph that no file holds."""
+    return compile_model(Imported(graph), options)
+
+
+def run_together(members: Sequence[Member], options: Options, name: str = "all") -> list[Outputs]:
+    """Run all members as one network, on the host or the simulator of the options' board.
+
+    Returns:
+        By member and sample, its outputs.
+    """
+    artefact = compile_graph(combine(name, [m.graph for m in members]), options)
+    samples = [
+        tuple(array for member_sample in column for array in member_sample)
+        for column in zip(*(m.samples for m in members), strict=True)
+    ]
+    results = run(artefact, samples).outputs
+    found: list[Outputs] = []
+    start = 0
+    for member in members:
+        stop = start + len(member.graph.outputs)
+        found.append([outputs[start:stop] for outputs in results])
+        start = stop
+    return found
+
+
+def assert_same(found: Outputs, expected: Outputs, what: str) -> None:
+    """Integers are equal in every element, floats differ by 1e-5 of the output's range at most.
+
+    The range of a float output is that of all samples together.
+    """
+    for index, (ours, theirs) in enumerate(
+        zip(zip(*found, strict=True), zip(*expected, strict=True), strict=True)
+    ):
+        where = f"{what}, output {index}"
+        ours_all, wanted = np.stack(ours), np.stack(theirs)
+        assert ours_all.dtype == wanted.dtype, where
+        if wanted.dtype.kind != "f":
+            np.testing.assert_array_equal(ours_all, wanted, where)
+            continue
+        finite = wanted[np.isfinite(wanted)]
+        spread = float(np.ptp(finite)) if finite.size else 0.0
+        magnitude = float(np.abs(finite).max(initial=0.0))
+        allowed = TOLERANCE * (spread or magnitude)
+        np.testing.assert_allclose(ours_all, wanted, rtol=0, atol=allowed, err_msg=where)
+
+
+def _renamed(graph: Graph, prefix: str) -> Graph:
+    """The graph with a prefix before the name of every value."""
+    new: dict[Value, Value] = {v: replace(v, name=prefix + v.name) for v in graph.values()}
+
+    def rename(node: Node) -> Node:
+        inputs = tuple(None if v is None else new[v] for v in node.inputs)
+        return replace(node, inputs=inputs, outputs=tuple(new[v] for v in node.outputs))
+
+    return Graph(
+        graph.name,
+        tuple(new[v] for v in graph.inputs),
+        tuple(new[v] for v in graph.outputs),
+        tuple(map(rename, graph.nodes)),
+        tuple(replace(s, before=new[s.before], after=new[s.after]) for s in graph.states),
+    )

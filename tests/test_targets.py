@@ -1,0 +1,76 @@
+"""Targets: what is known of them is what the compiler says."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from smelt import targets
+from smelt.errors import ConfigError
+from smelt.targets import Feature, Target
+
+CROSS_TARGETS = [target for target in targets.available() if target.cross]
+
+
+def test_an_unknown_target_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match=r"'cortex-m44'; did you mean 'cortex-m4'\?") as caught:
+        targets.get("cortex-m44")
+    assert "cortex-m55" in str(caught.value)
+
+
+def test_a_core_runs_the_code_of_lesser_ones() -> None:
+    m0, m4, m55 = (targets.get(f"cortex-{core}") for core in ("m0", "m4", "m55"))
+    assert m55.runs(m4)
+    assert m4.runs(m4)
+    assert m4.runs(m0)
+    assert not m4.runs(m55)
+    assert not targets.get("host").runs(m4)
+
+
+@pytest.mark.parametrize("target", CROSS_TARGETS, ids=lambda target: target.name)
+def test_a_lesser_target_has_no_feature_more(target: Target) -> None:
+    for name in target.runs_code_of:
+        assert targets.get(name).features <= target.features
+
+
+@pytest.mark.parametrize("target", CROSS_TARGETS, ids=lambda target: target.name)
+def test_features_are_those_of_the_compiler(target: Target) -> None:
+    compiler = f"{target.cross}gcc"
+    if shutil.which(compiler) is None:
+        pytest.skip(f"not on PATH: {compiler}")
+    command = [compiler, *target.arch_flags, *target.compile_flags("speed"), "-dM", "-E", "-"]
+    output = subprocess.run(command, input="", capture_output=True, text=True, check=True).stdout
+    macros = dict(line.removeprefix("#define ").split(" ", 1) for line in output.splitlines())
+    floats = int(macros.get("__ARM_FP", "0"), 0)
+    vectors = int(macros.get("__ARM_FEATURE_MVE", "0"), 0)
+    found: dict[Feature, bool] = {
+        "unaligned": "__ARM_FEATURE_UNALIGNED" in macros,
+        "divide": "__ARM_FEATURE_IDIV" in macros,
+        "long_multiply": int(macros["__ARM_ARCH_ISA_THUMB"]) >= 2,
+        "dsp": "__ARM_FEATURE_DSP" in macros,
+        "fpu": bool(floats & 4),
+        "fpu_double": bool(floats & 8),
+        "mve": bool(vectors & 1),
+        "mve_float": bool(vectors & 2),
+        "loops": "__ARM_FEATURE_MVE" in macros,
+    }
+    assert target.features == {feature for feature, there in found.items() if there}
+
+
+def test_a_target_without_board_is_a_library() -> None:
+    platform = targets.library(targets.get("cortex-m33"))
+    assert platform.firmware is None
+    assert platform.memory_of("arena") is None
+    assert [path for _, path in platform.project_files] == [
+        "Makefile",
+        "CMakeLists.txt",
+        "toolchain.cmake",
+    ]
+    assert targets.library(targets.get("host")) == targets.HOST
+
+
+def test_targets_are_values() -> None:
+    target = targets.get("cortex-m4")
+    assert target == replace(target)
+    assert target != replace(target, alignment=8)
