@@ -6,6 +6,7 @@ the simulated board says is exact and repeatable.
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import tempfile
@@ -20,12 +21,16 @@ from smelt.errors import ConfigError
 INSTRUCTIONS_PER_SECOND = 10**9
 """Of the simulated clock."""
 
-# QEMU must not outlive us, however we end: the shell waits for the end of its standard input, which
-# is a pipe from us, and then kills it.
+# QEMU must not outlive us, however we end: the shell waits for the end of a pipe from us, and then
+# kills it. Its standard input is the listening socket, which QEMU gets as number 3 and nobody else
+# keeps: when QEMU ends, so does the connection.
 _SUPERVISOR = """
-exec 3<&0
-"$@" </dev/null 3<&- &
-cat <&3 >/dev/null
+pipe=$1
+shift
+exec 3<&0 </dev/null
+"$@" &
+exec 3<&-
+cat "$pipe" >/dev/null
 kill -9 $! 2>/dev/null
 wait $!
 """
@@ -55,22 +60,24 @@ class Simulator:
         qemu = find_tool("qemu-system-arm")
         self._board = board
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        watched, self._lifeline = os.pipe()
         # QEMU inherits a socket that already listens, so no other process can take the port.
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port: int = listener.getsockname()[1]
             arguments = [
                 *(qemu, "-machine", board.qemu.machine, "-kernel", str(elf.resolve())),
                 *("-icount", "shift=0", "-display", "none", "-monitor", "none", "-no-reboot"),
-                *("-chardev", f"socket,id=wire,fd={listener.fileno()},{_SERVER}"),
+                *("-chardev", f"socket,id=wire,fd=3,{_SERVER}"),
                 *("-serial", "chardev:wire", *board.qemu.arguments),
             ]
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _SUPERVISOR, "sh", *arguments],
-                stdin=subprocess.PIPE,
+                ["/bin/sh", "-c", _SUPERVISOR, "sh", f"/dev/fd/{watched}", *arguments],
+                stdin=listener.fileno(),
                 stdout=self._errors,
                 stderr=self._errors,
-                pass_fds=(listener.fileno(),),
+                pass_fds=(watched,),
             )
+        os.close(watched)
 
     def __enter__(self) -> Self:
         return self
@@ -97,6 +104,6 @@ class Simulator:
         self._errors.close()
 
     def _end(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        if self._process.returncode is None:
+            os.close(self._lifeline)
+            self._process.wait()

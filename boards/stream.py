@@ -39,9 +39,9 @@ class SocketStream:
     """A TCP connection: a simulator's UART, or a serial port served over the network."""
 
     def __init__(
-        self, host: str, port: int, explain: Callable[[], str] = lambda: "the connection was closed"
+        self, host: str, port: int, explain: Callable[[], str] = lambda: "the connection ended"
     ) -> None:
-        """Connect; `explain` says why a connection ended, when it did.
+        """Connect; `explain` says what became of the other side, where that is known.
 
         Raises:
             DeviceError: nobody listens there.
@@ -50,7 +50,7 @@ class SocketStream:
         try:
             self._socket = socket.create_connection((host, port), timeout=10)
         except OSError as error:
-            raise DeviceError(f"cannot connect to {host}:{port}: {error}") from error
+            raise DeviceError(f"cannot connect to {host}:{port}: {error}; {explain()}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, data: bytes) -> None:

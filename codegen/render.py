@@ -61,7 +61,8 @@ def c_int(value: int) -> str:
 
 def c_comment(text: str) -> str:
     """Text made safe inside a C comment: printable ASCII that cannot open or close one."""
-    printable = "".join(c if " " <= c <= "~" else "?" for c in text)
+    text = text.replace("…", "...")
+    printable = "".join(c if " " <= c <= "~" else "_" for c in text)
     return printable.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?")
 
 

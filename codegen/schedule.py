@@ -20,7 +20,7 @@ from smelt.codegen.kernels.base import (
     Scratch,
 )
 from smelt.codegen.render import render
-from smelt.errors import UnsupportedError
+from smelt.errors import DoesNotFit, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Value
 from smelt.ops.reshape import Reshape
 from smelt.targets import Platform
@@ -164,9 +164,7 @@ def _choose(node: Node, backends: Sequence[Backend], request: Request) -> tuple[
 
 def _storage(graph: Graph) -> dict[Value, str]:
     """One buffer a value; a reshaped value lives in the buffer of what it is made of."""
-    storage: dict[Value, str] = {}
-    for value in (*graph.inputs, *(state.before for state in graph.states)):
-        storage[value] = value.name
+    storage = {v: v.name for v in (*graph.inputs, *(state.before for state in graph.states))}
     for node in graph.nodes:
         if isinstance(node.op, Reshape):
             storage[node.output] = storage[node.input(0)]
@@ -276,6 +274,25 @@ def _overlaps(
             if last[pair[0]] == index + 1 and not fixed & set(pair) and pair[0] != pair[1]:
                 overlaps[pair] = arena.Overlap(*pair, deltas=(0,))
     return tuple(overlaps.values())
+
+
+def require_weights_fit(scheduled: Schedule, platform: Platform) -> None:
+    """Raise DoesNotFit if the constants alone are larger than the memory they go to."""
+    memory = platform.memory_of("weights")
+    sizes = sorted(((a.nbytes, name) for name, a in scheduled.constants.items()), reverse=True)
+    needed = sum(size for size, _ in sizes)
+    if memory is None or needed <= memory.size:
+        return
+    largest = tuple((name, size) for size, name in sizes[:5])
+    raise DoesNotFit(
+        f"memory '{memory.name}' of {platform.name} has {memory.size:,} bytes, the weights need "
+        f"{needed:,}; the largest are "
+        f"{', '.join(f'{name} {size:,}' for name, size in largest)} bytes. Use a board with more "
+        "memory or a smaller network.",
+        needed=needed,
+        available=memory.size,
+        largest=largest,
+    )
 
 
 class _Functions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     optimize: Optimize = "speed",
     name: str | None = None,
     keep_inputs: bool = False,
+    plugins: Sequence[Path] = (),
 ) -> Artefact:
     """Compile a model file into a C project.
 
@@ -34,12 +36,15 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
         optimize: `speed`, `size` or `ram`.
         name: C identifier of the network; the file's stem where None.
         keep_inputs: whether an inference leaves its inputs as they were.
+        plugins: Python files with operators of your own; installed plugins are always loaded.
 
     Raises:
         SmeltError: see `smelt.pipeline.compile_model`.
     """
     # Importing the pipeline here keeps `import smelt.ir` free of everything above it.
     from smelt.pipeline import Options, compile_model
+    from smelt.plugins import kernels, load_plugins
 
-    options = Options(target, board, optimize, name, keep_inputs)
+    added = kernels(load_plugins(plugins))
+    options = Options(target, board, optimize, name, keep_inputs, added)
     return compile_model(model, options)

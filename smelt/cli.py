@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from smelt import __version__, show
+from smelt.codegen.passes import PASSES
 from smelt.errors import ConfigError, SmeltError
 from smelt.frontend import load as load_model
 from smelt.ir import Graph
@@ -22,6 +23,7 @@ from smelt.ir.text import print_graph
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.plugins import kernels as plugin_kernels
 from smelt.plugins import load_plugins
+from smelt.report import Gates
 from smelt.run import run as run_model
 from smelt.run import write_project
 from smelt.samples import (
@@ -108,6 +110,18 @@ def build(
     compile_: Annotated[
         bool, typer.Option("--compile", help="Also run `make` and fill in the measured sizes.")
     ] = False,
+    max_arena: Annotated[
+        int | None, typer.Option("--max-arena", help="Fail if the arena takes more bytes.")
+    ] = None,
+    max_flash: Annotated[
+        int | None, typer.Option("--max-flash", help="Fail if the network takes more flash.")
+    ] = None,
+    max_stack: Annotated[
+        int | None, typer.Option("--max-stack", help="Fail if an inference takes more stack.")
+    ] = None,
+    max_instructions: Annotated[
+        int | None, typer.Option("--max-instructions", help="Fail if an inference takes more.")
+    ] = None,
     dump_after: Annotated[
         str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
     ] = None,
@@ -120,17 +134,20 @@ def build(
     `smelt build model.tflite -o out`
 
     `smelt build model.tflite -o out --board mps2-an386 --optimize size --compile`
+
+    `smelt build model.tflite -o out --board mps2-an386 --max-arena 16384 --max-flash 65536`
     """
     options = _options(target, board, optimize, name, keep_inputs, plugin)
     console = _console(quiet or json_)
     with _spinner(console, f"compiling {model.name}"):
         artefact = compile_model(model, options, _dumper(dump_after))
-        report = write_project(artefact, output, force=force, compile_=compile_)
+        gates = Gates(max_arena, max_flash, max_stack, max_instructions)
+        report = write_project(artefact, output, force=force, compile_=compile_, gates=gates)
     _notes(console, artefact)
     if json_:
         _print_json(report)
     else:
-        show.build(console, output, report)
+        show.build(_results(quiet), output, report)
 
 
 @app.command()
@@ -169,7 +186,7 @@ def run(
     if json_ is not None:
         _write_json(json_, result.report)
     _notes(console, artefact)
-    show.run(console, outputs, result.report, batched=batched)
+    show.run(_results(quiet), outputs, result.report, batched=batched)
 
 
 @app.command()
@@ -354,6 +371,9 @@ def _expected(graph: Graph, path: Path, count: int) -> list[Sample]:
 def _dumper(name: str | None) -> Callable[[str, Graph], None] | None:
     if name is None:
         return None
+    known = [transform.__name__ for transform in PASSES]
+    if name not in known:
+        raise ConfigError(f"--dump-after '{name}' is not a pass; the passes are {', '.join(known)}")
 
     def dump(done: str, graph: Graph) -> None:
         if done == name:
@@ -363,7 +383,12 @@ def _dumper(name: str | None) -> Callable[[str, Graph], None] | None:
 
 
 def _console(quiet: bool) -> Console:
+    """For progress and notes; results go to standard output."""
     return Console(stderr=True, quiet=quiet)
+
+
+def _results(quiet: bool) -> Console:
+    return Console(quiet=quiet)
 
 
 def _notes(console: Console, artefact: Artefact) -> None:

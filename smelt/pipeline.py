@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from smelt import __version__
 from smelt.boards import Board
@@ -15,7 +15,7 @@ from smelt.codegen.kernels.base import Kernel, Request, backend
 from smelt.codegen.network import Network, describe, network_hash
 from smelt.codegen.passes import run_passes
 from smelt.codegen.project import Project, render_project
-from smelt.codegen.schedule import Schedule, schedule
+from smelt.codegen.schedule import Schedule, require_weights_fit, schedule
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.frontend import load as load_model
@@ -119,10 +119,9 @@ def compile_model(
     options = options or Options()
     board = None if options.board is None else load_board(options.board)
     platform = _platform(board, options.target)
-    _check_name(options.name)
     imported = model if isinstance(model, Imported) else load_model(model, options.name)
+    name = _name(options.name or imported.graph.name, platform)
     graph = run_passes(imported.graph, observe=observe)
-    name = options.name or graph.name
     backends = [backend(b, options.kernels.get(b, ())) for b in platform.target.backends]
     scheduled = schedule(
         graph,
@@ -135,6 +134,7 @@ def compile_model(
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
     arena.require_fit(scheduled.problem, plan)
+    require_weights_fit(scheduled, platform)
     hash_ = network_hash(*_identity(graph, options, platform))
     network = describe(scheduled, plan, name, hash_, keep_inputs=options.keep_inputs)
     report = build_report(imported, scheduled, plan, network, platform, board, options.optimize)
@@ -161,6 +161,22 @@ def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[st
     )
 
 
-def _check_name(name: str | None) -> None:
-    if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ConfigError(f"--name '{name}' is not a C identifier (letters, digits, underscores)")
+def _name(name: str, platform: Platform) -> str:
+    """The name, which C identifiers begin with and C files are called by."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ConfigError(
+            f"the name '{name}' is not a C identifier (letters, digits, underscores); "
+            "choose another with --name"
+        )
+    paths = [PurePosixPath(path) for _, path in platform.project_files]
+    taken = {path.stem for path in paths if path.suffix in (".c", ".h")}
+    if name.lower() in taken | _C_HEADERS:
+        raise ConfigError(
+            f"the name '{name}' is taken: the project needs another file called so; "
+            "choose another with --name"
+        )
+    return name
+
+
+_C_HEADERS = frozenset({"math", "poll", "stddef", "stdint", "stdio", "string", "time", "unistd"})
+"""A network's header of such a name would hide the system's."""

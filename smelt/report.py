@@ -11,6 +11,7 @@ from smelt.boards import Board
 from smelt.codegen import arena
 from smelt.codegen.network import Network, Tensor
 from smelt.codegen.schedule import ARENA, STATE, Schedule
+from smelt.errors import ConfigError, DoesNotFit
 from smelt.frontend import Imported
 from smelt.targets import Optimize, Platform
 
@@ -26,6 +27,61 @@ class Measured:
     flash_elf: int | None = None
     instructions: int | None = None
     stack: int | None = None
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Limits that a build must keep, for continuous integration; None: no limit.
+
+    Attributes:
+        arena: bytes of `arena.bytes`.
+        flash: bytes of `flash.network`.
+        stack: bytes of `inference.stack`.
+        instructions: of one inference, `inference.instructions`.
+    """
+
+    arena: int | None = None
+    flash: int | None = None
+    stack: int | None = None
+    instructions: int | None = None
+
+    @property
+    def needs_run(self) -> bool:
+        """Whether only a run can tell."""
+        return self.stack is not None or self.instructions is not None
+
+    @property
+    def needs_elf(self) -> bool:
+        """Whether only a linked ELF can tell."""
+        return self.flash is not None or self.needs_run
+
+    def check(self, report: Mapping[str, Any]) -> None:
+        """Compare a completed report with the limits.
+
+        Raises:
+            DoesNotFit: a limit is exceeded; the message lists every one that is.
+            ConfigError: a limit is on what cannot be measured where the code runs.
+        """
+        figures = (
+            ("arena", "bytes", self.arena, report["arena"]["bytes"]),
+            ("flash", "bytes", self.flash, report["flash"]["network"]),
+            ("stack", "bytes", self.stack, report["inference"]["stack"]),
+            ("inference", "instructions", self.instructions, report["inference"]["instructions"]),
+        )
+        exceeded = [f for f in figures if f[2] is not None and f[3] is not None and f[3] > f[2]]
+        for name, unit, limit, found in figures:
+            if limit is not None and found is None:
+                raise ConfigError(
+                    f"{unit} of {name} cannot be measured on the host; choose a --board with a "
+                    "simulator (`smelt boards`) for this limit"
+                )
+        if exceeded:
+            _, _, limit, found = exceeded[0]
+            raise DoesNotFit(
+                "; ".join(f"{n}: {x:,} {u}, the limit is {m:,}" for n, u, m, x in exceeded),
+                needed=found,
+                available=limit or 0,
+            )
 
 
 def build_report(

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from smelt.boards import Device, ElfInfo, compile_project, open_device
 from smelt.errors import ConfigError
 from smelt.ir import Array, Value
-from smelt.report import Measured, Report, complete
-from smelt.samples import Sample
+from smelt.report import Gates, Measured, Report, complete
+from smelt.samples import Sample, random_samples
 
 if TYPE_CHECKING:
     from smelt.pipeline import Artefact
@@ -34,25 +34,52 @@ class Result:
 
 
 def write_project(
-    artefact: Artefact, directory: Path, *, force: bool = False, compile_: bool = False
-) -> Mapping[str, Any]:
-    """Write the C project and, if asked, run `make` in it; returns the report it holds.
+    artefact: Artefact,
+    directory: Path,
+    *,
+    force: bool = False,
+    compile_: bool = False,
+    gates: Gates | None = None,
+) -> Report:
+    """Write the C project, measure as much as is asked for, and check the gates.
+
+    Args:
+        artefact: a compiled network.
+        directory: where the project appears, whole or not at all.
+        force: replace an earlier build.
+        compile_: run `make` in it too, and measure the ELF; gates on flash do that anyway.
+        gates: limits that the build must keep; those on stack and instructions run one inference.
 
     Raises:
         ConfigError: the directory cannot be written.
-        ToolError: the compiler is missing or failed. The directory does not appear then.
-        DoesNotFit: the linked firmware is too large for the board.
+        ToolError: the compiler is missing or failed.
+        DoesNotFit: the linked firmware is too large for the board, or a gate is exceeded.
     """
-    report: Mapping[str, Any] = artefact.report
+    gates = gates or Gates()
+    report: Report = dict(artefact.report)
 
-    def finish(folder: Path) -> Mapping[str, Any]:
+    def finish(folder: Path) -> Report:
         nonlocal report
-        elf = compile_project(folder, artefact.platform)
-        report = complete(report, Measured(elf.flash_network.total, elf.flash_elf))
+        if compile_ or gates.needs_elf:
+            elf = compile_project(folder, artefact.platform)
+            measured = Measured(elf.flash_network.total, elf.flash_elf)
+            if gates.needs_run:
+                with connected(elf, artefact, None) as device:
+                    measured = _infer_once(artefact, elf, device)
+            report = complete(report, measured)
+        gates.check(report)
         return report
 
-    artefact.project.write(directory, force=force, finish=finish if compile_ else None)
+    artefact.project.write(directory, force=force, finish=finish)
     return report
+
+
+def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:
+    (sample,) = random_samples(artefact.graph, 1, seed=0)
+    _, invocation = device.run([array.tobytes() for array in sample])
+    return Measured(
+        elf.flash_network.total, elf.flash_elf, invocation.instructions, invocation.stack_bytes
+    )
 
 
 @contextmanager

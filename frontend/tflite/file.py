@@ -30,6 +30,11 @@ def names_of(enumeration: type) -> dict[int, str]:
     return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
 
 
+def short_name(name: str) -> str:
+    """The first part of a name that the converter joined out of several operators' names."""
+    return name.partition(";")[0] or name
+
+
 OPERATOR_NAMES = names_of(tflite.BuiltinOperator)
 _OPTIONS_NAMES = names_of(tflite.BuiltinOptions)
 

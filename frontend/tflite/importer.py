@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.imported import Imported
 from smelt.frontend.tflite import convolution, elementwise, pooling, quantization, shape
-from smelt.frontend.tflite.file import ABSENT, StoredModel, StoredOperator, read
+from smelt.frontend.tflite.file import (
+    ABSENT,
+    StoredModel,
+    StoredOperator,
+    StoredTensor,
+    read,
+    short_name,
+)
 from smelt.frontend.tflite.operation import Converter, Operation
 from smelt.frontend.tflite.tensors import (
     check_fixed_shape,
@@ -47,7 +54,7 @@ class _Importer:
         self._nodes: list[Node] = []
         self._values: dict[int, Value] = {}
         self._dequantized: dict[int, Value] = {}
-        self._names = _unique([tensor.name for tensor in model.tensors])
+        self._names = _value_names(model.tensors)
         self._folded = {"float16": 0, "integer": 0}
 
     def run(self, name: str) -> Imported:
@@ -172,20 +179,22 @@ class _Importer:
         return tuple(notes)
 
 
-def _unique(names: Sequence[str]) -> list[str]:
-    """The same names; one that is taken already gets the tensor's index, and more if need be."""
-    taken = set(names)
-    seen: set[str] = set()
-    result: list[str] = []
-    for index, name in enumerate(names):
-        if name in seen:
+def _value_names(tensors: Sequence[StoredTensor]) -> list[str]:
+    """A unique name a tensor: the first of the names that the converter joined with semicolons.
+
+    Where several tensors share it, data keeps the plain name and constants get their index.
+    """
+    names = [""] * len(tensors)
+    taken: set[str] = set()
+    for index in sorted(range(len(tensors)), key=lambda i: tensors[i].data is not None):
+        name = short_name(tensors[index].name)
+        if name in taken:
             name = f"{name}_{index}"
             while name in taken:
                 name += "_"
-            taken.add(name)
-        seen.add(name)
-        result.append(name)
-    return result
+        taken.add(name)
+        names[index] = name
+    return names
 
 
 def _check_order(model: StoredModel) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import tflite
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.tflite.file import StoredOperator, names_of, reading
+from smelt.frontend.tflite.file import StoredOperator, names_of, reading, short_name
 from smelt.ir import DType, Node, Op, Origin, Rounding, TensorType, Value
 from smelt.ops.fixed_point import Activation
 
@@ -119,7 +119,7 @@ class Operation:
     """An operator of the file with its operands as values."""
 
     def __init__(self, stored: StoredOperator, network: Network) -> None:
-        name = network.quoted(stored.outputs[0])[1:-1] if stored.outputs else ""
+        name = short_name(network.quoted(stored.outputs[0])[1:-1]) if stored.outputs else ""
         self.kind = stored.kind
         self.origin = Origin(stored.kind, stored.index, name)
         self._stored = stored

@@ -250,9 +250,7 @@ class Graph:
             self,
             nodes=tuple(nodes),
             outputs=tuple(renamed.get(v, v) for v in self.outputs),
-            states=tuple(
-                replace(s, after=renamed.get(s.after, s.after)) for s in self.states
-            ),
+            states=tuple(replace(s, after=renamed.get(s.after, s.after)) for s in self.states),
         )
 
     @property

@@ -73,8 +73,10 @@ def _verify(graph: Graph) -> None:
             )
         type_, initial = state.before.type, state.initial
         if (initial.shape, initial.dtype) != (type_.shape, type_.dtype.numpy):
-            raise GraphError(f"state '{state.before.name}' is {type_} but starts with "
-                             f"{initial.dtype}{list(initial.shape)}")
+            raise GraphError(
+                f"state '{state.before.name}' is {type_} but starts with "
+                f"{initial.dtype}{list(initial.shape)}"
+            )
 
 
 def _check_types(node: Node, where: str) -> None:
@@ -91,8 +93,9 @@ def _check_types(node: Node, where: str) -> None:
 def _check_constant(value: Value) -> None:
     array = value.array
     if (array.shape, array.dtype) != (value.type.shape, value.type.dtype.numpy):
-        raise GraphError(f"constant '{value.name}' is {value.type} but holds {array.dtype}"
-                         f"{list(array.shape)}")
+        raise GraphError(
+            f"constant '{value.name}' is {value.type} but holds {array.dtype}{list(array.shape)}"
+        )
     _check_quant(value)
 
 
@@ -106,7 +109,9 @@ def _check_quant(value: Value) -> None:
         raise GraphError(f"'{value.name}' is {value.type} and has no axis {quant.axis}")
     count = 1 if quant.axis is None else shape[quant.axis]
     if len(quant.scale) != count or len(quant.zero_point) != count:
-        raise GraphError(f"'{value.name}' {value.type} needs {count} scales and zero points, "
-                         f"has {len(quant.scale)} and {len(quant.zero_point)}")
+        raise GraphError(
+            f"'{value.name}' {value.type} needs {count} scales and zero points, "
+            f"has {len(quant.scale)} and {len(quant.zero_point)}"
+        )
     if not all(0.0 < scale < float("inf") for scale in quant.scale):
         raise GraphError(f"'{value.name}' has a scale that is not positive and finite")

@@ -255,7 +255,8 @@ class Binary(Op):
         x0, x1 = node.input(0).type, node.input(1).type
         centred = (a.astype(np.int64) - x0.zero_point, b.astype(np.int64) - x1.zero_point)
         result = row.integer(*centred, x0, x1, y) + y.zero_point
-        return (np.clip(result, *clamp_limits(self.activation, y)).astype(y.dtype.numpy),)
+        clamped = np.clip(result, *clamp_limits(self.activation, y))
+        return (np.asarray(clamped, y.dtype.numpy),)
 
     def _unquantized(self, a: Array, b: Array, y: TensorType) -> Array:
         if y.dtype.is_float:
@@ -265,7 +266,7 @@ class Binary(Op):
             low, high = self.activation.limits
             if y.dtype.is_integer:
                 low, high = max(low, y.dtype.limits[0]), min(high, y.dtype.limits[1])
-            return np.clip(result, low, high).astype(y.dtype.numpy)
+            return np.asarray(np.clip(result, low, high), y.dtype.numpy)
 
 
 def _case(

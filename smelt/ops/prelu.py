@@ -56,7 +56,7 @@ class PRelu(Op):
         if y.quant is None:
             real = x.astype(np.float64)
             result = np.where(real >= 0, real, real * alpha)
-            return (result.astype(y.dtype.numpy),)
+            return (np.asarray(result, y.dtype.numpy),)
         identity = quantize_multiplier(source.scale / y.scale)
         product = quantize_multiplier(source.scale * slope.scale / y.scale)
         centred = x.astype(np.int64) - source.zero_point
@@ -66,7 +66,7 @@ class PRelu(Op):
             multiply_by_quantized_multiplier(centred, *identity),
             multiply_by_quantized_multiplier(sloped, *product),
         )
-        return (np.clip(result, *y.dtype.limits).astype(y.dtype.numpy),)
+        return (np.asarray(np.clip(result, *y.dtype.limits), y.dtype.numpy),)
 
 
 CASES = (

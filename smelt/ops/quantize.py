@@ -72,7 +72,8 @@ class Quantize(Op):
             multiplier = requantize_multiplier(node.input(0).type, y)
             centred = wrap_int32(x.astype(np.int64) - node.input(0).type.zero_point)
             stored = multiply_by_quantized_multiplier(centred, *multiplier)
-        return (np.clip(stored + y.zero_point, *y.dtype.limits).astype(y.dtype.numpy),)
+        clamped = np.clip(stored + y.zero_point, *y.dtype.limits)
+        return (np.asarray(clamped, y.dtype.numpy),)
 
 
 def requantize_multiplier(x: TensorType, y: TensorType) -> tuple[int, int]:
@@ -110,7 +111,7 @@ class Dequantize(Op):
             shape[quant.axis] = -1
         scale = np.reshape(np.asarray(quant.scale), shape if quant.axis is not None else ())
         zero = np.reshape(np.asarray(quant.zero_point), shape if quant.axis is not None else ())
-        return ((scale * (x.astype(np.int64) - zero)).astype(np.float32),)
+        return (np.asarray(scale * (x.astype(np.int64) - zero), np.float32),)
 
 
 _ONE_WAY = (DType.INT8,)

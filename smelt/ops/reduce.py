@@ -117,14 +117,14 @@ class Reduce(Op):
             result = np.asarray(row.real(x.astype(wide), axis=self.axes, keepdims=self.keep_dims))
             if not y.dtype.is_float:
                 result = np.trunc(result)
-            return (result.astype(y.dtype.numpy),)
+            return (np.asarray(result, y.dtype.numpy),)
         source = node.input(0).type
         count = self.count(source)
         total = np.asarray(x.astype(np.int64).sum(axis=self.axes, keepdims=self.keep_dims))
         centred = wrap_int32(total - source.zero_point * count)
         multiplier = reduce_multiplier(self.kind, source, y, count)
         result = multiply_by_quantized_multiplier(centred, *multiplier) + y.zero_point
-        return (np.clip(result, *y.dtype.limits).astype(y.dtype.numpy),)
+        return (np.asarray(np.clip(result, *y.dtype.limits), y.dtype.numpy),)
 
     def count(self, x: TensorType) -> int:
         """How many elements of `x` make one of the output."""

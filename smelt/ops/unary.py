@@ -201,9 +201,10 @@ class Unary(Op):
         y, row = node.output.type, UNARY[self.kind]
         if y.quant is None or row.integer is None:
             with np.errstate(all="ignore"):
-                return (row.real(x.astype(np.float64), self.alpha).astype(y.dtype.numpy),)
+                result = row.real(x.astype(np.float64), self.alpha)
+                return (np.asarray(result, y.dtype.numpy),)
         stored = row.integer(x.astype(np.int64), self.alpha, node.input(0).type, y)
-        return (np.clip(stored, *y.dtype.limits).astype(y.dtype.numpy),)
+        return (np.asarray(np.clip(stored, *y.dtype.limits), y.dtype.numpy),)
 
 
 def lookup_table(node: Node) -> Array:

@@ -39,6 +39,7 @@ static void put_thousandths(uint64_t value) {
 
 void smelt_put_decimal(float value) {
     double magnitude = (double)value;
+    uint64_t thousandths;
     uint32_t exponent = 0;
     if (value != value) {
         smelt_put("nan");
@@ -57,7 +58,14 @@ void smelt_put_decimal(float value) {
             exponent++;
         }
     }
-    put_thousandths((uint64_t)(magnitude * 1000.0 + 0.5));
+    /* A float times 1000 is exact in a double: ties are real ones, and go to even. */
+    magnitude *= 1000.0;
+    thousandths = (uint64_t)magnitude;
+    magnitude -= (double)thousandths;
+    if (magnitude > 0.5 || (magnitude == 0.5 && thousandths % 2u == 1u)) {
+        thousandths++;
+    }
+    put_thousandths(thousandths);
     if (exponent != 0u) {
         smelt_put("e+");
         smelt_put_unsigned(exponent);

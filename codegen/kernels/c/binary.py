@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, depth, index, nest
-from smelt.codegen.kernels.c.store import stored
+from smelt.codegen.kernels.c.store import offset, stored
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.binary import (
     Binary,
@@ -103,7 +103,7 @@ def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> _Formul
         return _real(op.kind, y.dtype)
     if op.kind in ("maximum", "minimum"):
         return _real(op.kind, y.dtype)
-    centred = _minus("%s", a.zero_point), _minus("%s", b.zero_point)
+    centred = offset("%s", -a.zero_point), offset("%s", -b.zero_point)
     match op.kind:
         case "add":
             return _sum("+", add_scaling(a, b, y), centred, y)
@@ -112,7 +112,7 @@ def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> _Formul
         case "squared_difference":
             return _squared_difference(squared_difference_scaling(a, b, y), centred, y)
         case "mul":
-            result = _plus(_scaled("left * right", mul_scaling(a, b, y)), y.zero_point)
+            result = offset(_scaled("left * right", mul_scaling(a, b, y)), y.zero_point)
             return _Formula(centred, result, (), frozenset({"requantize"}), saturate=True)
         case _:
             return _quotient(div_scaling(a, b, y), centred, y)
@@ -147,7 +147,7 @@ def _sum(
         _aligned(centred[0], scaling.left_shift, scaling.a),
         _aligned(centred[1], scaling.left_shift, scaling.b),
     )
-    result = _plus(_scaled(f"left {operator} right", scaling.output), y.zero_point)
+    result = offset(_scaled(f"left {operator} right", scaling.output), y.zero_point)
     return _Formula(loads, result, (), frozenset({"requantize"}), saturate=True)
 
 
@@ -160,13 +160,13 @@ def _squared_difference(
     )
     lines = ("const uint32_t difference = (uint32_t)(left - right);",)
     square = "(int32_t)(difference * difference)"
-    result = _plus(_scaled(square, scaling.output), y.zero_point)
+    result = offset(_scaled(square, scaling.output), y.zero_point)
     return _Formula(loads, result, lines, frozenset({"requantize"}), saturate=True)
 
 
 def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> _Formula:
     multiplier, shift = scaling
-    result = _plus(f"quantized_quotient(left, right, {multiplier}, {shift})", y.zero_point)
+    result = offset(f"quantized_quotient(left, right, {multiplier}, {shift})", y.zero_point)
     return _Formula(centred, result, (), frozenset({"quantized_quotient"}), saturate=True)
 
 
@@ -181,16 +181,6 @@ def _aligned(value: str, left_shift: int, scaling: Multiplier) -> str:
 
 def _scaled(value: str, scaling: Multiplier) -> str:
     return f"requantize({value}, {scaling[0]}, {scaling[1]})"
-
-
-def _minus(value: str, zero_point: int) -> str:
-    if zero_point == 0:
-        return value
-    return f"{value} {'-' if zero_point > 0 else '+'} {abs(zero_point)}"
-
-
-def _plus(value: str, zero_point: int) -> str:
-    return _minus(value, -zero_point)
 
 
 KERNELS = (BinaryKernel(),)

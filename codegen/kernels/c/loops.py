@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
+LANES = 4
+"""How many neighbouring results are accumulated in registers at a time."""
+
 _NAMES = "ijkmnpqr"
 
 
@@ -33,7 +36,9 @@ def broadcast_strides(shape: Sequence[int], to: Sequence[int]) -> tuple[int, ...
     )
 
 
-def nest(shape: Sequence[int], *strides: Sequence[int]) -> tuple[Loop, ...]:
+def nest(
+    shape: Sequence[int], *strides: Sequence[int], names: str = _NAMES
+) -> tuple[Loop, ...]:
     """Loops over `shape`, outermost first; axes that every array crosses evenly are merged."""
     merged: list[tuple[int, tuple[int, ...]]] = []
     for size, *own in zip(shape, *strides, strict=True):
@@ -45,7 +50,7 @@ def nest(shape: Sequence[int], *strides: Sequence[int]) -> tuple[Loop, ...]:
         else:
             merged.append((size, steps))
     return tuple(
-        Loop(_NAMES[level], size, steps) for level, (size, steps) in enumerate(merged)
+        Loop(names[level], size, steps) for level, (size, steps) in enumerate(merged)
     )
 
 
@@ -62,3 +67,10 @@ def index(loops: Sequence[Loop], array: int) -> str:
 def depth(loops: Sequence[Loop], array: int) -> int:
     """How many loops the array's element depends on: 0 if it is the same throughout."""
     return max((level + 1 for level, loop in enumerate(loops) if loop.strides[array]), default=0)
+
+
+def lane_blocks(channels: int) -> tuple[tuple[int, int, int], ...]:
+    """`(begin, end, lanes)` of the channels that are computed so many at a time, in registers."""
+    whole = channels - channels % LANES
+    blocks = ((0, whole, LANES), (whole, channels, channels % LANES))
+    return tuple(block for block in blocks if block[1] > block[0])

@@ -6,14 +6,12 @@ import numpy as np
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.images import frame, pixel_offset, row_offset
+from smelt.codegen.kernels.c.loops import lane_blocks
 from smelt.codegen.render import c_float
 from smelt.codegen.kernels.c.store import stored
 from smelt.ir import DType, Node
 from smelt.ops.pool import Pool2D
 from smelt.targets import Target
-
-_LANES = 4
-"""Channels that are accumulated in registers at a time."""
 
 _RECIPROCAL_LIMIT = 361
 """Largest window whose 8-bit averages `average` computes exactly with a 24-bit reciprocal.
@@ -47,7 +45,7 @@ class PoolKernel(Kernel):
         average, padded = op.kind == "average", any(any(pair) for pair in op.padding)
         count = op.window[0] * op.window[1]
         reciprocal = average and x.dtype.size == 1 and count <= _RECIPROCAL_LIMIT
-        channels, store = y.shape[3], stored(op.activation, y)
+        store = stored(op.activation, y)
         parameters: dict[str, object] = {
             **place.variables,
             "op": op,
@@ -62,14 +60,7 @@ class PoolKernel(Kernel):
             "count": count,
             "fixed_reciprocal": -(-(1 << 24) // count),
             "store": store.text,
-            "blocks": [
-                (start, end, lanes)
-                for start, end, lanes in (
-                    (0, channels - channels % _LANES, _LANES),
-                    (channels - channels % _LANES, channels, channels % _LANES),
-                )
-                if end > start
-            ],
+            "blocks": lane_blocks(y.shape[3]),
             "pixel": pixel_offset(place.source, "iy", "ix"),
             "row": None if place.source.wraps_rows else row_offset(place.source, "iy"),
             "output_pixel": pixel_offset(place.target, "y", "x"),

@@ -38,3 +38,10 @@ def stored(activation: Activation, y: TensorType, *, saturate: bool = False) -> 
     if not saturate and (low, high) == y.dtype.limits:
         return Store(f"{cast}(%s)")
     return Store(f"{cast}clamp(%s, {low}, {high})", frozenset({"clamp"}))
+
+
+def offset(value: str, number: int) -> str:
+    """The C expression of `value + number`."""
+    if number == 0:
+        return value
+    return f"{value} {'+' if number > 0 else '-'} {abs(number)}"

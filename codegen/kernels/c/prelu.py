@@ -1,0 +1,79 @@
+"""PRelu."""
+
+from __future__ import annotations
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, depth, index, nest
+from smelt.codegen.kernels.c.store import Store, offset, stored
+from smelt.ir import DType, Node
+from smelt.ops.fixed_point import Activation, quantize_multiplier
+from smelt.ops.prelu import PRelu
+from smelt.targets import Target
+
+
+class PReluKernel(Kernel):
+    """Nested loops, as few as alpha's broadcasting allows."""
+
+    op = PRelu
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        x = node.input(0).type
+        if x.is_quantized or x.dtype is DType.FLOAT32:
+            return None
+        return f"PRelu is served for f32 and quantized data, not {x.dtype.value}."
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        x, alpha, y = node.input(0).type, node.input(1).type, node.output.type
+        loops = nest(
+            y.shape,
+            dense_strides(x.shape),
+            broadcast_strides(alpha.shape, y.shape),
+            dense_strides(y.shape),
+        )
+        slope, value, result, store = _formula(node)
+        statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]
+        level = depth(loops, 1)
+        statements[level].append(f"const {slope % f'alpha[{index(loops, 1)}]'};")
+        statements[-1].append(f"const {value % f'input[{index(loops, 0)}]'};")
+        statements[-1].append(f"output[{index(loops, 2)}] = {store.text % result};")
+        return KernelCall(
+            template="c/prelu.j2",
+            stem="prelu",
+            parameters={
+                "x": x,
+                "alpha": alpha,
+                "y": y,
+                "loops": loops,
+                "statements": statements,
+            },
+            operands=(Input(0, "input"), Input(1, "alpha"), Output(0, "output")),
+            in_place=((0, 0),),
+            helpers=store.helpers | ({"requantize"} if y.is_quantized else frozenset()),
+            summary=f"{len(loops)} nested loops",
+        )
+
+
+def _formula(node: Node) -> tuple[str, str, str, Store]:
+    """C declarations of `slope` and `x` (`%s` is the element), the result, and how to store it."""
+    x, alpha, y = node.input(0).type, node.input(1).type, node.output.type
+    if y.quant is None:
+        return "float slope = %s", "float x = %s", "x < 0.0f ? slope * x : x", Store("%s")
+    identity = quantize_multiplier(x.scale / y.scale)
+    product = quantize_multiplier(x.scale * alpha.scale / y.scale)
+    scaled = (
+        f"x < 0 ? requantize(x * slope, {product[0]}, {product[1]})"
+        f" : requantize(x, {identity[0]}, {identity[1]})"
+    )
+    return (
+        f"int32_t slope = {offset('%s', -alpha.zero_point)}",
+        f"int32_t x = {offset('%s', -x.zero_point)}",
+        offset(f"({scaled})", y.zero_point),
+        stored(Activation.NONE, y, saturate=True),
+    )
+
+
+KERNELS = (PReluKernel(),)

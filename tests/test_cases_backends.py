@@ -1,0 +1,77 @@
+"""Every case of every operator on every core: generated code equals the numpy reference.
+
+Many cases go into one firmware. What each of them computes is compared by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from smelt.ir import Array, DType, TensorType, evaluate
+from smelt.ops import all_cases
+from smelt.ops.case import Case, Data, build, random_array
+from smelt.samples import Sample
+from tests.graphs import SETUPS, Member, assert_same, run_together
+
+SHARDS = 3
+PATTERNS = {"least": (0.0,), "greatest": (1.0,), "alternating": (0.0, 1.0), "zero": (None,)}
+"""How far through the range of its type each element is, repeatedly; None: real zero."""
+
+
+def pairs() -> list[tuple[Case, DType]]:
+    return [(case, dtype) for case in all_cases() for dtype in case.dtypes]
+
+
+def member_of(case: Case, dtype: DType) -> Member:
+    """The one-node graph of a case, a random sample and one of each pattern."""
+    graph = build(case, dtype)
+    ranges = [a for a in case.arguments if isinstance(a, Data)]
+    rng = np.random.default_rng(11)
+    inputs = list(zip([v.type for v in graph.inputs], ranges, strict=True))
+    random = tuple(_random(type_, range_, rng) for type_, range_ in inputs)
+    return Member(graph, [random, *_extremes(inputs)])
+
+
+def _random(type_: TensorType, range_: Data, rng: np.random.Generator) -> Array:
+    if not type_.dtype.is_float:
+        return random_array(type_, rng)
+    return rng.uniform(range_.low, range_.high, type_.shape).astype(type_.dtype.numpy)
+
+
+def _extremes(inputs: list[tuple[TensorType, Data]]) -> Iterator[Sample]:
+    for pattern in PATTERNS.values():
+        arrays: list[Array] = []
+        for type_, range_ in inputs:
+            low, high = (range_.low, range_.high) if type_.dtype.is_float else type_.dtype.limits
+            zero = type_.zero_point if type_.is_quantized else min(max(0.0, low), high)
+            values = [zero if p is None else low + p * (high - low) for p in pattern]
+            flat = np.resize(np.array(values, type_.dtype.numpy), type_.size)
+            arrays.append(flat.reshape(type_.shape))
+        yield tuple(arrays)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("setup", [pytest.param(s, marks=pytest.mark.qemu) for s in SETUPS])
+def test_every_case(setup: str, shard: int) -> None:
+    chosen = pairs()[shard::SHARDS]
+    chosen = [p for p in chosen if served(*p)]
+    members = [member_of(case, dtype) for case, dtype in chosen]
+    found = run_together(members, SETUPS[setup])
+    wrong: list[str] = []
+    for (case, dtype), member, outputs in zip(chosen, members, found, strict=True):
+        expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
+        try:
+            assert_same(outputs, expected, f"{case}-{dtype.value} on {setup}")
+        except AssertionError as error:
+            wrong.append(str(error))
+    assert not wrong, "\n".join(wrong)
+
+
+def served(case, dtype):
+    from smelt.codegen.kernels.base import backend
+    from smelt.ops.reshape import Reshape
+    from smelt.targets import get
+    return all(isinstance(n.op, Reshape) or not isinstance(backend("c").find(n, get("host")), str) for n in build(case, dtype).nodes)
