@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from zlib import crc32
@@ -169,9 +170,9 @@ class Device:
                     break
             except _Lost as lost:
                 problem = str(lost)
+                self._settle()
             else:
                 return
-            self._settle()
         raise DeviceError(f"input {index}, {len(data)} bytes, cannot be loaded: {problem}")
 
     def invoke(self, timeout_s: float = 600) -> Invocation:
@@ -184,9 +185,9 @@ class Device:
             DeviceError: it failed, faulted or did not end in time.
         """
         self._send("smelt invoke")
-        invocation = self._invocation(self._expect("m-invoke-[", timeout_s))
+        result = self._expect("m-invoke-[", timeout_s)
         self._expect("m-ready")
-        return invocation
+        return self._invocation(result)
 
     def output(self, index: int) -> bytes:
         """Output `index` of the inference before, raw little-endian bytes.
@@ -207,12 +208,12 @@ class Device:
                     break
             except (_Lost, ValueError) as lost:
                 problem = str(lost)
+                self._settle()
             else:
                 self.check_hash(network)
-                if crc32(data) == int(crc, 16):
+                if f"{crc32(data):08x}" == crc:
                     return data
                 problem = "wrong CRC"
-            self._settle()
         raise DeviceError(f"output {index} cannot be read: {problem}")
 
     def taps(self, timeout_s: float = 600) -> Iterator[Tap]:
@@ -229,8 +230,8 @@ class Device:
         while True:
             kind, rest = self._answer(("m-tap-[", "m-invoke-["), timeout_s)
             if kind == "m-invoke-[":
-                self._invocation(rest)
                 self._expect("m-ready")
+                self._invocation(rest)
                 return
             step, size, crc = rest.split()
             data = self._read(int(size))
@@ -306,8 +307,15 @@ class Device:
             if line.startswith(start):
                 return start, line.removeprefix(start).removesuffix("]")
         if line.startswith("e-["):
+            self._finish()
             raise _Refused(line.removeprefix("e-[").removesuffix("]"))
         raise _Lost(f"'{line}' came instead of '{starts[0]}'")
+
+    def _finish(self) -> None:
+        """Read the end of an answer; where it is lost, the next command's answer will tell."""
+        with suppress(_Lost):
+            while self._line(self._timeout_s) != "m-ready":
+                pass
 
     def _line(self, timeout_s: float) -> str:
         deadline = time.monotonic() + timeout_s

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, depth, index, nest
-from smelt.codegen.kernels.c.store import offset, stored
+from smelt.codegen.kernels.c.store import Store, offset, stored
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.binary import (
     Binary,
@@ -18,6 +18,7 @@ from smelt.ops.binary import (
     squared_difference_scaling,
     sub_scaling,
 )
+from smelt.ops.fixed_point import Activation
 from smelt.targets import Target
 
 
@@ -25,14 +26,15 @@ from smelt.targets import Target
 class _Formula:
     """C of one operator: what is made of each operand when it is loaded, and of both together.
 
-    `lines` are statements before the `result`; `%s` in `loads` stands for the stored element.
+    `%s` in `loads` stands for the stored element; `lines` are statements before the `result`,
+    which `exceeds` the element type where it must be clamped.
     """
 
     loads: tuple[str, str]
     result: str
     lines: tuple[str, ...] = ()
     helpers: frozenset[str] = frozenset()
-    saturate: bool = False
+    exceeds: bool = False
 
 
 class BinaryKernel(Kernel):
@@ -43,9 +45,12 @@ class BinaryKernel(Kernel):
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
-        dtype = node.input(0).type.dtype
+        op, dtype = node.op, node.input(0).type.dtype
         if dtype is DType.FLOAT16:
-            return f"{node.op.name} is not served for f16 data."
+            return f"{op.name} is not served for f16 data."
+        fused = isinstance(op, Binary) and op.activation is not Activation.NONE
+        if fused and dtype is DType.INT64:
+            return f"{op.name} of i64 data is not served with a fused activation."
         return None
 
     def lower(self, node: Node, request: Request) -> KernelCall:
@@ -62,7 +67,7 @@ class BinaryKernel(Kernel):
             broadcast_strides(b.shape, y.shape),
             dense_strides(y.shape),
         )
-        store = stored(op.activation, y, saturate=formula.saturate)
+        store = stored(op.activation, y, saturate=formula.exceeds)
         return KernelCall(
             template="c/binary.j2",
             stem=op.kind,
@@ -72,9 +77,9 @@ class BinaryKernel(Kernel):
                 "a": a,
                 "b": b,
                 "y": y,
-                "quantized": formula.saturate,
+                "rescales": formula.exceeds,
                 "loops": loops,
-                "statements": _statements(formula, loops, store.text, y),
+                "statements": _statements(formula, loops, store, y),
             },
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=tuple((0, i) for i, x in enumerate((a, b)) if x.size == y.size),
@@ -84,7 +89,7 @@ class BinaryKernel(Kernel):
 
 
 def _statements(
-    formula: _Formula, loops: tuple[Loop, ...], store: str, y: TensorType
+    formula: _Formula, loops: tuple[Loop, ...], store: Store, y: TensorType
 ) -> list[list[str]]:
     """C lines by the number of loops around them."""
     statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]
@@ -94,7 +99,11 @@ def _statements(
         level = depth(loops, operand)
         statements[level].append(f"const {kind} {name} = {load % element};")
     statements[-1] += formula.lines
-    statements[-1].append(f"output[{index(loops, 2)}] = {store % formula.result};")
+    result = formula.result
+    if formula.exceeds:
+        statements[-1].append(f"const int32_t result = {result};")
+        result = "result"
+    statements[-1].append(f"output[{index(loops, 2)}] = {store(result)};")
     return statements
 
 
@@ -113,7 +122,7 @@ def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> _Formul
             return _squared_difference(squared_difference_scaling(a, b, y), centred, y)
         case "mul":
             result = offset(_scaled("left * right", mul_scaling(a, b, y)), y.zero_point)
-            return _Formula(centred, result, (), frozenset({"requantize"}), saturate=True)
+            return _Formula(centred, result, (), frozenset({"requantize"}), exceeds=True)
         case _:
             return _quotient(div_scaling(a, b, y), centred, y)
 
@@ -148,7 +157,7 @@ def _sum(
         _aligned(centred[1], scaling.left_shift, scaling.b),
     )
     result = offset(_scaled(f"left {operator} right", scaling.output), y.zero_point)
-    return _Formula(loads, result, (), frozenset({"requantize"}), saturate=True)
+    return _Formula(loads, result, (), frozenset({"requantize"}), exceeds=True)
 
 
 def _squared_difference(
@@ -158,16 +167,18 @@ def _squared_difference(
         _aligned(centred[0], scaling.left_shift, scaling.a),
         _aligned(centred[1], scaling.left_shift, scaling.b),
     )
-    lines = ("const uint32_t difference = (uint32_t)(left - right);",)
-    square = "(int32_t)(difference * difference)"
-    result = offset(_scaled(square, scaling.output), y.zero_point)
-    return _Formula(loads, result, lines, frozenset({"requantize"}), saturate=True)
+    lines = (
+        "const uint32_t difference = (uint32_t)(left - right);",
+        "const int32_t square = (int32_t)(difference * difference);",
+    )
+    result = offset(_scaled("square", scaling.output), y.zero_point)
+    return _Formula(loads, result, lines, frozenset({"requantize"}), exceeds=True)
 
 
 def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> _Formula:
     multiplier, shift = scaling
     result = offset(f"quantized_quotient(left, right, {multiplier}, {shift})", y.zero_point)
-    return _Formula(centred, result, (), frozenset({"quantized_quotient"}), saturate=True)
+    return _Formula(centred, result, (), frozenset({"quantized_quotient"}), exceeds=True)
 
 
 def _aligned(value: str, left_shift: int, scaling: Multiplier) -> str:

@@ -6,7 +6,7 @@ from smelt.codegen.kernels.base import Kernel, KernelCall, Request
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import frame
-from smelt.codegen.kernels.c.products import constant_bias, refuse_products
+from smelt.codegen.kernels.c.products import bounds, constant_bias, refuse_products
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
@@ -32,8 +32,12 @@ class DepthwiseConv2DKernel(Kernel):
             raise TypeError(f"{op.name} is no DepthwiseConv2D")
         window, place = Window.of(node), frame(node, request)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-        scales = convolution_scales(x, weights, y) if y.quant is not None else ()
-        finish = Finish.of(node, scales, op.activation, constant_bias(node), window.outputs)
+        bias = constant_bias(node)
+        if y.quant is None:
+            finish = Finish.of(node, op.activation, bias)
+        else:
+            scales = convolution_scales(x, weights, y)
+            finish = Finish.of(node, op.activation, bias, scales, bounds(node, 3))
         stem = f"depthwise_{window.kernel[0]}x{window.kernel[1]}"
         return direct(node, window, place, finish, stem=stem, depthwise=True)
 

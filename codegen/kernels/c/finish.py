@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from smelt.codegen.kernels.base import Operand, Packed
 from smelt.codegen.kernels.c.requantization import Requantization
-from smelt.codegen.render import c_float
+from smelt.codegen.kernels.c.store import offset, stored
 from smelt.ir import Array, Node
 from smelt.ops.fixed_point import Activation
 
@@ -19,90 +18,92 @@ from smelt.ops.fixed_point import Activation
 class Finish:
     """How a sum becomes an output, as templates know it.
 
+    Each output channel has a row of constants; C code calls a pointer to it `channel`.
+
     Attributes:
-        is_float: whether float32, else int8.
-        low, high: clamps as C constants; None where a float needs none.
-        bias: `[o]`, int64 or float32; None where a float has none.
-        requantization: of int8.
+        text: C expression of the stored output; `%s` stands for the sum without its bias.
+        rows: `[o, fields]` constants, int32 or float32; None where there are none.
+        helpers: the shared C functions that `text` calls.
+        note: how results are rounded, for the function's comment; empty for floats.
     """
 
-    is_float: bool
-    low: str | None
-    high: str | None
-    bias: Array | None
-    requantization: Requantization | None
+    text: str
+    rows: Array | None
+    helpers: frozenset[str]
+    note: str = ""
 
     @staticmethod
     def of(
         node: Node,
-        scales: Sequence[float],
         activation: Activation,
         bias: Array | None,
-        channels: int,
+        scales: Sequence[float] = (),
+        bounds: Array | None = None,
     ) -> Finish:
         """The finish of a node.
 
         Args:
             node: gives the output's type and the rounding.
-            scales: accumulator scales over output scale; unused for floats.
             activation: fused into the node.
-            bias: as the sum needs it (zero points folded or not); None where there is none.
-            channels: number of output channels.
+            bias: `[o]` as the sum needs it (zero points folded or not); None where there is none.
+            scales: accumulator scales over output scale, where quantized.
+            bounds: of the sums, int64 `[o]`, where quantized.
         """
-        if node.output.type.quant is None:
-            low, high = activation.limits
-            return Finish(
-                True,
-                c_float(low) if math.isfinite(low) else None,
-                c_float(high) if math.isfinite(high) else None,
-                bias,
-                None,
-            )
-        requantization = Requantization.of(node, scales, activation, channels)
-        bias = np.zeros(channels, np.int64) if bias is None else bias
-        return Finish(
-            False, str(requantization.low), str(requantization.high), bias, requantization
-        )
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether any bias differs from zero."""
-        return self.bias is not None and bool(self.bias.any())
+        y = node.output.type
+        if y.quant is None or bounds is None:
+            store = stored(activation, y)
+            if bias is None or not bias.any():
+                return Finish(store.text, None, store.helpers)
+            rows = bias.astype(np.float32).reshape(-1, 1)
+            return Finish(store.text % "%s + channel[0]", rows, store.helpers)
+        bias = np.zeros(len(bounds), np.int64) if bias is None else bias.ravel()
+        requantization = Requantization.of(node, scales, activation, bounds)
+        return _quantized(node, activation, bias, requantization)
 
     @property
     def fields(self) -> int:
-        """int32 a channel in `channels`: 3 with multiplier and shift, 1 with the bias alone."""
-        return 1 if self.requantization is None or self.requantization.is_uniform else 3
-
-    @property
-    def multiplier(self) -> int:
-        """The multiplier of all channels, where they have one."""
-        return 0 if self.requantization is None else self.requantization.multipliers[0]
-
-    @property
-    def shift(self) -> int:
-        """The shift of all channels, where they have one."""
-        return 0 if self.requantization is None else self.requantization.shifts[0]
-
-    @property
-    def plus_zero_point(self) -> str:
-        """The C text that adds the output's zero point, as ` + 3`."""
-        zero_point = 0 if self.requantization is None else self.requantization.zero_point
-        return "" if zero_point == 0 else f" {'+' if zero_point > 0 else '-'} {abs(zero_point)}"
+        """Constants a channel."""
+        return 0 if self.rows is None else self.rows.shape[1]
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The constants that the C function needs; none where there are none."""
-        if self.requantization is not None:
-            if self.fields == 1 and not self.has_bias:
-                return ()
-            assert self.bias is not None
-            return (Packed("channels", self.requantization.rows(self.bias)),)
-        if not self.has_bias or self.bias is None:
-            return ()
-        return (Packed("bias", self.bias.astype(np.float32)),)
+        """The parameter `channels`, where there are constants."""
+        return () if self.rows is None else (Packed("channels", self.rows),)
 
-    @property
-    def helpers(self) -> frozenset[str]:
-        """The shared C functions that it calls."""
-        return frozenset[str]() if self.is_float else frozenset({"requantize", "clamp"})
+    def output(self, total: str) -> str:
+        """The C expression of the stored output, given that of the sum without its bias."""
+        return self.text % total
+
+
+def _quantized(
+    node: Node, activation: Activation, bias: Array, requantization: Requantization
+) -> Finish:
+    """int8: one multiply-add and shift where that is proved to do, else gemmlowp's steps."""
+    store = stored(activation, node.output.type, saturate=True)
+    scaling = requantization.scaling
+    columns: list[Array] = []
+
+    def column(values: Array) -> str:
+        if len(set(values.tolist())) == 1:
+            return str(int(values[0]))
+        columns.append(values)
+        return f"channel[{len(columns) - 1}]"
+
+    total = f"%s + {column(bias)}" if bias.any() else "%s"
+    if scaling is not None:
+        multiplier = column(scaling.multipliers)
+        result = f"scale({total}, {multiplier}, INT64_C({scaling.offset}), {scaling.shift})"
+        helper, note = "scale", "one rounding, proved equal to gemmlowp's two"
+    elif requantization.shifts_right:
+        multiplier = column(requantization.multipliers)
+        shifts = np.where(requantization.multipliers == 0, 1, -requantization.shifts)
+        result = f"scale_twice({total}, {multiplier}, {column(shifts)})"
+        result = offset(result, requantization.zero_point)
+        helper, note = "scale_twice", "gemmlowp's two roundings"
+    else:
+        multiplier = column(requantization.multipliers)
+        result = f"requantize({total}, {multiplier}, {column(requantization.shifts)})"
+        result = offset(result, requantization.zero_point)
+        helper, note = "requantize", "gemmlowp's two roundings"
+    rows = np.stack(columns, axis=1).astype(np.int32) if columns else None
+    return Finish(store.text % result, rows, store.helpers | {helper}, note)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -56,12 +56,16 @@ def nest(
 
 def index(loops: Sequence[Loop], array: int) -> str:
     """The C expression of the element's index in the array, as `i * 48 + j`."""
-    terms = [
+    return total(
         loop.name if loop.strides[array] == 1 else f"{loop.name} * {loop.strides[array]}"
         for loop in loops
         if loop.strides[array]
-    ]
-    return " + ".join(terms) or "0"
+    )
+
+
+def total(terms: Iterable[str]) -> str:
+    """The C expression of a sum; terms "0" are left out."""
+    return " + ".join(term for term in terms if term != "0") or "0"
 
 
 def depth(loops: Sequence[Loop], array: int) -> int:
@@ -69,8 +73,33 @@ def depth(loops: Sequence[Loop], array: int) -> int:
     return max((level + 1 for level, loop in enumerate(loops) if loop.strides[array]), default=0)
 
 
-def lane_blocks(channels: int) -> tuple[tuple[int, int, int], ...]:
-    """`(begin, end, lanes)` of the channels that are computed so many at a time, in registers."""
-    whole = channels - channels % LANES
-    blocks = ((0, whole, LANES), (whole, channels, channels % LANES))
-    return tuple(block for block in blocks if block[1] > block[0])
+@dataclass(frozen=True)
+class Block:
+    """Neighbouring elements from `begin` to `end`, so many `lanes` of them at a time."""
+
+    begin: int
+    end: int
+    lanes: int
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a loop is needed: its variable is `c`."""
+        return self.end - self.begin > self.lanes
+
+    @property
+    def position(self) -> str:
+        """The C expression of the first of the lanes."""
+        return "c" if self.repeats else str(self.begin)
+
+    def lane(self, number: int) -> str:
+        """The C expression of one of the lanes."""
+        if self.repeats:
+            return f"c + {number}" if number else "c"
+        return str(self.begin + number)
+
+
+def lane_blocks(size: int) -> tuple[Block, ...]:
+    """The blocks of a row of elements that are computed four at a time, in registers."""
+    whole = size - size % LANES
+    blocks = (Block(0, whole, LANES), Block(whole, size, size % LANES))
+    return tuple(block for block in blocks if block.end > block.begin)

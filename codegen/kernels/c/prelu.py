@@ -39,7 +39,7 @@ class PReluKernel(Kernel):
         level = depth(loops, 1)
         statements[level].append(f"const {slope % f'alpha[{index(loops, 1)}]'};")
         statements[-1].append(f"const {value % f'input[{index(loops, 0)}]'};")
-        statements[-1].append(f"output[{index(loops, 2)}] = {store.text % result};")
+        statements[-1].append(f"output[{index(loops, 2)}] = {store(result)};")
         return KernelCall(
             template="c/prelu.j2",
             stem="prelu",

@@ -42,7 +42,7 @@ class QuantizeKernel(Kernel):
             centred = offset("input[i]", -x.zero_point)
             value = f"requantize({centred}, {multiplier}, {shift})"
             store = stored(Activation.NONE, y, saturate=y.dtype is not DType.INT32)
-            expression = store.text % offset(value, y.zero_point)
+            expression = store(offset(value, y.zero_point))
             helpers = store.helpers | {"requantize"}
         return KernelCall(
             template="c/elementwise.j2",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import dense_strides, index, lane_blocks, nest
+from smelt.codegen.kernels.c.loops import Block, Loop, dense_strides, index, lane_blocks, nest, total
 from smelt.codegen.kernels.c.store import offset, stored
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, TensorType
@@ -18,7 +18,10 @@ from smelt.targets import Target
 
 @dataclass(frozen=True)
 class _Formula:
-    """C of one reduction: the accumulator, its first value, one step (of `acc`, `x`), the result."""
+    """C of one reduction: the accumulator, its first value, one step, the result.
+
+    `{acc}` stands for the accumulator, `{x}` for the element.
+    """
 
     acc_type: str
     first: str
@@ -59,9 +62,9 @@ class ReduceKernel(Kernel):
             [strides[axis] for axis in sorted(op.axes)],
             names="rstuvw",
         )
-        lanes = ((0, 1, 1),)
+        blocks = (Block(0, 1, 1),)
         if outer and outer[-1].strides[0] == 1:
-            lanes, outer = lane_blocks(outer[-1].size), outer[:-1]
+            blocks, outer = lane_blocks(outer[-1].size), outer[:-1]
         formula = _formula(op, x, y)
         return KernelCall(
             template="c/reduce.j2",
@@ -74,15 +77,33 @@ class ReduceKernel(Kernel):
                 "formula": formula,
                 "outer": outer,
                 "inner": inner,
-                "blocks": lanes,
-                "source": index(outer, 0),
-                "target": index(outer, 1),
-                "element": index(inner, 0),
+                "blocks": [_block(block, formula, outer, inner) for block in blocks],
             },
             operands=(Input(0, "input"), Output(0, "output")),
             helpers=formula.helpers,
-            summary=f"{op.kind} of {op.count(x)} elements, {lanes[0][2]} at a time",
+            summary=f"{op.kind} of {op.count(x)} elements, {blocks[0].lanes} at a time",
         )
+
+
+def _block(
+    block: Block, formula: _Formula, outer: tuple[Loop, ...], inner: tuple[Loop, ...]
+) -> dict[str, object]:
+    """The C statements of a block, lane by lane."""
+    lanes = range(block.lanes)
+    return {
+        "block": block,
+        "input": total(("input", index(outer, 0), block.position)),
+        "firsts": [f"{formula.acc_type} acc{lane} = {formula.first};" for lane in lanes],
+        "steps": [
+            formula.step.format(acc=f"acc{lane}", x=f"in[{total((index(inner, 0), str(lane)))}]")
+            for lane in lanes
+        ],
+        "results": [
+            f"output[{total((index(outer, 1), block.lane(lane)))}] = "
+            f"{formula.result.format(acc=f'acc{lane}')};"
+            for lane in lanes
+        ],
+    }
 
 
 def _formula(op: Reduce, x: TensorType, y: TensorType) -> _Formula:
@@ -90,30 +111,29 @@ def _formula(op: Reduce, x: TensorType, y: TensorType) -> _Formula:
         return _extremum(op.kind, y.dtype)
     if y.quant is not None:
         return _quantized(op, x, y)
-    step = "acc *= x;" if op.kind == "prod" else "acc += x;"
-    first = "1" if op.kind == "prod" else "0"
+    product, name = op.kind == "prod", y.dtype.c_name
+    first, operator = ("1", "*=") if product else ("0", "+=")
+    step = f"{{acc}} {operator} {{x}};"
     if y.dtype.is_float:
-        mean = f"acc / {c_float(op.count(x))}" if op.kind == "mean" else "acc"
-        return _Formula("float", f"{first}.0f", step, mean)
-    name = y.dtype.c_name
+        result = f"{{acc}} / {c_float(op.count(x))}" if op.kind == "mean" else "{acc}"
+        return _Formula("float", f"{first}.0f", step, result)
     if op.kind == "mean":
-        return _Formula("int64_t", "0", step, f"({name})(acc / {op.count(x)})")
+        return _Formula("int64_t", first, step, f"({name})({{acc}} / {op.count(x)})")
     # Without a sign, so that what exceeds 64 bits wraps.
-    step = step.replace("x;", "(uint64_t)x;")
-    return _Formula("uint64_t", first, step, f"({name})acc")
+    step = f"{{acc}} {operator} (uint64_t){{x}};"
+    return _Formula("uint64_t", first, step, f"({name}){{acc}}")
 
 
 def _extremum(kind: str, dtype: DType) -> _Formula:
     sign = "<" if kind == "min" else ">"
+    step = f"{{acc}} = {{x}} {sign} {{acc}} ? {{x}} : {{acc}};"
     if dtype.is_float:
         bound = np.finfo(np.float32).max if kind == "min" else np.finfo(np.float32).min
-        return _Formula("float", c_float(float(bound)), f"acc = x {sign} acc ? x : acc;", "acc")
-    bound = dtype.limits[kind == "min"]
-    name = dtype.c_name
-    first = f"{name.removesuffix('_t').upper()}_{'MAX' if kind == 'min' else 'MIN'}"
-    if bound == 0:
-        first = "0"
-    return _Formula(name, first, f"acc = x {sign} acc ? x : acc;", "acc")
+        return _Formula("float", c_float(float(bound)), step, "{acc}")
+    if dtype is DType.INT64:
+        return _Formula("int64_t", "INT64_MAX" if kind == "min" else "INT64_MIN", step, "{acc}")
+    first = "INT32_MAX" if kind == "min" else "INT32_MIN"
+    return _Formula("int32_t", first, step, f"({dtype.c_name}){{acc}}")
 
 
 def _quantized(op: Reduce, x: TensorType, y: TensorType) -> _Formula:
@@ -122,8 +142,8 @@ def _quantized(op: Reduce, x: TensorType, y: TensorType) -> _Formula:
     return _Formula(
         "int32_t",
         str(-x.zero_point * op.count(x)),
-        "acc += x;",
-        store.text % offset(f"requantize(acc, {multiplier}, {shift})", y.zero_point),
+        "{acc} += {x};",
+        store(offset(f"requantize({{acc}}, {multiplier}, {shift})", y.zero_point)),
         store.helpers | {"requantize"},
     )
 

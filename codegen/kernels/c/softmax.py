@@ -1,4 +1,4 @@
-"""Softmax: exponentials by a table of differences for int8, expf for float."""
+"""Softmax and LogSoftmax: exponentials by a table of differences for int8, expf for float."""
 
 from __future__ import annotations
 
@@ -6,12 +6,56 @@ import numpy as np
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Packed, Request
 from smelt.ir import Array, DType, Node
+from smelt.ops.fixed_point import quantize_multiplier
 from smelt.ops.gemmlowp import exp_on_negative_values
-from smelt.ops.softmax import Softmax, difference_scaling
+from smelt.ops.softmax import LogSoftmax, Softmax, difference_scaling
 from smelt.targets import Target
 
+_SUM_LIMIT = 4095
+"""Elements of a row whose exponentials, with 12 integer bits, surely sum to less than 2^31."""
+
 _NARROW = 511
-"""Elements of a row whose Q12 exponentials surely sum to less than 2^28."""
+"""The same for a sum less than 2^28."""
+
+
+def _supports(node: Node) -> str | None:
+    """What both operators serve."""
+    x = node.input(0).type
+    if x.dtype is DType.FLOAT32:
+        return None
+    if x.dtype is not DType.INT8:
+        return f"{node.op.name} is served for f32 and i8 data, not {x.dtype.value}."
+    if x.shape[-1] > _SUM_LIMIT:
+        return f"{node.op.name} of i8 rows is served for at most {_SUM_LIMIT} elements a row."
+    return None
+
+
+def _call(
+    node: Node, stem: str, helpers: frozenset[str], beta: float, extra: dict[str, object]
+) -> KernelCall:
+    x = node.input(0).type
+    size = x.shape[-1]
+    parameters = {"x": x, "size": size, "rows": x.size // size, "beta": beta, **extra}
+    operands = Input(0, "input"), Output(0, "output")
+    if x.quant is None:
+        return KernelCall(
+            template=f"c/{stem}_float.j2",
+            stem=stem,
+            parameters=parameters,
+            operands=operands,
+            in_place=((0, 0),),
+            summary="float, three passes a row",
+        )
+    table = exponentials(x.scale, beta)
+    return KernelCall(
+        template=f"c/{stem}_int8.j2",
+        stem=stem,
+        parameters={**parameters, "entries": table.size},
+        operands=(operands[0], Packed("exponentials", table), operands[1]),
+        in_place=((0, 0),),
+        helpers=helpers,
+        summary=f"int8, a table of {table.size} exponentials",
+    )
 
 
 class SoftmaxKernel(Kernel):
@@ -22,39 +66,40 @@ class SoftmaxKernel(Kernel):
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
-        dtype = node.input(0).type.dtype
-        if dtype in (DType.FLOAT32, DType.INT8):
-            return None
-        return f"Softmax is served for f32 and i8 data, not {dtype.value}."
+        return _supports(node)
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
         del request
-        op, x = node.op, node.input(0).type
+        op = node.op
         if not isinstance(op, Softmax):
             raise TypeError(f"{op.name} is no Softmax")
-        size = x.shape[-1]
-        common = {"x": x, "size": size, "rows": x.size // size, "beta": op.beta}
-        operands = Input(0, "input"), Output(0, "output")
-        if x.quant is None:
-            return KernelCall(
-                template="c/softmax_float.j2",
-                stem="softmax",
-                parameters=common,
-                operands=operands,
-                in_place=((0, 0),),
-                summary="float, three passes a row",
-            )
-        table = exponentials(x.scale, op.beta)
-        return KernelCall(
-            template="c/softmax_int8.j2",
-            stem="softmax",
-            parameters={**common, "entries": table.size, "wide": size > _NARROW},
-            operands=(operands[0], Packed("exponentials", table), operands[1]),
-            in_place=((0, 0),),
-            helpers=frozenset({"leading_zeros", "reciprocal", "requantize"}),
-            summary=f"int8, a table of {table.size} exponentials",
-        )
+        helpers = frozenset({"leading_zeros", "reciprocal", "requantize"})
+        wide = node.input(0).type.shape[-1] > _NARROW
+        return _call(node, "softmax", helpers, op.beta, {"wide": wide})
+
+
+class LogSoftmaxKernel(Kernel):
+    """Three passes over each row: its maximum, the sum of the exponentials, the differences."""
+
+    op = LogSoftmax
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        return _supports(node)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        x = node.input(0).type
+        extra: dict[str, object] = {}
+        if x.quant is not None:
+            scaling = difference_scaling(x.scale, 1.0)
+            divisor = quantize_multiplier(2.0 ** (31 - scaling.shift) / scaling.multiplier)
+            extra = {"scaling": scaling, "divisor": divisor}
+        helpers = frozenset({"log_of_sum", "requantize", "rounding_shift_right"})
+        return _call(node, "log_softmax", helpers, 1.0, extra)
 
 
 def exponentials(scale: float, beta: float) -> Array:
@@ -67,4 +112,4 @@ def exponentials(scale: float, beta: float) -> Array:
     return exp_on_negative_values(scaling(differences), 5).astype(np.int32)
 
 
-KERNELS = (SoftmaxKernel(),)
+KERNELS = (SoftmaxKernel(), LogSoftmaxKernel())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import isinf
 
 from smelt.codegen.render import c_float
 from smelt.ir import TensorType
 from smelt.ops.fixed_point import Activation, clamp_limits
+
+_PRIMARY = re.compile(r"\w+(\([^()]*\)|\[[^][]*\])?")
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,12 @@ class Store:
 
     text: str
     helpers: frozenset[str] = frozenset()
+
+    def __call__(self, result: str) -> str:
+        """The expression for a result, without needless parentheses."""
+        if _PRIMARY.fullmatch(result):
+            return self.text.replace(")(%s)", ")%s") % result
+        return self.text % result
 
 
 def stored(activation: Activation, y: TensorType, *, saturate: bool = False) -> Store:
@@ -29,14 +38,19 @@ def stored(activation: Activation, y: TensorType, *, saturate: bool = False) -> 
     if y.dtype.is_float:
         if activation is Activation.NONE:
             return Store("%s")
-        low, high = activation.limits
-        if isinf(high):
-            return Store(f"at_least(%s, {c_float(low)})", frozenset({"at_least"}))
-        return Store(f"clamp_float(%s, {c_float(low)}, {c_float(high)})", frozenset({"clamp_float"}))
-    cast = f"({y.dtype.c_name})"
-    low, high = y.dtype.limits if y.quant is None else clamp_limits(activation, y)
+        real_low, real_high = activation.limits
+        if isinf(real_high):
+            return Store(f"at_least(%s, {c_float(real_low)})", frozenset({"at_least"}))
+        limits = f"{c_float(real_low)}, {c_float(real_high)}"
+        return Store(f"clamp_float(%s, {limits})", frozenset({"clamp_float"}))
+    low, high = y.dtype.limits
+    if y.quant is not None:
+        low, high = clamp_limits(activation, y)
+    elif activation is not Activation.NONE:
+        low, high = (int(min(max(v, low), high)) for v in activation.limits)
+    cast = "" if y.dtype.c_name == "int32_t" else f"({y.dtype.c_name})"
     if not saturate and (low, high) == y.dtype.limits:
-        return Store(f"{cast}(%s)")
+        return Store(f"{cast}(%s)" if cast else "%s")
     return Store(f"{cast}clamp(%s, {low}, {high})", frozenset({"clamp"}))
 
 
