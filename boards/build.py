@@ -42,7 +42,7 @@ def compile_project(
     *,
     jobs: int | None = None,
     taps: bool = False,
-    db: bool = True,
+    db: bool | None = None,
     mlperf_model: str | None = None,
     extra_cflags: str = "",
     extra_ldflags: str = "",
@@ -55,7 +55,8 @@ def compile_project(
         platform: what it was written for; must have firmware.
         jobs: compilations at the same time; None: one a core.
         taps: compile in the callback that streams every step's output.
-        db: keep MLPerf Tiny's input buffer, which takes as much RAM as the first input.
+        db: MLPerf Tiny's input buffer, which takes as much RAM as the first input; the project's
+            own default where None.
         mlperf_model: the network of MLPerf Tiny that the firmware claims to be.
         extra_cflags: appended to the compiler's command line.
         extra_ldflags: appended to the linker's.
@@ -68,7 +69,8 @@ def compile_project(
     make = find_tool("make")
     cross = platform.target.cross
     find_tool(f"{cross}gcc" if cross else os.environ.get("CC", "cc"))
-    command = [make, f"-j{jobs or os.cpu_count() or 1}", f"TAPS={int(taps)}", f"DB={int(db)}"]
+    command = [make, f"-j{jobs or os.cpu_count() or 1}", f"TAPS={int(taps)}"]
+    command += [] if db is None else [f"DB={int(db)}"]
     command += [f"MLPERF_MODEL={mlperf_model or ''}"]
     command += [f"EXTRA_CFLAGS={extra_cflags}", f"EXTRA_LDFLAGS={extra_ldflags}"]
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")

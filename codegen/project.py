@@ -77,6 +77,7 @@ def render_project(
         "platform": platform,
         "optimize": optimize,
         "report": report,
+        "db": _has_room_for_db(network, platform),
     }
     texts = render_network(network, schedule)
     for template, path in platform.project_files:
@@ -86,6 +87,21 @@ def render_project(
             texts[path] = files("smelt.templates").joinpath(template).read_text(encoding="utf-8")
     texts["README.md"] = render("project/README.md.j2", variables)
     return Project(network, texts, report)
+
+
+def _has_room_for_db(network: Network, platform: Platform) -> bool:
+    """Whether MLPerf Tiny's buffer for the first input, up to float32, fits beside the rest."""
+    memory, stack = platform.memory_of("data"), platform.memory_of("stack")
+    if memory is None:
+        return True
+    used = platform.stack_bytes if memory == stack else 0
+    if memory == platform.memory_of("arena"):
+        used += network.arena_bytes + network.state_bytes
+    return used + 4 * network.inputs[0].count + _FIRMWARE_DATA <= memory.size
+
+
+_FIRMWARE_DATA = 2048
+"""Bytes of static data that are enough for the firmware around the network."""
 
 
 def _check_destination(directory: Path, *, force: bool) -> None:

@@ -42,7 +42,12 @@ class FakeNetwork:
 
 def write_project(directory: Path, platform: Platform, optimize: Optimize = "speed") -> None:
     network = FakeNetwork()
-    variables: dict[str, object] = {"net": network, "platform": platform, "optimize": optimize}
+    variables: dict[str, object] = {
+        "net": network,
+        "platform": platform,
+        "optimize": optimize,
+        "db": True,
+    }
     for template, path in platform.project_files:
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,11 @@ class Loop:
     size: int
     strides: tuple[int, ...]
 
+    @property
+    def head(self) -> str:
+        """The C line that opens the loop."""
+        return f"for (int32_t {self.name} = 0; {self.name} < {self.size}; ++{self.name}) {{"
+
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides in elements of a dense row-major array."""
@@ -85,6 +90,13 @@ class Block:
     def repeats(self) -> bool:
         """Whether a loop is needed: its variable is `c`."""
         return self.end - self.begin > self.lanes
+
+    @property
+    def head(self) -> str:
+        """The C line that opens the block."""
+        if self.repeats:
+            return f"for (int32_t c = {self.begin}; c < {self.end}; c += {self.lanes}) {{"
+        return "{"
 
     @property
     def position(self) -> str:

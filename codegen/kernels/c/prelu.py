@@ -39,6 +39,9 @@ class PReluKernel(Kernel):
         level = depth(loops, 1)
         statements[level].append(f"const {slope % f'alpha[{index(loops, 1)}]'};")
         statements[-1].append(f"const {value % f'input[{index(loops, 0)}]'};")
+        if y.is_quantized:
+            statements[-1].append(f"const int32_t scaled = {result};")
+            result = offset("scaled", y.zero_point)
         statements[-1].append(f"output[{index(loops, 2)}] = {store(result)};")
         return KernelCall(
             template="c/prelu.j2",
@@ -71,7 +74,7 @@ def _formula(node: Node) -> tuple[str, str, str, Store]:
     return (
         f"int32_t slope = {offset('%s', -alpha.zero_point)}",
         f"int32_t x = {offset('%s', -x.zero_point)}",
-        offset(f"({scaled})", y.zero_point),
+        scaled,
         stored(Activation.NONE, y, saturate=True),
     )
 

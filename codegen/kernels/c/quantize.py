@@ -33,21 +33,26 @@ class QuantizeKernel(Kernel):
         low, high = (limit - y.zero_point for limit in y.dtype.limits)
         if x.dtype.is_float:
             # Clamped before the zero point is added: then every step is exact.
-            rounded = f"roundf(input[i] / {c_float(y.scale)})"
-            value = f"(int32_t)clamp_float({rounded}, {low}.0f, {high}.0f)"
+            first = f"const float rounded = roundf(input[i] / {c_float(y.scale)});"
+            value = f"(int32_t)clamp_float(rounded, {low}.0f, {high}.0f)"
             expression = f"({y.dtype.c_name})({offset(value, y.zero_point)})"
             helpers = frozenset({"clamp_float"})
         else:
             multiplier, shift = requantize_multiplier(x, y)
             centred = offset("input[i]", -x.zero_point)
-            value = f"requantize({centred}, {multiplier}, {shift})"
+            first = f"const int32_t scaled = requantize({centred}, {multiplier}, {shift});"
             store = stored(Activation.NONE, y, saturate=y.dtype is not DType.INT32)
-            expression = store(offset(value, y.zero_point))
+            expression = store(offset("scaled", y.zero_point))
             helpers = store.helpers | {"requantize"}
         return KernelCall(
             template="c/elementwise.j2",
             stem="quantize",
-            parameters={"what": "Quantize", "x": x, "y": y, "expression": expression},
+            parameters={
+                "what": "Quantize",
+                "x": x,
+                "y": y,
+                "lines": [first, f"output[i] = {expression};"],
+            },
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
             helpers=helpers,
@@ -84,7 +89,7 @@ class DequantizeKernel(Kernel):
                 "what": "Dequantize",
                 "x": x,
                 "y": y,
-                "expression": f"{c_float(x.scale)} * (float)({difference})",
+                "lines": [f"output[i] = {c_float(x.scale)} * (float)({difference});"],
             },
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
