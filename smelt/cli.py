@@ -199,7 +199,7 @@ def verify(
         Path | None, typer.Option("--expect", help=".npz with the outputs that you expect.")
     ] = None,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Random samples.")] = 8,
-    seed: Annotated[int, typer.Option("--seed", help="Of the random samples.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random samples.")] = 0,
     on: OnOption = None,
     board: BoardOption = None,
     target: TargetOption = None,
@@ -240,7 +240,7 @@ def profile(
     optimize: OptimizeOption = Optimize.speed,
     name: NameOption = None,
     keep_inputs: KeepInputsOption = False,
-    seed: Annotated[int, typer.Option("--seed", help="Of the random input.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random input.")] = 0,
     plugin: PluginOption = None,
     json_: JsonOption = False,
     quiet: QuietOption = False,

@@ -120,7 +120,7 @@ def compile_model(
     board = None if options.board is None else load_board(options.board)
     platform = _platform(board, options.target)
     imported = model if isinstance(model, Imported) else load_model(model, options.name)
-    name = _name(options.name or imported.graph.name, platform)
+    name = _name(imported.graph.name if options.name is None else options.name, platform)
     graph = run_passes(imported.graph, observe=observe)
     backends = [backend(b, options.kernels.get(b, ())) for b in platform.target.backends]
     scheduled = schedule(

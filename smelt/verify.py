@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from smelt.errors import VerifyError
 from smelt.ir import Array, Graph, Value, evaluate
+from smelt.ir.evaluate import Evaluation
 from smelt.pipeline import Artefact
 from smelt.run import Progress, Result, built, connected, run
 from smelt.samples import Sample
@@ -70,7 +71,7 @@ def verify_model(
     expected: Sequence[Sequence[Array]] | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Check every step of the road on every sample.
+    """Check every step of the road on every sample, one after the other as a device takes them.
 
     (1) The reference of the imported graph equals that of the optimized graph. (2) The reference
     of the optimized graph equals the device. (3) If `expected` is given, the device's outputs
@@ -79,15 +80,14 @@ def verify_model(
     Raises:
         VerifyError: something differs; the message says where, in how many elements, by how much.
     """
-    references = [_reference(artefact.graph, sample) for sample in samples]
-    for index, sample in enumerate(samples):
-        _check_passes(artefact, index, sample, references[index])
+    references = [e.values for e in _evaluations(artefact.graph, samples)]
+    _check_passes(artefact, samples, references)
     result = run(artefact, samples, on, progress)
     for index, (reference, outputs) in enumerate(zip(references, result.outputs, strict=True)):
         for value, found in zip(artefact.graph.outputs, outputs, strict=True):
             difference = compare(reference[value], found)
             if difference is not None:
-                culprit = find_first_difference(artefact, samples[index], reference, on)
+                culprit = find_first_difference(artefact, samples[: index + 1], reference, on)
                 raise VerifyError(
                     f"sample {index}: the device differs from the reference. {culprit} "
                     f"Output '{value.name}': {difference}."
@@ -100,16 +100,25 @@ def verify_model(
 
 def find_first_difference(
     artefact: Artefact,
-    sample: Sample,
+    samples: Sequence[Sample],
     reference: dict[Value, Array],
     on: str | None = None,
 ) -> str:
     """One sentence naming the first step whose output differs on the device.
 
     Builds again with taps: same plan, same kernels, each step's output streamed as it is made.
+
+    Args:
+        artefact: a compiled network.
+        samples: what differed in the end is the last; those before it lead to its state.
+        reference: every value for the last sample.
+        on: see `run`.
     """
     with built(artefact, taps=True) as elf, connected(elf, artefact, on) as device:
-        for i, array in enumerate(sample):
+        if artefact.graph.states:
+            for sample in samples[:-1]:
+                device.run([array.tobytes() for array in sample])
+        for i, array in enumerate(samples[-1]):
             device.load(i, array.tobytes())
         counts: dict[int, int] = {}
         for tap in device.taps():
@@ -127,21 +136,26 @@ def find_first_difference(
     return "With taps every step agrees: the fault is in what happens after a step is done."
 
 
-def _reference(graph: Graph, sample: Sample) -> dict[Value, Array]:
-    return evaluate(graph, sample).values
+def _evaluations(graph: Graph, samples: Sequence[Sample]) -> Iterator[Evaluation]:
+    """The reference on every sample; state goes from each to the next."""
+    states: Sequence[Array] | None = None
+    for sample in samples:
+        evaluation = evaluate(graph, sample, states)
+        states = evaluation.states
+        yield evaluation
 
 
 def _check_passes(
-    artefact: Artefact, index: int, sample: Sample, optimized: dict[Value, Array]
+    artefact: Artefact, samples: Sequence[Sample], optimized: Sequence[dict[Value, Array]]
 ) -> None:
-    imported = evaluate(artefact.imported.graph, sample).outputs
-    for before, value in zip(imported, artefact.graph.outputs, strict=True):
-        difference = compare(before, optimized[value])
-        if difference is not None:
-            raise VerifyError(
-                f"sample {index}: the optimized graph differs from the imported one in output "
-                f"'{value.name}': {difference}. This is a bug in Smelt; please report it."
-            )
+    for index, imported in enumerate(_evaluations(artefact.imported.graph, samples)):
+        for before, value in zip(imported.outputs, artefact.graph.outputs, strict=True):
+            difference = compare(before, optimized[index][value])
+            if difference is not None:
+                raise VerifyError(
+                    f"sample {index}: the optimized graph differs from the imported one in output "
+                    f"'{value.name}': {difference}. This is a bug in Smelt; please report it."
+                )
 
 
 def _check_expected(

@@ -20,7 +20,7 @@ import pytest
 from smelt.codegen.helpers import required_headers, required_helpers
 from smelt.codegen.kernels.base import Input, Output, Packed, Request, Scratch, backend
 from smelt.codegen.schedule import Schedule, schedule
-from smelt.ir import Array, DType, Graph, Node, evaluate
+from smelt.ir import Array, DType, Graph, Node, Value, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build, random_array
 from smelt.ops.control import If, While
@@ -174,7 +174,9 @@ def shared_name(entry: Entry, shared: int | None) -> str | None:
     if shared is None:
         return None
     operands = entry.schedule.steps[0].call.operands
-    return next(f"p{i}" for i, o in enumerate(operands) if isinstance(o, Input) and o.index == shared)
+    return next(
+        f"p{i}" for i, o in enumerate(operands) if isinstance(o, Input) and o.index == shared
+    )
 
 
 def operand_bytes() -> bytes:
@@ -190,7 +192,7 @@ def operand_bytes() -> bytes:
     return b"".join(parts)
 
 
-def packed_bytes(operand: object, entry: Entry, values: dict[object, Array]) -> bytes:
+def packed_bytes(operand: object, entry: Entry, values: dict[Value, Array]) -> bytes:
     match operand:
         case Input(index):
             value = entry.node.input(index)

@@ -6,20 +6,36 @@ from dataclasses import replace
 
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.copy import Copy
+from smelt.ops.reshape import Reshape
 
 
 def materialize_results(graph: Graph) -> Graph:
-    """Copy constants that are results of the graph into the arena, as a step of their own."""
+    """Copy into the arena, as steps of their own, what results may not refer to.
+
+    That is a constant, which has no place in memory; and a state as it was before the inference,
+    whose memory holds the next one when the results are read or other states are set.
+    """
+    states = {state.before for state in graph.states}
     copies: dict[Value, Value] = {}
     nodes: list[Node] = []
-    for index, value in enumerate(graph.results):
-        if value.is_constant and value not in copies:
-            copy = Value(f"{value.name}:result", value.type)
-            copies[value] = copy
-            nodes.append(Node(Copy(), (value,), (copy,), Origin("RESULT", index, value.name)))
-    return replace(
-        graph,
-        nodes=(*graph.nodes, *nodes),
-        outputs=tuple(copies.get(v, v) for v in graph.outputs),
-        states=tuple(replace(s, after=copies.get(s.after, s.after)) for s in graph.states),
-    )
+
+    def own(value: Value, state: Value | None = None) -> Value:
+        root = _root(graph, value)
+        if not value.is_constant and (root not in states or root is state):
+            return value
+        if value not in copies:
+            copies[value] = Value(f"{value.name}:result", value.type)
+            origin = Origin("RESULT", len(nodes), value.name)
+            nodes.append(Node(Copy(), (value,), (copies[value],), origin))
+        return copies[value]
+
+    outputs = tuple(own(value) for value in graph.outputs)
+    after = tuple(replace(s, after=own(s.after, s.before)) for s in graph.states)
+    return replace(graph, nodes=(*graph.nodes, *nodes), outputs=outputs, states=after)
+
+
+def _root(graph: Graph, value: Value) -> Value:
+    """The value whose memory a reshaped value shares."""
+    while value in graph.producer and isinstance(graph.producer[value].op, Reshape):
+        value = graph.producer[value].input(0)
+    return value

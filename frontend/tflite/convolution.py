@@ -78,7 +78,9 @@ def _fully_connected(operation: Operation) -> None:
             f"{operation}: shuffled weights are not supported; convert the network without them"
         )
     op = FullyConnected(options.activation(), options.flag("KeepNumDims"))
-    operation.emit(op, operation.input(0), operation.weights(0), operation.bias())
+    # Files by old converters give the output leading dimensions of 1, without the flag.
+    x, weights, bias = operation.input(0), operation.weights(0), operation.bias()
+    operation.emit(op, x, weights, bias, same_rows=True)
 
 
 CONVERTERS = {

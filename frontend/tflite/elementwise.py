@@ -7,16 +7,18 @@ from typing import Any
 
 import tflite
 
-from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.frontend.tflite.operation import ARITHMETIC, Converter, Operation
+from smelt.ir import DType
 from smelt.ops.binary import Binary
 from smelt.ops.fixed_point import Activation
 from smelt.ops.prelu import PRelu
 from smelt.ops.softmax import LogSoftmax, Softmax
-from smelt.ops.unary import Unary
+from smelt.ops.unary import UNARY, Unary
 
 
 def _unary(kind: str) -> Converter:
-    return Converter(lambda operation: operation.emit(Unary(kind), operation.input(0)))
+    dtypes = ARITHMETIC if UNARY[kind].integer is not None else frozenset({DType.FLOAT32})
+    return Converter(lambda operation: operation.emit(Unary(kind), operation.input(0)), dtypes)
 
 
 def _binary(kind: str, options: Any | None = None) -> Converter:

@@ -108,6 +108,10 @@ class _Importer:
         """See `Network`."""
         return self._model.name(tensor)
 
+    def has_open_shape(self, tensor: int) -> bool:
+        """See `Network`."""
+        return any(n < 0 for n in self._model.tensors[tensor].signature[1:])
+
     def _as_float(self, name: str, source: Value) -> Value:
         """A constant as float32, counted for the notes."""
         type_ = source.type

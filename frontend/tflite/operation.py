@@ -14,6 +14,7 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.tflite.file import StoredOperator, names_of, reading, short_name
 from smelt.ir import DType, Node, Op, Origin, Rounding, TensorType, Value
 from smelt.ops.fixed_point import Activation
+from smelt.ops.reshape import Reshape
 
 ARITHMETIC = frozenset({DType.FLOAT32, DType.INT8})
 ANY_TYPE = frozenset(set(DType) - {DType.FLOAT16})
@@ -54,6 +55,10 @@ class Network(Protocol):
 
     def quoted(self, tensor: int) -> str:
         """A tensor's name for a message."""
+        ...
+
+    def has_open_shape(self, tensor: int) -> bool:
+        """Whether the file leaves a tensor's shape open, but for the batch."""
         ...
 
 
@@ -229,34 +234,72 @@ class Operation:
             reader.Init(self._stored.options.Bytes, self._stored.options.Pos)
         return Options(str(self), reader)
 
-    def emit(self, op: Op, *inputs: Value | None, moves_data: bool = False) -> None:
+    def emit(
+        self,
+        op: Op,
+        *inputs: Value | None,
+        moves_data: bool = False,
+        same_rows: bool = False,
+    ) -> None:
         """Add the node that the operator becomes.
 
         Args:
             op: the IR's operator.
             inputs: its operands.
             moves_data: nothing is computed, so that no rounding is involved.
+            same_rows: the file may arrange the output's rows in other leading dimensions than
+                the operator does; a reshape follows.
 
         Raises:
             ModelError: operands, options and the file's own output types contradict each other.
+            UnsupportedError: the shape of an output is known at run time only.
         """
         outputs = tuple(self._network.value(tensor) for tensor in self._stored.outputs)
-        try:
-            inferred = op.infer([None if v is None else v.type for v in inputs])
-        except ModelError as error:
-            raise ModelError(f"{self}: {error}") from error
-        if len(inferred) != len(outputs):
-            raise ModelError(f"{self} has {len(outputs)} outputs; it makes {len(inferred)}")
+        inferred = self._inferred(op, inputs, len(outputs))
+        results: list[Value] = []
         for made, value in zip(inferred, outputs, strict=True):
-            if (made.shape, made.dtype) != (value.type.shape, value.type.dtype):
+            stored = value.type
+            if (made.shape, made.dtype) == (stored.shape, stored.dtype):
+                results.append(value)
+            elif same_rows and _rows(made) == _rows(stored):
+                type_ = TensorType(made.shape, made.dtype, stored.quant)
+                results.append(Value(f"{value.name}:rows", type_))
+            else:
+                self._refuse_open_shapes()
                 raise ModelError(
-                    f"{self} makes {made}, but the file says that '{value.name}' is {value.type}"
+                    f"{self} makes {made}, but the file says that '{value.name}' is {stored}"
                 )
         present = [v for v in (*inputs, *outputs) if v is not None]
         rounds = not moves_data and any(v.type.is_quantized for v in present)
-        node = Node(op, inputs, outputs, self.origin, Rounding.TFLM if rounds else None)
+        node = Node(op, inputs, tuple(results), self.origin, Rounding.TFLM if rounds else None)
         op.check(node)
         self._network.add(node)
+        for made, value in zip(results, outputs, strict=True):
+            if made is not value:
+                self._network.add(Node(Reshape(value.type.shape), (made,), (value,), self.origin))
+
+    def _inferred(
+        self, op: Op, inputs: Sequence[Value | None], outputs: int
+    ) -> tuple[TensorType, ...]:
+        """The types of what `op` makes, as many as the file has outputs."""
+        try:
+            inferred = op.infer([None if v is None else v.type for v in inputs])
+        except ModelError as error:
+            self._refuse_open_shapes()
+            raise ModelError(f"{self}: {error}") from error
+        if len(inferred) != outputs:
+            raise ModelError(f"{self} has {outputs} outputs; it makes {len(inferred)}")
+        return inferred
+
+    def _refuse_open_shapes(self) -> None:
+        """Blame a contradiction on shapes that the file leaves open, where there are any."""
+        for tensor in (*self._stored.inputs, *self._stored.outputs):
+            if tensor >= 0 and self._network.has_open_shape(tensor):
+                raise UnsupportedError(
+                    f"{self}: the shape of {self._network.quoted(tensor)} is computed by the "
+                    "network as it runs: convert the network with a fixed input shape, the "
+                    "batch included"
+                )
 
     def fold(self, source: Value) -> None:
         """Let a constant, as float32, stand for the output."""
@@ -269,6 +312,11 @@ class Operation:
         if index >= len(tensors) or tensors[index] < 0:
             raise ModelError(f"{self} has no {role} {index}: the file is corrupted")
         return tensors[index]
+
+
+def _rows(type_: TensorType) -> tuple[DType, int, tuple[int, ...]]:
+    """What tensors have in common that hold the same rows: element type, number, row length."""
+    return type_.dtype, type_.size, type_.shape[-1:]
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,9 @@ class _Formula:
     exceeds: bool = False
 
 
+_ALIGNING = frozenset({"align", "requantize"})
+
+
 class BinaryKernel(Kernel):
     """Nested loops, as few as broadcasting allows; an operand is scaled where it changes."""
 
@@ -149,20 +152,16 @@ def _real(kind: str, dtype: DType) -> _Formula:
     return _Formula(("%s", "%s"), f"right == 0 ? ({name})0 : {quotient}")
 
 
-def _sum(
-    operator: str, scaling: CommonScale, centred: tuple[str, str], y: TensorType
-) -> _Formula:
+def _sum(operator: str, scaling: CommonScale, centred: tuple[str, str], y: TensorType) -> _Formula:
     loads = (
         _aligned(centred[0], scaling.left_shift, scaling.a),
         _aligned(centred[1], scaling.left_shift, scaling.b),
     )
     result = offset(_scaled(f"left {operator} right", scaling.output), y.zero_point)
-    return _Formula(loads, result, (), frozenset({"requantize"}), exceeds=True)
+    return _Formula(loads, result, (), _ALIGNING, exceeds=True)
 
 
-def _squared_difference(
-    scaling: CommonScale, centred: tuple[str, str], y: TensorType
-) -> _Formula:
+def _squared_difference(scaling: CommonScale, centred: tuple[str, str], y: TensorType) -> _Formula:
     loads = (
         _aligned(centred[0], scaling.left_shift, scaling.a),
         _aligned(centred[1], scaling.left_shift, scaling.b),
@@ -172,7 +171,7 @@ def _squared_difference(
         "const int32_t square = (int32_t)(difference * difference);",
     )
     result = offset(_scaled("square", scaling.output), y.zero_point)
-    return _Formula(loads, result, lines, frozenset({"requantize"}), exceeds=True)
+    return _Formula(loads, result, lines, _ALIGNING, exceeds=True)
 
 
 def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> _Formula:
@@ -184,10 +183,13 @@ def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> _
 def _aligned(value: str, left_shift: int, scaling: Multiplier) -> str:
     """An input on the common scale; half a power of two needs no rounding."""
     multiplier, shift = scaling
-    if multiplier == 1 << 30 and 0 <= -shift <= left_shift - 1:
+    if multiplier == 1 << 30 and 0 <= -shift < left_shift:
         return f"({value}) * {1 << (left_shift - 1 + shift)}"
-    shifted = f"({value}) * {1 << left_shift}" if left_shift else value
-    return _scaled(shifted, scaling)
+    bits = 31 - left_shift
+    if shift > 0 or bits > 16:
+        return _scaled(f"({value}) * {1 << left_shift}" if left_shift else value, scaling)
+    high, low = multiplier >> bits, multiplier & ((1 << bits) - 1)
+    return f"align({value}, {high}, {low}, {bits}, {-shift})"
 
 
 def _scaled(value: str, scaling: Multiplier) -> str:

@@ -6,7 +6,9 @@ from smelt.codegen.kernels.base import Kernel, KernelCall, Request
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import frame
-from smelt.codegen.kernels.c.products import bounds, constant_bias, refuse_products
+from smelt.codegen.kernels.c.products import centred_weights, constant_bias, refuse_products, sums
+from smelt.codegen.kernels.c.pairs import fits_pairs, pairs
+from smelt.codegen.kernels.c.requantization import folded_bias
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Node
 from smelt.ops.convolution import Conv2D
@@ -32,13 +34,19 @@ class Conv2DKernel(Kernel):
             raise TypeError(f"{op.name} is no Conv2D")
         window, place = Window.of(node), frame(node, request)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
         bias = constant_bias(node)
         if y.quant is None:
             finish = Finish.of(node, op.activation, bias)
-        else:
-            scales = convolution_scales(x, weights, y)
-            finish = Finish.of(node, op.activation, bias, scales, bounds(node, 0))
-        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
+            return direct(node, window, place, finish, stem=stem)
+        scales = convolution_scales(x, weights, y)
+        if node.input(1).is_constant and "long_multiply" in request.target.features and op.groups == 1:
+            centred = centred_weights(node, 0)
+            if fits_pairs(centred):
+                bias = folded_bias(bias, centred, x.zero_point)
+                finish = Finish.of(node, op.activation, bias, scales, sums(node, 0))
+                return pairs(node, window, place, finish, node.input(1).array, stem=stem)
+        finish = Finish.of(node, op.activation, bias, scales, sums(node, 0))
         return direct(node, window, place, finish, stem=stem)
 
 

@@ -6,7 +6,7 @@ from smelt.codegen.kernels.base import Kernel, KernelCall, Request
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import frame
-from smelt.codegen.kernels.c.products import bounds, constant_bias, refuse_products
+from smelt.codegen.kernels.c.products import constant_bias, refuse_products, sums
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
@@ -37,7 +37,7 @@ class DepthwiseConv2DKernel(Kernel):
             finish = Finish.of(node, op.activation, bias)
         else:
             scales = convolution_scales(x, weights, y)
-            finish = Finish.of(node, op.activation, bias, scales, bounds(node, 3))
+            finish = Finish.of(node, op.activation, bias, scales, sums(node, 3))
         stem = f"depthwise_{window.kernel[0]}x{window.kernel[1]}"
         return direct(node, window, place, finish, stem=stem, depthwise=True)
 

@@ -10,6 +10,7 @@ import numpy as np
 from smelt.codegen.kernels.base import Operand, Packed
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.store import offset, stored
+from smelt.codegen.render import c_int
 from smelt.ir import Array, Node
 from smelt.ops.fixed_point import Activation
 
@@ -38,7 +39,7 @@ class Finish:
         activation: Activation,
         bias: Array | None,
         scales: Sequence[float] = (),
-        bounds: Array | None = None,
+        range_: tuple[Array, Array] | None = None,
     ) -> Finish:
         """The finish of a node.
 
@@ -47,17 +48,17 @@ class Finish:
             activation: fused into the node.
             bias: `[o]` as the sum needs it (zero points folded or not); None where there is none.
             scales: accumulator scales over output scale, where quantized.
-            bounds: of the sums, int64 `[o]`, where quantized.
+            range_: smallest and largest sums, int64 `[o]` each, where quantized.
         """
         y = node.output.type
-        if y.quant is None or bounds is None:
+        if y.quant is None or range_ is None:
             store = stored(activation, y)
             if bias is None or not bias.any():
                 return Finish(store.text, None, store.helpers)
             rows = bias.astype(np.float32).reshape(-1, 1)
             return Finish(store.text % "%s + channel[0]", rows, store.helpers)
-        bias = np.zeros(len(bounds), np.int64) if bias is None else bias.ravel()
-        requantization = Requantization.of(node, scales, activation, bounds)
+        bias = np.zeros(len(range_[0]), np.int64) if bias is None else bias.ravel()
+        requantization = Requantization.of(node, scales, activation, range_)
         return _quantized(node, activation, bias, requantization)
 
     @property
@@ -70,6 +71,12 @@ class Finish:
         """The parameter `channels`, where there are constants."""
         return () if self.rows is None else (Packed("channels", self.rows),)
 
+    def index(self, channel: str) -> str:
+        """The C expression of where a channel's row starts."""
+        if self.fields == 1:
+            return channel
+        return f"({channel}) * {self.fields}" if " " in channel else f"{channel} * {self.fields}"
+
     def output(self, total: str) -> str:
         """The C expression of the stored output, given that of the sum without its bias."""
         return self.text % total
@@ -80,30 +87,46 @@ def _quantized(
 ) -> Finish:
     """int8: one multiply-add and shift where that is proved to do, else gemmlowp's steps."""
     store = stored(activation, node.output.type, saturate=True)
-    scaling = requantization.scaling
     columns: list[Array] = []
 
     def column(values: Array) -> str:
-        if len(set(values.tolist())) == 1:
-            return str(int(values[0]))
+        if (values == values[0]).all():
+            return c_int(int(values[0]))
         columns.append(values)
         return f"channel[{len(columns) - 1}]"
 
-    total = f"%s + {column(bias)}" if bias.any() else "%s"
+    scaling = requantization.scaling
+    note = "gemmlowp's two roundings"
     if scaling is not None:
+        note = "one rounding, proved equal to gemmlowp's two"
         multiplier = column(scaling.multipliers)
-        result = f"scale({total}, {multiplier}, INT64_C({scaling.offset}), {scaling.shift})"
-        helper, note = "scale", "one rounding, proved equal to gemmlowp's two"
-    elif requantization.shifts_right:
-        multiplier = column(requantization.multipliers)
-        shifts = np.where(requantization.multipliers == 0, 1, -requantization.shifts)
-        result = f"scale_twice({total}, {multiplier}, {column(shifts)})"
-        result = offset(result, requantization.zero_point)
-        helper, note = "scale_twice", "gemmlowp's two roundings"
+        if (scaling.offsets == scaling.offsets[0]).all():
+            total, start = _plus(column(bias)), f"INT64_C({scaling.offsets[0]})"
+        else:
+            words = scaling.offsets + bias * scaling.multipliers
+            total, start = "%s", f"wide({column(words >> 32)}, {column(_low_word(words))})"
+        result = f"scale({total}, {multiplier}, {start}, {scaling.shift})"
     else:
-        multiplier = column(requantization.multipliers)
-        result = f"requantize({total}, {multiplier}, {column(requantization.shifts)})"
+        total, multiplier = _plus(column(bias)), column(requantization.multipliers)
+        if requantization.shifts_right:
+            shifts = np.where(requantization.multipliers == 0, 1, -requantization.shifts)
+            result = f"scale_twice({total}, {multiplier}, {column(shifts)})"
+        else:
+            result = f"requantize({total}, {multiplier}, {column(requantization.shifts)})"
         result = offset(result, requantization.zero_point)
-        helper, note = "requantize", "gemmlowp's two roundings"
     rows = np.stack(columns, axis=1).astype(np.int32) if columns else None
-    return Finish(store.text % result, rows, store.helpers | {helper}, note)
+    text = store.text % result
+    called = {name for name in _HELPERS if f"{name}(" in text}
+    return Finish(text, rows, store.helpers | called, note)
+
+
+_HELPERS = ("scale", "scale_twice", "requantize", "wide")
+
+
+def _plus(bias: str) -> str:
+    return "%s" if bias == "0" else f"%s + {bias}"
+
+
+def _low_word(values: Array) -> Array:
+    """The low 32 bits of int64, as int32."""
+    return values.astype(np.uint64).astype(np.uint32).astype(np.int32)

@@ -6,7 +6,7 @@ from smelt.codegen.kernels.base import Kernel, KernelCall, Layout, Request
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import Frame
-from smelt.codegen.kernels.c.products import bounds, constant_bias, refuse_products
+from smelt.codegen.kernels.c.products import constant_bias, refuse_products, sums
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Node
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
@@ -47,7 +47,7 @@ class FullyConnectedKernel(Kernel):
             finish = Finish.of(node, op.activation, bias)
         else:
             scales = fully_connected_scales(x, weights, y)
-            finish = Finish.of(node, op.activation, bias, scales, bounds(node, 0))
+            finish = Finish.of(node, op.activation, bias, scales, sums(node, 0))
         return direct(node, window, place, finish, stem="fully_connected")
 
 

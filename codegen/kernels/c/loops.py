@@ -1,4 +1,4 @@
-"""Nested loops over several arrays of one logical shape, with as few levels as their strides allow."""
+"""Nested loops over several arrays of one logical shape, as few as their strides allow."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def broadcast_strides(shape: Sequence[int], to: Sequence[int]) -> tuple[int, ...
     )
 
 
-def nest(
-    shape: Sequence[int], *strides: Sequence[int], names: str = _NAMES
-) -> tuple[Loop, ...]:
+def nest(shape: Sequence[int], *strides: Sequence[int], names: str = _NAMES) -> tuple[Loop, ...]:
     """Loops over `shape`, outermost first; axes that every array crosses evenly are merged."""
     merged: list[tuple[int, tuple[int, ...]]] = []
     for size, *own in zip(shape, *strides, strict=True):
@@ -54,9 +52,7 @@ def nest(
             merged[-1] = merged[-1][0] * size, steps
         else:
             merged.append((size, steps))
-    return tuple(
-        Loop(names[level], size, steps) for level, (size, steps) in enumerate(merged)
-    )
+    return tuple(Loop(names[level], size, steps) for level, (size, steps) in enumerate(merged))
 
 
 def index(loops: Sequence[Loop], array: int) -> str:

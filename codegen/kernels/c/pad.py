@@ -8,9 +8,8 @@ from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Reques
 from smelt.codegen.kernels.c.images import frame, pixel_offset
 from smelt.codegen.render import c_elements
 from smelt.errors import GraphError
-from smelt.ir import DType, Node, TensorType
+from smelt.ir import Array, Node, TensorType
 from smelt.ops.pad import Pad
-from smelt.targets import Target
 
 
 class PadKernel(Kernel):
@@ -18,13 +17,6 @@ class PadKernel(Kernel):
 
     op = Pad
     spatial = True
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if node.output.type.dtype is DType.FLOAT16:
-            return "Pad is not served for f16 data."
-        return None
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
@@ -52,7 +44,7 @@ class PadKernel(Kernel):
         )
 
 
-def _fill(element: np.ndarray[tuple[int], np.dtype[np.generic]]) -> dict[str, object]:
+def _fill(element: Array) -> dict[str, object]:
     """The border's element in C, and the byte it consists of (None if of several)."""
     content = element.tobytes()
     return {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.images import frame, pixel_offset, row_offset
-from smelt.codegen.kernels.c.loops import lane_blocks
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Layout, Output, Request
+from smelt.codegen.kernels.c.images import frame, pixel_offset
+from smelt.codegen.kernels.c.loops import Block, lane_blocks, total
+from smelt.codegen.kernels.c.store import offset, stored
 from smelt.codegen.render import c_float
-from smelt.codegen.kernels.c.store import stored
 from smelt.ir import DType, Node
 from smelt.ops.pool import Pool2D
 from smelt.targets import Target
@@ -20,6 +22,44 @@ For |sum| <= 128 count, the quotient is exact while 128.5 count^2 < 2^24, and th
 numerator and reciprocal then stays below 2^32.
 """
 
+_AVERAGE = frozenset({"average"})
+
+_TAPS_LIMIT = 4
+"""Widest window whose columns are written out instead of looped over."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The input rows (or columns) under a window, as C.
+
+    Attributes:
+        begin: name of the first one, `end` of the one after the last.
+        first: the expression of the first one, which may be negative.
+        clips_first, clips_last: whether some window reaches beyond the image there.
+    """
+
+    begin: str
+    end: str
+    first: str
+    window: int
+    size: int
+    clips_first: bool
+    clips_last: bool
+
+    @staticmethod
+    def of(op: Pool2D, axis: int, size: int, outputs: int) -> Span:
+        """The span of rows (`axis` 0) or columns (1)."""
+        (before, _), stride, window = op.padding[axis], op.stride[axis], op.window[axis]
+        output, name = ("y", "iy") if axis == 0 else ("x", "ix")
+        first = offset(output if stride == 1 else f"{output} * {stride}", -before)
+        last = (outputs - 1) * stride - before + window
+        return Span(f"{name}_begin", f"{name}_end", first, window, size, before > 0, last > size)
+
+    @property
+    def clips(self) -> bool:
+        """Whether windows differ in size."""
+        return self.clips_first or self.clips_last
+
 
 class PoolKernel(Kernel):
     """Accumulates four channels of a window at a time."""
@@ -30,10 +70,14 @@ class PoolKernel(Kernel):
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
-        dtype = node.input(0).type.dtype
-        if dtype in (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16):
-            return None
-        return f"Pool2D is served for f32, i8, u8 and i16 data, not {dtype.value}."
+        op, dtype = node.op, node.input(0).type.dtype
+        if dtype not in (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16):
+            return f"{op.name} is served for f32, i8, u8 and i16 data, not {dtype.value}."
+        if isinstance(op, Pool2D) and op.kind == "average" and dtype is DType.INT16:
+            count = op.window[0] * op.window[1]
+            if count > 1 << 15:
+                return f"{op.name} of {count} i16 elements may overflow 32 bits."
+        return None
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
@@ -42,27 +86,29 @@ class PoolKernel(Kernel):
             raise TypeError(f"{op.name} is no Pool2D")
         x, y = node.input(0).type, node.output.type
         place = frame(node, request)
-        average, padded = op.kind == "average", any(any(pair) for pair in op.padding)
-        count = op.window[0] * op.window[1]
-        reciprocal = average and x.dtype.size == 1 and count <= _RECIPROCAL_LIMIT
-        store = stored(op.activation, y)
+        rows = Span.of(op, 0, x.shape[1], y.shape[1])
+        columns = Span.of(op, 1, x.shape[2], y.shape[2])
+        count, store = op.window[0] * op.window[1], stored(op.activation, y)
+        reciprocal = op.kind == "average" and x.dtype.size == 1 and count <= _RECIPROCAL_LIMIT
+        wraps = place.source.wraps_rows
+        taps = not wraps and not columns.clips and op.window[1] <= _TAPS_LIMIT
         parameters: dict[str, object] = {
             **place.variables,
             "op": op,
             "x": x,
             "y": y,
-            "c_type": y.dtype.c_name,
-            "sum_type": "float" if y.dtype.is_float else "int32_t",
-            "first": "0" if average else _lowest(x.dtype),
-            "average": average,
+            "acc_type": "float" if y.dtype.is_float else "int32_t",
+            "first": _first(op.kind, x.dtype),
             "reciprocal": reciprocal,
-            "padded": padded,
+            "rows": rows,
+            "columns": columns,
+            "taps": op.window[1] if taps else 0,
+            "clips": rows.clips or columns.clips,
             "count": count,
             "fixed_reciprocal": -(-(1 << 24) // count),
-            "store": store.text,
-            "blocks": lane_blocks(y.shape[3]),
-            "pixel": pixel_offset(place.source, "iy", "ix"),
-            "row": None if place.source.wraps_rows else row_offset(place.source, "iy"),
+            "blocks": [_block(op, block, place.source) for block in lane_blocks(y.shape[3])],
+            "results": [store(_result(op.kind, x.dtype, lane, reciprocal)) for lane in range(4)],
+            "wraps": wraps,
             "output_pixel": pixel_offset(place.target, "y", "x"),
         }
         return KernelCall(
@@ -70,12 +116,46 @@ class PoolKernel(Kernel):
             stem=f"{op.kind}_pool_{op.window[0]}x{op.window[1]}",
             parameters=parameters,
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=store.helpers | ({"average"} if reciprocal else frozenset()),
+            helpers=store.helpers | (_AVERAGE if reciprocal else frozenset[str]()),
             summary=f"{op.kind} of {op.window[0]}x{op.window[1]} windows, 4 channels at a time",
         )
 
 
-def _lowest(dtype: DType) -> str:
+def _block(op: Pool2D, block: Block, source: Layout) -> dict[str, object]:
+    """Where a block's elements start, and its steps: a list for each column of the window."""
+
+    def step(lane: int, column: int) -> str:
+        element = f"in[{lane + column * source.pixel}]"
+        if op.kind == "average":
+            return f"acc{lane} += {element};"
+        return f"acc{lane} = {element} > acc{lane} ? {element} : acc{lane};"
+
+    pixel = pixel_offset(source, "iy", "ix" if source.wraps_rows else "ix_begin")
+    return {
+        "block": block,
+        "input": total(("input", pixel, block.position)),
+        "steps": [
+            [step(lane, column) for lane in range(block.lanes)] for column in range(op.window[1])
+        ],
+    }
+
+
+def _result(kind: str, dtype: DType, lane: int, reciprocal: bool) -> str:
+    """What becomes of an accumulator."""
+    acc = f"acc{lane}"
+    if kind == "max":
+        return acc
+    if dtype.is_float:
+        return f"{acc} / count"
+    if reciprocal:
+        return f"average({acc}, half, reciprocal)"
+    return f"({acc} > 0 ? {acc} + half : {acc} - half) / count"
+
+
+def _first(kind: str, dtype: DType) -> str:
+    """What an accumulator starts from."""
+    if kind == "average":
+        return "0.0f" if dtype.is_float else "0"
     return c_float(float(np.finfo(np.float32).min)) if dtype.is_float else str(dtype.limits[0])
 
 

@@ -10,6 +10,8 @@ from smelt.ops.fixed_point import Activation, quantize_multiplier
 from smelt.ops.prelu import PRelu
 from smelt.targets import Target
 
+_REQUANTIZE = frozenset({"requantize"})
+
 
 class PReluKernel(Kernel):
     """Nested loops, as few as alpha's broadcasting allows."""
@@ -55,7 +57,7 @@ class PReluKernel(Kernel):
             },
             operands=(Input(0, "input"), Input(1, "alpha"), Output(0, "output")),
             in_place=((0, 0),),
-            helpers=store.helpers | ({"requantize"} if y.is_quantized else frozenset()),
+            helpers=store.helpers | (_REQUANTIZE if y.is_quantized else frozenset[str]()),
             summary=f"{len(loops)} nested loops",
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.kernels.c.requantization import fits_int32, folded_bias, sum_bounds
+from smelt.codegen.kernels.c.requantization import fits_int32, folded_bias, sum_range
 from smelt.ir import Array, DType, Node, Rounding
 
 
@@ -31,7 +31,7 @@ def refuse_products(node: Node, channel_axis: int) -> str | None:
     if node.rounding is not Rounding.TFLM:
         rounding = "none" if node.rounding is None else node.rounding.value
         return f"{name} is served for rounding '{Rounding.TFLM.value}' only, not '{rounding}'."
-    if not fits_int32(bounds(node, channel_axis)):
+    if not fits_int32(sums(node, channel_axis)):
         return f"{name} has weights or a bias so large that its sums could leave 32 bits."
     return None
 
@@ -53,16 +53,14 @@ def constant_bias(node: Node) -> Array | None:
     return None if bias is None else bias.array.ravel()
 
 
-def bounds(node: Node, channel_axis: int) -> Array:
-    """int64 `[o]`: no partial sum of a quantized node, bias included, exceeds it in magnitude.
-
-    That holds for sums of centred inputs and of stored inputs with a folded bias.
-    """
+def sums(node: Node, channel_axis: int) -> tuple[Array, Array]:
+    """int64 `[o]` each: smallest and largest sum of a quantized node, bias included."""
     x, weights, bias = node.input(0).type, node.input(1), constant_bias(node)
     if weights.is_constant:
+        # A tap outside of the image counts as an input at its zero point.
         centred = centred_weights(node, channel_axis)
-        # A tap outside of the image may be left out: that is an input at its zero point.
-        return sum_bounds(folded_bias(bias, centred, x.zero_point), centred)
+        return sum_range(folded_bias(bias, centred, x.zero_point), centred)
     outputs = weights.type.shape[channel_axis]
-    start = np.zeros(outputs, np.int64) if bias is None else np.abs(bias.astype(np.int64))
-    return start + weights.type.size // outputs * 255 * 255
+    start = np.zeros(outputs, np.int64) if bias is None else bias.astype(np.int64)
+    most = weights.type.size // outputs * 255 * 255
+    return start - most, start + most

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import Block, Loop, dense_strides, index, lane_blocks, nest, total
+from smelt.codegen.kernels.c.loops import (
+    Block,
+    Loop,
+    dense_strides,
+    index,
+    lane_blocks,
+    nest,
+    total,
+)
 from smelt.codegen.kernels.c.store import offset, stored
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, TensorType

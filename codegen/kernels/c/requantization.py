@@ -1,11 +1,12 @@
 """From int32 sums to int8 outputs: what of it can be settled, and proved, at compile time.
 
 TensorFlow Lite Micro rounds twice: a doubling high multiply to nearest, then a shift with ties away
-from zero. Where the result is provably the same, one multiply-add and one shift do: both roundings
-are additions before a floor, and floors of floors merge. What makes the two differ is that ties go
-away from zero, so downwards below zero, and that channels have shifts of their own while the code
-has one. Both functions rise with the sum, so that they are equal if every output value is first
-reached at the same sum: a proof over all sums that takes one division per output value.
+from zero. Two roundings are mostly one: both are additions before a floor, and floors of floors
+merge. What differs is that ties go away from zero, so downwards below it, and that channels have
+shifts of their own while the code has one. But the outputs of a channel rise with its sum, so that
+they are settled by the sums at which each output value is first reached; any multiplier and offset
+that lie right at all of these give the same outputs. Finding them, or that there are none, takes a
+division and two products for each output value.
 
 Sources: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference" (2018), section 2; gemmlowp's rounding.
@@ -19,10 +20,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.ir import Array, Node
-from smelt.ops.fixed_point import INT32_MAX, Activation, Requantizer, clamp_limits, per_channel
+from smelt.ops.fixed_point import (
+    INT32_MAX,
+    Activation,
+    Requantizer,
+    clamp_limits,
+    multiply_by_quantized_multiplier,
+    per_channel,
+)
 
 _LONGEST_SHIFT = 22
-"""Right shifts up to this one keep the proof's products within int64."""
+"""Right shifts up to this one keep the thresholds' numerators within int64."""
 
 _SHARED_SHIFT = 6
 """Preferred right shift after the high multiply: layers of equal shifts share their function."""
@@ -30,13 +38,13 @@ _SHARED_SHIFT = 6
 
 @dataclass(frozen=True)
 class Scaling:
-    """`(sum * multiplier + offset) >> shift`: a whole requantization, zero point included.
+    """`(sum * multiplier + offset) >> shift` with the bias in the sum: a whole requantization.
 
-    `offset` (64 bits) and `shift` hold for all channels, `multipliers` are int32 `[o]`.
+    `multipliers` (int32) and `offsets` (int64, the zero point included) are `[o]`.
     """
 
     multipliers: Array
-    offset: int
+    offsets: Array
     shift: int
 
 
@@ -47,7 +55,8 @@ class Requantization:
     Attributes:
         multipliers: int64 `[o]`, fixed-point multipliers.
         shifts: int64 `[o]`, left shifts (negative: right).
-        bounds: int64 `[o]`: no sum, bias included, is larger in magnitude.
+        lowest: int64 `[o]`: the smallest sum, bias included, that an input can make.
+        highest: int64 `[o]`: the largest one.
         zero_point: of the output.
         low: smallest stored output.
         high: largest stored output.
@@ -55,14 +64,15 @@ class Requantization:
 
     multipliers: Array
     shifts: Array
-    bounds: Array
+    lowest: Array
+    highest: Array
     zero_point: int
     low: int
     high: int
 
     @staticmethod
     def of(
-        node: Node, scales: Sequence[float], activation: Activation, bounds: Array
+        node: Node, scales: Sequence[float], activation: Activation, range_: tuple[Array, Array]
     ) -> Requantization:
         """The requantization of a node.
 
@@ -70,74 +80,78 @@ class Requantization:
             node: gives the output's type; it must round as TensorFlow Lite Micro.
             scales: accumulator scale over output scale, one or one per channel.
             activation: fused into the node.
-            bounds: of the sums, int64 `[o]`.
+            range_: smallest and largest sums, int64 `[o]` each.
         """
         output = node.output.type
         if node.rounding is None:
             raise ValueError(f"{node.origin} has no rounding")
         requantizer = Requantizer(tuple(scales), node.rounding)
         low, high = clamp_limits(activation, output)
+        channels = len(range_[0])
         return Requantization(
-            np.asarray(per_channel(requantizer.multipliers, len(bounds)), np.int64),
-            np.asarray(per_channel(requantizer.shifts, len(bounds)), np.int64),
-            bounds,
+            np.asarray(per_channel(requantizer.multipliers, channels), np.int64),
+            np.asarray(per_channel(requantizer.shifts, channels), np.int64),
+            *range_,
             output.zero_point,
             low,
             high,
         )
 
     @property
-    def is_uniform(self) -> bool:
-        """Whether all channels have one multiplier and one shift."""
-        return len(set(self.multipliers)) == 1 and len(set(self.shifts)) == 1
-
-    @property
     def shifts_right(self) -> bool:
         """Whether every channel shifts right, and every sum can be doubled before."""
         right = (self.shifts <= -1) & (self.shifts >= -31)
-        return bool((right | (self.multipliers == 0)).all() and (self.bounds < 2**30).all())
+        small = np.maximum(-self.lowest, self.highest) < 2**30
+        return bool((right | (self.multipliers == 0)).all() and small.all())
+
+    def outputs(self, sums: Array) -> Array:
+        """The stored outputs of one sum a channel, by gemmlowp's steps."""
+        scaled = multiply_by_quantized_multiplier(sums, self.multipliers, self.shifts)
+        return np.clip(scaled + self.zero_point, self.low, self.high)
 
     @property
     def scaling(self) -> Scaling | None:
-        """One multiply-add and shift that give the same outputs for all sums, if there are any."""
-        down = -self.shifts
-        moves = self._moves
-        if not moves.any():
+        """One multiply-add and shift with the same outputs for all sums; None if there is none."""
+        first = self.outputs(self.lowest)
+        moves = first != self.outputs(self.highest)
+        down = -self.shifts[moves]
+        if not moves.any() or down.min() < 0 or down.max() > _LONGEST_SHIFT:
             return None
-        if (self.shifts[moves] > 0).any() or (down[moves] > _LONGEST_SHIFT).any():
-            return None
-        least = int(down[moves].min())
+        least = int(down.min())
         for common in dict.fromkeys((min(least, _SHARED_SHIFT), least)):
-            dropped = np.where(moves, down - common, 0)
-            multipliers = np.where(moves, (self.multipliers + (1 << dropped >> 1)) >> dropped, 0)
-            for first_rounding in range(30, 30 - int(dropped.max()) - 1, -1):
-                half = (1 << (30 + common) if common else 0) + (1 << first_rounding)
-                if self._proved(multipliers, half, 31 + common):
-                    offset = half + (self.zero_point << (31 + common))
-                    return Scaling(multipliers, offset, 31 + common)
+            shift = 31 + common
+            found = self._fit(moves, shift)
+            if found is not None:
+                # A channel that never moves takes the middle of its output's interval.
+                multipliers = np.zeros(len(moves), np.int64)
+                offsets = (first << shift) + (1 << (shift - 1))
+                multipliers[moves], offsets[moves] = found
+                return Scaling(multipliers, offsets, shift)
         return None
 
-    @property
-    def _moves(self) -> Array:
-        """Which channels can leave the zero point (0.25 below the first rounding's error)."""
-        real = self.multipliers * 2.0 ** (self.shifts - 31)
-        return self.bounds * real >= 0.2
-
-    def _proved(self, multipliers: Array, half: int, shift: int) -> bool:
-        """Whether `(sum * multiplier + half) >> shift` always gives the clamped outputs."""
-        values = np.arange(self.low - self.zero_point + 1, self.high - self.zero_point + 1)
-        moves = self._moves
-        limits = self.bounds[moves, None]
+    def _fit(self, moves: Array, shift: int) -> tuple[Array, Array] | None:
+        """Multipliers and offsets of the chosen channels, right at every threshold."""
+        multiplier = self.multipliers[moves, None]
         down = -self.shifts[moves, None]
-        steps = np.where(down > 0, (values << down) - (1 << down >> 1) + (values <= 0), values)
-        first = _ceil_divide((steps << 31) - (1 << 30), self.multipliers[moves, None])
-        candidate = _ceil_divide((values << shift) - half, multipliers[moves, None])
-        same = np.clip(first, -limits, limits + 1) == np.clip(candidate, -limits, limits + 1)
-        return bool(same.all()) and bool((limits * multipliers[moves, None] < 1 << 61).all())
+        lowest, highest = self.lowest[moves, None], self.highest[moves, None]
+        values = np.arange(self.low - self.zero_point + 1, self.high - self.zero_point + 1)
+        # The doubling high product, and then the sum, at which each value is first reached.
+        product = np.where(down > 0, (values << down) - (1 << down >> 1) + (values <= 0), values)
+        threshold = -(-((product << 31) - (1 << 30)) // multiplier)
+        dropped = 31 + down - shift
+        reduced = (multiplier + (1 << dropped >> 1)) >> dropped
+        goal = values << shift
+        inside = np.clip(threshold, lowest, highest + 1)
+        least = np.where(threshold <= highest, goal - inside * reduced, _MINIMUM).max(axis=1)
+        below = goal - (inside - 1) * reduced - 1
+        most = np.where(threshold > lowest, below, -_MINIMUM).min(axis=1)
+        if (least > most).any():
+            return None
+        natural = (1 << (shift - 1)) + (1 << (30 - dropped[:, 0]).clip(0))
+        return reduced[:, 0], np.clip(natural, least, most) + (self.zero_point << shift)
 
 
-def _ceil_divide(numerator: Array, denominator: Array) -> Array:
-    return -(-numerator // denominator)
+_MINIMUM = -(1 << 62)
 
 
 def folded_bias(bias: Array | None, weights: Array, zero_point: int) -> Array:
@@ -153,16 +167,13 @@ def folded_bias(bias: Array | None, weights: Array, zero_point: int) -> Array:
     return start - zero_point * sums
 
 
-def sum_bounds(bias: Array, weights: Array) -> Array:
-    """int64 `[o]`: no partial sum of `bias + weights * stored int8` exceeds it."""
-    return np.abs(bias) + 128 * absolute_sums(weights)
+def sum_range(bias: Array, weights: Array) -> tuple[Array, Array]:
+    """int64 `[o]` each: smallest and largest `bias + weights * x` over all int8 inputs `x`."""
+    weights = weights.astype(np.int64).reshape(weights.shape[0], -1)
+    positive, negative = weights.clip(0).sum(axis=1), weights.clip(max=0).sum(axis=1)
+    return bias - 128 * positive + 127 * negative, bias + 127 * positive - 128 * negative
 
 
-def absolute_sums(weights: Array) -> Array:
-    """int64 `[o]`: sum of the magnitudes of each output channel's weights."""
-    return np.abs(weights.astype(np.int64)).reshape(weights.shape[0], -1).sum(axis=1)
-
-
-def fits_int32(bounds: Array) -> bool:
-    """Whether sums of these bounds fit into int32."""
-    return bool((bounds <= INT32_MAX).all())
+def fits_int32(range_: tuple[Array, Array]) -> bool:
+    """Whether sums of this range, and their partial sums of whatever order, fit into int32."""
+    return bool((range_[0] >= -INT32_MAX).all() and (range_[1] <= INT32_MAX).all())

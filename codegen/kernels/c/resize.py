@@ -72,8 +72,9 @@ def _nearest(op: Resize, node: Node) -> tuple[dict[str, object], list[Packed]]:
     """Rows and columns by division where the size grows by a whole factor, else by table."""
     tables: list[Packed] = []
     expressions: list[str] = []
-    for axis, name, sizes in zip("yx", ("rows", "columns"), op.axes(node.input(0).type.shape),
-                                 strict=True):
+    for axis, name, sizes in zip(
+        "yx", ("rows", "columns"), op.axes(node.input(0).type.shape), strict=True
+    ):
         positions = op.nearest(*sizes)
         factor = max(sizes[1] // sizes[0], 1)
         if np.array_equal(positions, np.arange(sizes[1]) // factor):

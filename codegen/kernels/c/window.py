@@ -78,11 +78,15 @@ class Window:
             parts.append(f"{self.groups} groups")
         return ", ".join(parts)
 
+    def origin(self, axis: int, output: str) -> str:
+        """The C expression of the first row (axis 0) or column (1) under the window."""
+        return self.tap(axis, output, "")
+
     def tap(self, axis: int, output: str, tap: str) -> str:
-        """The C expression of the input row (axis 0) or column (1) under a tap."""
+        """The C expression of the input row (axis 0) or column (1) under a tap (or the first)."""
         stride, dilation = self.stride[axis], self.dilation[axis]
         before = self.padding[axis][0]
         text = output if stride == 1 else f"{output} * {stride}"
-        if self.kernel[axis] > 1:
+        if tap and self.kernel[axis] > 1:
             text += f" + {tap}" if dilation == 1 else f" + {tap} * {dilation}"
         return f"{text} - {before}" if before else text
