@@ -33,7 +33,10 @@ def load(model: str | Path | bytes, name: str | None = None) -> Imported:
     suffix = "" if path is None else path.suffix.lower()
     if data[4:8] == tflite.IDENTIFIER:
         stem = "network" if path is None else _identifier(path.stem)
-        return tflite.load(data, name or stem)
+        try:
+            return tflite.load(data, name or stem)
+        except (ModelError, UnsupportedError) as error:
+            raise error if path is None else type(error)(f"{path}: {error}") from error
     if data[:4] == _ZIP_MAGIC and path is not None:
         graph = load_archive(path)
         return Imported(replace(graph, name=name or graph.name))

@@ -325,16 +325,23 @@ def main() -> None:
         sys.exit(1)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"smelt {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def version(
-    version_: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """From trained model to bare metal: TFLite networks become C projects."""
-    if version_:
-        typer.echo(f"smelt {__version__}")
-        raise typer.Exit
+    del version
 
 
 def _table(table: Callable[[], show.Table], json_: bool) -> None:

@@ -51,7 +51,7 @@ def write_project(
         gates: limits that the build must keep; those on stack and instructions run one inference.
 
     Raises:
-        ConfigError: the directory cannot be written.
+        ConfigError: the directory cannot be written, or the ELF asked for is one without a board.
         ToolError: the compiler is missing or failed.
         DoesNotFit: the linked firmware is too large for the board, or a gate is exceeded.
     """
@@ -61,6 +61,7 @@ def write_project(
     def finish(folder: Path) -> Report:
         nonlocal report
         if compile_ or gates.needs_elf:
+            _require_firmware(artefact)
             elf = compile_project(folder, artefact.platform)
             measured = Measured(elf.flash_network.total, elf.flash_elf)
             if gates.needs_run:
@@ -82,9 +83,18 @@ def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:
     )
 
 
+def _require_firmware(artefact: Artefact) -> None:
+    if artefact.platform.firmware is None:
+        raise ConfigError(
+            f"a network for target '{artefact.platform.target.name}' is only a library without "
+            "--board, and cannot be linked or run; see `smelt boards`"
+        )
+
+
 @contextmanager
 def built(artefact: Artefact, *, taps: bool = False) -> Generator[ElfInfo]:
     """The linked ELF of an artefact in a temporary folder, gone afterwards."""
+    _require_firmware(artefact)
     with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
         directory = Path(folder) / artefact.network.name
         artefact.write(directory)

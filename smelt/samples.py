@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
@@ -30,11 +32,22 @@ def load_arrays(path: Path) -> dict[str, Array]:
         if isinstance(loaded, np.ndarray):
             return {"input_0": loaded}
         with loaded:
-            return {name: loaded[name] for name in loaded.files}
+            arrays = {name: loaded[name] for name in loaded.files}
     except FileNotFoundError as error:
         raise ConfigError(f"'{path}' does not exist") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise ConfigError(f"'{path}' is not a readable .npz file: {error}") from error
+    foreign = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
+    if foreign:
+        raise ConfigError(f"'{path}' is not a readable .npz file: '{foreign[0]}' is no array")
+    return arrays
+
+
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError),
+    *(NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error),
+)
+"""What numpy and zipfile raise on damaged files."""
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -44,10 +57,11 @@ def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
         ConfigError: the file cannot be written.
     """
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **dict(arrays))  # pyright: ignore[reportArgumentType]
-        Path(temporary).replace(path)
+        # A folder, since a temporary file itself would be readable by its owner only.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".smelt-") as folder:
+            temporary = Path(folder) / "arrays.npz"
+            np.savez(temporary, **dict(arrays))  # pyright: ignore[reportArgumentType]
+            temporary.replace(path)
     except OSError as error:
         raise ConfigError(f"cannot write '{path}': {error.strerror}") from error
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.errors import VerifyError
-from smelt.ir import Array, Graph, Value, evaluate
-from smelt.ir.evaluate import Evaluation
+from smelt.ir import Array, Evaluation, Graph, Value, evaluate
 from smelt.pipeline import Artefact
 from smelt.run import Progress, Result, built, connected, run
 from smelt.samples import Sample

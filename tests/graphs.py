@@ -9,6 +9,7 @@ import numpy as np
 
 from smelt.frontend import Imported
 from smelt.ir import Array, Graph, Node, Value, verify
+from smelt.ir.text import print_graph
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import Sample
@@ -26,12 +27,16 @@ TOLERANCE = 1e-5
 """Largest difference of a float output, as a part of the output's range."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Member:
     """A network and what to feed it; members that are run together have equally many samples."""
 
     graph: Graph
     samples: Sequence[Sample]
+
+    def __repr__(self) -> str:
+        """The graph alone, which is what one wants to read when a test fails."""
+        return print_graph(self.graph, {})
 
 
 Outputs = list[tuple[Array, ...]]

@@ -1,101 +1,162 @@
-"""Compiles one kernel of a backend for the host, under sanitizers, and runs it piece by piece.
+"""Compiles calls of kernels for the host, under sanitizers, and runs them piece by piece.
 
-The program reads commands from standard input: fill a stretch of a buffer, call the function for a
-rectangle, write a stretch of a buffer to standard output. Buffers have exactly the size asked for,
-so that a byte too far is an error.
+All calls go into one program. It reads commands from standard input: fill a stretch of a buffer,
+call the function for a rectangle, write a stretch of a buffer to standard output. Buffers have
+exactly the size asked for, so that an element too far is an error.
 """
 
 from __future__ import annotations
 
-import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from smelt.codegen.helpers import required_headers, required_helpers
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Packed, Request, backend
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Scratch
 from smelt.codegen.render import c_elements, c_lines
 from smelt.codegen.schedule import _Functions
 from smelt.ir import Array, DType, Node
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion")
-SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+OUTPUT = -1
+"""The number of the output among the buffers; inputs have their own index."""
 
 _MAIN = """
-typedef struct {{ int32_t command, buffer, begin, count; }} header_t;
+typedef struct {
+    int command, buffer, begin, count;
+} header_t;
 
-int main(void)
-{{
-    static const size_t sizes[] = {{ {sizes} }};
-    void *buffers[{count}];
+typedef struct {
+    int count;
+    const size_t *sizes;
+    void (*call)(void **buffers, const int32_t *r);
+} entry_t;
+
+int main(int argc, char **argv) {
+    static const entry_t entries[] = { %s };
+    const entry_t *const entry = &entries[argc > 1 ? atoi(argv[1]) : 0];
+    void *buffers[8];
     header_t h;
-    for (int i = 0; i < {count}; ++i) {{
-        buffers[i] = malloc(sizes[i]);
-        memset(buffers[i], 0x5A, sizes[i]);
-    }}
-    while (fread(&h, sizeof h, 1, stdin) == 1) {{
-        uint8_t *at = (uint8_t *)buffers[h.buffer] + (h.command == 'C' ? 0 : h.begin);
-        if (h.command == 'W' && fread(at, 1, (size_t)h.count, stdin) != (size_t)h.count) {{
-            return 2;
-        }}
-        if (h.command == 'R') {{
-            fwrite(at, 1, (size_t)h.count, stdout);
-        }}
-        if (h.command == 'C') {{
-            int32_t r[4];
-            if (fread(r, sizeof r, 1, stdin) != 1) {{
-                return 3;
-            }}
-            {function}({arguments});
-        }}
-    }}
-    for (int i = 0; i < {count}; ++i) {{
+    for (int i = 0; i < entry->count; ++i) {
+        buffers[i] = malloc(entry->sizes[i]);
+        memset(buffers[i], 0x5A, entry->sizes[i]);
+    }
+    while (fread(&h, sizeof h, 1, stdin) == 1) {
+        int32_t r[4];
+        if (h.command == 'C' && fread(r, sizeof r, 1, stdin) == 1) {
+            entry->call(buffers, r);
+        } else if (h.command == 'W') {
+            if (fread((uint8_t *)buffers[h.buffer] + h.begin, (size_t)h.count, 1, stdin) != 1) {
+                return 2;
+            }
+        } else {
+            fwrite((uint8_t *)buffers[h.buffer] + h.begin, (size_t)h.count, 1, stdout);
+        }
+    }
+    for (int i = 0; i < entry->count; ++i) {
         free(buffers[i]);
-    }}
+    }
     return 0;
-}}
+}
 """
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One call of a kernel to compile.
+
+    `sizes` gives the elements of buffers that are not whole tensors, by number.
+    """
+
+    node: Node
+    call: KernelCall
+    sizes: dict[int, int] = field(default_factory=dict[int, int])
+
+    def buffers(self) -> dict[int, tuple[int, DType, int]]:
+        """Buffers by number: position among the program's buffers, type, elements."""
+        table: dict[int, tuple[int, DType, int]] = {}
+        for operand in self.call.operands:
+            match operand:
+                case Input(index):
+                    if self.node.input(index).is_constant:
+                        continue
+                    number, type_ = index, self.node.input(index).type
+                    dtype, size = type_.dtype, type_.size
+                case Output(index):
+                    number, type_ = OUTPUT - index, self.node.outputs[index].type
+                    dtype, size = type_.dtype, type_.size
+                case Scratch(_, dtype, size):
+                    number = 100 + len(table)
+                case Packed():
+                    continue
+            table[number] = len(table), dtype, self.sizes.get(number, size)
+        return table
+
+    def arguments(self, prefix: str) -> tuple[list[str], list[str]]:
+        """C arguments of the call, and definitions of the constants among them."""
+        arguments: list[str] = []
+        constants: list[str] = []
+        buffers = iter(self.buffers().values())
+        for operand in self.call.operands:
+            array = operand.array if isinstance(operand, Packed) else None
+            if isinstance(operand, Input):
+                array = self.node.input(operand.index).data
+            if array is None:
+                position, dtype, _ = next(buffers)
+                const = "const " if isinstance(operand, Input) else ""
+                arguments.append(f"({const}{dtype.c_name} *)buffers[{position}]")
+                continue
+            name = f"{prefix}_constant{len(constants)}"
+            lines = "\n".join(c_lines(c_elements(array)))
+            kind = DType.of(array).c_name
+            constants.append(f"static const {kind} {name}[{array.size}] = {{\n{lines}\n}};")
+            arguments.append(name)
+        if self.call.parameters.get("rectangle"):
+            arguments += [f"r[{i}]" for i in range(4)]
+        return arguments, constants
 
 
 @dataclass
 class Program:
-    """A compiled kernel. `write`, `call` and `read` queue commands; `run` executes them all.
+    """One compiled call. `write`, `call` and `read` queue commands; `run` executes them all.
 
-    Buffers are numbered as the node's inputs, then -1 for the output. Positions and counts are in
-    elements.
+    Positions and counts are in elements.
     """
 
     binary: Path
-    buffers: dict[int, tuple[int, DType]]
+    index: int
+    entry: Entry
     _commands: list[bytes] = field(default_factory=list[bytes])
     _reads: list[tuple[DType, int]] = field(default_factory=list[tuple[DType, int]])
 
-    def write(self, operand: int, begin: int, data: Array) -> None:
+    def write(self, number: int, begin: int, data: Array) -> None:
         """Queue: put elements into a buffer."""
-        index, dtype = self.buffers[operand]
+        position, dtype, _ = self.entry.buffers()[number]
         raw = np.ascontiguousarray(data, dtype.numpy).tobytes()
-        self._commands.append(_header("W", index, begin * dtype.size, len(raw)) + raw)
+        self._commands.append(_header("W", position, begin * dtype.size, len(raw)) + raw)
 
     def call(self, y: tuple[int, int] = (0, 0), x: tuple[int, int] = (0, 0)) -> None:
         """Queue: call the function (for a rectangle, if it takes one)."""
         self._commands.append(_header("C", 0, 0, 0) + struct.pack("=4i", *y, *x))
 
-    def read(self, operand: int, begin: int, count: int) -> None:
+    def read(self, number: int, begin: int, count: int) -> None:
         """Queue: hand out elements of a buffer."""
-        index, dtype = self.buffers[operand]
-        self._commands.append(_header("R", index, begin * dtype.size, count * dtype.size))
+        position, dtype, _ = self.entry.buffers()[number]
+        self._commands.append(_header("R", position, begin * dtype.size, count * dtype.size))
         self._reads.append((dtype, count))
 
     def run(self) -> list[Array]:
         """Execute the queue; what each `read` found, in order. Fails the test on an error."""
         done = subprocess.run(
-            [self.binary], input=b"".join(self._commands), capture_output=True, check=False
+            [self.binary, str(self.index)],
+            input=b"".join(self._commands),
+            capture_output=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr.decode()
         found: list[Array] = []
@@ -112,135 +173,57 @@ def _header(command: str, buffer: int, begin: int, count: int) -> bytes:
     return struct.pack("=4i", ord(command), buffer, begin, count)
 
 
-def find_kernel(node: Node, request: Request, name: str = "c") -> Kernel:
-    """The kernel of a backend that serves the node; skips the test where none does."""
-    found = backend(name).find(node, request.target)
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
+def build_programs(
+    entries: Sequence[Entry], folder: Path, flags: Sequence[str] = SANITIZERS
+) -> list[Program]:
+    """Compile calls of kernels into one binary in `folder`, warnings being errors."""
+    source = folder / "kernels.c"
+    source.write_text(source_of(entries))
+    compile_c(source, ("gcc", "-std=c99", *flags, "-o", str(folder / "kernels"), "-lm"))
+    return [Program(folder / "kernels", i, entry) for i, entry in enumerate(entries)]
 
 
-def build_program(
-    node: Node,
-    call: KernelCall,
-    folder: Path,
-    sizes: dict[int, int] | None = None,
-    flags: Sequence[str] = SANITIZE,
-) -> Program:
-    """Compile one call of a kernel.
-
-    Args:
-        node: what is computed.
-        call: the kernel's answer for it.
-        folder: where to put the files.
-        sizes: elements of the buffers that are not whole tensors, by operand number.
-        flags: for the compiler, beside the warnings, which are errors.
-    """
-    (folder / "kernel.c").write_text(source := kernel_source(node, call, sizes or {}))
-    compile_c(folder / "kernel.c", folder / "kernel", flags)
-    del source
-    return Program(folder / "kernel", _buffers(node, call, sizes or {})[0])
-
-
-def kernel_source(node: Node, call: KernelCall, sizes: dict[int, int]) -> str:
-    """One C file: helpers, constants, the function, and a main that obeys commands."""
+def source_of(entries: Sequence[Entry]) -> str:
+    """One C file: helpers, constants, the functions, and a main that obeys commands."""
     functions = _Functions("k")
-    name = functions.add(node, call)
-    (function,) = functions.all()
-    helpers = required_helpers(function.helpers)
-    text = "\n".join([*helpers, function.definition])
-    buffers, arguments, constants = _operands(node, call, sizes)
+    constants: list[str] = []
+    calls: list[str] = []
+    table: list[str] = []
+    for i, entry in enumerate(entries):
+        name = functions.add(entry.node, entry.call)
+        arguments, defined = entry.arguments(f"entry{i}")
+        sizes = [str(dtype.size * n) for _, dtype, n in entry.buffers().values()]
+        constants += defined
+        calls.append(
+            f"static const size_t sizes{i}[] = {{ {', '.join(sizes)} }};\n"
+            f"static void call{i}(void **buffers, const int32_t *r) {{\n    (void)r;\n"
+            f"    {name}({', '.join(arguments)});\n}}"
+        )
+        table.append(f"{{ {len(sizes)}, sizes{i}, call{i} }}")
+    definitions = functions.all()
+    helpers = required_helpers(frozenset[str]().union(*(f.helpers for f in definitions)))
+    text = [*helpers, *(f.definition for f in definitions)]
     headers = ["stdint.h", "stdio.h", "stdlib.h", "string.h"]
-    headers += [h for h in required_headers(text) if h not in headers]
-    if call.parameters.get("rectangle"):
-        arguments = [*arguments, *(f"r[{i}]" for i in range(4))]
-    main = _MAIN.format(
-        sizes=", ".join(str(max(size, 1)) for size in buffers),
-        count=len(buffers),
-        function=name,
-        arguments=", ".join(arguments),
-    )
+    headers += [h for h in required_headers("\n".join(text)) if h not in headers]
     return "\n".join(
         [
             *(f"#include <{h}>" for h in headers),
-            f"void {name}({function.signature});",
+            *(f"void {f.name}({f.signature});" for f in definitions),
             *constants,
-            text,
-            main,
+            *text,
+            *calls,
+            _MAIN % ",\n".join(table),
         ]
     )
 
 
-def compile_c(
-    source: Path, binary: Path, flags: Sequence[str], compiler: Sequence[str] = ("gcc", "-std=c99")
-) -> None:
-    """Compile a C file with warnings as errors; fails the test with the compiler's words."""
-    command = [*compiler, *WARNINGS, *flags, str(source), "-o", str(binary), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-@cache
-def compilers() -> tuple[tuple[str, ...], ...]:
-    """Every compiler here that generated code must please, as the start of a command."""
-    candidates = (
-        ("gcc", "-std=c99"),
-        ("clang", "-std=c99"),
-        ("g++", "-std=c++17", "-x", "c++"),
+def compile_c(source: Path, command: Sequence[str]) -> None:
+    """Compile a C file, warnings being errors; fails the test with the compiler's words."""
+    compiler, *flags = command
+    done = subprocess.run(
+        [compiler, *WARNINGS, flags[0], str(source), *flags[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return tuple(c for c in candidates if shutil.which(c[0]))
-
-
-def _buffers(
-    node: Node, call: KernelCall, sizes: dict[int, int]
-) -> tuple[dict[int, tuple[int, DType]], list[int]]:
-    """Buffers by operand number, and the bytes of each."""
-    table: dict[int, tuple[int, DType]] = {}
-    lengths: list[int] = []
-    for operand in call.operands:
-        if isinstance(operand, Packed):
-            continue
-        number, dtype, count = 10 + len(lengths), DType.INT8, 0
-        match operand:
-            case Input(index):
-                type_ = node.input(index).type
-                if node.input(index).is_constant:
-                    continue
-                number, dtype, count = index, type_.dtype, sizes.get(index, type_.size)
-            case Output(index):
-                type_ = node.outputs[index].type
-                number, dtype = -1 - index, type_.dtype
-                count = sizes.get(number, type_.size)
-            case scratch:
-                dtype, count = scratch.dtype, scratch.count
-        table[number] = len(lengths), dtype
-        lengths.append(count * dtype.size)
-    return table, lengths
-
-
-def _operands(
-    node: Node, call: KernelCall, sizes: dict[int, int]
-) -> tuple[list[int], list[str], list[str]]:
-    """Bytes of the buffers, C arguments, definitions of constants."""
-    arguments: list[str] = []
-    constants: list[str] = []
-    table, lengths = _buffers(node, call, sizes)
-    dtypes = dict(table.values())
-    used = 0
-    for operand in call.operands:
-        array = None
-        if isinstance(operand, Packed):
-            array = operand.array
-        elif isinstance(operand, Input):
-            array = node.input(operand.index).data
-        if array is None:
-            const = "const " if isinstance(operand, Input) else ""
-            arguments.append(f"({const}{dtypes[used].c_name} *)buffers[{used}]")
-            used += 1
-            continue
-        name = f"constant{len(constants)}"
-        lines = "\n".join(c_lines(c_elements(array)))
-        kind = DType.of(array).c_name
-        constants.append(f"static const {kind} {name}[{array.size}] = {{\n{lines}\n}};")
-        arguments.append(name)
-    return lengths, arguments, constants
+    assert done.returncode == 0, done.stderr

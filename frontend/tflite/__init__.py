@@ -2,6 +2,7 @@
 
 from smelt.frontend.tflite.file import IDENTIFIER
 from smelt.frontend.tflite.importer import CONVERTERS, load
-from smelt.frontend.tflite.operation import Converter, Operation, Options
+from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.frontend.tflite.options import Options
 
 __all__ = ["CONVERTERS", "IDENTIFIER", "Converter", "Operation", "Options", "load"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tflite
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.tflite.operation import Converter, Operation, Options
+from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.frontend.tflite.options import Options
 from smelt.ir import Value
 from smelt.ops.convolution import (
     NO_PADDING,

@@ -82,7 +82,7 @@ class StoredModel:
 
     def name(self, index: int) -> str:
         """A tensor's name, quoted for a message."""
-        return f"'{self.tensors[index].name}'"
+        return f"'{short_name(self.tensors[index].name)}'"
 
 
 @contextmanager

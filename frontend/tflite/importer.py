@@ -22,7 +22,7 @@ from smelt.frontend.tflite.tensors import (
     dequantized,
     tensor_type,
 )
-from smelt.ir import DType, Graph, Node, TensorType, Value, verify
+from smelt.ir import Array, DType, Graph, Node, TensorType, Value, verify
 
 CONVERTERS: dict[str, Converter] = {
     **convolution.CONVERTERS,
@@ -104,6 +104,11 @@ class _Importer:
         """See `Network`."""
         self._values[tensor] = self._as_float(self._names[tensor], source)
 
+    def settle(self, tensor: int, array: Array) -> None:
+        """See `Network`."""
+        value = self.value(tensor)
+        self._values[tensor] = Value.constant(value.name, array, value.type.quant)
+
     def quoted(self, tensor: int) -> str:
         """See `Network`."""
         return self._model.name(tensor)
@@ -126,7 +131,8 @@ class _Importer:
             return
         first, others = missing[0], missing[1:]
         kind = f"custom operator '{first.kind}'" if first.is_custom else f"operator {first.kind}"
-        tensors = ", ".join(self._model.name(t) for t in first.inputs if t != ABSENT)
+        computed = [t for t in first.inputs if t != ABSENT and self._model.tensors[t].data is None]
+        tensors = ", ".join(map(self._model.name, computed))
         results = ", ".join(self._model.name(t) for t in first.outputs)
         also = sorted({operator.kind for operator in others} - {first.kind})
         remedy = (
@@ -137,7 +143,7 @@ class _Importer:
             else "build the network from operators that are listed, or add the operator by a plugin"
         )
         raise UnsupportedError(
-            f"{kind} (#{first.index} of the file, from {tensors or 'nothing'} to {results}) is "
+            f"{kind} (#{first.index} of the file, from {tensors or 'constants'} to {results}) is "
             f"not supported{'; nor are ' + ', '.join(also) if also else ''}. "
             f"`smelt ops` lists what is; {remedy}."
         )

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import tflite
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.tflite.file import StoredOperator, names_of, reading, short_name
-from smelt.ir import DType, Node, Op, Origin, Rounding, TensorType, Value
-from smelt.ops.fixed_point import Activation
+from smelt.frontend.tflite.file import StoredOperator, reading, short_name
+from smelt.frontend.tflite.options import Options
+from smelt.ir import Array, DType, Node, Op, Origin, Rounding, TensorType, Value
 from smelt.ops.reshape import Reshape
 
 ARITHMETIC = frozenset({DType.FLOAT32, DType.INT8})
 ANY_TYPE = frozenset(set(DType) - {DType.FLOAT16})
-
-_MAX_INT16 = 2**15 - 1
-
-_ACTIVATION_NAMES = names_of(tflite.ActivationFunctionType)
-_ACTIVATIONS = {
-    "NONE": Activation.NONE,
-    "RELU": Activation.RELU,
-    "RELU_N1_TO_1": Activation.RELU_N1_TO_1,
-    "RELU6": Activation.RELU6,
-}
 
 
 class Network(Protocol):
@@ -53,6 +41,10 @@ class Network(Protocol):
         """Let a constant, as float32, stand for an output tensor."""
         ...
 
+    def settle(self, tensor: int, array: Array) -> None:
+        """Let an array that the network would always compute stand for an output tensor."""
+        ...
+
     def quoted(self, tensor: int) -> str:
         """A tensor's name for a message."""
         ...
@@ -60,64 +52,6 @@ class Network(Protocol):
     def has_open_shape(self, tensor: int) -> bool:
         """Whether the file leaves a tensor's shape open, but for the batch."""
         ...
-
-
-class Options:
-    """Typed access to an operator's options; all zero where the file leaves the table out."""
-
-    def __init__(self, where: str, table: Any | None) -> None:
-        self._where = where
-        self._table = table
-
-    def integer(self, field: str) -> int:
-        """An integer or enumeration field."""
-        return int(self._get(field))
-
-    def flag(self, field: str) -> bool:
-        """A boolean field."""
-        return bool(self._get(field))
-
-    def real(self, field: str) -> float:
-        """A float32 field; `ModelError` unless finite."""
-        number = float(self._get(field))
-        if not math.isfinite(number):
-            raise ModelError(f"{self._where}: option {field} is {number}")
-        return number
-
-    def pair(self, height: str, width: str) -> tuple[int, int]:
-        """Two numbers from 1 to what TFLite's kernels can hold; `ModelError` otherwise."""
-        pair = self.integer(height), self.integer(width)
-        if min(pair) < 1 or max(pair) > _MAX_INT16:
-            raise ModelError(
-                f"{self._where}: {height} and {width} are {pair}, not from 1 to {_MAX_INT16}"
-            )
-        return pair
-
-    def activation(self) -> Activation:
-        """The fused activation; `UnsupportedError` for those that only old networks use."""
-        code = self.integer("FusedActivationFunction")
-        name = _ACTIVATION_NAMES.get(code)
-        if name is None:
-            raise ModelError(f"{self._where}: unknown fused activation {code}")
-        if name not in _ACTIVATIONS:
-            raise UnsupportedError(
-                f"{self._where}: fused activation {name} is not supported; "
-                "make the activation an operator of its own"
-            )
-        return _ACTIVATIONS[name]
-
-    def same_padding(self) -> bool:
-        """Whether the padding is SAME rather than VALID."""
-        code = self.integer("Padding")
-        if code not in (tflite.Padding.SAME, tflite.Padding.VALID):
-            raise ModelError(f"{self._where}: unknown padding {code}")
-        return code == tflite.Padding.SAME
-
-    def _get(self, field: str) -> Any:
-        if self._table is None:
-            return 0
-        with reading(f"{self._where}: option {field}"):
-            return getattr(self._table, field)()
 
 
 class Operation:
@@ -256,27 +190,38 @@ class Operation:
         """
         outputs = tuple(self._network.value(tensor) for tensor in self._stored.outputs)
         inferred = self._inferred(op, inputs, len(outputs))
-        results: list[Value] = []
-        for made, value in zip(inferred, outputs, strict=True):
-            stored = value.type
-            if (made.shape, made.dtype) == (stored.shape, stored.dtype):
-                results.append(value)
-            elif same_rows and _rows(made) == _rows(stored):
-                type_ = TensorType(made.shape, made.dtype, stored.quant)
-                results.append(Value(f"{value.name}:rows", type_))
-            else:
-                self._refuse_open_shapes()
-                raise ModelError(
-                    f"{self} makes {made}, but the file says that '{value.name}' is {stored}"
-                )
+        results = tuple(
+            self._result(made, value, same_rows)
+            for made, value in zip(inferred, outputs, strict=True)
+        )
         present = [v for v in (*inputs, *outputs) if v is not None]
         rounds = not moves_data and any(v.type.is_quantized for v in present)
-        node = Node(op, inputs, tuple(results), self.origin, Rounding.TFLM if rounds else None)
+        node = Node(op, inputs, results, self.origin, Rounding.TFLM if rounds else None)
         op.check(node)
+        if results == outputs and all(v is None or v.is_constant for v in inputs):
+            self._settle(node)
+            return
         self._network.add(node)
-        for made, value in zip(results, outputs, strict=True):
-            if made is not value:
-                self._network.add(Node(Reshape(value.type.shape), (made,), (value,), self.origin))
+        for result, value in zip(results, outputs, strict=True):
+            if result is not value:
+                reshape = Reshape(value.type.shape)
+                self._network.add(Node(reshape, (result,), (value,), self.origin))
+
+    def _result(self, made: TensorType, value: Value, same_rows: bool) -> Value:
+        """The file's `value`, or what a reshape makes it of; see `emit`."""
+        stored = value.type
+        if (made.shape, made.dtype) == (stored.shape, stored.dtype):
+            return value
+        if same_rows and _rows(made) == _rows(stored):
+            return Value(f"{value.name}:rows", TensorType(made.shape, made.dtype, stored.quant))
+        self._refuse_open_shapes()
+        raise ModelError(f"{self} makes {made}, but the file says that '{value.name}' is {stored}")
+
+    def _settle(self, node: Node) -> None:
+        """Compute what depends on constants alone: later operators may need it as weights."""
+        arrays = node.op.reference(node, [None if v is None else v.data for v in node.inputs])
+        for tensor, array in zip(self._stored.outputs, arrays, strict=True):
+            self._network.settle(tensor, array)
 
     def _inferred(
         self, op: Op, inputs: Sequence[Value | None], outputs: int

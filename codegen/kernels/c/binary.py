@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, depth, index, nest
-from smelt.codegen.kernels.c.store import Store, offset, stored
+from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.binary import (
     Binary,
@@ -33,11 +33,7 @@ class _Formula:
     loads: tuple[str, str]
     result: str
     lines: tuple[str, ...] = ()
-    helpers: frozenset[str] = frozenset()
     exceeds: bool = False
-
-
-_ALIGNING = frozenset({"align", "requantize"})
 
 
 class BinaryKernel(Kernel):
@@ -71,6 +67,7 @@ class BinaryKernel(Kernel):
             dense_strides(y.shape),
         )
         store = stored(op.activation, y, saturate=formula.exceeds)
+        statements = _statements(formula, loops, store, y)
         return KernelCall(
             template="c/binary.j2",
             stem=op.kind,
@@ -82,11 +79,11 @@ class BinaryKernel(Kernel):
                 "y": y,
                 "rescales": formula.exceeds,
                 "loops": loops,
-                "statements": _statements(formula, loops, store, y),
+                "statements": statements,
             },
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=tuple((0, i) for i, x in enumerate((a, b)) if x.size == y.size),
-            helpers=formula.helpers | store.helpers,
+            helpers=helpers_in(line for level in statements for line in level),
             summary=f"{op.kind} over {len(loops)} nested loops",
         )
 
@@ -103,10 +100,13 @@ def _statements(
         statements[level].append(f"const {kind} {name} = {load % element};")
     statements[-1] += formula.lines
     result = formula.result
-    if formula.exceeds:
-        statements[-1].append(f"const int32_t result = {result};")
+    if formula.exceeds or (y.quant is None and y.dtype.is_integer):
+        statements[-1].append(f"const {kind} result = {result};")
         result = "result"
-    statements[-1].append(f"output[{index(loops, 2)}] = {store(result)};")
+    text = store(result)
+    if text == f"({y.dtype.c_name})result" and kind == y.dtype.c_name:
+        text = "result"
+    statements[-1].append(f"output[{index(loops, 2)}] = {text};")
     return statements
 
 
@@ -125,7 +125,7 @@ def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> _Formul
             return _squared_difference(squared_difference_scaling(a, b, y), centred, y)
         case "mul":
             result = offset(_scaled("left * right", mul_scaling(a, b, y)), y.zero_point)
-            return _Formula(centred, result, (), frozenset({"requantize"}), exceeds=True)
+            return _Formula(centred, result, exceeds=True)
         case _:
             return _quotient(div_scaling(a, b, y), centred, y)
 
@@ -146,10 +146,11 @@ def _real(kind: str, dtype: DType) -> _Formula:
     if kind == "squared_difference":
         line = f"const {wide} difference = ({wide})left - ({wide})right;"
         return _Formula(("%s", "%s"), f"({name})(difference * difference)", (line,))
-    quotient = f"({name})(left / right)"
-    if dtype is not DType.UINT8:
-        quotient = f"right == -1 ? ({name})(0u - ({wide})left) : {quotient}"
-    return _Formula(("%s", "%s"), f"right == 0 ? ({name})0 : {quotient}")
+    if dtype is DType.UINT8:
+        return _Formula(("%s", "%s"), f"right == 0 ? 0 : ({name})(left / right)")
+    line = f"const {name} negated = ({name})(0u - ({wide})left);"
+    quotient = f"right == 0 ? 0 : right == -1 ? negated : ({name})(left / right)"
+    return _Formula(("%s", "%s"), quotient, (line,))
 
 
 def _sum(operator: str, scaling: CommonScale, centred: tuple[str, str], y: TensorType) -> _Formula:
@@ -158,7 +159,7 @@ def _sum(operator: str, scaling: CommonScale, centred: tuple[str, str], y: Tenso
         _aligned(centred[1], scaling.left_shift, scaling.b),
     )
     result = offset(_scaled(f"left {operator} right", scaling.output), y.zero_point)
-    return _Formula(loads, result, (), _ALIGNING, exceeds=True)
+    return _Formula(loads, result, exceeds=True)
 
 
 def _squared_difference(scaling: CommonScale, centred: tuple[str, str], y: TensorType) -> _Formula:
@@ -171,13 +172,13 @@ def _squared_difference(scaling: CommonScale, centred: tuple[str, str], y: Tenso
         "const int32_t square = (int32_t)(difference * difference);",
     )
     result = offset(_scaled("square", scaling.output), y.zero_point)
-    return _Formula(loads, result, lines, _ALIGNING, exceeds=True)
+    return _Formula(loads, result, lines, exceeds=True)
 
 
 def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> _Formula:
     multiplier, shift = scaling
     result = offset(f"quantized_quotient(left, right, {multiplier}, {shift})", y.zero_point)
-    return _Formula(centred, result, (), frozenset({"quantized_quotient"}), exceeds=True)
+    return _Formula(centred, result, exceeds=True)
 
 
 def _aligned(value: str, left_shift: int, scaling: Multiplier) -> str:

@@ -6,7 +6,7 @@ from smelt.codegen.kernels.base import Kernel, KernelCall, Request
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import frame
-from smelt.codegen.kernels.c.products import centred_weights, constant_bias, refuse_products, sums
+from smelt.codegen.kernels.c.products import centred_weights, constant_bias, folds, refuse_products, sums
 from smelt.codegen.kernels.c.pairs import fits_pairs, pairs
 from smelt.codegen.kernels.c.requantization import folded_bias
 from smelt.codegen.kernels.c.window import Window
@@ -40,7 +40,7 @@ class Conv2DKernel(Kernel):
             finish = Finish.of(node, op.activation, bias)
             return direct(node, window, place, finish, stem=stem)
         scales = convolution_scales(x, weights, y)
-        if node.input(1).is_constant and "long_multiply" in request.target.features and op.groups == 1:
+        if folds(node) and "long_multiply" in request.target.features and op.groups == 1:
             centred = centred_weights(node, 0)
             if fits_pairs(centred):
                 bias = folded_bias(bias, centred, x.zero_point)

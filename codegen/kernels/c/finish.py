@@ -9,7 +9,7 @@ import numpy as np
 
 from smelt.codegen.kernels.base import Operand, Packed
 from smelt.codegen.kernels.c.requantization import Requantization
-from smelt.codegen.kernels.c.store import offset, stored
+from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
 from smelt.codegen.render import c_int
 from smelt.ir import Array, Node
 from smelt.ops.fixed_point import Activation
@@ -24,13 +24,11 @@ class Finish:
     Attributes:
         text: C expression of the stored output; `%s` stands for the sum without its bias.
         rows: `[o, fields]` constants, int32 or float32; None where there are none.
-        helpers: the shared C functions that `text` calls.
         note: how results are rounded, for the function's comment; empty for floats.
     """
 
     text: str
     rows: Array | None
-    helpers: frozenset[str]
     note: str = ""
 
     @staticmethod
@@ -54,9 +52,9 @@ class Finish:
         if y.quant is None or range_ is None:
             store = stored(activation, y)
             if bias is None or not bias.any():
-                return Finish(store.text, None, store.helpers)
+                return Finish(store.text, None)
             rows = bias.astype(np.float32).reshape(-1, 1)
-            return Finish(store.text % "%s + channel[0]", rows, store.helpers)
+            return Finish(store.text % "%s + channel[0]", rows)
         bias = np.zeros(len(range_[0]), np.int64) if bias is None else bias.ravel()
         requantization = Requantization.of(node, scales, activation, range_)
         return _quantized(node, activation, bias, requantization)
@@ -70,6 +68,11 @@ class Finish:
     def operands(self) -> tuple[Operand, ...]:
         """The parameter `channels`, where there are constants."""
         return () if self.rows is None else (Packed("channels", self.rows),)
+
+    @property
+    def helpers(self) -> frozenset[str]:
+        """The shared C functions that `text` calls."""
+        return helpers_in([self.text])
 
     def index(self, channel: str) -> str:
         """The C expression of where a channel's row starts."""
@@ -87,6 +90,9 @@ def _quantized(
 ) -> Finish:
     """int8: one multiply-add and shift where that is proved to do, else gemmlowp's steps."""
     store = stored(activation, node.output.type, saturate=True)
+    raised = 0
+    if (requantization.low, requantization.high) == (-128, 127):
+        store, raised = Store("saturated(%s)"), 128
     columns: list[Array] = []
 
     def column(values: Array) -> str:
@@ -100,10 +106,11 @@ def _quantized(
     if scaling is not None:
         note = "one rounding, proved equal to gemmlowp's two"
         multiplier = column(scaling.multipliers)
-        if (scaling.offsets == scaling.offsets[0]).all():
-            total, start = _plus(column(bias)), f"INT64_C({scaling.offsets[0]})"
+        offsets = scaling.offsets + (raised << scaling.shift)
+        if (offsets == offsets[0]).all():
+            total, start = _plus(column(bias)), f"INT64_C({offsets[0]})"
         else:
-            words = scaling.offsets + bias * scaling.multipliers
+            words = offsets + bias * scaling.multipliers
             total, start = "%s", f"wide({column(words >> 32)}, {column(_low_word(words))})"
         result = f"scale({total}, {multiplier}, {start}, {scaling.shift})"
     else:
@@ -113,14 +120,9 @@ def _quantized(
             result = f"scale_twice({total}, {multiplier}, {column(shifts)})"
         else:
             result = f"requantize({total}, {multiplier}, {column(requantization.shifts)})"
-        result = offset(result, requantization.zero_point)
+        result = offset(result, requantization.zero_point + raised)
     rows = np.stack(columns, axis=1).astype(np.int32) if columns else None
-    text = store.text % result
-    called = {name for name in _HELPERS if f"{name}(" in text}
-    return Finish(text, rows, store.helpers | called, note)
-
-
-_HELPERS = ("scale", "scale_twice", "requantize", "wide")
+    return Finish(store.text % result, rows, note)
 
 
 def _plus(bias: str) -> str:

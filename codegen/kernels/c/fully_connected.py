@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from smelt.codegen.kernels.base import Kernel, KernelCall, Layout, Request
+from smelt.codegen.kernels.c.dense_words import dense_words, fits_words
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import Frame
-from smelt.codegen.kernels.c.products import constant_bias, refuse_products, sums
+from smelt.codegen.kernels.c.pairs import fits_pairs, pairs
+from smelt.codegen.kernels.c.products import constant_bias, folds, refuse_products, sums
+from smelt.codegen.kernels.c.requantization import folded_bias
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Node
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
@@ -42,13 +45,21 @@ class FullyConnectedKernel(Kernel):
             y.size,
             False,
         )
-        bias = constant_bias(node)
+        bias, stem = constant_bias(node), "fully_connected"
         if y.quant is None:
             finish = Finish.of(node, op.activation, bias)
-        else:
-            scales = fully_connected_scales(x, weights, y)
-            finish = Finish.of(node, op.activation, bias, scales, sums(node, 0))
-        return direct(node, window, place, finish, stem="fully_connected")
+            return direct(node, window, place, finish, stem=stem)
+        scales, range_ = fully_connected_scales(x, weights, y), sums(node, 0)
+        if folds(node) and "long_multiply" in request.target.features:
+            array = node.input(1).array
+            folded = folded_bias(bias, array, x.zero_point)
+            finish = Finish.of(node, op.activation, folded, scales, range_)
+            if rows == 1 and fits_words(array):
+                return dense_words(node, finish, array, stem=stem)
+            if fits_pairs(array):
+                return pairs(node, window, place, finish, array, stem=stem)
+        finish = Finish.of(node, op.activation, bias, scales, range_)
+        return direct(node, window, place, finish, stem=stem)
 
 
 KERNELS = (FullyConnectedKernel(),)

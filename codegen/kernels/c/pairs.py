@@ -41,22 +41,27 @@ def pairs(
         stem: of the function's name.
     """
     x, y = node.input(0).type, node.output.type
-    depth = window.taps * window.depth
-    count, outputs = (2, 2) if depth * 8 <= SCRATCH else (1, 4)
-    outputs = min(outputs, window.outputs)
+    products = window.taps * window.depth
+    packed = products * 4 <= SCRATCH
+    count = 2 if products * 8 <= SCRATCH else 1
+    outputs = min(4 // count, window.outputs)
     rest = window.outputs % outputs
+    depth = products if packed else window.depth
+    unrolled = max(min(depth // 2, 8), 1)
     parameters: dict[str, object] = {
         **frame.variables,
         "title": f"{node.op.name}: {x} -> {y}",
         "notes": [window.text],
         "w": window,
         "f": finish,
+        "packed": packed,
         "pairs": count,
         "outputs": outputs,
         "whole": window.outputs - rest,
         "rest": rest,
         "depth": depth,
-        "unrolled": min(depth, 8),
+        "unrolled": unrolled,
+        "looped": depth - depth % unrolled if depth > unrolled else 0,
         "step": _step(window.depth),
         "pixels": _pixels(node, frame),
         "top": window.origin(0, "y"),
@@ -74,7 +79,7 @@ def pairs(
             *((Packed("padding", padding),) if window.padded else ()),
             Packed("weights", blocks(weights.reshape(window.outputs, -1), outputs)),
             *finish.operands,
-            Scratch("patch", DType.INT32, depth * count),
+            *((Scratch("patch", DType.INT32, products * count),) if packed else ()),
             Output(0, "output"),
         ),
         helpers=finish.helpers | {"low_sum", "high_sum"},
@@ -97,7 +102,8 @@ def _pixels(node: Node, frame: Frame) -> str:
     """The C expression of how many output pixels there are."""
     if frame.rectangle:
         return "(y_end - y_begin) * (x_end - x_begin)"
-    return str(node.output.type.shape[1] * node.output.type.shape[2])
+    y = node.output.type
+    return str(y.size // y.shape[-1] // frame.batch)
 
 
 def _step(depth: int) -> int:

@@ -8,8 +8,8 @@ import numpy as np
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Layout, Output, Request
 from smelt.codegen.kernels.c.images import frame, pixel_offset
-from smelt.codegen.kernels.c.loops import Block, lane_blocks, total
-from smelt.codegen.kernels.c.store import offset, stored
+from smelt.codegen.kernels.c.loops import LANES, Block, lane_blocks, total
+from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node
 from smelt.ops.pool import Pool2D
@@ -21,8 +21,6 @@ _RECIPROCAL_LIMIT = 361
 For |sum| <= 128 count, the quotient is exact while 128.5 count^2 < 2^24, and the product of
 numerator and reciprocal then stays below 2^32.
 """
-
-_AVERAGE = frozenset({"average"})
 
 _TAPS_LIMIT = 4
 """Widest window whose columns are written out instead of looped over."""
@@ -92,6 +90,7 @@ class PoolKernel(Kernel):
         reciprocal = op.kind == "average" and x.dtype.size == 1 and count <= _RECIPROCAL_LIMIT
         wraps = place.source.wraps_rows
         taps = not wraps and not columns.clips and op.window[1] <= _TAPS_LIMIT
+        results = [store(_result(op.kind, x.dtype, lane, reciprocal)) for lane in range(LANES)]
         parameters: dict[str, object] = {
             **place.variables,
             "op": op,
@@ -107,7 +106,7 @@ class PoolKernel(Kernel):
             "count": count,
             "fixed_reciprocal": -(-(1 << 24) // count),
             "blocks": [_block(op, block, place.source) for block in lane_blocks(y.shape[3])],
-            "results": [store(_result(op.kind, x.dtype, lane, reciprocal)) for lane in range(4)],
+            "results": results,
             "wraps": wraps,
             "output_pixel": pixel_offset(place.target, "y", "x"),
         }
@@ -116,7 +115,7 @@ class PoolKernel(Kernel):
             stem=f"{op.kind}_pool_{op.window[0]}x{op.window[1]}",
             parameters=parameters,
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=store.helpers | (_AVERAGE if reciprocal else frozenset[str]()),
+            helpers=helpers_in(results),
             summary=f"{op.kind} of {op.window[0]}x{op.window[1]} windows, 4 channels at a time",
         )
 

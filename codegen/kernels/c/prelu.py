@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, depth, index, nest
-from smelt.codegen.kernels.c.store import Store, offset, stored
+from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.ir import DType, Node
 from smelt.ops.fixed_point import Activation, quantize_multiplier
 from smelt.ops.prelu import PRelu
 from smelt.targets import Target
-
-_REQUANTIZE = frozenset({"requantize"})
 
 
 class PReluKernel(Kernel):
@@ -36,15 +34,10 @@ class PReluKernel(Kernel):
             broadcast_strides(alpha.shape, y.shape),
             dense_strides(y.shape),
         )
-        slope, value, result, store = _formula(node)
+        slope, lines, result = _formula(node, f"input[{index(loops, 0)}]")
         statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]
-        level = depth(loops, 1)
-        statements[level].append(f"const {slope % f'alpha[{index(loops, 1)}]'};")
-        statements[-1].append(f"const {value % f'input[{index(loops, 0)}]'};")
-        if y.is_quantized:
-            statements[-1].append(f"const int32_t scaled = {result};")
-            result = offset("scaled", y.zero_point)
-        statements[-1].append(f"output[{index(loops, 2)}] = {store(result)};")
+        statements[depth(loops, 1)].append(slope % f"alpha[{index(loops, 1)}]")
+        statements[-1] += [*lines, f"output[{index(loops, 2)}] = {result};"]
         return KernelCall(
             template="c/prelu.j2",
             stem="prelu",
@@ -57,28 +50,26 @@ class PReluKernel(Kernel):
             },
             operands=(Input(0, "input"), Input(1, "alpha"), Output(0, "output")),
             in_place=((0, 0),),
-            helpers=store.helpers | (_REQUANTIZE if y.is_quantized else frozenset[str]()),
+            helpers=helpers_in(line for level in statements for line in level),
             summary=f"{len(loops)} nested loops",
         )
 
 
-def _formula(node: Node) -> tuple[str, str, str, Store]:
-    """C declarations of `slope` and `x` (`%s` is the element), the result, and how to store it."""
+def _formula(node: Node, element: str) -> tuple[str, list[str], str]:
+    """C: the declaration of `slope` (`%s` is alpha's element), more statements, the result."""
     x, alpha, y = node.input(0).type, node.input(1).type, node.output.type
     if y.quant is None:
-        return "float slope = %s", "float x = %s", "x < 0.0f ? slope * x : x", Store("%s")
+        lines = [f"const float x = {element};"]
+        return "const float slope = %s;", lines, "x < 0.0f ? slope * x : x"
     identity = quantize_multiplier(x.scale / y.scale)
     product = quantize_multiplier(x.scale * alpha.scale / y.scale)
-    scaled = (
-        f"x < 0 ? requantize(x * slope, {product[0]}, {product[1]})"
-        f" : requantize(x, {identity[0]}, {identity[1]})"
-    )
-    return (
-        f"int32_t slope = {offset('%s', -alpha.zero_point)}",
-        f"int32_t x = {offset('%s', -x.zero_point)}",
-        scaled,
-        stored(Activation.NONE, y, saturate=True),
-    )
+    lines = [
+        f"const int32_t x = {offset(element, -x.zero_point)};",
+        f"const int32_t scaled = x < 0 ? requantize(x * slope, {product[0]}, {product[1]})",
+        f"                             : requantize(x, {identity[0]}, {identity[1]});",
+    ]
+    result = stored(Activation.NONE, y, saturate=True)(offset("scaled", y.zero_point))
+    return f"const int32_t slope = {offset('%s', -alpha.zero_point)};", lines, result
 
 
 KERNELS = (PReluKernel(),)

@@ -47,6 +47,13 @@ def centred_weights(node: Node, channel_axis: int) -> Array:
     return weights - zero_points.reshape(-1, *[1] * (weights.ndim - 1))
 
 
+def folds(node: Node) -> bool:
+    """Whether weights are known and symmetric, so that they need no centring at run time."""
+    weights = node.input(1)
+    quant = weights.type.quant
+    return weights.is_constant and (quant is None or not any(quant.zero_point))
+
+
 def constant_bias(node: Node) -> Array | None:
     """The bias as the model has it, flattened; None where there is none."""
     bias = node.optional(2)

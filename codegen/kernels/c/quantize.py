@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.store import offset, stored
+from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.codegen.kernels.c.unary import table_call, tabulate
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node
@@ -36,14 +36,13 @@ class QuantizeKernel(Kernel):
             first = f"const float rounded = roundf(input[i] / {c_float(y.scale)});"
             value = f"(int32_t)clamp_float(rounded, {low}.0f, {high}.0f)"
             expression = f"({y.dtype.c_name})({offset(value, y.zero_point)})"
-            helpers = frozenset({"clamp_float"})
         else:
             multiplier, shift = requantize_multiplier(x, y)
             centred = offset("input[i]", -x.zero_point)
             first = f"const int32_t scaled = requantize({centred}, {multiplier}, {shift});"
             store = stored(Activation.NONE, y, saturate=y.dtype is not DType.INT32)
             expression = store(offset("scaled", y.zero_point))
-            helpers = store.helpers | {"requantize"}
+        lines = [first, f"output[i] = {expression};"]
         return KernelCall(
             template="c/elementwise.j2",
             stem="quantize",
@@ -51,11 +50,11 @@ class QuantizeKernel(Kernel):
                 "what": "Quantize",
                 "x": x,
                 "y": y,
-                "lines": [first, f"output[i] = {expression};"],
+                "lines": lines,
             },
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
-            helpers=helpers,
+            helpers=helpers_in(lines),
             summary=f"{x.dtype.value} to {y.dtype.value}, one element at a time",
         )
 

@@ -16,7 +16,7 @@ from smelt.codegen.kernels.c.loops import (
     nest,
     total,
 )
-from smelt.codegen.kernels.c.store import offset, stored
+from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.fixed_point import INT32_MAX, Activation
@@ -35,7 +35,6 @@ class _Formula:
     first: str
     step: str
     result: str
-    helpers: frozenset[str] = frozenset()
 
 
 class ReduceKernel(Kernel):
@@ -49,7 +48,11 @@ class ReduceKernel(Kernel):
         op, x = node.op, node.input(0).type
         if x.dtype is DType.FLOAT16:
             return f"{op.name} is not served for f16 data."
-        if isinstance(op, Reduce) and x.is_quantized and op.kind in ("mean", "sum"):
+        if not isinstance(op, Reduce):
+            raise TypeError(f"{op.name} is no Reduce")
+        if op.kind == "mean" and x.dtype is DType.INT64:
+            return f"{op.name} of i64 data is not served: its sum may exceed 64 bits."
+        if x.is_quantized and op.kind in ("mean", "sum"):
             low, high = x.dtype.limits
             if op.count(x) * (high - low) > INT32_MAX:
                 return f"{op.name} of {op.count(x)} elements may overflow 32 bits."
@@ -88,7 +91,7 @@ class ReduceKernel(Kernel):
                 "blocks": [_block(block, formula, outer, inner) for block in blocks],
             },
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=formula.helpers,
+            helpers=helpers_in([formula.result]),
             summary=f"{op.kind} of {op.count(x)} elements, {blocks[0].lanes} at a time",
         )
 
@@ -152,7 +155,6 @@ def _quantized(op: Reduce, x: TensorType, y: TensorType) -> _Formula:
         str(-x.zero_point * op.count(x)),
         "{acc} += {x};",
         store(offset(f"requantize({{acc}}, {multiplier}, {shift})", y.zero_point)),
-        store.helpers | {"requantize"},
     )
 
 

@@ -1,11 +1,13 @@
-"""How a result is clamped and brought to the element type of the output."""
+"""Expressions of C: clamped results, offsets, the shared functions that they call."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isinf
 
+from smelt.codegen.helpers import helper_blocks
 from smelt.codegen.render import c_float
 from smelt.ir import TensorType
 from smelt.ops.fixed_point import Activation, clamp_limits
@@ -15,10 +17,14 @@ _PRIMARY = re.compile(r"\w+(\([^()]*\)|\[[^][]*\])?")
 
 @dataclass(frozen=True)
 class Store:
-    """A C expression with `%s` for the result, and the helpers that it calls."""
+    """A C expression with `%s` for the result."""
 
     text: str
-    helpers: frozenset[str] = frozenset()
+
+    @property
+    def helpers(self) -> frozenset[str]:
+        """The shared C functions that it calls."""
+        return helpers_in([self.text])
 
     def __call__(self, result: str) -> str:
         """The expression for a result, without needless parentheses."""
@@ -40,9 +46,9 @@ def stored(activation: Activation, y: TensorType, *, saturate: bool = False) -> 
             return Store("%s")
         real_low, real_high = activation.limits
         if isinf(real_high):
-            return Store(f"at_least(%s, {c_float(real_low)})", frozenset({"at_least"}))
+            return Store(f"at_least(%s, {c_float(real_low)})")
         limits = f"{c_float(real_low)}, {c_float(real_high)}"
-        return Store(f"clamp_float(%s, {limits})", frozenset({"clamp_float"}))
+        return Store(f"clamp_float(%s, {limits})")
     low, high = y.dtype.limits
     if y.quant is not None:
         low, high = clamp_limits(activation, y)
@@ -51,7 +57,13 @@ def stored(activation: Activation, y: TensorType, *, saturate: bool = False) -> 
     cast = "" if y.dtype.c_name == "int32_t" else f"({y.dtype.c_name})"
     if not saturate and (low, high) == y.dtype.limits:
         return Store(f"{cast}(%s)" if cast else "%s")
-    return Store(f"{cast}clamp(%s, {low}, {high})", frozenset({"clamp"}))
+    return Store(f"{cast}clamp(%s, {low}, {high})")
+
+
+def helpers_in(lines: Iterable[str]) -> frozenset[str]:
+    """The shared C functions that lines of C call."""
+    text = "\n".join(lines)
+    return frozenset(name for name in helper_blocks() if re.search(rf"\b{name}\(", text))
 
 
 def offset(value: str, number: int) -> str:

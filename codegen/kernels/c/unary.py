@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Packed, Request
+from smelt.codegen.kernels.c.store import helpers_in
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.unary import Unary
@@ -20,7 +21,7 @@ FLOAT: dict[str, str] = {
     "tanh": "tanhf(x)",
     "hard_swish": "x * clamp_float(x + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f)",
     "elu": "x < 0.0f ? {alpha} * expm1f(x) : x",
-    "gelu": "0.5f * x * (1.0f + erff(x * 0.70710678f))",
+    "gelu": "0.5f * x * erfcf(x * -0.70710678f)",
     "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
     "abs": "fabsf(x)",
     "neg": "-x",
@@ -96,7 +97,7 @@ class UnaryKernel(Kernel):
             parameters={"kind": op.kind, "x": x, "expression": expression},
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),),
-            helpers=frozenset({"clamp_float"} if "clamp_float" in expression else ()),
+            helpers=helpers_in([expression]),
             summary=f"{op.kind}, one element at a time",
         )
 

@@ -1,0 +1,73 @@
+"""int8 dense layers of one row, with two outputs in one 64-bit multiply-add.
+
+As in `pairs`, with the roles exchanged: here it is two weights of different outputs that share a
+word. They are masked out of four packed ones, so that nothing is unpacked byte by byte. A lower
+weight has no sign bits in the mask's gap, so it is stored 128 up; the sum of the inputs, taken
+once, corrects that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed
+from smelt.codegen.kernels.c.finish import Finish
+from smelt.codegen.kernels.c.requantization import sum_range
+from smelt.ir import Array, Node
+
+_LIMIT = 2**23
+"""What a lower sum must stay below."""
+
+
+def fits_words(weights: Array) -> bool:
+    """Whether no sum of int8 `[o, k]` weights times int8 inputs leaves its 24 bits."""
+    low, high = sum_range(np.zeros(len(weights), np.int64), weights)
+    return bool((low > -_LIMIT).all() and (high < _LIMIT).all())
+
+
+def dense_words(node: Node, finish: Finish, weights: Array, *, stem: str) -> KernelCall:
+    """The call that computes one row of a dense layer.
+
+    Args:
+        node: what is computed; its input is one row.
+        finish: what follows each sum; its bias holds the input's zero point.
+        weights: int8 `[o, k]`.
+        stem: of the function's name.
+    """
+    outputs, depth = weights.shape
+    unrolled = max(min(depth // 2, 8), 1)
+    parameters: dict[str, object] = {
+        "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+        "f": finish,
+        "depth": depth,
+        "unrolled": unrolled,
+        "looped": depth - depth % unrolled if depth > unrolled else 0,
+        "step": 4 if depth % 4 == 0 else 1,
+        "whole": outputs - outputs % 4,
+        "rest": outputs % 4,
+    }
+    return KernelCall(
+        template="c/dense_words.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(
+            Input(0, "input"),
+            Packed("weights", _words(weights)),
+            *finish.operands,
+            Output(0, "output"),
+        ),
+        helpers=finish.helpers | {"lower_sum", "upper_sum"},
+        summary="two outputs in one multiply-add, 4 outputs at a time",
+    )
+
+
+def _words(weights: Array) -> Array:
+    """int32 `[o / 4, k]`: four outputs' weights for one input, the first in the low byte."""
+    outputs, depth = weights.shape
+    padded = np.zeros((-(-outputs // 4) * 4, depth), np.int64)
+    padded[:outputs] = weights
+    padded[0::4] += 128
+    padded[2::4] += 128
+    octets = (padded & 0xFF).reshape(-1, 4, depth)
+    words = sum(octets[:, i] << (8 * i) for i in range(4))
+    return np.asarray(words, np.uint32).astype(np.int32)

@@ -1,0 +1,97 @@
+"""int8 depthwise convolutions with two pixels in one 64-bit multiply-add (see `pairs`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed
+from smelt.codegen.kernels.c.finish import Finish
+from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.window import Window
+from smelt.ir import Array, Node
+
+_UNROLLED = 16
+"""Taps up to this many are written out."""
+
+
+def depthwise_pairs(
+    node: Node, window: Window, frame: Frame, finish: Finish, weights: Array, *, stem: str
+) -> KernelCall:
+    """The call that computes an int8 depthwise convolution.
+
+    Args:
+        node: what is computed.
+        window: its geometry.
+        frame: the output pixels to compute.
+        finish: what follows each sum; its bias holds the input's zero point.
+        weights: int8 `[o, kh, kw]`.
+        stem: of the function's name.
+    """
+    x, y = node.input(0).type, node.output.type
+    axis = min((1, 0), key=lambda a: _cost(window, (y.shape[1], y.shape[2]), a))
+    stride, dilation = window.stride[axis], window.dilation[axis]
+    run, lines = window.kernel[axis], window.kernel[1 - axis]
+    words = [(k * dilation, k * dilation + stride) for k in range(run)]
+    used = sorted({column for word in words for column in word})
+    guarded = window.padded or frame.rectangle or y.shape[1 + axis] % 2 == 1
+    looped = lines > 1 and lines * run > _UNROLLED
+    channels = f"const int32_t *channels, " if finish.fields else ""
+    step = used[1] - used[0]
+    parameters: dict[str, object] = {
+        **frame.variables,
+        "title": f"{node.op.name}: {x} -> {y}",
+        "notes": [window.text],
+        "w": window,
+        "f": finish,
+        "axis": axis,
+        "run": run,
+        "lines": lines,
+        "looped": looped,
+        "words": words,
+        "used": used,
+        "steps": (used[-1] + 1, step) if used == list(range(0, used[-1] + 1, step)) else None,
+        "line_end": lines * window.dilation[1 - axis],
+        "line_step": window.dilation[1 - axis],
+        "guarded": guarded,
+        "multiplier": window.outputs // x.shape[3],
+        "pixels_parameters": "const int8_t *const *taps, const int8_t *weights, "
+        f"{channels}int8_t *a, int8_t *b",
+        "top": window.origin(0, "y"),
+        "side": window.origin(1, "x"),
+        "second": _second(frame, y.shape[1 + axis], axis),
+        "pixel": pixel_offset(frame.source, "y", "x"),
+        "output_pixel": pixel_offset(frame.target, "y", "x"),
+    }
+    ordered = weights if axis else weights.transpose(0, 2, 1)
+    padding = np.full(x.shape[3], x.zero_point, np.int8)
+    return KernelCall(
+        template="c/depthwise_pairs.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(
+            Input(0, "input"),
+            *((Packed("padding", padding),) if guarded else ()),
+            Packed("weights", np.ascontiguousarray(ordered)),
+            *finish.operands,
+            Output(0, "output"),
+        ),
+        helpers=finish.helpers | {"low_sum", "high_sum"},
+        summary="pairs of pixels in one multiply-add",
+    )
+
+
+def _cost(window: Window, size: tuple[int, int], axis: int) -> int:
+    """Roughly the instructions of a channel, if pixels are paired along the axis."""
+    run, lines = window.kernel[axis], window.kernel[1 - axis]
+    columns = {k * window.dilation[axis] + s for k in range(run) for s in (0, window.stride[axis])}
+    return -(-size[axis] // 2) * size[1 - axis] * lines * (2 * len(columns) + 3 * run)
+
+
+def _second(frame: Frame, size: int, axis: int) -> str:
+    """The C expression of where the second pixel goes: over the first where there is none."""
+    y, x = ("y", "x + 1") if axis else ("y + 1", "x")
+    offset = pixel_offset(frame.target, y if axis else f"({y})", f"({x})" if axis else x)
+    if not frame.rectangle and size % 2 == 0:
+        return f"output + {offset}"
+    variable, end = ("x", frame.x[1]) if axis else ("y", frame.y[1])
+    return f"{variable} + 1 < {end} ? output + {offset} : out"

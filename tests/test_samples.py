@@ -1,0 +1,211 @@
+"""Arrays become samples and outputs become arrays; what does not fit is said so."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smelt.errors import ConfigError
+from smelt.ir import Array, DType, Graph, Quant, TensorType, Value
+from smelt.samples import (
+    bind_samples,
+    dequantize,
+    load_arrays,
+    named_outputs,
+    random_samples,
+    save_arrays,
+)
+
+INT8 = TensorType((1, 3), DType.INT8, Quant.per_tensor(0.5, -2))
+FLOAT = TensorType((1, 3), DType.FLOAT32)
+RAW = np.array([[1, -2, 3]], np.int8)
+REAL = np.array([[1.5, 0.0, 2.5]], np.float32)
+
+
+def graph(*types: TensorType) -> Graph:
+    values = tuple(Value(name, type_) for name, type_ in zip("abc", types, strict=False))
+    return Graph("g", values, values, ())
+
+
+def bind(type_: TensorType, array: Array) -> Array:
+    ((sample,),), batched = bind_samples(graph(type_), {"input_0": array})
+    assert not batched
+    return sample
+
+
+def test_raw_integers_go_in_as_they_are() -> None:
+    np.testing.assert_array_equal(bind(INT8, RAW), RAW)
+    np.testing.assert_array_equal(bind(INT8, RAW.astype(np.int64)), RAW)
+
+
+def test_floats_are_quantized_for_integer_inputs() -> None:
+    np.testing.assert_array_equal(bind(INT8, REAL), RAW)
+    np.testing.assert_array_equal(bind(INT8, REAL.astype(np.float64)), RAW)
+    far = np.array([[1e9, -1e9, 0.25]], np.float32)
+    np.testing.assert_array_equal(bind(INT8, far), [[127, -128, -1]])
+
+
+def test_floats_stay_floats() -> None:
+    sample = bind(FLOAT, REAL.astype(np.float64))
+    assert sample.dtype == np.float32
+    np.testing.assert_array_equal(sample, REAL)
+
+
+def test_inputs_are_found_by_name_and_by_number() -> None:
+    arrays = {"b": REAL, "input_0": RAW}
+    (sample,), batched = bind_samples(graph(INT8, FLOAT), arrays)
+    assert not batched
+    np.testing.assert_array_equal(sample[0], RAW)
+    np.testing.assert_array_equal(sample[1], REAL)
+
+
+def test_leading_axis_is_that_of_samples() -> None:
+    arrays = {"a": np.stack([RAW, RAW + 1]), "b": np.stack([REAL, 2 * REAL])}
+    samples, batched = bind_samples(graph(INT8, FLOAT), arrays)
+    assert batched
+    assert len(samples) == 2
+    np.testing.assert_array_equal(samples[1][0], RAW + 1)
+    np.testing.assert_array_equal(samples[1][1], 2 * REAL)
+
+
+def test_strided_and_foreign_arrays_come_out_native() -> None:
+    wide = np.zeros((1, 6), np.int8)
+    wide[:, ::2] = RAW
+    assert bind(INT8, wide[:, ::2]).tobytes() == RAW.tobytes()
+    assert bind(FLOAT, REAL.astype(">f4")).tobytes() == REAL.tobytes()
+    assert bind(FLOAT, np.asfortranarray(REAL)).tobytes() == REAL.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((1, 4), np.int8), r"has shape \[1, 4\]; \[1, 3\] is needed, or \[samples, 1, 3\]"),
+        (np.zeros((3,), np.int8), r"has shape \[3\]"),
+        (np.zeros((2, 1, 1, 3), np.int8), "has shape"),
+        (np.zeros((0, 1, 3), np.int8), "no sample"),
+        (np.array([[0, 0, 128]], np.int64), "from 0 to 128"),
+        (np.array([[0, 0, 200]], np.uint8), "uint8 holds values from 0 to 200"),
+        (np.array([[0, np.nan, 0]], np.float32), "NaN"),
+        (np.array([[0, np.inf, 0]], np.float32), "infinity"),
+        (np.array([["a", "b", "c"]]), "cannot be used"),
+        (np.zeros((1, 3), np.complex64), "cannot be used"),
+        (np.zeros((1, 3), np.bool_), "cannot be used"),
+    ],
+)
+def test_what_does_not_fit_is_refused(array: Array, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        bind_samples(graph(INT8), {"input_0": array})
+    assert "input" in str(caught.value)
+
+
+def test_floats_need_a_scale() -> None:
+    with pytest.raises(ConfigError, match=r"i32\[1,3\].*float32 cannot be used"):
+        bind_samples(graph(TensorType((1, 3), DType.INT32)), {"a": REAL})
+
+
+def test_missing_inputs_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"no array for input 'b' \(or 'input_1'\).*: a, x"):
+        bind_samples(graph(INT8, FLOAT), {"a": RAW, "x": REAL})
+    with pytest.raises(ConfigError, match="the file has: nothing"):
+        bind_samples(graph(INT8), {})
+
+
+def test_inputs_agree_on_the_samples() -> None:
+    with pytest.raises(ConfigError, match="all inputs have a leading sample axis, or none"):
+        bind_samples(graph(INT8, FLOAT), {"a": RAW[None], "b": REAL})
+    arrays = {"a": np.stack([RAW] * 2), "b": np.stack([REAL] * 3)}
+    with pytest.raises(ConfigError, match=r"different numbers of samples: \[2, 3\]"):
+        bind_samples(graph(INT8, FLOAT), arrays)
+
+
+def test_outputs_keep_or_lose_the_sample_axis() -> None:
+    two = [(RAW, REAL), (RAW + 1, REAL)]
+    batched = named_outputs(graph(INT8, FLOAT), two, batched=True)
+    assert batched["output_0"].shape == (2, 1, 3)
+    assert batched["output_1"].shape == (2, 1, 3)
+    single = named_outputs(graph(INT8, FLOAT), two[:1], batched=False, real=True)
+    assert single["output_0"].dtype == np.float32
+    np.testing.assert_array_equal(single["output_0"], REAL)
+    np.testing.assert_array_equal(single["output_1"], REAL)
+
+
+def test_dequantize_undoes_quantize() -> None:
+    every = np.arange(-128, 128, dtype=np.int8).reshape(1, -1)
+    type_ = TensorType((1, 256), DType.INT8, Quant.per_tensor(0.0235, -17))
+    np.testing.assert_array_equal(bind(type_, dequantize(every, type_)), every)
+
+
+def test_random_samples_cover_the_range_and_repeat() -> None:
+    wide = TensorType((1, 4096), DType.INT8, Quant.per_tensor(1.0))
+    (first,), (second,) = random_samples(graph(wide), 2, seed=3)
+    assert (first.min(), first.max()) == (-128, 127)
+    assert (first != second).any()
+    np.testing.assert_array_equal(random_samples(graph(wide), 1, seed=3)[0][0], first)
+    assert (random_samples(graph(wide), 1, seed=4)[0][0] != first).any()
+
+
+def test_files_come_back(tmp_path: Path) -> None:
+    save_arrays(tmp_path / "x.npz", {"output_0": RAW, "output_1": REAL})
+    loaded = load_arrays(tmp_path / "x.npz")
+    assert loaded.keys() == {"output_0", "output_1"}
+    np.testing.assert_array_equal(loaded["output_0"], RAW)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
+    np.save(tmp_path / "y.npy", REAL)
+    np.testing.assert_array_equal(load_arrays(tmp_path / "y.npy")["input_0"], REAL)
+
+
+def test_saved_files_are_as_readable_as_any(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("")
+    save_arrays(tmp_path / "x.npz", {"output_0": RAW})
+    assert (tmp_path / "x.npz").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_missing_and_foreign_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_arrays(tmp_path / "nothing.npz")
+    with pytest.raises(ConfigError, match="not a readable .npz"):
+        load_arrays(tmp_path)
+    (tmp_path / "text.npz").write_text("1 2 3")
+    with pytest.raises(ConfigError, match="not a readable .npz"):
+        load_arrays(tmp_path / "text.npz")
+    with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(ConfigError, match="not a readable .npz"):
+        load_arrays(tmp_path / "other.npz")
+    np.savez(tmp_path / "objects.npz", input_0=np.array([{}], object))
+    with pytest.raises(ConfigError, match="not a readable .npz"):
+        load_arrays(tmp_path / "objects.npz")
+    with pytest.raises(ConfigError, match="cannot write"):
+        save_arrays(tmp_path / "nowhere" / "x.npz", {"output_0": RAW})
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("archive") / "x.npz"
+    np.savez_compressed(path, input_0=np.arange(100, dtype=np.float32), label=np.zeros(3, np.int8))
+    return path.read_bytes()
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_damaged_files_are_refused_or_read(
+    archive: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Whatever the damage, nothing but ConfigError comes out."""
+    damaged = bytearray(archive)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(damaged)))
+    path = tmp_path_factory.getbasetemp() / "damaged.npz"
+    path.write_bytes(bytes(damaged[: data.draw(st.sampled_from([cut, len(damaged)]))]))
+    try:
+        arrays = load_arrays(path)
+    except ConfigError as error:
+        assert "not a readable .npz" in str(error)
+    else:
+        assert all(isinstance(array, np.ndarray) for array in arrays.values())

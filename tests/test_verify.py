@@ -1,0 +1,180 @@
+"""`verify` says that all is well only when it is, and otherwise names what is to blame."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from smelt.codegen.network import render_network
+from smelt.errors import VerifyError
+from smelt.frontend import Imported
+from smelt.ir import Array, DType, Graph, Node, Origin, State, TensorType, Value, verify
+from smelt.ops.binary import Binary
+from smelt.pipeline import Artefact, Options, compile_model
+from smelt.samples import Sample, random_samples
+from smelt.verify import compare, verify_model
+from tests.graphs import compile_graph
+from tests.tflite_networks import DIGITS
+
+INT8, FLOAT = "digits_int8", "digits_float32"
+
+
+def digits(model: str = INT8, options: Options | None = None) -> Artefact:
+    return compile_model(DIGITS / f"{model}.tflite", options)
+
+
+def steps_with_weights(artefact: Artefact) -> list[int]:
+    return [i for i, step in enumerate(artefact.schedule.steps) if len(step.node.inputs) > 2]
+
+
+def with_wrong_weights(artefact: Artefact, step: int) -> Artefact:
+    """The same network, but for the largest constant of one step in the C code."""
+    constants = dict(artefact.schedule.constants)
+    own = [name for name in constants if f"_step{step}_" in name]
+    chosen = max(own, key=lambda name: constants[name].size)
+    array = constants[chosen]
+    constants[chosen] = ~array if array.dtype.kind == "i" else -array
+    schedule = replace(artefact.schedule, constants=constants)
+    files = {**artefact.project.files, **render_network(artefact.network, schedule)}
+    assert files != artefact.project.files
+    return replace(artefact, project=replace(artefact.project, files=files))
+
+
+@pytest.mark.parametrize(("model", "how"), [(INT8, "bit-exact, 3 samples"), (FLOAT, "within 1e-05")])
+def test_agreement(model: str, how: str) -> None:
+    artefact = digits(model)
+    done: list[int] = []
+    verdict = verify_model(artefact, random_samples(artefact.graph, 3, 0), progress=done.append)
+    assert str(verdict).startswith(how)
+    assert verdict.exact == (model == INT8)
+    assert done == [1, 2, 3]
+    assert verdict.result.report["flash"]["network"] > 0
+
+
+@pytest.mark.parametrize("model", [INT8, FLOAT])
+def test_the_step_with_wrong_weights_is_named(model: str) -> None:
+    artefact = digits(model)
+    samples = random_samples(artefact.graph, 2, 0)
+    steps = steps_with_weights(artefact)
+    assert len(steps) > 4
+    for step in steps[::2]:
+        node = artefact.schedule.steps[step].node
+        with pytest.raises(VerifyError) as caught:
+            verify_model(with_wrong_weights(artefact, step), samples)
+        message = str(caught.value)
+        assert message.startswith("sample 0: the device differs from the reference")
+        assert f"step {step}, {node.op.name} of {node.origin}, kernel" in message
+        assert re.search(rf"\d+ of {node.output.type.size} elements differ, at most by \d", message)
+
+
+@pytest.mark.qemu
+def test_the_step_is_named_on_a_simulated_board() -> None:
+    artefact = digits(INT8, Options(board="mps2-an386"))
+    broken = with_wrong_weights(artefact, 3)
+    with pytest.raises(VerifyError, match="step 3, Conv2D of CONV_2D #3"):
+        verify_model(broken, random_samples(artefact.graph, 1, 0))
+
+
+def test_a_fault_after_the_last_step_is_told_apart() -> None:
+    """Every step computes the right thing, but the output is read from the wrong place."""
+    artefact = digits()
+    name = f"{artefact.network.name}.c"
+    source = artefact.project.files[name]
+    start = source.index("const void *digits_int8_output")
+    wrong = re.sub(r"return ctx->arena \+ (\d+);", "return ctx->arena + 1 + \\1;", source[start:])
+    assert wrong != source[start:]
+    files = {**artefact.project.files, name: source[:start] + wrong}
+    broken = replace(artefact, project=replace(artefact.project, files=files))
+    with pytest.raises(VerifyError, match="With taps every step agrees"):
+        verify_model(broken, random_samples(artefact.graph, 1, 0))
+
+
+def test_a_pass_that_changes_the_network_is_found() -> None:
+    artefact = compile_graph(scaled(2.0))
+    tampered = replace(artefact, imported=Imported(scaled(3.0)))
+    with pytest.raises(VerifyError, match="optimized graph differs from the imported one.*'y'"):
+        verify_model(tampered, random_samples(artefact.graph, 1, 0))
+
+
+def test_expected_outputs() -> None:
+    artefact = digits()
+    with np.load(DIGITS / "digits_test.npz") as data:
+        inputs, expected = data["input_0"][:3], data["tflite_reference_0"][:3].copy()
+    samples: list[Sample] = [(x,) for x in inputs]
+    verify_model(artefact, samples, expected=[(y,) for y in expected])
+    expected[1, 0, 4] ^= 1
+    with pytest.raises(VerifyError, match=r"sample 1.*--expect says: 1 of 10 elements differ"):
+        verify_model(artefact, samples, expected=[(y,) for y in expected])
+
+
+def test_state_is_carried_from_sample_to_sample() -> None:
+    artefact = compile_graph(accumulator(2.0))
+    samples = random_samples(artefact.graph, 4, 0)
+    assert verify_model(artefact, samples).samples == 4
+    with pytest.raises(VerifyError, match="optimized graph differs"):
+        verify_model(replace(artefact, imported=Imported(accumulator(3.0))), samples)
+
+
+def test_a_fault_that_shows_only_later_is_found() -> None:
+    """The first sample is right: the factor that is wrong multiplies a state, zero at first."""
+    artefact = compile_graph(accumulator(2.0))
+    broken = with_wrong_weights(artefact, 0)
+    samples = random_samples(artefact.graph, 3, 0)
+    verify_model(broken, samples[:1])
+    with pytest.raises(VerifyError, match=r"^sample 1: .*step 0, Binary\(mul\)"):
+        verify_model(broken, samples)
+
+
+def scaled(factor: float) -> Graph:
+    type_ = TensorType((4,), DType.FLOAT32)
+    x, y = Value("x", type_), Value("y", type_)
+    k = Value.constant("k", np.full(4, factor, np.float32))
+    node = Node(Binary("mul"), (x, k), (y,), Origin("MUL", 0))
+    return verify(Graph("scaled", (x,), (y,), (node,)), "test")
+
+
+def accumulator(factor: float) -> Graph:
+    """y = factor * last y + x."""
+    type_ = TensorType((4,), DType.FLOAT32)
+    x, y, h, last = (Value(name, type_) for name in ("x", "y", "h", "last"))
+    k = Value.constant("k", np.full(4, factor, np.float32))
+    nodes = (
+        Node(Binary("mul"), (last, k), (h,), Origin("MUL", 0)),
+        Node(Binary("add"), (h, x), (y,), Origin("ADD", 1)),
+    )
+    state = State(last, y, np.zeros(4, np.float32))
+    return verify(Graph("accumulator", (x,), (y,), nodes, (state,)), "test")
+
+
+def floats(*values: float) -> Array:
+    return np.array(values, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "elements"),
+    [
+        (np.array([1, -128], np.int8), np.array([1, 127], np.int8), 1),
+        (np.array([0, 0], np.int8), np.array([0, 0], np.int8), 0),
+        (floats(0, 100), floats(0.0009, 100), 0),
+        (floats(0, 100), floats(0.0011, 100), 1),
+        (floats(0, 0), floats(0, 1e-20), 1),
+        (floats(np.nan, 1), floats(np.nan, 1), 0),
+        (floats(np.nan, 1), floats(1, 1), 1),
+        (floats(1, 1), floats(np.nan, 1), 1),
+        (floats(np.inf, 1), floats(np.inf, 1), 0),
+        (floats(np.inf, 1), floats(-np.inf, 1), 1),
+        (floats(np.inf, 1), floats(3e38, 1), 1),
+        (floats(1, 2, 3), floats(1, 2), 3),
+    ],
+)
+def test_compare(expected: Array, found: Array, elements: int) -> None:
+    difference = compare(expected, found)
+    assert (0 if difference is None else difference.elements) == elements
+
+
+def test_largest_difference_does_not_wrap() -> None:
+    difference = compare(np.array([-128, 3], np.int8), np.array([127, 3], np.int8))
+    assert str(difference) == "1 of 2 elements differ, at most by 255"
