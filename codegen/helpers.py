@@ -12,7 +12,7 @@ TEMPLATE = "c/helpers.c.j2"
 
 _HEADERS = {
     "string.h": re.compile(r"\b(memcpy|memset|memmove)\("),
-    "math.h": re.compile(r"\b(INFINITY|\w+f)\("),
+    "math.h": re.compile(r"\bINFINITY\b|\b(?!sizeof\b)\w+f\("),
 }
 
 

@@ -54,6 +54,17 @@ class StepView:
 
 
 @dataclass(frozen=True)
+class ConstantView:
+    """A constant array as the templates see it; `lines` is its initializer."""
+
+    name: str
+    c_type: str
+    count: int
+    comment: str
+    lines: list[str]
+
+
+@dataclass(frozen=True)
 class StateView:
     """A state tensor as the templates see it."""
 
@@ -168,13 +179,13 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
     ]
     helpers = frozenset[str]().union(*(f.helpers for f in schedule.functions))
     constants = [
-        {
-            "name": name,
-            "c_type": DType.of(array).c_name,
-            "count": array.size,
-            "comment": schedule.constant_comments[name],
-            "lines": c_lines(c_elements(array)),
-        }
+        ConstantView(
+            name,
+            DType.of(array).c_name,
+            array.size,
+            schedule.constant_comments[name],
+            c_lines(c_elements(array)),
+        )
         for name, array in schedule.constants.items()
     ]
     bodies = required_helpers(helpers)
@@ -185,6 +196,7 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
         "constants": constants,
         "helpers": bodies,
         "headers": required_headers(text),
+        "infinite": any("INFINITY" in line for c in constants for line in c.lines),
     }
     return {
         f"{network.name}.h": render("network/header.h.j2", common),

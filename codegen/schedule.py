@@ -339,7 +339,14 @@ def _signature(node: Node, call: KernelCall) -> str:
     parameters = [_parameter(operand, node) for operand in call.operands]
     if call.parameters.get("rectangle"):
         parameters += [f"int32_t {axis}_{end}" for axis in "yx" for end in ("begin", "end")]
-    return ", ".join(parameters) or "void"
+    line = ", ".join(parameters) or "void"
+    if len(line) <= _SIGNATURE_WIDTH:
+        return line
+    return "\n" + ",\n".join(f"    {parameter}" for parameter in parameters)
+
+
+_SIGNATURE_WIDTH = 70
+"""Columns of a parameter list that may stand on the line of the function's name."""
 
 
 def _parameter(operand: Operand, node: Node) -> str:

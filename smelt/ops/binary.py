@@ -160,8 +160,9 @@ def _real_div(a: Array, b: Array) -> Array:
     """Quotient; of integers truncated towards zero, as in C (and 0 where b is 0)."""
     if a.dtype.kind == "f":
         return a / b
-    quotient = np.abs(a) // np.abs(b)
-    return np.where((a < 0) != (b < 0), -quotient, quotient)
+    floor = a // b
+    inexact = floor * b != a
+    return np.where(b == 0, 0, floor + (inexact & ((a < 0) != (b < 0)))).astype(a.dtype)
 
 
 def _square_of_difference(a: Array, b: Array) -> Array:

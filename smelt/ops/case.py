@@ -89,8 +89,13 @@ def build(case: Case, dtype: DType, seed: int = 0) -> Graph:
         quantized = _quantize_inputs(case, reals, dtype)
         return verify(_graph(case, quantized, (None,) * 8, case.rounding), f"building {case}")
     samples = [[_real(a, rng) for a in case.arguments] for _ in range(3)]
-    operands = [[r if c is None or not isinstance(a, Data) else c for a, r, c in
-                 zip(case.arguments, reals, sample, strict=True)] for sample in samples]
+    operands = [
+        [
+            r if c is None or not isinstance(a, Data) else c
+            for a, r, c in zip(case.arguments, reals, sample, strict=True)
+        ]
+        for sample in samples
+    ]
     results = [case.op.reference(graph.nodes[0], o) for o in (reals, *operands)]
     quantized = _quantize_inputs(case, reals, dtype)
     types = [None if v is None else v.type for v in quantized]

@@ -166,9 +166,7 @@ class Requantizer:
         return (product + (np.int64(1) << (total - 1))) >> total
 
 
-def convolution_scales(
-    x: TensorType, weights: TensorType, output: TensorType
-) -> tuple[float, ...]:
+def convolution_scales(x: TensorType, weights: TensorType, output: TensorType) -> tuple[float, ...]:
     """Accumulator scale over output scale, one per weight scale, in double precision."""
     if weights.quant is None:
         raise ValueError(f"weights {weights} are not quantized")
