@@ -16,7 +16,7 @@ from smelt import targets as targets_room
 from smelt.boards import Board
 from smelt.codegen.kernels.base import backend
 from smelt.frontend import Imported
-from smelt.frontend.tflite import CONVERTERS
+from smelt.frontend.tflite import CONVERTERS, SPECIAL_CASES
 from smelt.ir import Array, Node, TensorType
 from smelt.ops import all_cases
 from smelt.ops.case import build as build_case
@@ -59,10 +59,12 @@ class Table:
 
 def operators() -> Table:
     """The operators that each format's importer knows."""
-    rows = tuple(
-        ("TFLite", name, " ".join(sorted(d.numpy.name for d in converter.dtypes)))
-        for name, converter in sorted(CONVERTERS.items())
-    )
+    served = {
+        name: " ".join(sorted(d.numpy.name for d in converter.dtypes))
+        for name, converter in CONVERTERS.items()
+    }
+    served = SPECIAL_CASES | served
+    rows = tuple(("TFLite", name, kinds) for name, kinds in sorted(served.items()))
     return Table(("format", "operator", "element types"), rows)
 
 

@@ -28,6 +28,7 @@ from smelt.ops.reduce import Reduce
 from smelt.ops.reshape import Reshape
 from smelt.ops.resize import Resize
 from smelt.ops.softmax import LogSoftmax, Softmax
+from smelt.ops.tile import Tile
 from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
 
@@ -252,6 +253,12 @@ def _transpose(b: _Builder, node: Node, result: str) -> str:
     return b.node("Transpose", [b.value(node.input(0))], result, perm=node.op.permutation)
 
 
+def _tile(b: _Builder, node: Node, result: str) -> str:
+    assert isinstance(node.op, Tile)
+    repeats = b.constant(np.asarray(node.op.multiples, np.int64))
+    return b.node("Tile", [b.value(node.input(0)), repeats], result)
+
+
 def _resize(b: _Builder, node: Node, result: str) -> str:
     op = node.op
     assert isinstance(op, Resize)
@@ -302,6 +309,7 @@ _LOWERINGS: dict[type, Lowering] = {
     Concat: _concat,
     Pad: _pad,
     Reshape: _reshape,
+    Tile: _tile,
     Transpose: _transpose,
     Resize: _resize,
     Quantize: _quantize,

@@ -424,11 +424,12 @@ def test_missing_and_broken_inputs(smelt: Smelt, inputs: Path, tmp_path: Path) -
 def test_wrong_expectations(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
     path = tmp_path / "expect.npz"
     refused(smelt("verify", MODEL, "--expect", path), "ConfigError", "--expect needs --inputs")
-    for arrays, words in (
+    cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"output_1": expected()}, ("has no array for output", "output_0")),
         ({"output_0": expected(3)}, ("holds 3 samples, the inputs hold 4",)),
         ({"output_0": expected()[:, :, :9]}, ("[4, 1, 9]", "[1, 10]")),
-    ):
+    ]
+    for arrays, words in cases:
         np.savez(path, **arrays)
         ran = smelt("verify", MODEL, "--inputs", inputs, "--expect", path)
         refused(ran, "ConfigError", *words)

@@ -92,7 +92,7 @@ class Image:
 def _shortest(first: Array, last: Array) -> int:
     """Length of the ring that still holds `first` when everything up to `last` has come."""
     come = np.maximum.accumulate(last)
-    return max(int((come - first).max()), 1)
+    return max(int((come - first).max()) + 1, 1)
 
 
 def images() -> Iterator[Image]:
@@ -178,7 +178,8 @@ def test_rectangles(image: Image, programs: Programs) -> None:
     program.write(0, 0, image.x)
     for tile in TILES:
         program.write(OUTPUT, 0, np.zeros_like(image.y))
-        down, across = (-(-t // q) * q for t, q in zip(tile, program.entry.call.quantum, strict=True))
+        quantum = program.entry.call.quantum
+        down, across = (-(-t // q) * q for t, q in zip(tile, quantum, strict=True))
         for y in range(0, height, down):
             for x in range(0, width, across):
                 program.call((y, min(y + down, height)), (x, min(x + across, width)))

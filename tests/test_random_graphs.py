@@ -313,17 +313,13 @@ def check(networks: list[Member], chosen: Options) -> None:
         assert_same(outputs, expected, f"network {index} of the example, with {chosen}:\n{member}")
 
 
-@given(
-    networks=st.lists(members(DType.INT8), min_size=4, max_size=6), chosen=options(Options())
-)
+@given(networks=st.lists(members(DType.INT8), min_size=4, max_size=6), chosen=options(Options()))
 @settings(max_examples=12, phases=PHASES)
 def test_int8_is_exact(networks: list[Member], chosen: Options) -> None:
     check(networks, chosen)
 
 
-@given(
-    networks=st.lists(members(DType.FLOAT32), min_size=4, max_size=6), chosen=options(Options())
-)
+@given(networks=st.lists(members(DType.FLOAT32), min_size=4, max_size=6), chosen=options(Options()))
 @settings(max_examples=8, phases=PHASES)
 def test_float32_is_close(networks: list[Member], chosen: Options) -> None:
     check(networks, chosen)

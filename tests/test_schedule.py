@@ -32,7 +32,9 @@ def parse(text: str) -> Graph:
     return verify(parse_graph(f'smelt-ir 1\ngraph "g" {{\n{dedent(text)}\n}}\n', {}), "parsing")
 
 
-def scheduled(text: str, *, keep_inputs: bool = False, backends: tuple[Backend, ...] = ()) -> Schedule:
+def scheduled(
+    text: str, *, keep_inputs: bool = False, backends: tuple[Backend, ...] = ()
+) -> Schedule:
     chosen = backends or (backend("c"),)
     request = Request(HOST.target)
     return schedule(parse(text), HOST, chosen, request, prefix="net", keep_inputs=keep_inputs)
@@ -234,7 +236,7 @@ def test_constants_of_equal_bytes_but_another_type_are_two() -> None:
 
 
 class Picky(Kernel):
-    """Serves absolute values alone: another kernel's function, with scratch as one more parameter."""
+    """Serves absolute values alone: by another kernel's function, with scratch in addition."""
 
     op = Unary
 

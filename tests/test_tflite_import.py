@@ -162,6 +162,7 @@ NETWORKS: dict[str, bytes] = {
     ),
     "squeeze": one("SQUEEZE", (1, 4, 1, 3), (4, 3), options=schema.SqueezeOptionsT),
     "expand_dims": _shape("EXPAND_DIMS", (4, 3), (4, 1, 3), 1),
+    "tile": _shape("TILE", (2, 1, 3), (2, 4, 6), [1, 4, 2]),
     "transpose": _shape("TRANSPOSE", X4, (1, 3, 4, 5), [0, 3, 1, 2]),
     "resize_nearest_neighbor": _resize("RESIZE_NEAREST_NEIGHBOR"),
     "resize_nearest_aligned": _resize("RESIZE_NEAREST_NEIGHBOR", align=True),

@@ -187,11 +187,15 @@ def test_constants_are_computed_where_they_are_weights() -> None:
 
 
 def test_a_shape_computed_at_run_time_is_named_as_the_reason() -> None:
-    """Keras' dense layers on more than two dimensions, converted with an unknown batch."""
+    """A shape that the network is fed."""
 
     def open_(model: Any) -> None:
-        stored = next(t for t in model.subgraphs[0].tensors if t.name == b"z")
-        stored.shape, stored.shapeSignature = [1, 1], [-1, -1]
+        graph = model.subgraphs[0]
+        z = next(t for t in graph.tensors if t.name == b"z")
+        z.shape, z.shapeSignature = [1, 1], [-1, -1]
+        (index,) = (i for i, t in enumerate(graph.tensors) if t.name == b"shape")
+        graph.tensors[index].buffer = 0
+        graph.inputs = [*graph.inputs, index]
 
     with pytest.raises(UnsupportedError, match=r"shape of 'z' is computed .* fixed input shape"):
         load(edited(_dense((3, 8), (3, 5)), open_), "open")

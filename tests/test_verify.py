@@ -13,17 +13,14 @@ from smelt.errors import VerifyError
 from smelt.frontend import Imported
 from smelt.ir import Array, DType, Graph, Node, Origin, State, TensorType, Value, verify
 from smelt.ops.binary import Binary
-from smelt.pipeline import Artefact, Options, compile_model
+from smelt.pipeline import Artefact, Options
 from smelt.samples import Sample, random_samples
 from smelt.verify import compare, verify_model
 from tests.graphs import compile_graph
+from tests.projects import digits
 from tests.tflite_networks import DIGITS
 
 INT8, FLOAT = "digits_int8", "digits_float32"
-
-
-def digits(model: str = INT8, options: Options | None = None) -> Artefact:
-    return compile_model(DIGITS / f"{model}.tflite", options)
 
 
 def steps_with_weights(artefact: Artefact) -> list[int]:
@@ -43,9 +40,11 @@ def with_wrong_weights(artefact: Artefact, step: int) -> Artefact:
     return replace(artefact, project=replace(artefact.project, files=files))
 
 
-@pytest.mark.parametrize(("model", "how"), [(INT8, "bit-exact, 3 samples"), (FLOAT, "within 1e-05")])
+@pytest.mark.parametrize(
+    ("model", "how"), [(INT8, "bit-exact, 3 samples"), (FLOAT, "within 1e-05")]
+)
 def test_agreement(model: str, how: str) -> None:
-    artefact = digits(model)
+    artefact = digits(model=model)
     done: list[int] = []
     verdict = verify_model(artefact, random_samples(artefact.graph, 3, 0), progress=done.append)
     assert str(verdict).startswith(how)
@@ -56,7 +55,7 @@ def test_agreement(model: str, how: str) -> None:
 
 @pytest.mark.parametrize("model", [INT8, FLOAT])
 def test_the_step_with_wrong_weights_is_named(model: str) -> None:
-    artefact = digits(model)
+    artefact = digits(model=model)
     samples = random_samples(artefact.graph, 2, 0)
     steps = steps_with_weights(artefact)
     assert len(steps) > 4
@@ -72,7 +71,7 @@ def test_the_step_with_wrong_weights_is_named(model: str) -> None:
 
 @pytest.mark.qemu
 def test_the_step_is_named_on_a_simulated_board() -> None:
-    artefact = digits(INT8, Options(board="mps2-an386"))
+    artefact = digits(Options(board="mps2-an386"))
     broken = with_wrong_weights(artefact, 3)
     with pytest.raises(VerifyError, match="step 3, Conv2D of CONV_2D #3"):
         verify_model(broken, random_samples(artefact.graph, 1, 0))
@@ -95,7 +94,7 @@ def test_a_fault_after_the_last_step_is_told_apart() -> None:
 def test_a_pass_that_changes_the_network_is_found() -> None:
     artefact = compile_graph(scaled(2.0))
     tampered = replace(artefact, imported=Imported(scaled(3.0)))
-    with pytest.raises(VerifyError, match="optimized graph differs from the imported one.*'y'"):
+    with pytest.raises(VerifyError, match=r"optimized graph differs from the imported one.*'y'"):
         verify_model(tampered, random_samples(artefact.graph, 1, 0))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tflite
 
 from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.tflite.dilation import KINDS, REMEDY
 from smelt.frontend.tflite.operation import Converter, Operation
 from smelt.frontend.tflite.options import Options
 from smelt.ir import Value
@@ -41,6 +42,10 @@ def _window(
     size = (x.type.shape[1], x.type.shape[2])
     window = (weights.type.shape[1], weights.type.shape[2])
     same = options.same_padding()
+    if operation.spread is not None:
+        if same or stride != (1, 1) or dilation != (1, 1):
+            raise UnsupportedError(f"{operation} between {' and '.join(KINDS)}: {REMEDY}")
+        return stride, operation.spread.padding, operation.spread.block
     padding = same_padding(size, window, stride, dilation) if same else NO_PADDING
     return stride, padding, dilation
 

@@ -58,6 +58,14 @@ class StoredTensor:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """What operators around a convolution make of it: its dilation and padding, in pixels."""
+
+    block: tuple[int, int]
+    padding: tuple[tuple[int, int], tuple[int, int]]
+
+
+@dataclass(frozen=True)
 class StoredOperator:
     """An operator: `kind` is its built-in name, or the custom operator's own."""
 
@@ -68,6 +76,7 @@ class StoredOperator:
     outputs: tuple[int, ...]
     options: Any
     options_type: str
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True)

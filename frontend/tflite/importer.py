@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.imported import Imported
-from smelt.frontend.tflite import convolution, elementwise, pooling, quantization, shape
+from smelt.frontend.tflite import (
+    convolution,
+    dilation,
+    elementwise,
+    pooling,
+    quantization,
+    shape,
+    shape_arithmetic,
+)
 from smelt.frontend.tflite.file import (
     ABSENT,
     StoredModel,
@@ -33,6 +42,12 @@ CONVERTERS: dict[str, Converter] = {
 }
 """Operator's name in the file to its converter; a plugin adds its custom operators here."""
 
+SPECIAL_CASES: dict[str, str] = {
+    **dict.fromkeys(shape_arithmetic.FOLDS, "int32 int64 (arithmetic on shapes)"),
+    **dict.fromkeys(dilation.KINDS, "float32 int8 (around a convolution: its dilation)"),
+}
+"""Operators that are imported in part; some have a converter for the rest."""
+
 _CONTROL_FLOW = ("IF", "WHILE", "CALL_ONCE")
 
 
@@ -43,7 +58,7 @@ def load(data: bytes, name: str) -> Imported:
         ModelError: the file is truncated, corrupted or contradicts itself.
         UnsupportedError: the network asks for something that Smelt cannot do.
     """
-    return _Importer(read(data)).run(name)
+    return _Importer(dilation.restored(read(data))).run(name)
 
 
 class _Importer:
@@ -67,7 +82,11 @@ class _Importer:
         inputs = tuple(self.value(tensor) for tensor in self._model.inputs)
         for stored in operators:
             operation = Operation(stored, self)
-            converter = CONVERTERS[stored.kind]
+            if shape_arithmetic.settled(operation):
+                continue
+            converter = CONVERTERS.get(stored.kind)
+            if converter is None:
+                raise shape_arithmetic.refusal(operation)
             self._check_types(stored, operation, converter)
             converter.convert(operation)
         outputs = tuple(self.value(tensor) for tensor in self._model.outputs)
@@ -113,9 +132,15 @@ class _Importer:
         """See `Network`."""
         return self._model.name(tensor)
 
-    def has_open_shape(self, tensor: int) -> bool:
+    def declared(self, tensor: int) -> tuple[int, ...]:
         """See `Network`."""
-        return any(n < 0 for n in self._model.tensors[tensor].signature[1:])
+        return tuple(max(n, -1) for n in self._model.tensors[tensor].signature)
+
+    def shaped(self, tensor: int, shape: tuple[int, ...]) -> Value:
+        """See `Network`."""
+        stored = replace(self._model.tensors[tensor], shape=shape)
+        self._values[tensor] = Value(self._names[tensor], tensor_type(stored))
+        return self._values[tensor]
 
     def _as_float(self, name: str, source: Value) -> Value:
         """A constant as float32, counted for the notes."""
@@ -126,7 +151,8 @@ class _Importer:
         return Value.constant(name, dequantized(source.array, type_.quant))
 
     def _check_supported(self, operators: Sequence[StoredOperator]) -> None:
-        missing = [operator for operator in operators if operator.kind not in CONVERTERS]
+        known = CONVERTERS.keys() | shape_arithmetic.FOLDS.keys()
+        missing = [operator for operator in operators if operator.kind not in known]
         if not missing:
             return
         first, others = missing[0], missing[1:]
@@ -138,6 +164,8 @@ class _Importer:
         remedy = (
             "load a plugin that adds it"
             if first.is_custom
+            else dilation.REMEDY
+            if first.kind in dilation.KINDS
             else "control flow cannot be imported: export the network unrolled"
             if first.kind in _CONTROL_FLOW
             else "build the network from operators that are listed, or add the operator by a plugin"
@@ -245,5 +273,12 @@ def _needed(model: StoredModel) -> list[StoredOperator]:
         found.append(operator)
         row = CONVERTERS.get(operator.kind)
         skipped = frozenset[int]() if row is None else row.shape_operands
+        if _is_open(model, operator):
+            skipped = frozenset[int]()
         wanted |= {t for i, t in enumerate(operator.inputs) if i not in skipped}
     return found[::-1]
+
+
+def _is_open(model: StoredModel, operator: StoredOperator) -> bool:
+    """Whether the file leaves more open of a result's shape than the number of elements tells."""
+    return any(sum(n < 0 for n in model.tensors[t].signature) > 1 for t in operator.outputs)

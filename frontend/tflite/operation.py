@@ -49,8 +49,12 @@ class Network(Protocol):
         """A tensor's name for a message."""
         ...
 
-    def has_open_shape(self, tensor: int) -> bool:
-        """Whether the file leaves a tensor's shape open, but for the batch."""
+    def declared(self, tensor: int) -> tuple[int, ...]:
+        """The shape that the file gives to a tensor, -1 where it leaves a dimension open."""
+        ...
+
+    def shaped(self, tensor: int, shape: tuple[int, ...]) -> Value:
+        """The value that stands for a tensor, now that its open dimensions are known."""
         ...
 
 
@@ -61,6 +65,7 @@ class Operation:
         name = short_name(network.quoted(stored.outputs[0])[1:-1]) if stored.outputs else ""
         self.kind = stored.kind
         self.origin = Origin(stored.kind, stored.index, name)
+        self.spread = stored.spread
         self._stored = stored
         self._network = network
 
@@ -71,6 +76,11 @@ class Operation:
     def output_type(self) -> TensorType:
         """Type of the first output, as the file has it."""
         return self._network.type(self._tensor(self._stored.outputs, 0, "output"))
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the first output, -1 where the file leaves a dimension open."""
+        return self._network.declared(self._tensor(self._stored.outputs, 0, "output"))
 
     def input(self, index: int) -> Value:
         """The operand at `index`; `ModelError` where the file leaves it out."""
@@ -188,8 +198,11 @@ class Operation:
             ModelError: operands, options and the file's own output types contradict each other.
             UnsupportedError: the shape of an output is known at run time only.
         """
-        outputs = tuple(self._network.value(tensor) for tensor in self._stored.outputs)
-        inferred = self._inferred(op, inputs, len(outputs))
+        inferred = self._inferred(op, inputs)
+        outputs = tuple(
+            self._shaped(tensor, made)
+            for tensor, made in zip(self._stored.outputs, inferred, strict=True)
+        )
         results = tuple(
             self._result(made, value, same_rows)
             for made, value in zip(inferred, outputs, strict=True)
@@ -214,7 +227,7 @@ class Operation:
             return value
         if same_rows and _rows(made) == _rows(stored):
             return Value(f"{value.name}:rows", TensorType(made.shape, made.dtype, stored.quant))
-        self._refuse_open_shapes()
+        self.refuse_open_shapes()
         raise ModelError(f"{self} makes {made}, but the file says that '{value.name}' is {stored}")
 
     def _settle(self, node: Node) -> None:
@@ -223,23 +236,39 @@ class Operation:
         for tensor, array in zip(self._stored.outputs, arrays, strict=True):
             self._network.settle(tensor, array)
 
-    def _inferred(
-        self, op: Op, inputs: Sequence[Value | None], outputs: int
-    ) -> tuple[TensorType, ...]:
+    def settle(self, array: Array) -> None:
+        """Let an array that depends on no data stand for the output."""
+        made = TensorType(array.shape, DType.of(array))
+        tensor = self._tensor(self._stored.outputs, 0, "output")
+        self._result(made, self._shaped(tensor, made), same_rows=False)
+        self._network.settle(tensor, array)
+
+    def _shaped(self, tensor: int, made: TensorType) -> Value:
+        """The value of an output; `made` says what the file leaves open of its shape."""
+        value = self._network.value(tensor)
+        declared = self._network.declared(tensor)
+        if value.type.shape == made.shape or len(declared) != len(made.shape):
+            return value
+        if any(n not in (-1, own) for n, own in zip(declared, made.shape, strict=True)):
+            return value
+        return self._network.shaped(tensor, made.shape)
+
+    def _inferred(self, op: Op, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         """The types of what `op` makes, as many as the file has outputs."""
         try:
             inferred = op.infer([None if v is None else v.type for v in inputs])
         except ModelError as error:
-            self._refuse_open_shapes()
+            self.refuse_open_shapes()
             raise ModelError(f"{self}: {error}") from error
+        outputs = len(self._stored.outputs)
         if len(inferred) != outputs:
             raise ModelError(f"{self} has {outputs} outputs; it makes {len(inferred)}")
         return inferred
 
-    def _refuse_open_shapes(self) -> None:
+    def refuse_open_shapes(self) -> None:
         """Blame a contradiction on shapes that the file leaves open, where there are any."""
         for tensor in (*self._stored.inputs, *self._stored.outputs):
-            if tensor >= 0 and self._network.has_open_shape(tensor):
+            if tensor >= 0 and -1 in self._network.declared(tensor)[1:]:
                 raise UnsupportedError(
                     f"{self}: the shape of {self._network.quoted(tensor)} is computed by the "
                     "network as it runs: convert the network with a fixed input shape, the "
@@ -271,8 +300,8 @@ class Converter:
     Attributes:
         convert: adds to the graph what the operator becomes.
         dtypes: element types of data (first operand and results) that it takes.
-        shape_operands: operands that only repeat what the results' shapes say already; what
-            computes them need not be supported.
+        shape_operands: operands that only repeat what the results' shapes say already, unless the
+            file leaves more than one dimension open; what computes them need not be supported.
     """
 
     convert: Callable[[Operation], None]

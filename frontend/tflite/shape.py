@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import tflite
@@ -13,12 +14,41 @@ from smelt.ops.fixed_point import Activation
 from smelt.ops.pad import Pad
 from smelt.ops.reshape import Reshape
 from smelt.ops.resize import Resize
+from smelt.ops.tile import Tile
 from smelt.ops.transpose import Transpose
 
 
 def _reshape(operation: Operation) -> None:
-    """RESHAPE, SQUEEZE and EXPAND_DIMS: the file says what comes out."""
-    operation.emit(Reshape(operation.output_type.shape), operation.input(0), moves_data=True)
+    """RESHAPE and SQUEEZE: the file says what comes out.
+
+    The number of elements completes one open dimension; for more, an operand must say it.
+    """
+    x, shape = operation.input(0), operation.output_shape
+    if shape.count(-1) > 1:
+        if not operation.has(1) or not operation.input(1).is_constant:
+            operation.refuse_open_shapes()
+        shape = operation.integers(1, "shape")
+    operation.emit(Reshape(_completed(shape, x.type.size)), x, moves_data=True)
+
+
+def _completed(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """A shape of `size` elements; at most one dimension is -1."""
+    known = prod(n for n in shape if n != -1)
+    return tuple(size // max(known, 1) if n == -1 else n for n in shape)
+
+
+def _expand_dims(operation: Operation) -> None:
+    x, shape = operation.input(0), operation.output_shape
+    if shape.count(-1) > 1:
+        rank = len(x.type.shape) + 1
+        (axis,) = operation.axes(operation.integers(1, "axis"), rank) or (0,)
+        shape = (*x.type.shape[:axis], 1, *x.type.shape[axis:])
+    operation.emit(Reshape(_completed(shape, x.type.size)), x, moves_data=True)
+
+
+def _tile(operation: Operation) -> None:
+    multiples = operation.integers(1, "multiples")
+    operation.emit(Tile(multiples), operation.input(0), moves_data=True)
 
 
 def _transpose(operation: Operation) -> None:
@@ -80,8 +110,9 @@ def _resize(kind: str, options_class: Any) -> Converter:
 CONVERTERS = {
     "RESHAPE": Converter(_reshape, ANY_TYPE, shape_operands=frozenset({1})),
     "SQUEEZE": Converter(_reshape, ANY_TYPE),
-    "EXPAND_DIMS": Converter(_reshape, ANY_TYPE, shape_operands=frozenset({1})),
+    "EXPAND_DIMS": Converter(_expand_dims, ANY_TYPE, shape_operands=frozenset({1})),
     "TRANSPOSE": Converter(_transpose),
+    "TILE": Converter(_tile, ANY_TYPE),
     "CONCATENATION": Converter(_concatenation),
     "PAD": Converter(_pad),
     "PADV2": Converter(_pad_v2),

@@ -2,24 +2,44 @@
 /* The queue of received bytes. While it is empty the core sleeps. */
 #include "receive.h"
 
+#include "board.h"
 #include "port.h"
 
-#define NVIC_ISER(number) (*(volatile uint32_t *)(0xe000e100u + 4u * ((number) / 32u)))
+#define NVIC(offset, number) (*(volatile uint32_t *)(0xe000e000u + (offset) + 4u * ((number) / 32u)))
+#define NVIC_ISER(number) NVIC(0x100u, number)
+#define NVIC_ICER(number) NVIC(0x180u, number)
+#define NVIC_ISPR(number) NVIC(0x200u, number)
+#define NVIC_BIT(number) (1u << ((number) % 32u))
 #define QUEUE_BYTES 128u /* a power of two; a command has at most 80 */
 
 static volatile uint8_t queue[QUEUE_BYTES];
 static volatile uint32_t queued, taken; /* counts; they may wrap */
+static volatile int stalled;            /* the handler has left a byte in the UART */
 
 void smelt_enable_interrupt(uint32_t number) {
-    NVIC_ISER(number) = 1u << (number % 32u);
+    NVIC_ISER(number) = NVIC_BIT(number);
 }
 
-/* A byte that finds no room is lost; whoever waits for it will see its CRC fail. */
-void smelt_received(uint8_t byte) {
+/* While the handler would only be called in vain, its interrupt is off. A line without flow control
+ * then loses what the UART cannot hold; whoever waits for it will see its CRC fail. */
+int smelt_receive_room(void) {
     if (queued - taken < QUEUE_BYTES) {
-        queue[queued % QUEUE_BYTES] = byte;
-        queued++;
+        return 1;
     }
+    stalled = 1;
+    NVIC_ICER(SMELT_UART_IRQ) = NVIC_BIT(SMELT_UART_IRQ);
+    return 0;
+}
+
+void smelt_received(uint8_t byte) {
+    queue[queued % QUEUE_BYTES] = byte;
+    queued++;
+}
+
+static void resume(void) {
+    stalled = 0;
+    NVIC_ISPR(SMELT_UART_IRQ) = NVIC_BIT(SMELT_UART_IRQ);
+    NVIC_ISER(SMELT_UART_IRQ) = NVIC_BIT(SMELT_UART_IRQ);
 }
 
 /* With interrupts masked none can slip in between the look at the queue and WFI, which a pending
@@ -48,5 +68,8 @@ int smelt_uart_read(uint32_t timeout_ms) {
     }
     const uint8_t byte = queue[taken % QUEUE_BYTES];
     taken++;
+    if (stalled) {
+        resume();
+    }
     return byte;
 }

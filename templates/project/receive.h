@@ -9,7 +9,9 @@
 void smelt_uart_interrupt(void);
 void smelt_timer_interrupt(void);
 
-/* Called by that handler for every byte. */
+/* The UART's handler asks before it takes a byte; where there is no room, it leaves the byte in the
+ * UART and returns, and is called again when there is. */
+int smelt_receive_room(void);
 void smelt_received(uint8_t byte);
 
 void smelt_enable_interrupt(uint32_t number);

@@ -23,7 +23,7 @@ void smelt_uart_init(void) {
 
 void smelt_uart_interrupt(void) {
     INTCLEAR = INT_RX; /* before the byte is taken: the next one may follow at once */
-    while ((STATE & STATE_RX_FULL) != 0u) {
+    while ((STATE & STATE_RX_FULL) != 0u && smelt_receive_room()) {
         smelt_received((uint8_t)DATA);
     }
 }

@@ -38,7 +38,7 @@ void smelt_uart_init(void) {
 }
 
 void smelt_uart_interrupt(void) {
-    while (EVENTS_RXDRDY != 0u) {
+    while (EVENTS_RXDRDY != 0u && smelt_receive_room()) {
         EVENTS_RXDRDY = 0u; /* before the byte is taken: the next one may follow at once */
         smelt_received((uint8_t)RXD);
     }

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from smelt.codegen.kernels.base import Kernel, KernelCall, Request
+from smelt.codegen.kernels.c.blocks import blocks
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import frame
-from smelt.codegen.kernels.c.products import centred_weights, constant_bias, folds, refuse_products, sums
-from smelt.codegen.kernels.c.pairs import fits_pairs, pairs
-from smelt.codegen.kernels.c.requantization import folded_bias
+from smelt.codegen.kernels.c.products import (
+    bias_with_zero_point,
+    constant_bias,
+    folds,
+    refuse_products,
+    sums,
+)
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Node
 from smelt.ops.convolution import Conv2D
@@ -35,19 +40,13 @@ class Conv2DKernel(Kernel):
         window, place = Window.of(node), frame(node, request)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-        bias = constant_bias(node)
-        if y.quant is None:
-            finish = Finish.of(node, op.activation, bias)
+        scales = convolution_scales(x, weights, y) if y.quant is not None else ()
+        range_ = sums(node, 0)
+        if op.groups > 1 or not folds(node):
+            finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem)
-        scales = convolution_scales(x, weights, y)
-        if folds(node) and "long_multiply" in request.target.features and op.groups == 1:
-            centred = centred_weights(node, 0)
-            if fits_pairs(centred):
-                bias = folded_bias(bias, centred, x.zero_point)
-                finish = Finish.of(node, op.activation, bias, scales, sums(node, 0))
-                return pairs(node, window, place, finish, node.input(1).array, stem=stem)
-        finish = Finish.of(node, op.activation, bias, scales, sums(node, 0))
-        return direct(node, window, place, finish, stem=stem)
+        finish = Finish.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
+        return blocks(node, window, place, finish, node.input(1).array, request, stem=stem)
 
 
 KERNELS = (Conv2DKernel(),)

@@ -13,14 +13,18 @@ import numpy as np
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.requantization import sum_range
-from smelt.ir import Array, Node
+from smelt.ir import Array, DType, Node
+from smelt.targets import Target
 
 _LIMIT = 2**23
 """What a lower sum must stay below."""
 
 
-def fits_words(weights: Array) -> bool:
-    """Whether no sum of int8 `[o, k]` weights times int8 inputs leaves its 24 bits."""
+def serves_words(node: Node, target: Target) -> bool:
+    """Whether this form serves a dense layer with constant, symmetric weights."""
+    if node.output.type.dtype is not DType.INT8 or "long_multiply" not in target.features:
+        return False
+    weights = node.input(1).array
     low, high = sum_range(np.zeros(len(weights), np.int64), weights)
     return bool((low > -_LIMIT).all() and (high < _LIMIT).all())
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.kernels.base import Kernel, KernelCall, Request
+from smelt.codegen.kernels.c.blocks import blocks
+from smelt.codegen.kernels.c.depthwise_lanes import depthwise_lanes
+from smelt.codegen.kernels.c.depthwise_pairs import depthwise_pairs, serves_pairs
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import frame
-from smelt.codegen.kernels.c.products import centred_weights, constant_bias, folds, refuse_products, sums
-from smelt.codegen.kernels.c.depthwise_pairs import depthwise_pairs
-from smelt.codegen.kernels.c.pairs import fits_pairs
-from smelt.codegen.kernels.c.requantization import folded_bias
+from smelt.codegen.kernels.c.products import (
+    bias_with_zero_point,
+    constant_bias,
+    folds,
+    refuse_products,
+    sums,
+)
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
@@ -38,20 +44,19 @@ class DepthwiseConv2DKernel(Kernel):
         window, place = Window.of(node), frame(node, request)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"depthwise_{window.kernel[0]}x{window.kernel[1]}"
-        bias = constant_bias(node)
-        if y.quant is None:
-            finish = Finish.of(node, op.activation, bias)
+        scales = convolution_scales(x, weights, y) if y.quant is not None else ()
+        range_ = sums(node, 3)
+        several = 1 < x.shape[3] < window.outputs
+        if not folds(node) or (several and not serves_pairs(node, request.target)):
+            finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem, depthwise=True)
-        scales, range_ = convolution_scales(x, weights, y), sums(node, 3)
-        if folds(node) and "long_multiply" in request.target.features:
-            centred = centred_weights(node, 3)
-            if fits_pairs(centred):
-                bias = folded_bias(bias, centred, x.zero_point)
-                finish = Finish.of(node, op.activation, bias, scales, range_)
-                array = np.moveaxis(node.input(1).array[0], 2, 0)
-                return depthwise_pairs(node, window, place, finish, array, stem=stem)
-        finish = Finish.of(node, op.activation, bias, scales, range_)
-        return direct(node, window, place, finish, stem=stem, depthwise=True)
+        finish = Finish.of(node, op.activation, bias_with_zero_point(node, 3), scales, range_)
+        array = np.moveaxis(node.input(1).array[0], 2, 0)
+        if x.shape[3] == 1:  # every output sees the one channel: that is a Conv2D
+            return blocks(node, window, place, finish, array, request, stem=stem)
+        if serves_pairs(node, request.target):
+            return depthwise_pairs(node, window, place, finish, array, stem=stem)
+        return depthwise_lanes(node, window, place, finish, array, stem=stem)
 
 
 KERNELS = (DepthwiseConv2DKernel(),)

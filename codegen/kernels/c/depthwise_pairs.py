@@ -1,17 +1,26 @@
-"""int8 depthwise convolutions with two pixels in one 64-bit multiply-add (see `pairs`)."""
+"""int8 depthwise convolutions with two pixels in one 64-bit multiply-add (see `blocks`)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed
+from smelt.codegen.kernels.c.blocks import fits_pairs
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import Frame, pixel_offset
 from smelt.codegen.kernels.c.window import Window
-from smelt.ir import Array, Node
+from smelt.ir import Array, DType, Node
+from smelt.targets import Target
 
 _UNROLLED = 16
 """Taps up to this many are written out."""
+
+
+def serves_pairs(node: Node, target: Target) -> bool:
+    """Whether this form serves a depthwise convolution with constant, symmetric weights."""
+    if node.output.type.dtype is not DType.INT8 or "long_multiply" not in target.features:
+        return False
+    return fits_pairs(np.moveaxis(node.input(1).array, 3, 0))
 
 
 def depthwise_pairs(
@@ -35,12 +44,12 @@ def depthwise_pairs(
     used = sorted({column for word in words for column in word})
     guarded = window.padded or frame.rectangle or y.shape[1 + axis] % 2 == 1
     looped = lines > 1 and lines * run > _UNROLLED
-    channels = f"const int32_t *channels, " if finish.fields else ""
+    channels = "const int32_t *channels," if finish.fields else ""
     step = used[1] - used[0]
     parameters: dict[str, object] = {
         **frame.variables,
         "title": f"{node.op.name}: {x} -> {y}",
-        "notes": [window.text],
+        "notes": [window.text, *finish.notes],
         "w": window,
         "f": finish,
         "axis": axis,
@@ -55,7 +64,7 @@ def depthwise_pairs(
         "guarded": guarded,
         "multiplier": window.outputs // x.shape[3],
         "pixels_parameters": "const int8_t *const *taps, const int8_t *weights, "
-        f"{channels}int8_t *a, int8_t *b",
+        f"{channels}\n    int8_t *a, int8_t *b",
         "top": window.origin(0, "y"),
         "side": window.origin(1, "x"),
         "second": _second(frame, y.shape[1 + axis], axis),

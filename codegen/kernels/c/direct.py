@@ -30,7 +30,7 @@ def direct(
     parameters: dict[str, object] = {
         **frame.variables,
         "title": f"{node.op.name}: {x} -> {y}",
-        "notes": [window.text],
+        "notes": [window.text, *finish.notes],
         "w": window,
         "f": finish,
         "is_float": y.dtype.is_float,

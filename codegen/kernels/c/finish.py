@@ -60,6 +60,11 @@ class Finish:
         return _quantized(node, activation, bias, requantization)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines for the function's comment."""
+        return (f"Results: {self.note}.",) if self.note else ()
+
+    @property
     def fields(self) -> int:
         """Constants a channel."""
         return 0 if self.rows is None else self.rows.shape[1]

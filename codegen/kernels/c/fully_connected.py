@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from smelt.codegen.kernels.base import Kernel, KernelCall, Layout, Request
-from smelt.codegen.kernels.c.dense_words import dense_words, fits_words
+from smelt.codegen.kernels.c.blocks import blocks
+from smelt.codegen.kernels.c.dense_words import dense_words, serves_words
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import Frame
-from smelt.codegen.kernels.c.pairs import fits_pairs, pairs
-from smelt.codegen.kernels.c.products import constant_bias, folds, refuse_products, sums
-from smelt.codegen.kernels.c.requantization import folded_bias
+from smelt.codegen.kernels.c.products import (
+    bias_with_zero_point,
+    constant_bias,
+    folds,
+    refuse_products,
+    sums,
+)
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Node
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
@@ -45,21 +50,17 @@ class FullyConnectedKernel(Kernel):
             y.size,
             False,
         )
-        bias, stem = constant_bias(node), "fully_connected"
-        if y.quant is None:
-            finish = Finish.of(node, op.activation, bias)
+        stem = "fully_connected"
+        scales = fully_connected_scales(x, weights, y) if y.quant is not None else ()
+        range_ = sums(node, 0)
+        if not folds(node):
+            finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem)
-        scales, range_ = fully_connected_scales(x, weights, y), sums(node, 0)
-        if folds(node) and "long_multiply" in request.target.features:
-            array = node.input(1).array
-            folded = folded_bias(bias, array, x.zero_point)
-            finish = Finish.of(node, op.activation, folded, scales, range_)
-            if rows == 1 and fits_words(array):
-                return dense_words(node, finish, array, stem=stem)
-            if fits_pairs(array):
-                return pairs(node, window, place, finish, array, stem=stem)
-        finish = Finish.of(node, op.activation, bias, scales, range_)
-        return direct(node, window, place, finish, stem=stem)
+        array = node.input(1).array
+        finish = Finish.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
+        if rows == 1 and serves_words(node, request.target):
+            return dense_words(node, finish, array, stem=stem)
+        return blocks(node, window, place, finish, array, request, stem=stem)
 
 
 KERNELS = (FullyConnectedKernel(),)

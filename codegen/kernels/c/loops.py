@@ -69,6 +69,38 @@ def total(terms: Iterable[str]) -> str:
     return " + ".join(term for term in terms if term != "0") or "0"
 
 
+@dataclass(frozen=True)
+class Copies:
+    """Nested loops that copy `input` to `output`, `block` elements at a time.
+
+    `statements[d]` are the C lines that stand inside the first d loops.
+    """
+
+    loops: tuple[Loop, ...]
+    statements: tuple[tuple[str, ...], ...]
+    block: int
+
+    @property
+    def summary(self) -> str:
+        """One line for reports."""
+        return f"{len(self.loops)} nested loops, {self.block} elements at a time"
+
+
+def block_copies(
+    shape: Sequence[int], source: Sequence[int], target: Sequence[int], element: int
+) -> Copies:
+    """Copies of the elements of `shape`, of `element` bytes each, between two arrays' strides."""
+    loops = nest(shape, source, target, names=_NAMES + "stuvwxyz")
+    block = loops[-1].size if loops and loops[-1].strides == (1, 1) else 1
+    if block > 1:
+        loops = loops[:-1]
+    read, written = index(loops, 0), index(loops, 1)
+    statement = f"output[{written}] = input[{read}];"
+    if block > 1:
+        statement = f"memcpy(output + {written}, input + {read}, {block * element});"
+    return Copies(loops, (*(() for _ in loops), (statement,)), block)
+
+
 def depth(loops: Sequence[Loop], array: int) -> int:
     """How many loops the array's element depends on: 0 if it is the same throughout."""
     return max((level + 1 for level, loop in enumerate(loops) if loop.strides[array]), default=0)

@@ -60,9 +60,20 @@ def constant_bias(node: Node) -> Array | None:
     return None if bias is None else bias.array.ravel()
 
 
+def bias_with_zero_point(node: Node, channel_axis: int) -> Array | None:
+    """The bias less what the input's zero point adds to the sums; weights must be constant."""
+    x, bias = node.input(0).type, constant_bias(node)
+    if x.quant is None:
+        return bias
+    return folded_bias(bias, centred_weights(node, channel_axis), x.zero_point)
+
+
 def sums(node: Node, channel_axis: int) -> tuple[Array, Array]:
-    """int64 `[o]` each: smallest and largest sum of a quantized node, bias included."""
+    """int64 `[o]` each: smallest and largest sum, bias included; zeros for a node of floats."""
     x, weights, bias = node.input(0).type, node.input(1), constant_bias(node)
+    if x.quant is None:
+        zeros = np.zeros(weights.type.shape[channel_axis], np.int64)
+        return zeros, zeros
     if weights.is_constant:
         # A tap outside of the image counts as an input at its zero point.
         centred = centred_weights(node, channel_axis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import dense_strides, index, nest
+from smelt.codegen.kernels.c.loops import block_copies, dense_strides
 from smelt.ir import Node
 from smelt.ops.transpose import Transpose
 
@@ -20,15 +20,8 @@ class TransposeKernel(Kernel):
         if not isinstance(op, Transpose):
             raise TypeError(f"{op.name} is no Transpose")
         strides = dense_strides(x.shape)
-        loops = nest(y.shape, [strides[axis] for axis in op.permutation], dense_strides(y.shape))
-        block = loops[-1].size if loops and loops[-1].strides[0] == 1 else 1
-        if block > 1:
-            loops = loops[:-1]
-        source, target = index(loops, 0), index(loops, 1)
-        statement = f"output[{target}] = input[{source}];"
-        if block > 1:
-            size = block * y.dtype.size
-            statement = f"memcpy(output + {target}, input + {source}, {size});"
+        read = [strides[axis] for axis in op.permutation]
+        copies = block_copies(y.shape, read, dense_strides(y.shape), y.dtype.size)
         return KernelCall(
             template="c/transpose.j2",
             stem="transpose",
@@ -36,11 +29,11 @@ class TransposeKernel(Kernel):
                 "x": x,
                 "y": y,
                 "permutation": op.permutation,
-                "loops": loops,
-                "statements": [*([] for _ in loops), [statement]],
+                "loops": copies.loops,
+                "statements": copies.statements,
             },
             operands=(Input(0, "input"), Output(0, "output")),
-            summary=f"{len(loops)} nested loops, {block} elements at a time",
+            summary=copies.summary,
         )
 
 

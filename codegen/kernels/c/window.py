@@ -59,6 +59,11 @@ class Window:
         return self.kernel[0] * self.kernel[1]
 
     @property
+    def end(self) -> Pair:
+        """Row and column just past the last tap and its dilation, from the first tap on."""
+        return self.kernel[0] * self.dilation[0], self.kernel[1] * self.dilation[1]
+
+    @property
     def padded(self) -> bool:
         """Whether the window can lie partly outside of the image."""
         return any(map(any, self.padding))

@@ -1,0 +1,48 @@
+"""Tile."""
+
+from __future__ import annotations
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.loops import block_copies, dense_strides
+from smelt.ir import Node
+from smelt.ops.tile import Tile
+
+
+class TileKernel(Kernel):
+    """Writes the output in order; elements that stay neighbours are copied as a block."""
+
+    op = Tile
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if not isinstance(op, Tile):
+            raise TypeError(f"{op.name} is no Tile")
+        # Each axis is two: which repetition, and where in it.
+        shape: list[int] = []
+        source: list[int] = []
+        target: list[int] = []
+        for times, size, read, written in zip(
+            op.multiples, x.shape, dense_strides(x.shape), dense_strides(y.shape), strict=True
+        ):
+            shape += times, size
+            source += 0, read
+            target += size * written, written
+        copies = block_copies(shape, source, target, y.dtype.size)
+        return KernelCall(
+            template="c/tile.j2",
+            stem="tile",
+            parameters={
+                "x": x,
+                "y": y,
+                "multiples": op.multiples,
+                "loops": copies.loops,
+                "statements": copies.statements,
+            },
+            operands=(Input(0, "input"), Output(0, "output")),
+            summary=copies.summary,
+        )
+
+
+KERNELS = (TileKernel(),)

@@ -1,0 +1,144 @@
+"""Arithmetic on shapes, which is done while a file is imported.
+
+Converters write it where the batch is unknown: they take a tensor's shape apart, multiply and
+join the numbers, and reshape by the result. All shapes being known here, so is what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tflite
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.tflite.operation import Operation
+from smelt.ir import Array, DType
+from smelt.ops.fixed_point import Activation
+
+_INTEGERS = (DType.INT32, DType.INT64)
+_MOST_ELEMENTS = 1024
+"""Far more than a shape has; what is larger is data."""
+
+
+def settled(operation: Operation) -> bool:
+    """Compute the operator if it is integer arithmetic on constants; False where it is not.
+
+    Raises:
+        ModelError: operands, options and output contradict each other.
+        UnsupportedError: an option is not supported.
+    """
+    fold = FOLDS.get(operation.kind)
+    if fold is None:
+        return False
+    if fold is _shape_of:
+        operands: list[Array] = [np.asarray(operation.input(0).type.shape)]
+    else:
+        values = operation.inputs()
+        if operation.output_type.dtype not in _INTEGERS or not all(
+            v.is_constant and v.type.dtype in _INTEGERS and v.type.size <= _MOST_ELEMENTS
+            for v in values
+        ):
+            return False
+        operands = [v.array for v in values]
+    try:
+        result = fold(operation, operands)
+    except (IndexError, OverflowError, ValueError) as error:
+        raise ModelError(f"{operation} cannot be computed: {error}") from error
+    operation.settle(np.asarray(result, operation.output_type.dtype.numpy))
+    return True
+
+
+def refusal(operation: Operation) -> UnsupportedError:
+    """Why an operator of this table alone was not settled."""
+    return UnsupportedError(
+        f"{operation}: Smelt computes it for shapes only: small int32 or int64 tensors that do "
+        "not depend on the network's inputs; build the network from operators that `smelt ops` "
+        "lists, or add the operator by a plugin"
+    )
+
+
+Fold = Callable[[Operation, Sequence[Array]], Array]
+
+
+def _shape_of(operation: Operation, operands: Sequence[Array]) -> Array:
+    del operation
+    return operands[0]
+
+
+def _cast(operation: Operation, operands: Sequence[Array]) -> Array:
+    (x,) = _exactly(operation, operands, 1)
+    return x
+
+
+def _arithmetic(function: Callable[[Array, Array], Array], table: type) -> Fold:
+    def fold(operation: Operation, operands: Sequence[Array]) -> Array:
+        a, b = _exactly(operation, operands, 2)
+        if operation.options(table, optional=True).activation() is not Activation.NONE:
+            raise UnsupportedError(f"{operation}: a fused activation of integers is not supported")
+        return function(a, b)
+
+    return fold
+
+
+def _product(operation: Operation, operands: Sequence[Array]) -> Array:
+    x, axes = _exactly(operation, operands, 2)
+    keep = operation.options(tflite.ReducerOptions, optional=True).flag("KeepDims")
+    along = operation.axes([int(n) for n in axes.ravel()], x.ndim)
+    return np.prod(x, axis=along, dtype=x.dtype, keepdims=keep)
+
+
+def _concatenation(operation: Operation, operands: Sequence[Array]) -> Array:
+    axis = operation.options(tflite.ConcatenationOptions).integer("Axis")
+    return np.concatenate(operands, axis)
+
+
+def _pack(operation: Operation, operands: Sequence[Array]) -> Array:
+    return np.stack(operands, operation.options(tflite.PackOptions).integer("Axis"))
+
+
+def _gather(operation: Operation, operands: Sequence[Array]) -> Array:
+    x, indices = _exactly(operation, operands, 2)
+    options = operation.options(tflite.GatherOptions)
+    if options.integer("BatchDims"):
+        raise UnsupportedError(f"{operation}: gathering by batch is not supported")
+    if indices.size and indices.min() < 0:
+        raise ModelError(f"{operation}: negative indices {indices.tolist()}")
+    return np.take(x, indices, options.integer("Axis"))
+
+
+def _strided_slice(operation: Operation, operands: Sequence[Array]) -> Array:
+    x, *numbers = _exactly(operation, operands, 4)
+    options = operation.options(tflite.StridedSliceOptions)
+    if options.integer("EllipsisMask") or options.integer("NewAxisMask"):
+        raise UnsupportedError(f"{operation}: ellipses and new axes are not supported")
+    open_begin, open_end = options.integer("BeginMask"), options.integer("EndMask")
+    single = options.integer("ShrinkAxisMask")
+    picks: list[int | slice] = []
+    begins, ends, strides = (list(map(int, n.ravel())) for n in numbers)
+    for axis, (begin, end, stride) in enumerate(zip(begins, ends, strides, strict=True)):
+        first = None if open_begin >> axis & 1 else begin
+        last = None if open_end >> axis & 1 else end
+        picks.append(begin if single >> axis & 1 else slice(first, last, stride))
+    return x[tuple(picks)]
+
+
+def _exactly(operation: Operation, operands: Sequence[Array], count: int) -> Sequence[Array]:
+    if len(operands) != count:
+        raise ModelError(f"{operation} has {len(operands)} operands, not {count}")
+    return operands
+
+
+FOLDS: dict[str, Fold] = {
+    "SHAPE": _shape_of,
+    "CAST": _cast,
+    "ADD": _arithmetic(np.add, tflite.AddOptions),
+    "SUB": _arithmetic(np.subtract, tflite.SubOptions),
+    "MUL": _arithmetic(np.multiply, tflite.MulOptions),
+    "REDUCE_PROD": _product,
+    "CONCATENATION": _concatenation,
+    "PACK": _pack,
+    "GATHER": _gather,
+    "STRIDED_SLICE": _strided_slice,
+}
+"""Operator's name in the file to what it makes of its operands; several are converters, too."""

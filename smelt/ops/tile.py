@@ -1,0 +1,52 @@
+"""Tile: a tensor repeated along its axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ops.case import Case, Data
+from smelt.ops.constraints import arrays, operands, same_quant
+
+
+@dataclass(frozen=True)
+class Tile(Op):
+    """Axis `i` of the output is axis `i` of the input `multiples[i]` times, each at least once."""
+
+    multiples: tuple[int, ...]
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = operands(self, inputs, 1)
+        if len(self.multiples) != len(x.shape) or min(self.multiples, default=1) < 1:
+            raise ModelError(f"{x} cannot be repeated {list(self.multiples)} times")
+        shape = tuple(n * times for n, times in zip(x.shape, self.multiples, strict=True))
+        return (TensorType(shape, x.dtype),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The input's."""
+        return operands(self, inputs, 1)[0].quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        same_quant(node)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        return (np.tile(x, self.multiples),)
+
+
+CASES = (
+    Case("rows", Tile((1, 1, 2, 1, 1)), (Data((1, 3, 1, 4, 5)),)),
+    Case("columns", Tile((1, 1, 1, 3, 1)), (Data((1, 2, 3, 1, 4)),)),
+    Case("channels", Tile((1, 1, 1, 2)), (Data((1, 3, 2, 5)),)),
+    Case("everywhere", Tile((2, 3, 2)), (Data((2, 3, 4)),)),
+    Case("elements", Tile((1, 6)), (Data((5, 1)),)),
+    Case("vector", Tile((3,)), (Data((7,)),)),
+    Case("once", Tile((1, 1)), (Data((2, 3)),)),
+)
