@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,25 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from smelt import __version__, show
+from smelt.cli_options import (
+    BoardOption,
+    DumpAfter,
+    JsonFileOption,
+    JsonOption,
+    KeepInputsOption,
+    MaxArena,
+    MaxFlash,
+    MaxInstructions,
+    MaxStack,
+    Model,
+    NameOption,
+    OnOption,
+    Optimize,
+    OptimizeOption,
+    PluginOption,
+    QuietOption,
+    TargetOption,
+)
 from smelt.codegen.passes import PASSES
 from smelt.errors import ConfigError, SmeltError
 from smelt.frontend import load as load_model
@@ -46,45 +64,6 @@ app = typer.Typer(
 )
 
 
-class Optimize(StrEnum):
-    """What kernels and compiler flags favour."""
-
-    speed = "speed"
-    size = "size"
-    ram = "ram"
-
-
-Model = Annotated[Path, typer.Argument(help="A .tflite or .smelt file.", show_default=False)]
-BoardOption = Annotated[
-    str | None,
-    typer.Option("--board", help="Board to build for (`smelt boards`), or a .toml file."),
-]
-TargetOption = Annotated[
-    str | None,
-    typer.Option("--target", help="Target to generate code for (`smelt targets`)."),
-]
-OptimizeOption = Annotated[Optimize, typer.Option("--optimize", help="What to favour.")]
-NameOption = Annotated[
-    str | None, typer.Option("--name", help="C identifier of the network [default: file's stem].")
-]
-KeepInputsOption = Annotated[
-    bool, typer.Option("--keep-inputs", help="An inference leaves its inputs unchanged.")
-]
-PluginOption = Annotated[
-    list[Path] | None,
-    typer.Option("--plugin", help="Python file with operators of your own; may be repeated."),
-]
-OnOption = Annotated[
-    str | None,
-    typer.Option("--on", help="host, qemu or a serial port [default: qemu with --board]."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-JsonFileOption = Annotated[
-    Path | None, typer.Option("--json", help="Write the completed report here.")
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what is asked for.")]
-
-
 def _options(
     target: str | None,
     board: str | None,
@@ -110,21 +89,11 @@ def build(
     compile_: Annotated[
         bool, typer.Option("--compile", help="Also run `make` and fill in the measured sizes.")
     ] = False,
-    max_arena: Annotated[
-        int | None, typer.Option("--max-arena", help="Fail if the arena takes more bytes.")
-    ] = None,
-    max_flash: Annotated[
-        int | None, typer.Option("--max-flash", help="Fail if the network takes more flash.")
-    ] = None,
-    max_stack: Annotated[
-        int | None, typer.Option("--max-stack", help="Fail if an inference takes more stack.")
-    ] = None,
-    max_instructions: Annotated[
-        int | None, typer.Option("--max-instructions", help="Fail if an inference takes more.")
-    ] = None,
-    dump_after: Annotated[
-        str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
-    ] = None,
+    max_arena: MaxArena = None,
+    max_flash: MaxFlash = None,
+    max_stack: MaxStack = None,
+    max_instructions: MaxInstructions = None,
+    dump_after: DumpAfter = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
     quiet: QuietOption = False,
@@ -166,6 +135,11 @@ def run(
     dequantize: Annotated[
         bool, typer.Option("--dequantize", help="Outputs as real numbers.")
     ] = False,
+    max_arena: MaxArena = None,
+    max_flash: MaxFlash = None,
+    max_stack: MaxStack = None,
+    max_instructions: MaxInstructions = None,
+    dump_after: DumpAfter = None,
     plugin: PluginOption = None,
     json_: JsonFileOption = None,
     quiet: QuietOption = False,
@@ -176,7 +150,7 @@ def run(
     """
     options = _options(target, board, optimize, name, keep_inputs, plugin)
     console = _console(quiet)
-    artefact = compile_model(model, options)
+    artefact = compile_model(model, options, _dumper(dump_after))
     samples, batched = bind_samples(artefact.graph, load_arrays(inputs))
     with _bar(console, "running", len(samples)) as advance:
         result = run_model(artefact, samples, on, advance)
@@ -186,6 +160,7 @@ def run(
     if json_ is not None:
         _write_json(json_, result.report)
     _notes(console, artefact)
+    Gates(max_arena, max_flash, max_stack, max_instructions).check(result.report)
     show.run(_results(quiet), outputs, result.report, batched=batched)
 
 
@@ -206,6 +181,11 @@ def verify(
     optimize: OptimizeOption = Optimize.speed,
     name: NameOption = None,
     keep_inputs: KeepInputsOption = False,
+    max_arena: MaxArena = None,
+    max_flash: MaxFlash = None,
+    max_stack: MaxStack = None,
+    max_instructions: MaxInstructions = None,
+    dump_after: DumpAfter = None,
     plugin: PluginOption = None,
     json_: JsonFileOption = None,
     quiet: QuietOption = False,
@@ -220,7 +200,7 @@ def verify(
     console = _console(quiet)
     if expect is not None and inputs is None:
         raise ConfigError("--expect needs --inputs: expected outputs of random inputs are unknown")
-    artefact = compile_model(model, options)
+    artefact = compile_model(model, options, _dumper(dump_after))
     chosen = _samples(artefact.graph, inputs, samples, seed)
     expected = None if expect is None else _expected(artefact.graph, expect, len(chosen))
     with _bar(console, "verifying", len(chosen)) as advance:
@@ -228,6 +208,7 @@ def verify(
     if json_ is not None:
         _write_json(json_, {**verdict.result.report, "verified": str(verdict)})
     _notes(console, artefact)
+    Gates(max_arena, max_flash, max_stack, max_instructions).check(verdict.result.report)
     Console().print(str(verdict), highlight=False)
 
 
@@ -241,6 +222,11 @@ def profile(
     name: NameOption = None,
     keep_inputs: KeepInputsOption = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random input.")] = 0,
+    max_arena: MaxArena = None,
+    max_flash: MaxFlash = None,
+    max_stack: MaxStack = None,
+    max_instructions: MaxInstructions = None,
+    dump_after: DumpAfter = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
     quiet: QuietOption = False,
@@ -251,10 +237,11 @@ def profile(
     """
     options = _options(target, board, optimize, name, keep_inputs, plugin)
     console = _console(quiet or json_)
-    artefact = compile_model(model, options)
+    artefact = compile_model(model, options, _dumper(dump_after))
     with _spinner(console, "running"):
         result = run_model(artefact, random_samples(artefact.graph, 1, seed), on)
     _notes(console, artefact)
+    Gates(max_arena, max_flash, max_stack, max_instructions).check(result.report)
     if json_:
         _print_json(result.report)
     else:

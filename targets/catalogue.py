@@ -18,13 +18,14 @@ def _cortex_m(
     features: frozenset[Feature] = frozenset(),
     runs: tuple[str, ...] = (),
     fpu: str | None = None,
+    flags: tuple[str, ...] = (),
 ) -> Target:
     """A Cortex-M target; `fpu` is gcc's name for it, None where there is none."""
     floats = ("-mfloat-abi=soft",) if fpu is None else ("-mfloat-abi=hard", f"-mfpu={fpu}")
     return Target(
         name=f"cortex-{core}",
         description=description,
-        arch_flags=(f"-mcpu=cortex-{core}", "-mthumb", *floats),
+        arch_flags=(f"-mcpu=cortex-{core}", "-mthumb", *floats, *flags),
         features=features,
         runs_code_of=tuple(f"cortex-{lesser}" for lesser in runs),
     )
@@ -67,6 +68,9 @@ _TARGETS = (
         features=_V7EM | frozenset[Feature]({"fpu_double", "mve", "mve_float", "loops"}),
         runs=("m0", "m0plus", "m3", "m4", "m7", "m33"),
         fpu="auto",
+        # GNU as takes the conditional conversion VCVTNE.F32.S32 for Helium's VCVTN and refuses it
+        # (binutils 2.40); so gcc must not make conversions conditional.
+        flags=("-fno-if-conversion2",),
     ),
 )
 

@@ -145,7 +145,7 @@ def test_every_kind_of_field_comes_back(op: EveryField) -> None:
 
 
 def test_fields_equal_to_their_default_are_omitted() -> None:
-    assert "= EveryField(%x) {count=1} from TEST #0 \"\"\n" in print_graph(graph_of(EveryField(1)))
+    assert '= EveryField(%x) {count=1} from TEST #0 ""\n' in print_graph(graph_of(EveryField(1)))
     assert "ratio=-0.0}" in print_graph(graph_of(replace(EveryField(1), ratio=-0.0)))
 
 

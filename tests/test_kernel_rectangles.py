@@ -162,8 +162,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     entries = [image.entry(getattr(image, layout)) for image, layout in keys]
     built = build_programs(entries, tmp_path_factory.mktemp("rectangles"))
     return {
-        (image.name, layout): program
-        for (image, layout), program in zip(keys, built, strict=True)
+        (image.name, layout): program for (image, layout), program in zip(keys, built, strict=True)
     }
 
 

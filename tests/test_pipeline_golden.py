@@ -7,6 +7,7 @@ networks share one firmware, and the others run few samples; `-m slow` runs them
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,6 +139,18 @@ def test_digits_are_exact(setup: str) -> None:
     with np.load(DIGITS / "digits_test.npz") as data:
         images, expected = data["input_0"][:16], data["tflite_reference_0"][:16]
     options = SETUPS.get(setup, Options(board=setup))
+    artefact = compile_model(DIGITS / "digits_int8.tflite", options)
+    outputs = list(run(artefact, [(image,) for image in images]).outputs)
+    assert_same(outputs, [(want,) for want in expected], setup)
+
+
+@pytest.mark.qemu
+@on_simulators
+def test_small_digits_are_exact(setup: str) -> None:
+    """With the compiler's flags for size, which every core's tools must take."""
+    with np.load(DIGITS / "digits_test.npz") as data:
+        images, expected = data["input_0"][:2], data["tflite_reference_0"][:2]
+    options = replace(SETUPS[setup], optimize="size")
     artefact = compile_model(DIGITS / "digits_int8.tflite", options)
     outputs = list(run(artefact, [(image,) for image in images]).outputs)
     assert_same(outputs, [(want,) for want in expected], setup)
