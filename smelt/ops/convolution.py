@@ -263,6 +263,12 @@ CASES = (
         (1, 3, 3, 4),
         DepthwiseConv2D(dilation=(2, 2), padding=((2, 2), (2, 2))),
     ),
+    _depthwise(
+        "one_column",
+        (1, 4, 1, 4),
+        (1, 3, 1, 8),
+        DepthwiseConv2D(stride=(1, 2), padding=((1, 1), (0, 0))),
+    ),
     _depthwise("column_5x1", (1, 9, 1, 6), (1, 5, 1, 6), DepthwiseConv2D()),
     _depthwise("batch", (2, 4, 4, 3), (1, 3, 3, 3), DepthwiseConv2D()),
 )
