@@ -46,6 +46,7 @@ from smelt.run import run as run_model
 from smelt.run import write_project
 from smelt.samples import (
     Sample,
+    bind_expected,
     bind_samples,
     load_arrays,
     named_outputs,
@@ -346,17 +347,7 @@ def _samples(graph: Graph, inputs: Path | None, count: int, seed: int) -> list[S
 
 def _expected(graph: Graph, path: Path, count: int) -> list[Sample]:
     """Expected outputs per sample, in the outputs' own types."""
-    arrays = load_arrays(path)
-    as_inputs = Graph("outputs", graph.outputs, (), ())
-    renamed = {
-        value.name: arrays.get(value.name, arrays.get(f"output_{i}"))
-        for i, value in enumerate(graph.outputs)
-    }
-    missing = [name for name, array in renamed.items() if array is None]
-    if missing:
-        raise ConfigError(f"'{path}' has no array for output '{missing[0]}' (or 'output_0', …)")
-    found = {name: array for name, array in renamed.items() if array is not None}
-    samples, _ = bind_samples(as_inputs, found)
+    samples = bind_expected(graph, load_arrays(path))
     if len(samples) != count:
         raise ConfigError(f"'{path}' holds {len(samples)} samples, the inputs hold {count}")
     return samples

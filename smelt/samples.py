@@ -76,21 +76,16 @@ def bind_samples(graph: Graph, arrays: Mapping[str, Array]) -> tuple[list[Sample
     Raises:
         ConfigError: an input is missing, or an array's shape or type does not fit it.
     """
-    columns = [_find(value, index, arrays) for index, value in enumerate(graph.inputs)]
-    stacked = {array.ndim == len(v.type.shape) + 1 for v, array in columns}
-    if len(stacked) > 1:
-        raise ConfigError("either all inputs have a leading sample axis, or none")
-    batched = stacked == {True}
-    counts = {array.shape[0] if batched else 1 for _, array in columns}
-    if len(counts) > 1:
-        raise ConfigError(f"the inputs hold different numbers of samples: {sorted(counts)}")
-    tensors = [
-        [_stored(v, sample) for sample in (array if batched else array[None])]
-        for v, array in columns
-    ]
-    if batched and counts == {0}:
-        raise ConfigError("the inputs hold no sample: their leading axis is 0")
-    return list(zip(*tensors, strict=True)), batched
+    return _bind("input", graph.inputs, arrays)
+
+
+def bind_expected(graph: Graph, arrays: Mapping[str, Array]) -> list[Sample]:
+    """The outputs per sample that named arrays hold, by the rules of `bind_samples`.
+
+    Raises:
+        ConfigError: an output is missing, or an array's shape or type does not fit it.
+    """
+    return _bind("output", graph.outputs, arrays)[0]
 
 
 def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
@@ -127,31 +122,54 @@ def named_outputs(
     return named
 
 
-def _find(value: Value, index: int, arrays: Mapping[str, Array]) -> tuple[Value, Array]:
-    for name in (value.name, f"input_{index}"):
+def _bind(
+    role: str, values: Sequence[Value], arrays: Mapping[str, Array]
+) -> tuple[list[Sample], bool]:
+    columns = [_find(f"{role}_{i}", role, v, arrays) for i, v in enumerate(values)]
+    stacked = {array.ndim == len(v.type.shape) + 1 for v, array in columns}
+    if len(stacked) > 1:
+        raise ConfigError(f"either all {role}s have a leading sample axis, or none")
+    batched = stacked == {True}
+    counts = {array.shape[0] if batched else 1 for _, array in columns}
+    if len(counts) > 1:
+        raise ConfigError(f"the {role}s hold different numbers of samples: {sorted(counts)}")
+    tensors = [
+        [_stored(role, v, sample) for sample in (array if batched else array[None])]
+        for v, array in columns
+    ]
+    if batched and counts == {0}:
+        raise ConfigError(f"the {role}s hold no sample: their leading axis is 0")
+    return list(zip(*tensors, strict=True)), batched
+
+
+def _find(
+    default: str, role: str, value: Value, arrays: Mapping[str, Array]
+) -> tuple[Value, Array]:
+    """The value with the array that has its name, or the name `default`."""
+    for name in (value.name, default):
         if name in arrays:
             array = arrays[name]
             shape = value.type.shape
             if array.shape not in (shape, (*array.shape[:1], *shape)):
                 raise ConfigError(
-                    f"input '{name}' has shape {list(array.shape)}; {list(shape)} is needed, or "
+                    f"{role} '{name}' has shape {list(array.shape)}; {list(shape)} is needed, or "
                     f"[samples, {', '.join(map(str, shape))}]"
                 )
             return value, array
     raise ConfigError(
-        f"no array for input '{value.name}' (or 'input_{index}'); the file has: "
+        f"no array for {role} '{value.name}' (or '{default}'); the file has: "
         f"{', '.join(sorted(arrays)) or 'nothing'}"
     )
 
 
-def _stored(value: Value, array: Array) -> Array:
-    """One sample in the input's own element type."""
+def _stored(role: str, value: Value, array: Array) -> Array:
+    """One sample in the tensor's own element type."""
     dtype = value.type.dtype
     if array.dtype == dtype.numpy:
         return np.ascontiguousarray(array)
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
-            raise ConfigError(f"input '{value.name}' holds NaN or infinity")
+            raise ConfigError(f"{role} '{value.name}' holds NaN or infinity")
         if dtype.is_float:
             return array.astype(dtype.numpy)
         if value.type.quant is not None:
@@ -162,10 +180,10 @@ def _stored(value: Value, array: Array) -> Array:
         low, high = dtype.limits
         if array.size and (array.min() < low or array.max() > high):
             raise ConfigError(
-                f"input '{value.name}' is {dtype.value}, but an array of {array.dtype} holds "
+                f"{role} '{value.name}' is {dtype.value}, but an array of {array.dtype} holds "
                 f"values from {array.min()} to {array.max()}"
             )
         return array.astype(dtype.numpy)
     raise ConfigError(
-        f"input '{value.name}' is {value.type}; an array of {array.dtype} cannot be used for it"
+        f"{role} '{value.name}' is {value.type}; an array of {array.dtype} cannot be used for it"
     )

@@ -425,7 +425,7 @@ def test_wrong_expectations(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
     path = tmp_path / "expect.npz"
     refused(smelt("verify", MODEL, "--expect", path), "ConfigError", "--expect needs --inputs")
     cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-        ({"output_1": expected()}, ("has no array for output", "output_0")),
+        ({"output_1": expected()}, ("no array for output", "output_0")),
         ({"output_0": expected(3)}, ("holds 3 samples, the inputs hold 4",)),
         ({"output_0": expected()[:, :, :9]}, ("[4, 1, 9]", "[1, 10]")),
     ]
