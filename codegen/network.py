@@ -5,11 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from textwrap import wrap
 
 from smelt.codegen import arena
 from smelt.codegen.helpers import required_headers, required_helpers
-from smelt.codegen.render import c_elements, c_float, c_lines, render
-from smelt.codegen.schedule import ARENA, STATE, Argument, InBuffer, InFlash, Schedule, Step
+from smelt.codegen.render import c_comment, c_elements, c_float, c_lines, render
+from smelt.codegen.schedule import (
+    ARENA,
+    STATE,
+    Argument,
+    Function,
+    InBuffer,
+    InFlash,
+    Schedule,
+    Step,
+)
 from smelt.ir import DType, Value
 
 API_VERSION = 1
@@ -172,8 +182,7 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
         {
             "name": f.name,
             "signature": f.signature,
-            "definition": f.definition,
-            "users": ", ".join(f.users),
+            "definition": _documented(f),
         }
         for f in schedule.functions
     ]
@@ -207,6 +216,22 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
     }
 
 
+def _documented(function: Function) -> str:
+    """The function's C text, with the layers it computes at the head of its own comment.
+
+    Functions that only serve it come before it in the text, with comments of theirs.
+    """
+    users = c_comment("Computes " + ", ".join(function.users))
+    lines = "".join(f" * {line}\n" for line in wrap(users, 96))
+    start = function.definition.index(f"void {function.name}(")
+    opening = function.definition.rfind("/*\n", 0, start)
+    closing = function.definition.find("*/\n", opening)
+    if opening >= 0 and closing + len("*/\n") == start:
+        split = opening + len("/*\n")
+        return function.definition[:split] + lines + function.definition[split:]
+    return f"{function.definition[:start]}/*\n{lines} */\n{function.definition[start:]}"
+
+
 def network_hash(*parts: str | bytes) -> str:
     """16 hexadecimal digits over everything that the code depends on."""
     digest = hashlib.sha256()
@@ -225,9 +250,18 @@ def _step(schedule: Schedule, plan: arena.Plan, index: int) -> StepView:
 
 
 def _comment(step: Step) -> str:
-    types = " x ".join(str(v.type) for v in step.node.inputs if v and not v.is_constant)
-    results = ", ".join(str(v.type) for v in step.node.outputs)
+    types = " x ".join(_quantized(v) for v in step.node.inputs if v and not v.is_constant)
+    results = ", ".join(map(_quantized, step.node.outputs))
     return f"{step.node.origin}: {step.node.op.name} {types} -> {results}"
+
+
+def _quantized(value: Value) -> str:
+    """Type and, where there is one, scale and zero point."""
+    quant = value.type.quant
+    if quant is None or not quant.is_per_tensor:
+        return str(value.type)
+    scale, zero_point = quant.scalar
+    return f"{value.type} ({scale:.6g}, zero point {zero_point})"
 
 
 def _call(function: str, arguments: list[str]) -> str:

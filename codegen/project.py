@@ -43,6 +43,7 @@ class Project:
             ConfigError: the directory holds something, or cannot be written.
         """
         _check_destination(directory, force=force)
+        directory = directory.resolve()
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
@@ -109,15 +110,17 @@ def _check_destination(directory: Path, *, force: bool) -> None:
         return
     if not directory.is_dir():
         raise ConfigError(f"'{directory}' exists and is not a folder; choose another with -o")
+    if directory.resolve() == Path.cwd():
+        raise ConfigError("the current folder cannot be replaced by a project; name another one")
     if not any(directory.iterdir()):
         return
-    if not force:
-        raise ConfigError(f"'{directory}' exists and is not empty; --force replaces it")
     if not (directory / REPORT).exists():
         raise ConfigError(
-            f"'{directory}' was not written by Smelt (it has no {REPORT}); "
-            "--force only replaces an earlier build"
+            f"'{directory}' is not empty and was not written by Smelt (it has no {REPORT}), so "
+            "not even --force replaces it; choose another with -o"
         )
+    if not force:
+        raise ConfigError(f"'{directory}' exists and is not empty; --force replaces it")
 
 
 def _swap(staging: Path, directory: Path) -> None:

@@ -56,8 +56,8 @@ can_use_apt() {
 apt_install() { # PACKAGE...
     echo "smelt: installing $*"
     # One broken source must not keep the others from being used: the install decides.
-    as_root apt-get update -q || echo "smelt: apt-get update failed, going on" >&2
-    as_root apt-get install -q -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@"
+    as_root apt-get update -qq || echo "smelt: apt-get update failed, going on" >&2
+    as_root apt-get install -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends -o DPkg::Lock::Timeout=120 "$@"
 }
 
 apt_failed=no
@@ -88,3 +88,4 @@ if [ "$purpose" = test ] && [ $apt_failed = yes ]; then
     exit 1
 fi
 echo "smelt: what needs them is left out: the demo runs on the host, tests are skipped." >&2
+has cc || echo "smelt: without gcc nothing can be compiled here, not even the demo." >&2

@@ -390,7 +390,8 @@ def _spinner(console: Console, text: str) -> Generator[None]:
 @contextmanager
 def _bar(console: Console, text: str, total: int) -> Generator[Callable[[int], None]]:
     columns = SpinnerColumn(), TextColumn(text), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
+    shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
         task = progress.add_task(text, total=total)
         yield lambda done: progress.update(task, completed=done)
 

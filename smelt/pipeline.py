@@ -120,7 +120,7 @@ def compile_model(
     board = None if options.board is None else load_board(options.board)
     platform = _platform(board, options.target)
     imported = model if isinstance(model, Imported) else load_model(model, options.name)
-    name = _name(imported.graph.name if options.name is None else options.name, platform)
+    name = _name(options, imported.graph.name, platform)
     graph = run_passes(imported.graph, observe=observe)
     backends = [backend(b, options.kernels.get(b, ())) for b in platform.target.backends]
     scheduled = schedule(
@@ -161,22 +161,36 @@ def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[st
     )
 
 
-def _name(name: str, platform: Platform) -> str:
-    """The name, which C identifiers begin with and C files are called by."""
+def _name(options: Options, stem: str, platform: Platform) -> str:
+    """The name that C identifiers begin with and C files are called by.
+
+    A name that is asked for is taken or refused; one that comes from the file's stem is changed
+    where something else has it already.
+    """
+    paths = [PurePosixPath(path) for _, path in platform.project_files]
+    taken = {path.stem for path in paths if path.suffix in (".c", ".h")} | _RESERVED
+    name = stem if options.name is None else options.name
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ConfigError(
             f"the name '{name}' is not a C identifier (letters, digits, underscores); "
             "choose another with --name"
         )
-    paths = [PurePosixPath(path) for _, path in platform.project_files]
-    taken = {path.stem for path in paths if path.suffix in (".c", ".h")}
-    if name.lower() in taken | _C_HEADERS:
-        raise ConfigError(
-            f"the name '{name}' is taken: the project needs another file called so; "
-            "choose another with --name"
-        )
-    return name
+    if name.lower() not in taken and not _RESERVED_FORM.match(name.lower()):
+        return name
+    if options.name is None:
+        return f"{name}_network"
+    raise ConfigError(
+        f"the name '{name}' is taken, by a file of the project, by C's library or by the firmware; "
+        "choose another with --name"
+    )
 
 
-_C_HEADERS = frozenset({"math", "poll", "stddef", "stdint", "stdio", "string", "time", "unistd"})
-"""A network's header of such a name would hide the system's."""
+_RESERVED = frozenset(
+    {"assert", "ctype", "double", "errno", "features", "float", "intmax", "intptr", "limits"}
+    | {"math", "max_align", "null", "poll", "ptrdiff", "size", "stddef", "stdint", "stdio"}
+    | {"stdlib", "string", "time", "uintmax", "uintptr", "unistd", "wchar"}
+)
+"""Names whose header would hide the system's, or whose type `NAME_t` is C's own."""
+
+_RESERVED_FORM = re.compile(r"smelt(_|$)|_|u?int(_least|_fast)?\d+")
+"""Names that begin like the firmware's, like the compiler's, or like C's integer types."""

@@ -107,6 +107,11 @@ def connected(elf: ElfInfo, artefact: Artefact, on: str | None) -> Generator[Dev
     where = on or artefact.on
     if where == "qemu" and artefact.board is None:
         raise ConfigError("--on qemu needs --board, see `smelt boards`")
+    if where == "host" and artefact.platform.firmware != "host":
+        raise ConfigError(
+            f"--on host cannot run code for '{artefact.platform.name}': leave --board and "
+            "--target out"
+        )
     with open_device(
         elf.path, where, artefact.board, expected_hash=artefact.network.hash
     ) as device:

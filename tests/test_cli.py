@@ -478,3 +478,39 @@ def test_unwritable_places(smelt: Smelt, inputs: Path) -> None:
     ):
         ran = smelt("run", MODEL, "--inputs", inputs, *arguments)
         refused(ran, "ConfigError", "cannot write 'nowhere")
+
+
+@pytest.mark.parametrize("name", ["NULL", "INT8_MAX", "int8", "smelt_wire", "features", "float"])
+def test_a_name_that_c_has_already_is_refused(smelt: Smelt, name: str) -> None:
+    ran = smelt("build", MODEL, "-o", "out", "--name", name)
+    assert ran.code == 1
+    assert f"the name '{name}' is taken" in ran.err
+    assert not Path("out").exists()
+
+
+def test_a_stem_that_is_taken_is_changed(smelt: Smelt) -> None:
+    Path("main.tflite").write_bytes(Path(MODEL).read_bytes())
+    assert smelt("build", "main.tflite", "-o", "out").code == 0
+    assert Path("out/main_network.c").exists()
+    assert Path("out/main.c").exists()
+
+
+def test_code_for_a_board_does_not_run_on_the_host(smelt: Smelt) -> None:
+    ran = smelt("verify", MODEL, "--board", "mps2-an386", "--on", "host")
+    assert ran.code == 1
+    assert "ConfigError: --on host cannot run code for 'mps2-an386'" in ran.err
+
+
+def test_a_link_to_a_folder_stays_a_link(smelt: Smelt) -> None:
+    Path("real").mkdir()
+    Path("link").symlink_to("real")
+    assert smelt("build", MODEL, "-o", "link").code == 0
+    assert Path("link").is_symlink()
+    assert Path("real/digits_int8.c").exists()
+
+
+def test_the_current_folder_is_not_replaced(smelt: Smelt) -> None:
+    ran = smelt("build", MODEL, "-o", ".")
+    assert ran.code == 1
+    assert "the current folder cannot be replaced" in ran.err
+    assert list(Path.cwd().iterdir()) == []

@@ -635,3 +635,12 @@ def test_the_graph_is_named_after_the_file(tmp_path: Path, stem: str, name: str)
     assert load(path).graph.name == name
     assert load(str(path), "other").graph.name == "other"
     assert load(NETWORKS["relu"]).graph.name == "network"
+
+
+@pytest.mark.parametrize("role", ["inputs", "outputs"])
+def test_a_network_without_ends_is_refused(role: str) -> None:
+    def change(model: Any) -> None:
+        setattr(model.subgraphs[0], role, [])
+
+    with pytest.raises(ModelError, match=f"the network has no {role}"):
+        load(edited(_digits("int8"), change))

@@ -6,6 +6,7 @@ Runs under QEMU where the cross compiler and QEMU are installed, else on the hos
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
+from smelt.errors import SmeltError
 from smelt.ir import Array
 from smelt.pipeline import Options, compile_model
 from smelt.run import run
@@ -31,7 +33,10 @@ def main() -> None:
     console = Console()
     missing = [tool for tool in CROSS_TOOLS if shutil.which(tool) is None]
     if missing:
-        console.print(f"{' and '.join(missing)} not found: running on this computer instead.\n")
+        console.print(
+            f"{' and '.join(missing)} not found: running on this computer instead.\n",
+            soft_wrap=True,
+        )
     artefact = compile_model(HERE / "digits_int8.tflite", Options(board=None if missing else BOARD))
     data = np.load(HERE / "digits_test.npz")
     samples: list[Sample] = [(sample,) for sample in data["input_0"]]
@@ -47,6 +52,13 @@ def main() -> None:
         for line in zip(*(p.split("\n") for p in panels[start : start + COLUMNS]), strict=True):
             console.print("   ".join(line), highlight=False, markup=False)
         console.print()
+    expected = data["tflite_reference_0"]
+    equal = all(np.array_equal(a[0], b) for a, b in zip(result.outputs, expected, strict=True))
+    where = "on this computer" if missing else f"on {BOARD} under QEMU"
+    console.print(
+        f"Run {where}; outputs {'equal' if equal else 'DIFFER FROM'} TFLite's in every element.\n",
+        soft_wrap=True,
+    )
     correct = int((predicted == labels).sum())
     console.print(
         Panel(
@@ -68,4 +80,7 @@ def _panel(image: Array, predicted: int, label: int) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SmeltError as error:
+        sys.exit(f"{type(error).__name__}: {error}")

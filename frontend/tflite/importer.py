@@ -76,6 +76,7 @@ class _Importer:
         """Import everything that the network's outputs depend on."""
         operators = _needed(self._model)
         self._check_supported(operators)
+        _check_ends(self._model)
         _check_order(self._model)
         for tensor in self._model.inputs:
             check_fixed_shape(self._model.tensors[tensor])
@@ -233,6 +234,12 @@ def _value_names(tensors: Sequence[StoredTensor]) -> list[str]:
         taken.add(name)
         names[index] = name
     return names
+
+
+def _check_ends(model: StoredModel) -> None:
+    for role, tensors in (("inputs", model.inputs), ("outputs", model.outputs)):
+        if not tensors:
+            raise ModelError(f"the network has no {role}: the file is damaged, or computes nothing")
 
 
 def _check_order(model: StoredModel) -> None:

@@ -200,15 +200,6 @@ class Graph:
         """The node that computes a value."""
         return {value: node for node in self.nodes for value in node.outputs}
 
-    @cached_property
-    def consumers(self) -> Mapping[Value, tuple[Node, ...]]:
-        """The nodes that read a value, in execution order; absent where none does."""
-        table: dict[Value, list[Node]] = {}
-        for node in self.nodes:
-            for value in dict.fromkeys(v for v in node.inputs if v is not None):
-                table.setdefault(value, []).append(node)
-        return {value: tuple(nodes) for value, nodes in table.items()}
-
     @property
     def results(self) -> tuple[Value, ...]:
         """Every value that must outlive the last node: outputs and new states."""

@@ -70,7 +70,8 @@ static void prepare(const smelt_model_t *model) {
         for (uint32_t i = 0; i < input->bytes; i++) {
             const float scaled =
                 float_at(model->db + 4u * i) / input->scale + (float)input->zero_point;
-            const float clamped = scaled > 127.0f ? 127.0f : scaled < -128.0f ? -128.0f : scaled;
+            /* Written so that NaN becomes -128. */
+            const float clamped = scaled > 127.0f ? 127.0f : scaled > -128.0f ? scaled : -128.0f;
             const int32_t rounded = (int32_t)(clamped + (clamped < 0.0f ? -0.5f : 0.5f));
             model->quantized[i] = (uint8_t)rounded;
         }
