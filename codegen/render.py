@@ -76,6 +76,8 @@ def c_elements(array: Array) -> list[str]:
         return [str(x) for x in array.reshape(-1).view(np.uint16).tolist()]
     if dtype in (DType.INT32, DType.INT64):
         return [_wide(x, dtype) for x in flat]
+    if dtype in (DType.UINT32, DType.UINT64):
+        return [f"{x}u" for x in flat]
     return [str(int(x)) for x in flat]
 
 

@@ -22,8 +22,11 @@ class DType(Enum):
     INT8 = "i8"
     UINT8 = "u8"
     INT16 = "i16"
+    UINT16 = "u16"
     INT32 = "i32"
+    UINT32 = "u32"
     INT64 = "i64"
+    UINT64 = "u64"
     BOOL = "bool"
 
     @property
@@ -69,8 +72,11 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.INT8: np.dtype(np.int8),
     DType.UINT8: np.dtype(np.uint8),
     DType.INT16: np.dtype(np.int16),
+    DType.UINT16: np.dtype(np.uint16),
     DType.INT32: np.dtype(np.int32),
+    DType.UINT32: np.dtype(np.uint32),
     DType.INT64: np.dtype(np.int64),
+    DType.UINT64: np.dtype(np.uint64),
     DType.BOOL: np.dtype(np.bool_),
 }
 _FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items()}
@@ -80,8 +86,11 @@ _C_NAME: dict[DType, str] = {
     DType.INT8: "int8_t",
     DType.UINT8: "uint8_t",
     DType.INT16: "int16_t",
+    DType.UINT16: "uint16_t",
     DType.INT32: "int32_t",
+    DType.UINT32: "uint32_t",
     DType.INT64: "int64_t",
+    DType.UINT64: "uint64_t",
     DType.BOOL: "uint8_t",
 }
 
