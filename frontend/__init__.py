@@ -6,51 +6,71 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend import tflite
+from smelt.errors import ConfigError, ModelError, UnsupportedError
+from smelt.frontend import onnx, tflite
 from smelt.frontend.imported import Imported
+from smelt.frontend.onnx import InputOptions
 from smelt.ir.archive import load as load_archive
 
-__all__ = ["Imported", "load"]
+__all__ = ["Imported", "InputOptions", "load"]
 
 _ZIP_MAGIC = b"PK\x03\x04"
 
 
-def load(model: str | Path | bytes, name: str | None = None) -> Imported:
-    """Read a network: a TFLite file, or a `.smelt` archive.
+def load(
+    model: str | Path | bytes, name: str | None = None, inputs: InputOptions | None = None
+) -> Imported:
+    """Read a network: a TFLite file, an ONNX file, or a `.smelt` archive.
 
     Args:
-        model: the path of the file, or the bytes of a TFLite file.
+        model: the path of the file, or the bytes of a TFLite or ONNX file.
         name: name of the graph; by default that in a `.smelt` archive, otherwise the file's stem
             as a C identifier, or `network`.
+        inputs: sizes that an ONNX file leaves open.
 
     Raises:
         ModelError: the file is missing, truncated, corrupted, or of an unknown format.
         UnsupportedError: the network asks for something that Smelt cannot do.
+        ConfigError: `inputs` do not fit the network.
     """
     path = None if isinstance(model, bytes) else Path(model)
+    if path is not None:
+        onnx.refuse_large(path)
     data = model if isinstance(model, bytes) else _read(Path(model))
+    stem = name or ("network" if path is None else _identifier(path.stem))
+    try:
+        return _load(data, path, stem, name, inputs)
+    except (ModelError, UnsupportedError, ConfigError) as error:
+        if path is None or str(error).startswith(str(path)):
+            raise
+        raise type(error)(f"{path}: {error}") from error
+
+
+def _load(
+    data: bytes, path: Path | None, stem: str, name: str | None, inputs: InputOptions | None
+) -> Imported:
     suffix = "" if path is None else path.suffix.lower()
     if data[4:8] == tflite.IDENTIFIER:
-        stem = "network" if path is None else _identifier(path.stem)
-        try:
-            return tflite.load(data, name or stem)
-        except (ModelError, UnsupportedError) as error:
-            raise error if path is None else type(error)(f"{path}: {error}") from error
+        _refuse_options(inputs, "a TFLite file")
+        return tflite.load(data, stem)
     if data[:4] == _ZIP_MAGIC and path is not None:
+        _refuse_options(inputs, "a .smelt archive")
         graph = load_archive(path)
         return Imported(replace(graph, name=name or graph.name))
-    if suffix == ".onnx":
-        raise UnsupportedError(
-            f"{path}: ONNX import is not available yet; convert the network to TFLite"
-        )
-    shown = "the model" if path is None else str(path)
     if suffix == ".tflite":
         raise ModelError(
-            f"{shown}: not a TFLite file: bytes 4 to 8 are {data[4:8]!r} instead of "
+            f"not a TFLite file: bytes 4 to 8 are {data[4:8]!r} instead of "
             f"{tflite.IDENTIFIER!r}; the file is damaged or of another format"
         )
-    raise ModelError(f"{shown}: neither a TFLite file nor a .smelt archive")
+    if suffix == ".onnx" or path is None:
+        folder = None if path is None else path.parent
+        return onnx.load(data, folder, stem, inputs or InputOptions())
+    raise ModelError("not a TFLite file, an ONNX file (.onnx) or a .smelt archive")
+
+
+def _refuse_options(inputs: InputOptions | None, what: str) -> None:
+    if inputs is not None and inputs != InputOptions():
+        raise ConfigError(f"--dim, --shape and --input-layout are for ONNX, not for {what}")
 
 
 def _read(path: Path) -> bytes:

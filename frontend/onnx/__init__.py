@@ -1,0 +1,39 @@
+"""ONNX: operator sets 7 to 28."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from smelt.errors import UnsupportedError
+from smelt.frontend.imported import Imported
+from smelt.frontend.onnx.options import InputOptions
+
+__all__ = ["LARGEST_FILE", "InputOptions", "load", "refuse_large"]
+
+LARGEST_FILE = 2**31 - 1
+"""Bytes that a protocol buffer may have."""
+
+
+def load(data: bytes, folder: Path | None, name: str, options: InputOptions) -> Imported:
+    """Read an ONNX file as a graph called `name`; `folder` is where its external data lies.
+
+    Raises:
+        ModelError: the file is truncated, corrupted or contradicts itself.
+        UnsupportedError: the network asks for something that Smelt cannot do.
+        ConfigError: `options` do not fit the network.
+    """
+    # The package onnx takes long to import, which users of other formats should not wait for.
+    from smelt.frontend.onnx.file import read
+    from smelt.frontend.onnx.importer import load as load_graph
+
+    return load_graph(read(data, folder), name, options)
+
+
+def refuse_large(path: Path) -> None:
+    """Raise UnsupportedError for a file above 2 GB, before it is read."""
+    size = path.stat().st_size if path.is_file() else 0
+    if size > LARGEST_FILE:
+        raise UnsupportedError(
+            f"{path} has {size:,} bytes: ONNX files above 2 GB cannot be read; a network of this "
+            "size is none for an embedded device"
+        )

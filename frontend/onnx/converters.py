@@ -1,0 +1,21 @@
+"""The converter table: from an ONNX operator to the function that brings it into the graph."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from smelt.frontend.onnx import operators
+from smelt.frontend.onnx.operation import Converter
+
+
+def _collected() -> dict[str, Converter]:
+    table: dict[str, Converter] = {}
+    for module in iter_modules(operators.__path__):
+        table |= import_module(f"{operators.__name__}.{module.name}").CONVERTERS
+    return table
+
+
+CONVERTERS: dict[str, Converter] = _collected()
+"""Operator's name (`domain::Name` outside of ONNX's own domain) to its converter; a plugin adds
+its operators here."""

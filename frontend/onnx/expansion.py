@@ -1,0 +1,169 @@
+"""Operators without a converter: by their function in the ONNX standard, or at compile time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from smelt.errors import ModelError
+from smelt.frontend.onnx.file import STANDARD_DOMAINS
+from smelt.frontend.onnx.operation import Operation
+from smelt.frontend.onnx.tensors import PROTO_TYPES, array_of
+from smelt.ir import Array, Value
+
+_STRUCTURAL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
+class _Known(Protocol):
+    def is_constant(self, name: str) -> bool:
+        """Whether a tensor is known already."""
+        ...
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function's nodes with its attributes filled in, and its own opset versions."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    nodes: Sequence[onnx.NodeProto]
+    opsets: Mapping[str, int]
+
+
+def known(node: onnx.NodeProto, scope: _Known) -> bool:
+    """Whether an operator without a converter may be served: it has a function, or is constant."""
+    schema = _schema(node, None)
+    if schema is None:
+        return False
+    if schema.has_function or schema.has_context_dependent_function:
+        return True
+    return all(scope.is_constant(name) for name in node.input if name)
+
+
+def body(node: onnx.NodeProto, operation: Operation) -> Body | None:
+    """The function that defines an operator, or None where the standard has none."""
+    schema = _schema(node, operation.version)
+    if schema is None:
+        return None
+    function = onnx.FunctionProto()
+    if schema.has_context_dependent_function:
+        versions = schema.context_dependent_function_opset_versions
+        chosen = max((v for v in versions if v <= operation.version), default=max(versions))
+        types = [_type_proto(value) for value in operation.operands]
+        text: bytes = schema.get_context_dependent_function_with_opset_version(
+            chosen, node.SerializeToString(), types
+        )
+        function.ParseFromString(text)
+    elif schema.has_function:
+        versions = schema.function_opset_versions
+        chosen = max((v for v in versions if v <= operation.version), default=max(versions))
+        text = schema.get_function_with_opset_version(chosen)
+        function.ParseFromString(text)
+    if not function.node:
+        return None
+    opsets = {
+        "" if o.domain in STANDARD_DOMAINS else o.domain: o.version for o in function.opset_import
+    }
+    attributes = {a.name: a for a in function.attribute_proto}
+    attributes |= _defaults(schema) | {a.name: a for a in node.attribute}
+    nodes = [_with_attributes(step, attributes) for step in function.node]
+    return Body(function.input, function.output, nodes, opsets)
+
+
+def computed(node: onnx.NodeProto, operation: Operation) -> list[Array]:
+    """The results of an operator whose operands are all constant, by ONNX's own reference.
+
+    Raises:
+        UnsupportedError: an operand is computed at run time.
+    """
+    arrays: dict[str, Array] = {}
+    for name, value in zip(node.input, operation.operands, strict=True):
+        if value is not None:
+            if value.data is None:
+                raise operation.refuse(
+                    "the operator is supported on constants only, and "
+                    f"'{value.name}' is computed as the network runs"
+                )
+            arrays[name] = value.data
+    graph = helper.make_graph(
+        [node],
+        "constant",
+        [
+            helper.make_tensor_value_info(n, PROTO_TYPES[v.type.dtype], v.type.shape)
+            for n, v in zip(node.input, operation.operands, strict=True)
+            if v is not None
+        ],
+        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(node.domain, operation.version)]
+    )
+    try:
+        results: Any = ReferenceEvaluator(model).run(None, arrays)
+    except Exception as error:
+        raise ModelError(f"{operation} cannot be computed: {error}") from error
+    named = dict(zip([n for n in node.output if n], results, strict=True))
+    return [
+        array_of(numpy_helper.from_array(np.asarray(named[n])), f"output '{n}' of {operation}")
+        if n
+        else np.zeros(0, np.float32)
+        for n in node.output
+    ]
+
+
+def _schema(node: onnx.NodeProto, version: int | None) -> Any:
+    domain = "" if node.domain in STANDARD_DOMAINS else node.domain
+    if node.op_type in _STRUCTURAL:
+        return None
+    try:
+        if version is None:
+            return onnx.defs.get_schema(node.op_type, domain)
+        return onnx.defs.get_schema(node.op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _type_proto(value: Value | None) -> bytes:
+    proto = onnx.TypeProto()
+    if value is not None:
+        proto = helper.make_tensor_type_proto(PROTO_TYPES[value.type.dtype], value.type.shape)
+    return proto.SerializeToString()
+
+
+def _defaults(schema: Any) -> dict[str, onnx.AttributeProto]:
+    found: dict[str, onnx.AttributeProto] = {}
+    for name, attribute in schema.attributes.items():
+        if attribute.default_value.type:
+            found[name] = onnx.AttributeProto()
+            found[name].CopyFrom(attribute.default_value)
+            found[name].name = name
+    return found
+
+
+def _with_attributes(
+    node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]
+) -> onnx.NodeProto:
+    """The node with attributes that refer to the function's own replaced by what is given."""
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    del result.attribute[:]
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name in given:
+                filled = result.attribute.add()
+                filled.CopyFrom(given[attribute.ref_attr_name])
+                filled.name = attribute.name
+            continue
+        kept = result.attribute.add()
+        kept.CopyFrom(attribute)
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            inner = [_with_attributes(step, given) for step in attribute.g.node]
+            del kept.g.node[:]
+            kept.g.node.extend(inner)
+    return result

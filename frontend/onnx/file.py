@@ -1,0 +1,104 @@
+"""Reads an ONNX file: size, external data, opsets, local functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx.external_data_helper
+import onnx.inliner
+from google.protobuf.message import DecodeError
+
+from smelt.errors import ModelError, UnsupportedError
+
+OLDEST_OPSET, NEWEST_OPSET = 7, 28
+"""Versions of the operator set `ai.onnx` that are imported."""
+
+STANDARD_DOMAINS = ("", "ai.onnx")
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A file's graph, with its constants in memory and its local functions inlined.
+
+    `opsets` gives the version of every operator domain; that of ONNX's own is called "".
+    """
+
+    graph: onnx.GraphProto
+    opsets: dict[str, int]
+
+
+def read(data: bytes, folder: Path | None) -> StoredModel:
+    """Parse a model.
+
+    Args:
+        data: the contents of the file.
+        folder: where external data lies; None where the model came from memory.
+
+    Raises:
+        ModelError: the file is truncated, corrupted, or its external data is missing.
+        UnsupportedError: it is too large, or asks for an operator set that is not imported.
+    """
+    model = _parse(data)
+    if not model.HasField("graph") or not model.graph.output:
+        raise ModelError("the file holds no network with outputs: it is damaged, or not ONNX")
+    opsets = _opsets(model)
+    _load_external(model, folder)
+    if model.functions:
+        model = _inlined(model)
+    return StoredModel(model.graph, opsets)
+
+
+def _parse(data: bytes) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, ValueError, RecursionError) as error:
+        raise ModelError(f"not a readable ONNX file: {error}") from error
+    return model
+
+
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+    opsets = {
+        "" if entry.domain in STANDARD_DOMAINS else entry.domain: entry.version
+        for entry in model.opset_import
+    }
+    version = opsets.setdefault("", 1 if model.ir_version < 3 else 0)
+    uses_standard = any(node.domain in STANDARD_DOMAINS for node in model.graph.node)
+    if uses_standard and not OLDEST_OPSET <= version <= NEWEST_OPSET:
+        raise UnsupportedError(
+            f"the network uses operator set {version} of ai.onnx; Smelt imports "
+            f"{OLDEST_OPSET} to {NEWEST_OPSET}: export it with another opset, or convert the file "
+            "with onnx.version_converter"
+        )
+    return opsets
+
+
+def _load_external(model: onnx.ModelProto, folder: Path | None) -> None:
+    outside = [
+        tensor.name
+        for tensor in model.graph.initializer
+        if onnx.external_data_helper.uses_external_data(tensor)
+    ]
+    if not outside:
+        return
+    if folder is None:
+        raise ModelError(
+            f"constant '{outside[0]}' lies in a file of its own, which a model given as bytes "
+            "has not: give the path of the model"
+        )
+    try:
+        onnx.external_data_helper.load_external_data_for_model(model, str(folder))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(
+            f"the external data of constant '{outside[0]}' and others cannot be read: {error}"
+        ) from error
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the calls of its own functions replaced by their bodies."""
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:
+        raise ModelError(f"the model's local functions cannot be inlined: {error}") from error

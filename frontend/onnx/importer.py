@@ -1,0 +1,334 @@
+"""The walk over an ONNX graph: finds converters, expands functions, builds the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import onnx
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.imported import Imported
+from smelt.frontend.onnx import expansion
+from smelt.frontend.onnx.converters import CONVERTERS
+from smelt.frontend.onnx.file import STANDARD_DOMAINS, StoredModel
+from smelt.frontend.onnx.inputs import Inputs
+from smelt.frontend.onnx.operation import Operation
+from smelt.frontend.onnx.options import InputOptions
+from smelt.frontend.onnx.tensors import NARROWED, array_of
+from smelt.ir import Graph, Node, Origin, TensorType, Value, verify
+from smelt.ops.reshape import Reshape
+from smelt.ops.transpose import Transpose
+
+T = TypeVar("T")
+
+
+def load(model: StoredModel, name: str, options: InputOptions) -> Imported:
+    """The network as a graph called `name`.
+
+    Raises:
+        ModelError: the file contradicts itself.
+        UnsupportedError: the network asks for something that Smelt cannot do.
+        ConfigError: `options` do not fit the network's inputs.
+    """
+    inputs = Inputs(model.graph, options)
+    shared = _Shared(set(), model.opsets)
+    scope = _Scope(shared, model.graph)
+    values: list[Value] = []
+    for tensor in inputs.tensors:
+        value = Value(shared.unique(tensor.name), tensor.type)
+        values.append(value)
+        scope.bind(tensor.name, value)
+        if tensor.permutation is not None:
+            origin = Origin("INPUT", len(values) - 1, tensor.name)
+            scope.bind(tensor.name, scope.transposed(value, tensor.permutation, origin))
+    scope.convert(model.graph)
+    outputs = scope.results(model.graph)
+    graph = Graph(name, tuple(values), outputs, tuple(scope.nodes))
+    return Imported(verify(graph, "the ONNX import"), _notes(model.graph, inputs))
+
+
+def _notes(graph: onnx.GraphProto, inputs: Inputs) -> tuple[str, ...]:
+    kinds = {NARROWED[t.data_type] for t in graph.initializer if t.data_type in NARROWED}
+    kinds |= inputs.narrowed
+    if not kinds:
+        return ()
+    return (f"{' and '.join(sorted(kinds))} tensors are imported as float32",)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What all graphs of one file share: value names that are taken, versions of operator sets."""
+
+    taken: set[str]
+    opsets: Mapping[str, int]
+
+    def unique(self, name: str) -> str:
+        candidate, count = name, 1
+        while candidate in self.taken:
+            count += 1
+            candidate = f"{name}:{count}"
+        self.taken.add(candidate)
+        return candidate
+
+
+class _Scope:
+    """One graph while it is converted: its tensors by name, the nodes so far.
+
+    `outer` is the graph around it. A closed graph (`captures` is a dict) takes outer values as
+    further inputs; any other uses them directly.
+    """
+
+    def __init__(
+        self,
+        shared: _Shared,
+        graph: onnx.GraphProto,
+        outer: _Scope | None = None,
+        *,
+        closed: bool = False,
+    ) -> None:
+        self._shared = shared
+        self._outer = outer
+        self._values: dict[str, Value] = {}
+        self._stored = {tensor.name: tensor for tensor in graph.initializer}
+        self.captures: dict[Value, Value] | None = {} if closed else None
+        self.nodes: list[Node] = [] if closed or outer is None else outer.nodes
+
+    def bind(self, name: str, value: Value) -> None:
+        """Let a value stand for a tensor of the file."""
+        self._values[name] = value
+
+    def lookup(self, name: str) -> Value:
+        """See `operation.Scope`."""
+        found = self._find(name)
+        if found is None:
+            raise ModelError(f"tensor '{name}' is used before any operator makes it")
+        return found
+
+    def _find(self, name: str) -> Value | None:
+        if name in self._values:
+            return self._values[name]
+        if name in self._stored:
+            array = array_of(self._stored[name], f"constant '{name}'")
+            self._values[name] = Value.constant(self.unique(name), array)
+            return self._values[name]
+        found = None if self._outer is None else self._outer._find(name)
+        if found is None or self.captures is None or found.is_constant:
+            return found
+        if found not in self.captures:
+            self.captures[found] = Value(self.unique(found.name), found.type)
+        return self.captures[found]
+
+    def unique(self, name: str) -> str:
+        """See `operation.Scope`."""
+        return self._shared.unique(name)
+
+    def add(self, node: Node) -> None:
+        """See `operation.Scope`."""
+        self.nodes.append(node)
+
+    def transposed(self, value: Value, permutation: Sequence[int], origin: Origin) -> Value:
+        """The value with its axes in another order."""
+        op = Transpose(tuple(permutation))
+        (type_,) = op.infer([value.type])
+        result = Value(self.unique(value.name), replace(type_, quant=value.type.quant))
+        self.add(Node(op, (value,), (result,), origin))
+        return result
+
+    def subgraph(
+        self, graph: onnx.GraphProto, inputs: Sequence[TensorType]
+    ) -> tuple[Graph, tuple[Value, ...]]:
+        """See `operation.Operation.subgraph`."""
+        inner = _Scope(self._shared, graph, self, closed=True)
+        own = [Value(self.unique(i.name), t) for i, t in _pairs(graph, inputs)]
+        for tensor, value in zip(graph.input, own, strict=True):
+            inner.bind(tensor.name, value)
+        inner.convert(graph)
+        outputs = inner.results(graph)
+        captures = inner.captures or {}
+        closed = Graph(
+            graph.name or "graph", (*own, *captures.values()), outputs, tuple(inner.nodes)
+        )
+        return closed, tuple(captures)
+
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """See `operation.Operation.inline`."""
+        inner = _Scope(self._shared, graph, self)
+        for tensor, value in _pairs(graph, inputs):
+            inner.bind(tensor.name, value)
+        inner.convert(graph)
+        return tuple(inner.lookup(output.name) for output in graph.output)
+
+    def results(self, graph: onnx.GraphProto) -> tuple[Value, ...]:
+        """The values of a graph's outputs, each one's own and called by its name."""
+        outputs: list[Value] = []
+        made = {value for node in self.nodes for value in node.outputs}
+        for index, output in enumerate(graph.output):
+            value = self.lookup(output.name)
+            if value.name != output.name or value not in made or value in outputs:
+                origin = Origin("OUTPUT", index, output.name)
+                result = Value(self._output_name(output.name, value), value.type)
+                self.add(Node(Reshape(value.type.shape), (value,), (result,), origin))
+                value = result
+            outputs.append(value)
+        return tuple(outputs)
+
+    def _output_name(self, name: str, value: Value) -> str:
+        return self.unique(name if value.name != name else f"{name}:output")
+
+    # Operators
+
+    def convert(self, graph: onnx.GraphProto) -> None:
+        """Convert the operators that the graph's outputs depend on."""
+        _check_names(graph)
+        needed = _needed(graph)
+        self._refuse_unknown(needed)
+        for index, node in needed:
+            name = node.name or next((o for o in node.output if o), "")
+            self._operator(node, Origin(node.op_type, index, name), self._shared.opsets)
+
+    def _operator(self, node: onnx.NodeProto, origin: Origin, opsets: Mapping[str, int]) -> None:
+        domain = "" if node.domain in STANDARD_DOMAINS else node.domain
+        operation = Operation(
+            {attribute.name: attribute for attribute in node.attribute},
+            node.op_type,
+            opsets.get(domain, 1),
+            origin,
+            tuple(self.lookup(name) if name else None for name in node.input),
+            tuple(node.output),
+            node,
+            self,
+        )
+        converter = CONVERTERS.get(_key(node))
+        if converter is None:
+            self._expand(node, operation, opsets)
+            return
+        start = len(self.nodes)
+        found = converter(operation)
+        results = (found,) if isinstance(found, Value) else tuple(found)
+        wanted = [name for name in node.output if name]
+        if len(results) < len(node.output):
+            raise operation.refuse(
+                f"only the first {len(results)} of its outputs can be computed, the network uses "
+                f"{', '.join(wanted)}"
+            )
+        pairs = [(n, v) for n, v in zip(node.output, results, strict=False) if n]
+        for name, value in zip([n for n, _ in pairs], self._renamed(pairs, start), strict=True):
+            self.bind(name, value)
+
+    def _renamed(self, results: Sequence[tuple[str, Value]], start: int) -> list[Value]:
+        """The values under the file's names, where nodes from `start` on made them."""
+        made = {value for node in self.nodes[start:] for value in node.outputs}
+        renamed: dict[Value, Value] = {}
+        for name, value in results:
+            if value in made and value not in renamed and value.name != name:
+                free = name not in self._shared.taken
+                renamed[value] = Value(self.unique(name) if free else value.name, value.type)
+        if renamed:
+            self.nodes[start:] = [
+                replace(
+                    node,
+                    inputs=tuple(None if v is None else renamed.get(v, v) for v in node.inputs),
+                    outputs=tuple(renamed.get(v, v) for v in node.outputs),
+                )
+                for node in self.nodes[start:]
+            ]
+        return [renamed.get(value, value) for _, value in results]
+
+    def _expand(
+        self, node: onnx.NodeProto, operation: Operation, opsets: Mapping[str, int]
+    ) -> None:
+        """Convert an operator by the function that the ONNX standard defines it by."""
+        body = expansion.body(node, operation)
+        if body is None:
+            arrays = expansion.computed(node, operation)
+            for name, array in zip(node.output, arrays, strict=False):
+                if name:
+                    self.bind(name, Value.constant(self.unique(name), array))
+            return
+        inner = _Scope(self._shared, onnx.GraphProto(), self)
+        for name, value in zip(body.inputs, operation.operands, strict=False):
+            if value is not None:
+                inner.bind(name, value)
+        for step in body.nodes:
+            inner._operator(step, operation.origin, {**opsets, **body.opsets})
+        for name, result in zip(node.output, body.outputs, strict=False):
+            if name:
+                self.bind(name, inner.lookup(result))
+
+    def _refuse_unknown(self, nodes: Sequence[tuple[int, onnx.NodeProto]]) -> None:
+        missing = [
+            (i, n) for i, n in nodes if _key(n) not in CONVERTERS and not expansion.known(n, self)
+        ]
+        if not missing:
+            return
+        (index, first), others = missing[0], missing[1:]
+        also = ", ".join(sorted({_key(node) for _, node in others} - {_key(first)}))
+        custom = first.domain not in STANDARD_DOMAINS
+        kind = f"operator {first.op_type}" + (f" of domain '{first.domain}'" if custom else "")
+        remedy = (
+            "load a plugin that adds it"
+            if custom
+            else "build the network from operators that are listed, or add it by a plugin"
+        )
+        raise UnsupportedError(
+            f"{kind} (#{index} of the file, from {', '.join(first.input) or 'nothing'} to "
+            f"{', '.join(first.output)}) is not supported"
+            f"{f'; nor are {also}' if also else ''}. `smelt ops` lists what is; {remedy}."
+        )
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a tensor is known already."""
+        found = self._find(name)
+        return found is not None and found.is_constant
+
+
+def _pairs(graph: onnx.GraphProto, given: Sequence[T]) -> Iterable[tuple[onnx.ValueInfoProto, T]]:
+    if len(graph.input) != len(given):
+        raise ModelError(
+            f"graph '{graph.name}' takes {len(graph.input)} inputs, {len(given)} are passed to it"
+        )
+    return zip(graph.input, given, strict=True)
+
+
+def _key(node: onnx.NodeProto) -> str:
+    """The operator's name in the converter table: with its domain unless that is ONNX's own."""
+    if node.domain in STANDARD_DOMAINS:
+        return node.op_type
+    return f"{node.domain}::{node.op_type}"
+
+
+def _needed(graph: onnx.GraphProto) -> list[tuple[int, onnx.NodeProto]]:
+    """The operators that the outputs depend on, with their indices, in order."""
+    wanted = {output.name for output in graph.output}
+    found: list[tuple[int, onnx.NodeProto]] = []
+    for index, node in reversed(list(enumerate(graph.node))):
+        if wanted.isdisjoint(node.output):
+            continue
+        found.append((index, node))
+        wanted.update(_used(node))
+    return found[::-1]
+
+
+def _used(node: onnx.NodeProto) -> Iterable[str]:
+    """Tensors that an operator reads, those that its graphs take from outside included."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield from (output.name for output in attribute.g.output)
+            for inner in attribute.g.node:
+                yield from _used(inner)
+
+
+def _check_names(graph: onnx.GraphProto) -> None:
+    """Every tensor is made once."""
+    makers: dict[str, str] = {}
+    for tensor in graph.input:
+        makers[tensor.name] = "the inputs"
+    for index, node in enumerate(graph.node):
+        where = f"{node.op_type} #{index}"
+        for name in node.output:
+            if name and name in makers:
+                raise ModelError(f"{where} makes tensor '{name}' again, after {makers[name]}")
+            makers[name] = where

@@ -1,0 +1,120 @@
+"""The inputs of an ONNX network: their shapes, as the file and the user give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx
+
+from smelt.errors import ConfigError, ModelError, UnsupportedError
+from smelt.frontend.onnx.options import InputOptions
+from smelt.frontend.onnx.tensors import NARROWED, dtype_of
+from smelt.ir import TensorType
+
+
+@dataclass(frozen=True)
+class InputTensor:
+    """An input of the network; `permutation` brings it to the layout of the file."""
+
+    name: str
+    type: TensorType
+    permutation: tuple[int, ...] | None
+
+
+class Inputs:
+    """The inputs that are fed at run time, in order.
+
+    Raises:
+        ModelError: the file does not say what an input is.
+        UnsupportedError: an input is no tensor, or has dimensions that nobody fixes.
+        ConfigError: the options name an input or a dimension that the network does not have.
+    """
+
+    def __init__(self, graph: onnx.GraphProto, options: InputOptions) -> None:
+        constants = {tensor.name for tensor in graph.initializer}
+        fed = [i for i in graph.input if i.name not in constants]
+        self._options = options
+        self.narrowed: set[str] = set()
+        self._check_options(fed)
+        self.tensors = tuple(self._tensor(info) for info in fed)
+
+    def _tensor(self, info: onnx.ValueInfoProto) -> InputTensor:
+        kind = info.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise UnsupportedError(
+                f"input '{info.name}' is a {(kind or 'thing').removesuffix('_type')}; Smelt "
+                "supports tensors"
+            )
+        code = info.type.tensor_type.elem_type
+        dtype = dtype_of(code, f"input '{info.name}'")
+        if code in NARROWED:
+            self.narrowed.add(NARROWED[code])
+        shape = self._shape(info)
+        if self._options.layout == "nhwc" and len(shape) == 4:
+            n, c, h, w = shape
+            return InputTensor(info.name, TensorType((n, h, w, c), dtype), (0, 3, 1, 2))
+        return InputTensor(info.name, TensorType(shape, dtype), None)
+
+    def _shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
+        """The input's shape in the layout of the file."""
+        stored = info.type.tensor_type
+        given = self._options.shapes.get(info.name)
+        if not stored.HasField("shape"):
+            if given is None:
+                raise UnsupportedError(
+                    f"the file gives no shape for input '{info.name}': give one with "
+                    f"--shape {info.name}=1x3x96x96"
+                )
+            return given
+        dims = stored.shape.dim
+        if given is not None and len(given) != len(dims):
+            raise ConfigError(
+                f"--shape gives input '{info.name}' {len(given)} dimensions, the network's has "
+                f"{len(dims)}"
+            )
+        return tuple(
+            self._size(info.name, axis, dim, None if given is None else given[axis])
+            for axis, dim in enumerate(dims)
+        )
+
+    def _size(
+        self, name: str, axis: int, dim: onnx.TensorShapeProto.Dimension, given: int | None
+    ) -> int:
+        if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0:
+            if given not in (None, dim.dim_value):
+                raise ConfigError(
+                    f"--shape gives dimension {axis} of input '{name}' size {given}, the network "
+                    f"fixes it at {dim.dim_value}"
+                )
+            return dim.dim_value
+        if dim.WhichOneof("value") == "dim_value" and dim.dim_value < -1:
+            raise ModelError(f"dimension {axis} of input '{name}' is {dim.dim_value}")
+        if given is not None:
+            return given
+        size = self._options.dims.get(dim.dim_param)
+        if size is None:
+            raise UnsupportedError(
+                f"dimension {axis} of input '{name}' is open"
+                + (
+                    f" (called '{dim.dim_param}'): fix it with --dim {dim.dim_param}=1, or the "
+                    f"shape with --shape {name}=…"
+                    if dim.dim_param
+                    else f": fix the shape with --shape {name}=…"
+                )
+            )
+        return size if isinstance(size, int) else size[1]
+
+    def _check_options(self, fed: list[onnx.ValueInfoProto]) -> None:
+        names = [info.name for info in fed]
+        for name in self._options.shapes:
+            if name not in names:
+                raise ConfigError(
+                    f"--shape names input '{name}'; the network has {', '.join(names) or 'none'}"
+                )
+        open_ = {d.dim_param for i in fed for d in i.type.tensor_type.shape.dim if d.dim_param}
+        for name in self._options.dims:
+            if name not in open_:
+                raise ConfigError(
+                    f"--dim names dimension '{name}'; the network's inputs have "
+                    f"{', '.join(sorted(open_)) or 'no open dimensions'}"
+                )

@@ -1,0 +1,261 @@
+"""One operator of an ONNX graph while it is converted: attributes, operands, emission of nodes.
+
+A converter takes an `Operation` and returns the values that stand for the operator's outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import onnx
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.onnx.attributes import Attributes
+from smelt.frontend.onnx.tensors import array_of
+from smelt.ir import Array, DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value
+from smelt.ops.reshape import Reshape
+from smelt.ops.transpose import Transpose
+
+Results = Value | Sequence[Value]
+Converter = Callable[["Operation"], Results]
+"""Emits nodes for an operator; returns the values of its outputs, in their order."""
+
+
+class Scope(Protocol):
+    """What an operation asks of the graph that it stands in."""
+
+    def lookup(self, name: str) -> Value:
+        """The value of a tensor, from this graph or one around it."""
+        ...
+
+    def unique(self, name: str) -> str:
+        """A value name that nothing in the graph has yet."""
+        ...
+
+    def add(self, node: Node) -> None:
+        """Append a node."""
+        ...
+
+    def subgraph(
+        self, graph: onnx.GraphProto, inputs: Sequence[TensorType]
+    ) -> tuple[Graph, tuple[Value, ...]]:
+        """See `Operation.subgraph`."""
+        ...
+
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """See `Operation.inline`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Operation(Attributes):
+    """An operator: `kind` is its name in ONNX, `version` that of its operator set.
+
+    `operands` has None where an optional input is left out.
+    """
+
+    kind: str
+    version: int
+    origin: Origin
+    operands: tuple[Value | None, ...]
+    outputs: tuple[str, ...]
+    proto: onnx.NodeProto
+    scope: Scope
+
+    def __str__(self) -> str:
+        return str(self.origin)
+
+    # Operands
+
+    @property
+    def count(self) -> int:
+        """How many operands are given, absent ones in the middle included."""
+        return len(self.operands)
+
+    def optional(self, index: int) -> Value | None:
+        """The operand at `index`, or None where it is left out."""
+        return self.operands[index] if index < len(self.operands) else None
+
+    def value(self, index: int) -> Value:
+        """The operand at `index`; `ModelError` where it is missing."""
+        value = self.optional(index)
+        if value is None:
+            raise ModelError(f"{self} has no input {index}: the file is damaged")
+        return value
+
+    def values(self) -> tuple[Value, ...]:
+        """All operands, none of which may be missing."""
+        return tuple(self.value(index) for index in range(self.count))
+
+    def image(self, index: int, rank: int = 4) -> Value:
+        """The operand at `index`, which must have that rank."""
+        value = self.value(index)
+        if len(value.type.shape) != rank:
+            raise ModelError(
+                f"{self} needs an input of rank {rank}, '{value.name}' is {value.type}"
+            )
+        return value
+
+    def constant(self, index: int, role: str) -> Array:
+        """The operand at `index`, which must be known at compile time.
+
+        Raises:
+            UnsupportedError: it is computed at run time.
+        """
+        value = self.value(index)
+        if value.data is None:
+            raise UnsupportedError(
+                f"{self}: its {role} '{value.name}' is computed as the network runs, Smelt needs "
+                "it when it compiles: give the inputs fixed shapes (--dim, --shape), or export "
+                "the network with constants there"
+            )
+        return value.data
+
+    def weights(self, index: int, role: str = "weights") -> Value:
+        """The operand at `index`; where it is constant, every element must be finite."""
+        value = self.value(index)
+        if value.data is not None and not np.isfinite(value.data).all():
+            raise ModelError(f"{self}: its {role} '{value.name}' hold infinity or NaN")
+        return value
+
+    def given(self, attribute: str, index: int) -> tuple[int, ...] | None:
+        """Integers from an attribute (older operator sets) or a constant operand (newer ones)."""
+        if attribute and self.has(attribute):
+            return self.integers(attribute)
+        if self.optional(index) is None:
+            return None
+        array = self.constant(index, attribute or f"input {index}")
+        if array.dtype.kind not in "iu":
+            raise ModelError(f"{self}: '{self.value(index).name}' must hold integers")
+        return tuple(int(i) for i in array.ravel())
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis that may count from the end, as one that does not."""
+        if not -rank <= axis < max(rank, 1):
+            raise ModelError(f"{self} names axis {axis} of a tensor of rank {rank}")
+        return axis + rank if axis < 0 else axis
+
+    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Several axes; see `axis`."""
+        return tuple(self.axis(axis, rank) for axis in axes)
+
+    # Nodes
+
+    def emit(self, op: Op, *inputs: Value | None, quant: Quant | None = None) -> Value:
+        """Add a node of one output and return that; `quant` is the output's quantization.
+
+        A node whose operands are all constant is computed at once, and its output is constant.
+
+        Raises:
+            ModelError: the operands do not fit the operator.
+        """
+        (output,) = self.emit_all(op, *inputs, quants=(quant,))
+        return output
+
+    def emit_all(
+        self, op: Op, *inputs: Value | None, quants: Sequence[Quant | None] | None = None
+    ) -> tuple[Value, ...]:
+        """Add a node of any number of outputs; see `emit`."""
+        try:
+            types = op.infer([None if v is None else v.type for v in inputs])
+        except (ModelError, UnsupportedError) as error:
+            raise type(error)(f"{self}: {error}") from error
+        quants = quants or (None,) * len(types)
+        outputs = tuple(
+            Value(self.scope.unique(self._stem()), replace(type_, quant=quant))
+            for type_, quant in zip(types, quants, strict=True)
+        )
+        present = [v for v in (*inputs, *outputs) if v is not None]
+        rounding = Rounding.ONNX if any(v.type.is_quantized for v in present) else None
+        node = Node(op, tuple(inputs), outputs, self.origin, rounding)
+        op.check(node)
+        if all(v is None or v.is_constant for v in inputs):
+            return self._computed(node)
+        self.scope.add(node)
+        return outputs
+
+    def _computed(self, node: Node) -> tuple[Value, ...]:
+        arrays = node.op.reference(node, [None if v is None else v.data for v in node.inputs])
+        return tuple(
+            Value.constant(value.name, array, value.type.quant)
+            for value, array in zip(node.outputs, arrays, strict=True)
+        )
+
+    def _stem(self) -> str:
+        return next((name for name in self.outputs if name), self.kind.lower())
+
+    def literal(self, array: Array, quant: Quant | None = None) -> Value:
+        """A constant that the file does not hold."""
+        return Value.constant(self.scope.unique(f"{self._stem()}:constant"), array, quant)
+
+    def scalar(self, number: float, like: Value) -> Value:
+        """A constant of one element and no axes, of the element type of `like`."""
+        return self.literal(np.asarray(number, like.type.dtype.numpy))
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """The value in another shape; itself where it has that shape."""
+        return (
+            value
+            if value.type.shape == tuple(shape)
+            else self.emit(Reshape(tuple(shape)), value, quant=value.type.quant)
+        )
+
+    def transpose(self, value: Value, permutation: Sequence[int]) -> Value:
+        """The value with its axes in another order; itself where they stay."""
+        if list(permutation) == sorted(permutation):
+            return value
+        return self.emit(Transpose(tuple(permutation)), value, quant=value.type.quant)
+
+    def channels_last(self, value: Value) -> Value:
+        """`[n, c, ...]` to `[n, ..., c]`."""
+        rank = len(value.type.shape)
+        return self.transpose(value, (0, *range(2, rank), 1))
+
+    def channels_first(self, value: Value) -> Value:
+        """`[n, ..., c]` to `[n, c, ...]`."""
+        rank = len(value.type.shape)
+        return self.transpose(value, (0, rank - 1, *range(1, rank - 1)))
+
+    # Sub-graphs
+
+    def subgraph(
+        self, attribute: str, inputs: Sequence[TensorType] = ()
+    ) -> tuple[Graph, tuple[Value, ...]]:
+        """The graph in an attribute as a closed one, with the outer values that it uses.
+
+        Args:
+            attribute: name of the attribute.
+            inputs: types of what is passed to the graph's own inputs.
+
+        Returns:
+            The graph, whose inputs are its own and then one for each outer value it uses; and
+            these outer values.
+        """
+        return self.scope.subgraph(self.graph(attribute), inputs)
+
+    def inline(self, attribute: str, inputs: Sequence[Value] = ()) -> tuple[Value, ...]:
+        """Convert the graph in an attribute in place, and return the values of its outputs."""
+        return self.scope.inline(self.graph(attribute), inputs)
+
+    def tensor(self, name: str) -> Array:
+        """An attribute that is a tensor."""
+        return array_of(self.stored_tensor(name), f"attribute '{name}' of {self}")
+
+    def refuse(self, reason: str) -> UnsupportedError:
+        """An error to raise: the operator, and what of it Smelt cannot do."""
+        return UnsupportedError(f"{self}: {reason}")
+
+    def wrong(self, reason: str) -> ModelError:
+        """An error to raise: the operator, and what the file says of it that cannot be."""
+        return ModelError(f"{self}: {reason}")
+
+
+def is_integer(value: Value) -> bool:
+    """Whether a value has an integer element type (bool is none)."""
+    return value.type.dtype.is_integer
+
+
+FLOAT = DType.FLOAT32

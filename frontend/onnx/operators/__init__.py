@@ -1,0 +1,1 @@
+"""Converters of ONNX operators, a file a family; each has a table `CONVERTERS`."""

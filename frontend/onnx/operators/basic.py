@@ -1,0 +1,59 @@
+"""Operators that pass tensors on, tell their shapes, or hold constants."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from smelt.frontend.onnx.operation import Converter, Operation, Results
+from smelt.frontend.onnx.tensors import array_of
+from smelt.ir import Value
+
+
+def _identity(operation: Operation) -> Value:
+    return operation.value(0)
+
+
+def _dropout(operation: Operation) -> Results:
+    """Dropout as it is in inference: its mask says that everything is kept."""
+    training = operation.optional(2)
+    if training is not None and bool(operation.constant(2, "training mode")):
+        raise operation.refuse("training mode is not supported: export the network for inference")
+    x = operation.value(0)
+    mask = operation.literal(np.ones(x.type.shape, np.bool_)) if len(operation.outputs) > 1 else x
+    return x, mask
+
+
+def _constant(operation: Operation) -> Value:
+    if operation.has("value"):
+        tensor = operation.stored_tensor("value")
+        return operation.literal(array_of(tensor, f"the value of {operation}"))
+    for name, read, dtype in (
+        ("value_float", operation.real, np.float32),
+        ("value_floats", operation.reals, np.float32),
+        ("value_int", operation.integer, np.int64),
+        ("value_ints", operation.integers, np.int64),
+    ):
+        if operation.has(name):
+            return operation.literal(np.asarray(read(name), dtype))
+    raise operation.refuse("only numbers can be constants (no strings, no sparse tensors)")
+
+
+def _shape(operation: Operation) -> Value:
+    shape = operation.value(0).type.shape
+    start, end = operation.integer("start", 0), operation.integer("end", len(shape))
+    return operation.literal(np.asarray(shape[slice(start, end)], np.int64))
+
+
+def _size(operation: Operation) -> Value:
+    return operation.literal(np.asarray(prod(operation.value(0).type.shape), np.int64))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Identity": _identity,
+    "Dropout": _dropout,
+    "Constant": _constant,
+    "Shape": _shape,
+    "Size": _size,
+}

@@ -1,0 +1,27 @@
+"""What the user says of a network's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Layout = Literal["model", "nhwc"]
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """What the user says of a network's inputs.
+
+    Attributes:
+        dims: sizes of symbolic dimensions; a pair is the least and the greatest of a size that
+            is known at run time only.
+        shapes: shapes of inputs, by name.
+        layout: `nhwc` gives images channels last, whatever the file says.
+    """
+
+    dims: Mapping[str, int | tuple[int, int]] = field(
+        default_factory=dict[str, int | tuple[int, int]]
+    )
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    layout: Layout = "model"
