@@ -54,6 +54,15 @@ def c_float(value: float) -> str:
     return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
 
 
+def c_double(value: float) -> str:
+    """A double constant: shortest decimal that reads back as the same number."""
+    if isnan(value):
+        raise ModelError("a NaN cannot be written as a C constant")
+    if isinf(value):
+        return "(double)INFINITY" if value > 0 else "-(double)INFINITY"
+    return repr(float(value))
+
+
 def c_int(value: int) -> str:
     """An int32 constant; INT32_MIN has no literal of its own in C."""
     return "INT32_MIN" if int(value) == -(2**31) else str(int(value))
@@ -72,6 +81,8 @@ def c_elements(array: Array) -> list[str]:
     dtype = DType.of(array)
     if dtype is DType.FLOAT32:
         return [c_float(x) for x in array.reshape(-1)]
+    if dtype is DType.FLOAT64:
+        return [c_double(x) for x in flat]
     if dtype is DType.FLOAT16:
         return [str(x) for x in array.reshape(-1).view(np.uint16).tolist()]
     if dtype in (DType.INT32, DType.INT64):

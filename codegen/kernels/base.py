@@ -144,6 +144,8 @@ class Kernel(ABC):
     op: ClassVar[type[Op]]
     spatial: ClassVar[bool] = False
     """Whether `lower` honours a `Placement`."""
+    float64: ClassVar[bool] = False
+    """Whether data may be float64; `supports` need not ask where it may not."""
 
     def supports(self, node: Node, target: Target) -> str | None:
         """None if the kernel serves the node, else one sentence saying why not."""
@@ -167,11 +169,18 @@ class Backend:
         reasons: list[str] = []
         for kernel in self.kernels:
             if isinstance(node.op, kernel.op):
-                reason = kernel.supports(node, target)
+                reason = _refuse_float64(node, kernel) or kernel.supports(node, target)
                 if reason is None:
                     return kernel
                 reasons.append(reason)
         return " ".join(reasons) or f"backend '{self.name}' has no kernel for {node.op.name}."
+
+
+def _refuse_float64(node: Node, kernel: Kernel) -> str | None:
+    types = [v.type.dtype for v in (*node.inputs, *node.outputs) if v is not None]
+    if DType.FLOAT64 in types and not kernel.float64:
+        return f"{node.op.name} is not served for f64 data: export the network in float32."
+    return None
 
 
 def backend(name: str, extra: tuple[Kernel, ...] = ()) -> Backend:

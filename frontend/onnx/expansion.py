@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,12 +20,6 @@ from smelt.ir import Array, Value
 _STRUCTURAL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
-class _Known(Protocol):
-    def is_constant(self, name: str) -> bool:
-        """Whether a tensor is known already."""
-        ...
-
-
 @dataclass(frozen=True)
 class Body:
     """A function's nodes with its attributes filled in, and its own opset versions."""
@@ -36,14 +30,15 @@ class Body:
     opsets: Mapping[str, int]
 
 
-def known(node: onnx.NodeProto, scope: _Known) -> bool:
-    """Whether an operator without a converter may be served: it has a function, or is constant."""
+def has_schema(node: onnx.NodeProto) -> bool:
+    """Whether the ONNX standard knows an operator."""
+    return _schema(node, None) is not None
+
+
+def has_function(node: onnx.NodeProto) -> bool:
+    """Whether the ONNX standard defines an operator by others."""
     schema = _schema(node, None)
-    if schema is None:
-        return False
-    if schema.has_function or schema.has_context_dependent_function:
-        return True
-    return all(scope.is_constant(name) for name in node.input if name)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
 def body(node: onnx.NodeProto, operation: Operation) -> Body | None:
@@ -80,35 +75,26 @@ def computed(node: onnx.NodeProto, operation: Operation) -> list[Array]:
     """The results of an operator whose operands are all constant, by ONNX's own reference.
 
     Raises:
-        UnsupportedError: an operand is computed at run time.
+        ModelError: the reference cannot compute it.
     """
-    arrays: dict[str, Array] = {}
-    for name, value in zip(node.input, operation.operands, strict=True):
-        if value is not None:
-            if value.data is None:
-                raise operation.refuse(
-                    "the operator is supported on constants only, and "
-                    f"'{value.name}' is computed as the network runs"
-                )
-            arrays[name] = value.data
-    graph = helper.make_graph(
-        [node],
-        "constant",
-        [
-            helper.make_tensor_value_info(n, PROTO_TYPES[v.type.dtype], v.type.shape)
-            for n, v in zip(node.input, operation.operands, strict=True)
-            if v is not None
-        ],
-        [onnx.ValueInfoProto(name=name) for name in node.output if name],
-    )
+    pairs = zip(node.input, operation.operands, strict=True)
+    fed = {name: value for name, value in pairs if value is not None}
+    types = [
+        helper.make_tensor_value_info(name, PROTO_TYPES[value.type.dtype], value.type.shape)
+        for name, value in fed.items()
+    ]
+    results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = helper.make_graph([node], "constant", types, results)
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid(node.domain, operation.version)]
     )
     try:
-        results: Any = ReferenceEvaluator(model).run(None, arrays)
+        made: Any = ReferenceEvaluator(model).run(
+            None, {name: value.array for name, value in fed.items()}
+        )
     except Exception as error:
         raise ModelError(f"{operation} cannot be computed: {error}") from error
-    named = dict(zip([n for n in node.output if n], results, strict=True))
+    named = dict(zip([n for n in node.output if n], made, strict=True))
     return [
         array_of(numpy_helper.from_array(np.asarray(named[n])), f"output '{n}' of {operation}")
         if n

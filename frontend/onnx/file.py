@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import onnx.external_data_helper
 import onnx.inliner
+import onnx.version_converter
 from google.protobuf.message import DecodeError
 
 from smelt.errors import ModelError, UnsupportedError
@@ -43,8 +44,9 @@ def read(data: bytes, folder: Path | None) -> StoredModel:
     model = _parse(data)
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError("the file holds no network with outputs: it is damaged, or not ONNX")
-    opsets = _opsets(model)
     _load_external(model, folder)
+    model = _upgraded(model)
+    opsets = _opsets(model)
     if model.functions:
         model = _inlined(model)
     return StoredModel(model.graph, opsets)
@@ -59,18 +61,36 @@ def _parse(data: bytes) -> onnx.ModelProto:
     return model
 
 
+def _upgraded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model of an operator set before 7 in terms of that one; any other as it is."""
+    if not 0 < _standard_opset(model) < OLDEST_OPSET:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, OLDEST_OPSET)
+    except Exception as error:
+        raise UnsupportedError(
+            f"the network uses operator set {_standard_opset(model)} of ai.onnx, and cannot be "
+            f"brought to {OLDEST_OPSET}, the oldest that Smelt imports: {error}"
+        ) from error
+
+
+def _standard_opset(model: onnx.ModelProto) -> int:
+    """The version of ONNX's own operators; 0 where the file does not say."""
+    versions = [o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS]
+    return max(versions, default=1 if model.ir_version < 3 else 0)
+
+
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     opsets = {
         "" if entry.domain in STANDARD_DOMAINS else entry.domain: entry.version
         for entry in model.opset_import
     }
-    version = opsets.setdefault("", 1 if model.ir_version < 3 else 0)
+    version = opsets.setdefault("", _standard_opset(model))
     uses_standard = any(node.domain in STANDARD_DOMAINS for node in model.graph.node)
     if uses_standard and not OLDEST_OPSET <= version <= NEWEST_OPSET:
         raise UnsupportedError(
             f"the network uses operator set {version} of ai.onnx; Smelt imports "
-            f"{OLDEST_OPSET} to {NEWEST_OPSET}: export it with another opset, or convert the file "
-            "with onnx.version_converter"
+            f"{OLDEST_OPSET} to {NEWEST_OPSET}: export it with another opset"
         )
     return opsets
 

@@ -23,6 +23,9 @@ from smelt.ops.transpose import Transpose
 
 T = TypeVar("T")
 
+_OF_SHAPES = frozenset({"Shape", "Size"})
+"""Operators whose results are known at compile time, whatever they are applied to."""
+
 
 def load(model: StoredModel, name: str, options: InputOptions) -> Imported:
     """The network as a graph called `name`.
@@ -242,6 +245,11 @@ class _Scope:
         """Convert an operator by the function that the ONNX standard defines it by."""
         body = expansion.body(node, operation)
         if body is None:
+            if any(v is not None and not v.is_constant for v in operation.operands):
+                raise operation.refuse(
+                    f"operator {_called(node)} is not supported on what is computed as the network "
+                    f"runs. `smelt ops` lists what is; {_remedy(node)}"
+                )
             arrays = expansion.computed(node, operation)
             for name, array in zip(node.output, arrays, strict=False):
                 if name:
@@ -258,30 +266,38 @@ class _Scope:
                 self.bind(name, inner.lookup(result))
 
     def _refuse_unknown(self, nodes: Sequence[tuple[int, onnx.NodeProto]]) -> None:
+        """Refuse all operators at once that nothing serves, before any work is done."""
+        dynamic = self._computed_at_run_time(nodes)
         missing = [
-            (i, n) for i, n in nodes if _key(n) not in CONVERTERS and not expansion.known(n, self)
+            (index, node)
+            for index, node in nodes
+            if _key(node) not in CONVERTERS
+            and not expansion.has_function(node)
+            and not (expansion.has_schema(node) and dynamic.isdisjoint(node.output))
         ]
         if not missing:
             return
         (index, first), others = missing[0], missing[1:]
         also = ", ".join(sorted({_key(node) for _, node in others} - {_key(first)}))
-        custom = first.domain not in STANDARD_DOMAINS
-        kind = f"operator {first.op_type}" + (f" of domain '{first.domain}'" if custom else "")
-        remedy = (
-            "load a plugin that adds it"
-            if custom
-            else "build the network from operators that are listed, or add it by a plugin"
-        )
         raise UnsupportedError(
-            f"{kind} (#{index} of the file, from {', '.join(first.input) or 'nothing'} to "
-            f"{', '.join(first.output)}) is not supported"
-            f"{f'; nor are {also}' if also else ''}. `smelt ops` lists what is; {remedy}."
+            f"operator {_called(first)} (#{index} of the file, from "
+            f"{', '.join(first.input) or 'nothing'} to {', '.join(first.output)}) is not supported"
+            f"{f'; nor are {also}' if also else ''}. `smelt ops` lists what is; {_remedy(first)}."
         )
 
-    def is_constant(self, name: str) -> bool:
-        """Whether a tensor is known already."""
+    def _computed_at_run_time(self, nodes: Sequence[tuple[int, onnx.NodeProto]]) -> set[str]:
+        """Results that depend on more than constants and shapes."""
+        found: set[str] = set()
+        for _, node in nodes:
+            if node.op_type in _OF_SHAPES and node.domain in STANDARD_DOMAINS:
+                continue
+            if any(name in found or self._is_fed(name) for name in _used(node)):
+                found.update(node.output)
+        return found
+
+    def _is_fed(self, name: str) -> bool:
         found = self._find(name)
-        return found is not None and found.is_constant
+        return found is not None and not found.is_constant
 
 
 def _pairs(graph: onnx.GraphProto, given: Sequence[T]) -> Iterable[tuple[onnx.ValueInfoProto, T]]:
@@ -297,6 +313,18 @@ def _key(node: onnx.NodeProto) -> str:
     if node.domain in STANDARD_DOMAINS:
         return node.op_type
     return f"{node.domain}::{node.op_type}"
+
+
+def _called(node: onnx.NodeProto) -> str:
+    if node.domain in STANDARD_DOMAINS:
+        return node.op_type
+    return f"{node.op_type} of domain '{node.domain}'"
+
+
+def _remedy(node: onnx.NodeProto) -> str:
+    if node.domain in STANDARD_DOMAINS:
+        return "build the network from operators that are listed, or add it by a plugin"
+    return "load a plugin that adds it, or export without operators outside of ONNX's own domain"
 
 
 def _needed(graph: onnx.GraphProto) -> list[tuple[int, onnx.NodeProto]]:

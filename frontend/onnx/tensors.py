@@ -13,7 +13,7 @@ _PROTO = onnx.TensorProto
 
 DTYPES: dict[int, DType] = {
     _PROTO.FLOAT: DType.FLOAT32,
-    _PROTO.DOUBLE: DType.FLOAT32,
+    _PROTO.DOUBLE: DType.FLOAT64,
     _PROTO.FLOAT16: DType.FLOAT32,
     _PROTO.BFLOAT16: DType.FLOAT32,
     _PROTO.INT8: DType.INT8,
@@ -26,10 +26,9 @@ DTYPES: dict[int, DType] = {
     _PROTO.UINT64: DType.UINT64,
     _PROTO.BOOL: DType.BOOL,
 }
-"""ONNX element type to that of the graph; every real number becomes float32."""
+"""ONNX element type to that of the graph; floats below 32 bits become float32."""
 
 NARROWED: dict[int, str] = {
-    _PROTO.DOUBLE: "float64",
     _PROTO.FLOAT16: "float16",
     _PROTO.BFLOAT16: "bfloat16",
 }
@@ -61,7 +60,7 @@ def dtype_of(code: int, what: str) -> DType:
     if code not in DTYPES:
         raise UnsupportedError(
             f"{what} has element type {type_name(code)}, which Smelt does not support; it imports "
-            "float32 (and float16, bfloat16, float64 as float32), integers of 8 to 64 bits and bool"
+            "float32, float64, float16 and bfloat16 (as float32), integers of 8 to 64 bits and bool"
         )
     return DTYPES[code]
 

@@ -15,7 +15,9 @@ from smelt.ir import Array, DType, Node, Op, Origin, Rounding, TensorType, Value
 from smelt.ops.reshape import Reshape
 
 ARITHMETIC = frozenset({DType.FLOAT32, DType.INT8})
-ANY_TYPE = frozenset(set(DType) - {DType.FLOAT16})
+ANY_TYPE = frozenset(
+    {DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.BOOL}
+)
 
 
 class Network(Protocol):

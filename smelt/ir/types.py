@@ -18,6 +18,7 @@ class DType(Enum):
     """Element type. The value is the name used in the text form."""
 
     FLOAT32 = "f32"
+    FLOAT64 = "f64"
     FLOAT16 = "f16"
     INT8 = "i8"
     UINT8 = "u8"
@@ -47,7 +48,7 @@ class DType(Enum):
     @property
     def is_float(self) -> bool:
         """Whether this is a floating-point type."""
-        return self in (DType.FLOAT32, DType.FLOAT16)
+        return self in (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16)
 
     @property
     def is_integer(self) -> bool:
@@ -68,6 +69,7 @@ class DType(Enum):
 
 _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.FLOAT32: np.dtype(np.float32),
+    DType.FLOAT64: np.dtype(np.float64),
     DType.FLOAT16: np.dtype(np.float16),
     DType.INT8: np.dtype(np.int8),
     DType.UINT8: np.dtype(np.uint8),
@@ -82,6 +84,7 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
 _FROM_NUMPY = {numpy: dtype for dtype, numpy in _NUMPY.items()}
 _C_NAME: dict[DType, str] = {
     DType.FLOAT32: "float",
+    DType.FLOAT64: "double",
     DType.FLOAT16: "uint16_t",
     DType.INT8: "int8_t",
     DType.UINT8: "uint8_t",
