@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from smelt.frontend.onnx.options import Layout
     from smelt.pipeline import Artefact
     from smelt.targets import Optimize
 
@@ -23,6 +24,9 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     optimize: Optimize = "speed",
     name: str | None = None,
     keep_inputs: bool = False,
+    dims: Mapping[str, int | tuple[int, int]] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    input_layout: Layout = "model",
     plugins: Sequence[Path] = (),
 ) -> Artefact:
     """Compile a model file into a C project.
@@ -30,21 +34,27 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     The result has `.run(inputs)`, `.report` and `.write(directory)`.
 
     Args:
-        model: path of a `.tflite` or `.smelt` file, or the bytes of the former.
+        model: path of a `.tflite`, `.onnx` or `.smelt` file, or the bytes of one of the former.
         target: what code is generated for; the board's own target, or `host`.
         board: name of a board, or path of a board file.
         optimize: `speed`, `size` or `ram`.
         name: C identifier of the network; the file's stem where None.
         keep_inputs: whether an inference leaves its inputs as they were.
+        dims: sizes of dimensions that an ONNX file leaves open; a pair is the least and greatest
+            of one that is known at run time only.
+        shapes: shapes of an ONNX file's inputs, by name.
+        input_layout: `nhwc` for images that come channels last.
         plugins: Python files with operators of your own; installed plugins are always loaded.
 
     Raises:
         SmeltError: see `smelt.pipeline.compile_model`.
     """
     # Importing the pipeline here keeps `import smelt.ir` free of everything above it.
+    from smelt.frontend import InputOptions
     from smelt.pipeline import Options, compile_model
     from smelt.plugins import kernels, load_plugins
 
     added = kernels(load_plugins(plugins))
-    options = Options(target, board, optimize, name, keep_inputs, added)
+    inputs = InputOptions(dims or {}, shapes or {}, input_layout)
+    options = Options(target, board, optimize, name, keep_inputs, added, inputs)
     return compile_model(model, options)

@@ -15,33 +15,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from smelt import __version__, show
 from smelt.cli_options import (
-    BoardOption,
-    DumpAfter,
+    BuildGroup,
+    InputGroup,
     JsonFileOption,
     JsonOption,
-    KeepInputsOption,
-    MaxArena,
-    MaxFlash,
-    MaxInstructions,
-    MaxStack,
+    LimitGroup,
     Model,
-    NameOption,
     OnOption,
-    Optimize,
-    OptimizeOption,
-    PluginOption,
     QuietOption,
-    TargetOption,
+    grouped,
 )
 from smelt.codegen.passes import PASSES
 from smelt.errors import ConfigError, SmeltError
 from smelt.frontend import load as load_model
 from smelt.ir import Graph
 from smelt.ir.text import print_graph
-from smelt.pipeline import Artefact, Options, compile_model
-from smelt.plugins import kernels as plugin_kernels
+from smelt.pipeline import Artefact, compile_model
 from smelt.plugins import load_plugins
-from smelt.report import Gates
 from smelt.run import run as run_model
 from smelt.run import write_project
 from smelt.samples import (
@@ -57,7 +47,7 @@ from smelt.verify import verify_model
 
 app = typer.Typer(
     name="smelt",
-    help="From trained model to bare metal: TFLite networks become C projects.",
+    help="From trained model to bare metal: TFLite and ONNX networks become C projects.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -65,37 +55,18 @@ app = typer.Typer(
 )
 
 
-def _options(
-    target: str | None,
-    board: str | None,
-    optimize: Optimize,
-    name: str | None,
-    keep_inputs: bool,
-    plugins: list[Path] | None,
-) -> Options:
-    kernels = plugin_kernels(load_plugins(plugins or ()))
-    return Options(target, board, optimize.value, name, keep_inputs, kernels)
-
-
 @app.command()
+@grouped
 def build(
     model: Model,
+    *,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the C project.")],
-    board: BoardOption = None,
-    target: TargetOption = None,
-    optimize: OptimizeOption = Optimize.speed,
-    name: NameOption = None,
-    keep_inputs: KeepInputsOption = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier build.")] = False,
     compile_: Annotated[
         bool, typer.Option("--compile", help="Also run `make` and fill in the measured sizes.")
     ] = False,
-    max_arena: MaxArena = None,
-    max_flash: MaxFlash = None,
-    max_stack: MaxStack = None,
-    max_instructions: MaxInstructions = None,
-    dump_after: DumpAfter = None,
-    plugin: PluginOption = None,
+    network: BuildGroup,
+    limits: LimitGroup,
     json_: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -107,12 +78,13 @@ def build(
 
     `smelt build model.tflite -o out --board mps2-an386 --max-arena 16384 --max-flash 65536`
     """
-    options = _options(target, board, optimize, name, keep_inputs, plugin)
+    options = network.build_options()
     console = _console(quiet or json_)
     with _spinner(console, f"compiling {model.name}"):
-        artefact = compile_model(model, options, _dumper(dump_after))
-        gates = Gates(max_arena, max_flash, max_stack, max_instructions)
-        report = write_project(artefact, output, force=force, compile_=compile_, gates=gates)
+        artefact = compile_model(model, options, _dumper(network.dump_after))
+        report = write_project(
+            artefact, output, force=force, compile_=compile_, gates=limits.gates()
+        )
     _notes(console, artefact)
     if json_:
         _print_json(report)
@@ -121,27 +93,20 @@ def build(
 
 
 @app.command()
+@grouped
 def run(
     model: Model,
+    *,
     inputs: Annotated[Path, typer.Option("--inputs", help=".npz with the inputs.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help=".npz for the outputs.")
     ] = None,
     on: OnOption = None,
-    board: BoardOption = None,
-    target: TargetOption = None,
-    optimize: OptimizeOption = Optimize.speed,
-    name: NameOption = None,
-    keep_inputs: KeepInputsOption = False,
     dequantize: Annotated[
         bool, typer.Option("--dequantize", help="Outputs as real numbers.")
     ] = False,
-    max_arena: MaxArena = None,
-    max_flash: MaxFlash = None,
-    max_stack: MaxStack = None,
-    max_instructions: MaxInstructions = None,
-    dump_after: DumpAfter = None,
-    plugin: PluginOption = None,
+    network: BuildGroup,
+    limits: LimitGroup,
     json_: JsonFileOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -149,9 +114,9 @@ def run(
 
     `smelt run model.tflite --inputs in.npz -o out.npz --board mps2-an386`
     """
-    options = _options(target, board, optimize, name, keep_inputs, plugin)
+    options = network.build_options()
     console = _console(quiet)
-    artefact = compile_model(model, options, _dumper(dump_after))
+    artefact = compile_model(model, options, _dumper(network.dump_after))
     samples, batched = bind_samples(artefact.graph, load_arrays(inputs))
     with _bar(console, "running", len(samples)) as advance:
         result = run_model(artefact, samples, on, advance)
@@ -161,13 +126,15 @@ def run(
     if json_ is not None:
         _write_json(json_, result.report)
     _notes(console, artefact)
-    Gates(max_arena, max_flash, max_stack, max_instructions).check(result.report)
+    limits.gates().check(result.report)
     show.run(_results(quiet), outputs, result.report, batched=batched)
 
 
 @app.command()
+@grouped
 def verify(
     model: Model,
+    *,
     inputs: Annotated[
         Path | None, typer.Option("--inputs", help=".npz with inputs [default: random].")
     ] = None,
@@ -177,17 +144,8 @@ def verify(
     samples: Annotated[int, typer.Option("--samples", min=1, help="Random samples.")] = 8,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random samples.")] = 0,
     on: OnOption = None,
-    board: BoardOption = None,
-    target: TargetOption = None,
-    optimize: OptimizeOption = Optimize.speed,
-    name: NameOption = None,
-    keep_inputs: KeepInputsOption = False,
-    max_arena: MaxArena = None,
-    max_flash: MaxFlash = None,
-    max_stack: MaxStack = None,
-    max_instructions: MaxInstructions = None,
-    dump_after: DumpAfter = None,
-    plugin: PluginOption = None,
+    network: BuildGroup,
+    limits: LimitGroup,
     json_: JsonFileOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -197,11 +155,11 @@ def verify(
 
     `smelt verify model.tflite --inputs in.npz --expect out.npz`
     """
-    options = _options(target, board, optimize, name, keep_inputs, plugin)
+    options = network.build_options()
     console = _console(quiet)
     if expect is not None and inputs is None:
         raise ConfigError("--expect needs --inputs: expected outputs of random inputs are unknown")
-    artefact = compile_model(model, options, _dumper(dump_after))
+    artefact = compile_model(model, options, _dumper(network.dump_after))
     chosen = _samples(artefact.graph, inputs, samples, seed)
     expected = None if expect is None else _expected(artefact.graph, expect, len(chosen))
     with _bar(console, "verifying", len(chosen)) as advance:
@@ -209,26 +167,19 @@ def verify(
     if json_ is not None:
         _write_json(json_, {**verdict.result.report, "verified": str(verdict)})
     _notes(console, artefact)
-    Gates(max_arena, max_flash, max_stack, max_instructions).check(verdict.result.report)
+    limits.gates().check(verdict.result.report)
     Console().print(str(verdict), highlight=False)
 
 
 @app.command()
+@grouped
 def profile(
     model: Model,
+    *,
     on: OnOption = None,
-    board: BoardOption = None,
-    target: TargetOption = None,
-    optimize: OptimizeOption = Optimize.speed,
-    name: NameOption = None,
-    keep_inputs: KeepInputsOption = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random input.")] = 0,
-    max_arena: MaxArena = None,
-    max_flash: MaxFlash = None,
-    max_stack: MaxStack = None,
-    max_instructions: MaxInstructions = None,
-    dump_after: DumpAfter = None,
-    plugin: PluginOption = None,
+    network: BuildGroup,
+    limits: LimitGroup,
     json_: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -236,13 +187,13 @@ def profile(
 
     `smelt profile model.tflite --board mps2-an386`
     """
-    options = _options(target, board, optimize, name, keep_inputs, plugin)
+    options = network.build_options()
     console = _console(quiet or json_)
-    artefact = compile_model(model, options, _dumper(dump_after))
+    artefact = compile_model(model, options, _dumper(network.dump_after))
     with _spinner(console, "running"):
         result = run_model(artefact, random_samples(artefact.graph, 1, seed), on)
     _notes(console, artefact)
-    Gates(max_arena, max_flash, max_stack, max_instructions).check(result.report)
+    limits.gates().check(result.report)
     if json_:
         _print_json(result.report)
     else:
@@ -250,10 +201,12 @@ def profile(
 
 
 @app.command()
+@grouped
 def inspect(
     model: Model,
+    *,
     ir: Annotated[bool, typer.Option("--ir", help="Print the text form of the IR.")] = False,
-    plugin: PluginOption = None,
+    network: InputGroup,
     json_: JsonOption = False,
 ) -> None:
     """Show inputs, outputs and layers of a network.
@@ -262,8 +215,8 @@ def inspect(
 
     `smelt inspect model.tflite --ir`
     """
-    load_plugins(plugin or ())
-    imported = load_model(model)
+    load_plugins(network.plugin or ())
+    imported = load_model(model, inputs=network.options())
     if ir:
         typer.echo(print_graph(imported.graph, {}), nl=False)
     elif json_:
@@ -328,7 +281,7 @@ def common(
         ),
     ] = False,
 ) -> None:
-    """From trained model to bare metal: TFLite networks become C projects."""
+    """From trained model to bare metal: TFLite and ONNX networks become C projects."""
     del version
 
 

@@ -1,12 +1,28 @@
-"""The options that several commands share."""
+"""The options that several commands share.
+
+A command takes a group of options as one parameter whose type is a dataclass; `grouped` spreads
+the dataclass's fields over the command line.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from smelt.errors import ConfigError
+from smelt.frontend import InputOptions
+from smelt.pipeline import Options
+from smelt.plugins import kernels as plugin_kernels
+from smelt.plugins import load_plugins
+from smelt.report import Gates
 
 
 class Optimize(StrEnum):
@@ -17,7 +33,14 @@ class Optimize(StrEnum):
     ram = "ram"
 
 
-Model = Annotated[Path, typer.Argument(help="A .tflite or .smelt file.", show_default=False)]
+class InputLayout(StrEnum):
+    """How images are given to an ONNX network."""
+
+    model = "model"
+    nhwc = "nhwc"
+
+
+Model = Annotated[Path, typer.Argument(help="A .tflite, .onnx or .smelt file.", show_default=False)]
 BoardOption = Annotated[
     str | None,
     typer.Option("--board", help="Board to build for (`smelt boards`), or a .toml file."),
@@ -45,6 +68,19 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 JsonFileOption = Annotated[
     Path | None, typer.Option("--json", help="Write the completed report here.")
 ]
+DimOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        help="Size of an open dimension, as `batch=1`, or its least and greatest, as `T=1..64`.",
+    ),
+]
+ShapeOption = Annotated[
+    list[str] | None, typer.Option("--shape", help="Shape of an input, as `image=1x3x96x96`.")
+]
+InputLayoutOption = Annotated[
+    InputLayout, typer.Option("--input-layout", help="nhwc: images come channels last (cameras).")
+]
 MaxArena = Annotated[
     int | None, typer.Option("--max-arena", help="Fail if the arena takes more bytes.")
 ]
@@ -61,3 +97,114 @@ DumpAfter = Annotated[
     str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what is asked for.")]
+
+
+@dataclass(frozen=True)
+class InputGroup:
+    """What is said of a network's inputs, and the plugins that its file needs."""
+
+    dim: DimOption = None
+    shape: ShapeOption = None
+    input_layout: InputLayoutOption = InputLayout.model
+    plugin: PluginOption = None
+
+    def options(self) -> InputOptions:
+        """The same, read; `ConfigError` for a text of another form."""
+        return InputOptions(
+            dict(map(_dim, self.dim or ())),
+            dict(map(_shape, self.shape or ())),
+            self.input_layout.value,
+        )
+
+
+@dataclass(frozen=True)
+class BuildGroup(InputGroup):
+    """What a network is compiled with."""
+
+    board: BoardOption = None
+    target: TargetOption = None
+    optimize: OptimizeOption = Optimize.speed
+    name: NameOption = None
+    keep_inputs: KeepInputsOption = False
+    dump_after: DumpAfter = None
+
+    def build_options(self) -> Options:
+        """The pipeline's options; plugins are loaded."""
+        kernels = plugin_kernels(load_plugins(self.plugin or ()))
+        return Options(
+            self.target,
+            self.board,
+            self.optimize.value,
+            self.name,
+            self.keep_inputs,
+            kernels,
+            self.options(),
+        )
+
+
+@dataclass(frozen=True)
+class LimitGroup:
+    """What a network may take at most."""
+
+    max_arena: MaxArena = None
+    max_flash: MaxFlash = None
+    max_stack: MaxStack = None
+    max_instructions: MaxInstructions = None
+
+    def gates(self) -> Gates:
+        """The limits as a report is checked against them."""
+        return Gates(self.max_arena, self.max_flash, self.max_stack, self.max_instructions)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the fields of its dataclass parameters as options of its own."""
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in inspect.signature(command).parameters.values():
+        hint = hints[parameter.name]
+        if not is_dataclass(hint):
+            parameters.append(parameter.replace(annotation=hint, kind=_KEYWORD))
+            continue
+        groups[parameter.name] = hint
+        types = get_type_hints(hint, include_extras=True)
+        parameters += [
+            inspect.Parameter(f.name, _KEYWORD, default=f.default, annotation=types[f.name])
+            for f in fields(hint)
+        ]
+
+    @wraps(command)
+    def spread(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
+        command(**given)
+
+    spread.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    spread.__annotations__ = {p.name: p.annotation for p in parameters}
+    return spread
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def _dim(text: str) -> tuple[str, int | tuple[int, int]]:
+    match = re.fullmatch(r"(.+)=(\d+)(?:\.\.(\d+))?", text)
+    if match is None:
+        raise ConfigError(f"--dim {text}: give a name and a size, as batch=1, or T=1..64")
+    name, low, high = match.groups()
+    if high is None:
+        return name, int(low)
+    if not 1 <= int(low) <= int(high):
+        raise ConfigError(f"--dim {text}: the least size must be from 1 to the greatest")
+    return name, (int(low), int(high))
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, sizes = text.rpartition("=")
+    if not name or not re.fullmatch(r"\d+([x,]\d+)*", sizes):
+        raise ConfigError(f"--shape {text}: give an input and its sizes, as image=1x3x96x96")
+    return name, tuple(map(int, _sizes(sizes)))
+
+
+def _sizes(text: str) -> Sequence[str]:
+    return re.split("[x,]", text)

@@ -17,7 +17,7 @@ from smelt.codegen.passes import run_passes
 from smelt.codegen.project import Project, render_project
 from smelt.codegen.schedule import Schedule, require_weights_fit, schedule
 from smelt.errors import ConfigError
-from smelt.frontend import Imported
+from smelt.frontend import Imported, InputOptions
 from smelt.frontend import load as load_model
 from smelt.ir import Array, Graph
 from smelt.ir.text import print_graph
@@ -40,6 +40,7 @@ class Options:
         name: C identifier of the network; the file's stem where None.
         keep_inputs: whether an inference leaves its inputs as they were.
         kernels: kernels of plugins, by backend.
+        inputs: what an ONNX file leaves open of its inputs.
     """
 
     target: str | None = None
@@ -48,6 +49,7 @@ class Options:
     name: str | None = None
     keep_inputs: bool = False
     kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict[str, tuple[Kernel, ...]])
+    inputs: InputOptions = field(default_factory=InputOptions)
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ def compile_model(
     options = options or Options()
     board = None if options.board is None else load_board(options.board)
     platform = _platform(board, options.target)
-    imported = model if isinstance(model, Imported) else load_model(model, options.name)
+    imported = (
+        model if isinstance(model, Imported) else load_model(model, options.name, options.inputs)
+    )
     name = _name(options, imported.graph.name, platform)
     graph = run_passes(imported.graph, observe=observe)
     backends = [backend(b, options.kernels.get(b, ())) for b in platform.target.backends]

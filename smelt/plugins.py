@@ -7,7 +7,9 @@ A plugin is a module named by an entry point of group `smelt.plugins`, or a file
 - `KERNELS`, a mapping from a backend's name to kernels (`smelt.codegen.kernels.base.Kernel`);
 - `TEMPLATES`, the folder that those kernels' templates are in;
 - `TFLITE_CONVERTERS`, a mapping from an operator's name in the file (a custom operator's custom
-  name) to `smelt.frontend.tflite.Converter`.
+  name) to `smelt.frontend.tflite.Converter`;
+- `ONNX_CONVERTERS`, a mapping from `domain::Operator` to a function that takes a
+  `smelt.frontend.onnx.operation.Operation` and returns the values of the operator's outputs.
 
 A kernel of a plugin comes before Smelt's own; operators and converters cannot be replaced.
 """
@@ -24,7 +26,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from jinja2 import FileSystemLoader
 
@@ -35,6 +37,9 @@ from smelt.errors import ConfigError
 from smelt.frontend.tflite import CONVERTERS, Converter
 from smelt.ir import Op
 from smelt.ops import all_cases
+
+if TYPE_CHECKING:
+    from smelt.frontend.onnx.operation import Converter as OnnxConverter
 
 GROUP = "smelt.plugins"
 """The entry points' group."""
@@ -48,12 +53,14 @@ class Plugin:
         source: the file, or the entry point as `name = module`.
         kernels: kernels by backend.
         converters: TFLite converters by the operator's name.
+        onnx_converters: ONNX converters by the operator's domain and name.
         templates: folder of the kernels' templates.
     """
 
     source: str
     kernels: Mapping[str, tuple[Kernel, ...]]
     converters: Mapping[str, Converter]
+    onnx_converters: Mapping[str, OnnxConverter]
     templates: Path | None
 
 
@@ -110,7 +117,13 @@ def _load(source: str, name: str, run: Callable[[], object]) -> Plugin:
         for operator, kind in known.items():
             if Op.registry[operator] is not kind:
                 raise ValueError(f"operator {operator} exists already, in {kind.__module__}")
-        return Plugin(source, _kernels(module), _converters(module), _templates(module))
+        return Plugin(
+            source,
+            _kernels(module),
+            _converters(module),
+            _onnx_converters(module),
+            _templates(module),
+        )
     except (Exception, SystemExit) as error:
         Op.registry.clear()
         Op.registry.update(known)
@@ -163,6 +176,26 @@ def _converters(module: object) -> dict[str, Converter]:
     return table
 
 
+def _onnx_converters(module: object) -> dict[str, OnnxConverter]:
+    found = _table(module, "ONNX_CONVERTERS")
+    table: dict[str, OnnxConverter] = {}
+    for name, value in found.items():
+        if not callable(value):
+            raise TypeError(f"ONNX_CONVERTERS[{name!r}] is {value!r}, not a function")
+        converter = cast("OnnxConverter", value)
+        if _onnx_table().get(name, converter) is not converter:
+            raise ValueError(f"operator {name} has a converter already")
+        table[name] = converter
+    return table
+
+
+def _onnx_table() -> dict[str, OnnxConverter]:
+    # Only plugins for ONNX pay for the import of the package onnx.
+    from smelt.frontend.onnx.converters import CONVERTERS as onnx_converters
+
+    return onnx_converters
+
+
 def _templates(module: object) -> Path | None:
     folder: object = getattr(module, "TEMPLATES", None)
     if folder is None:
@@ -174,6 +207,8 @@ def _templates(module: object) -> Path | None:
 
 def _register(plugin: Plugin) -> None:
     CONVERTERS.update(plugin.converters)
+    if plugin.onnx_converters:
+        _onnx_table().update(plugin.onnx_converters)
     loader = environment().loader
     if plugin.templates is not None and isinstance(loader, FileSystemLoader):
         folder = str(plugin.templates)
