@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from bench import build_time, cortexm
+from bench import build_time, conformance, cortexm
 
 app = typer.Typer(help=__doc__, add_completion=False, invoke_without_command=True)
 app.command("cortexm")(cortexm.main)
+app.command("conformance")(conformance.main)
 app.command("build-time")(build_time.main)
 
 

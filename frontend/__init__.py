@@ -70,7 +70,9 @@ def _load(
 
 def _refuse_options(inputs: InputOptions | None, what: str) -> None:
     if inputs is not None and inputs != InputOptions():
-        raise ConfigError(f"--dim, --shape and --input-layout are for ONNX, not for {what}")
+        raise ConfigError(
+            f"--dim, --shape, --value and --input-layout are for ONNX, not for {what}"
+        )
 
 
 def _read(path: Path) -> bytes:

@@ -26,6 +26,7 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     keep_inputs: bool = False,
     dims: Mapping[str, int | tuple[int, int]] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    values: Mapping[str, tuple[float, ...]] | None = None,
     input_layout: Layout = "model",
     plugins: Sequence[Path] = (),
 ) -> Artefact:
@@ -43,6 +44,7 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
         dims: sizes of dimensions that an ONNX file leaves open; a pair is the least and greatest
             of one that is known at run time only.
         shapes: shapes of an ONNX file's inputs, by name.
+        values: inputs of an ONNX file that are made constant, with the value of their elements.
         input_layout: `nhwc` for images that come channels last.
         plugins: Python files with operators of your own; installed plugins are always loaded.
 
@@ -55,6 +57,6 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     from smelt.plugins import kernels, load_plugins
 
     added = kernels(load_plugins(plugins))
-    inputs = InputOptions(dims or {}, shapes or {}, input_layout)
+    inputs = InputOptions(dims or {}, shapes or {}, values or {}, input_layout)
     options = Options(target, board, optimize, name, keep_inputs, added, inputs)
     return compile_model(model, options)

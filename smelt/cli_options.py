@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -78,6 +78,10 @@ DimOption = Annotated[
 ShapeOption = Annotated[
     list[str] | None, typer.Option("--shape", help="Shape of an input, as `image=1x3x96x96`.")
 ]
+ValueOption = Annotated[
+    list[str] | None,
+    typer.Option("--value", help="Make an input a constant, as `rate=16000` or `axes=0,2`."),
+]
 InputLayoutOption = Annotated[
     InputLayout, typer.Option("--input-layout", help="nhwc: images come channels last (cameras).")
 ]
@@ -105,6 +109,7 @@ class InputGroup:
 
     dim: DimOption = None
     shape: ShapeOption = None
+    value: ValueOption = None
     input_layout: InputLayoutOption = InputLayout.model
     plugin: PluginOption = None
 
@@ -113,6 +118,7 @@ class InputGroup:
         return InputOptions(
             dict(map(_dim, self.dim or ())),
             dict(map(_shape, self.shape or ())),
+            dict(map(_value, self.value or ())),
             self.input_layout.value,
         )
 
@@ -203,8 +209,15 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, _, sizes = text.rpartition("=")
     if not name or not re.fullmatch(r"\d+([x,]\d+)*", sizes):
         raise ConfigError(f"--shape {text}: give an input and its sizes, as image=1x3x96x96")
-    return name, tuple(map(int, _sizes(sizes)))
+    return name, tuple(map(int, re.split("[x,]", sizes)))
 
 
-def _sizes(text: str) -> Sequence[str]:
-    return re.split("[x,]", text)
+def _value(text: str) -> tuple[str, tuple[float, ...]]:
+    name, _, numbers = text.rpartition("=")
+    try:
+        values = tuple(float(number) for number in numbers.split(","))
+    except ValueError:
+        values = ()
+    if not name or not values:
+        raise ConfigError(f"--value {text}: give an input and its value, as rate=16000")
+    return name, values

@@ -17,6 +17,10 @@ from smelt.frontend.onnx.operation import Operation
 from smelt.frontend.onnx.tensors import PROTO_TYPES, array_of
 from smelt.ir import Array, Value
 
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
+    | {"RandomUniformLike"}
+)
 _STRUCTURAL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
@@ -30,9 +34,9 @@ class Body:
     opsets: Mapping[str, int]
 
 
-def has_schema(node: onnx.NodeProto) -> bool:
-    """Whether the ONNX standard knows an operator."""
-    return _schema(node, None) is not None
+def is_computable(node: onnx.NodeProto) -> bool:
+    """Whether the ONNX standard defines the operator, as a function of its operands alone."""
+    return node.op_type not in _RANDOM and _schema(node, None) is not None
 
 
 def has_function(node: onnx.NodeProto) -> bool:
@@ -95,12 +99,16 @@ def computed(node: onnx.NodeProto, operation: Operation) -> list[Array]:
     except Exception as error:
         raise ModelError(f"{operation} cannot be computed: {error}") from error
     named = dict(zip([n for n in node.output if n], made, strict=True))
-    return [
-        array_of(numpy_helper.from_array(np.asarray(named[n])), f"output '{n}' of {operation}")
-        if n
-        else np.zeros(0, np.float32)
-        for n in node.output
-    ]
+    return [_array(named[n], n, operation) if n else np.zeros(0, np.float32) for n in node.output]
+
+
+def _array(made: Any, name: str, operation: Operation) -> Array:
+    kind: str = made.dtype.kind if isinstance(made, np.ndarray | np.generic) else "O"
+    if kind in "OSU":
+        raise operation.refuse(
+            f"its output '{name}' is no tensor of numbers (a sequence, an optional, or strings)"
+        )
+    return array_of(numpy_helper.from_array(np.asarray(made)), f"output '{name}' of {operation}")
 
 
 def _schema(node: onnx.NodeProto, version: int | None) -> Any:

@@ -46,6 +46,8 @@ def load(model: StoredModel, name: str, options: InputOptions) -> Imported:
         if tensor.permutation is not None:
             origin = Origin("INPUT", len(values) - 1, tensor.name)
             scope.bind(tensor.name, scope.transposed(value, tensor.permutation, origin))
+    for name_, array in inputs.constants.items():
+        scope.bind(name_, Value.constant(shared.unique(name_), array))
     scope.convert(model.graph)
     outputs = scope.results(model.graph)
     graph = Graph(name, tuple(values), outputs, tuple(scope.nodes))
@@ -242,19 +244,20 @@ class _Scope:
     def _expand(
         self, node: onnx.NodeProto, operation: Operation, opsets: Mapping[str, int]
     ) -> None:
-        """Convert an operator by the function that the ONNX standard defines it by."""
-        body = expansion.body(node, operation)
-        if body is None:
-            if any(v is not None and not v.is_constant for v in operation.operands):
-                raise operation.refuse(
-                    f"operator {_called(node)} is not supported on what is computed as the network "
-                    f"runs. `smelt ops` lists what is; {_remedy(node)}"
-                )
+        """Convert an operator without a converter: it is computed, or replaced by its function."""
+        constant = all(v is None or v.is_constant for v in operation.operands)
+        if constant and expansion.is_computable(node):
             arrays = expansion.computed(node, operation)
             for name, array in zip(node.output, arrays, strict=False):
                 if name:
                     self.bind(name, Value.constant(self.unique(name), array))
             return
+        body = expansion.body(node, operation)
+        if body is None:
+            raise operation.refuse(
+                f"operator {_called(node)} is not supported on what is computed as the network "
+                f"runs. `smelt ops` lists what is; {_remedy(node)}"
+            )
         inner = _Scope(self._shared, onnx.GraphProto(), self)
         for name, value in zip(body.inputs, operation.operands, strict=False):
             if value is not None:
@@ -273,7 +276,7 @@ class _Scope:
             for index, node in nodes
             if _key(node) not in CONVERTERS
             and not expansion.has_function(node)
-            and not (expansion.has_schema(node) and dynamic.isdisjoint(node.output))
+            and not (expansion.is_computable(node) and dynamic.isdisjoint(node.output))
         ]
         if not missing:
             return

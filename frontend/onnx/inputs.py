@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
+import numpy as np
 import onnx
 
 from smelt.errors import ConfigError, ModelError, UnsupportedError
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.tensors import NARROWED, dtype_of
-from smelt.ir import TensorType
+from smelt.ir import Array, TensorType
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class InputTensor:
 
 
 class Inputs:
-    """The inputs that are fed at run time, in order.
+    """The inputs that are fed at run time, in order, and those that the user makes constant.
 
     Raises:
         ModelError: the file does not say what an input is.
@@ -36,7 +38,12 @@ class Inputs:
         self._options = options
         self.narrowed: set[str] = set()
         self._check_options(fed)
-        self.tensors = tuple(self._tensor(info) for info in fed)
+        self.tensors = tuple(self._tensor(i) for i in fed if i.name not in options.values)
+        self.constants = {
+            i.name: self._constant(i, options.values[i.name])
+            for i in fed
+            if i.name in options.values
+        }
 
     def _tensor(self, info: onnx.ValueInfoProto) -> InputTensor:
         kind = info.type.WhichOneof("value")
@@ -54,6 +61,22 @@ class Inputs:
             n, c, h, w = shape
             return InputTensor(info.name, TensorType((n, h, w, c), dtype), (0, 3, 1, 2))
         return InputTensor(info.name, TensorType(shape, dtype), None)
+
+    def _constant(self, info: onnx.ValueInfoProto, values: tuple[float, ...]) -> Array:
+        """An input as a constant, in the layout of the file."""
+        dtype = dtype_of(info.type.tensor_type.elem_type, f"input '{info.name}'")
+        shape = self._shape(info)
+        array = np.asarray(values).astype(dtype.numpy)
+        if not np.array_equal(array, values):
+            raise ConfigError(
+                f"--value {info.name}: {list(values)} cannot be of type {array.dtype}"
+            )
+        if array.size not in (1, prod(shape)):
+            raise ConfigError(
+                f"--value gives input '{info.name}' {array.size} elements, its shape "
+                f"{list(shape)} has {prod(shape)}"
+            )
+        return np.broadcast_to(array.reshape(shape if array.size > 1 else ()), shape).copy()
 
     def _shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
         """The input's shape in the layout of the file."""
@@ -106,11 +129,13 @@ class Inputs:
 
     def _check_options(self, fed: list[onnx.ValueInfoProto]) -> None:
         names = [info.name for info in fed]
-        for name in self._options.shapes:
-            if name not in names:
-                raise ConfigError(
-                    f"--shape names input '{name}'; the network has {', '.join(names) or 'none'}"
-                )
+        for option, table in (("shape", self._options.shapes), ("value", self._options.values)):
+            for name in table:
+                if name not in names:
+                    raise ConfigError(
+                        f"--{option} names input '{name}'; the network has "
+                        f"{', '.join(names) or 'none'}"
+                    )
         open_ = {d.dim_param for i in fed for d in i.type.tensor_type.shape.dim if d.dim_param}
         for name in self._options.dims:
             if name not in open_:

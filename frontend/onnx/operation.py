@@ -15,13 +15,16 @@ import onnx
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.attributes import Attributes
 from smelt.frontend.onnx.tensors import array_of
-from smelt.ir import Array, DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value
+from smelt.ir import Array, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value
 from smelt.ops.reshape import Reshape
 from smelt.ops.transpose import Transpose
 
 Results = Value | Sequence[Value]
 Converter = Callable[["Operation"], Results]
 """Emits nodes for an operator; returns the values of its outputs, in their order."""
+
+LARGEST_TENSOR = 2**31 - 1
+"""Bytes of the largest tensor: offsets are of type int32_t."""
 
 
 class Scope(Protocol):
@@ -163,6 +166,12 @@ class Operation(Attributes):
             types = op.infer([None if v is None else v.type for v in inputs])
         except (ModelError, UnsupportedError) as error:
             raise type(error)(f"{self}: {error}") from error
+        for type_ in types:
+            if type_.bytes > LARGEST_TENSOR:
+                raise self.refuse(
+                    f"it makes a tensor {type_} of {type_.bytes:,} bytes; {LARGEST_TENSOR:,} is "
+                    "the most that Smelt addresses"
+                )
         quants = quants or (None,) * len(types)
         outputs = tuple(
             Value(self.scope.unique(self._stem()), replace(type_, quant=quant))
@@ -251,11 +260,3 @@ class Operation(Attributes):
     def wrong(self, reason: str) -> ModelError:
         """An error to raise: the operator, and what the file says of it that cannot be."""
         return ModelError(f"{self}: {reason}")
-
-
-def is_integer(value: Value) -> bool:
-    """Whether a value has an integer element type (bool is none)."""
-    return value.type.dtype.is_integer
-
-
-FLOAT = DType.FLOAT32

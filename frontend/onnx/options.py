@@ -17,6 +17,8 @@ class InputOptions:
         dims: sizes of symbolic dimensions; a pair is the least and the greatest of a size that
             is known at run time only.
         shapes: shapes of inputs, by name.
+        values: inputs that are made constant, with the value of each of their elements, or one
+            for all.
         layout: `nhwc` gives images channels last, whatever the file says.
     """
 
@@ -24,4 +26,5 @@ class InputOptions:
         default_factory=dict[str, int | tuple[int, int]]
     )
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     layout: Layout = "model"

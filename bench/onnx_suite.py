@@ -1,0 +1,258 @@
+"""The ONNX backend suite: its cases as graphs of ours, with what must come out.
+
+Every case is imported as its file stands, its inputs fed at run time. Where that is refused, the
+inputs that only say shapes (axes, pads, repeats, sizes …) are made constants of the case's value;
+such cases are marked `frozen`, and none of a data input ever is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+
+from smelt.errors import UnsupportedError
+from smelt.frontend import load
+from smelt.ir import Array, Graph
+
+Set = Literal["node", "simple", "pytorch-converted", "pytorch-operator"]
+SETS: tuple[Set, ...] = get_args(Set)
+
+SHAPE_OPERANDS: dict[str, tuple[int, ...]] = (
+    {
+        "AffineGrid": (1,),
+        "CenterCropPad": (1,),
+        "Col2Im": (1, 2),
+        "ConstantOfShape": (0,),
+        "CumProd": (1,),
+        "CumSum": (1,),
+        "DFT": (1, 2),
+        "Expand": (1,),
+        "OneHot": (1,),
+        "Pad": (1, 3),
+        "Range": (0, 1, 2),
+        "Resize": (3,),
+        "Reshape": (1,),
+        "STFT": (1, 3),
+        "Slice": (1, 2, 3, 4),
+        "Split": (1,),
+        "Squeeze": (1,),
+        "Tile": (1,),
+        "TopK": (1,),
+        "Trilu": (1,),
+        "Unsqueeze": (1,),
+        "MaxUnpool": (2,),
+        "BlackmanWindow": (0,),
+        "HammingWindow": (0,),
+        "HannWindow": (0,),
+    }
+    | {
+        f"Reduce{kind}": (1,)
+        for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum")
+    }
+    | {"ReduceSumSquare": (1,)}
+)
+"""Operands that say shapes, axes, pads or repeats, by operator."""
+
+SCALES: dict[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
+"""Real operands that say shapes: they are frozen too, and counted apart."""
+
+Status = Literal["passed", "frozen", "frozen scales", "constant", "unsupported", "failed"]
+"""What became of a case. `constant`: the results depend on shapes alone, so that no kernel runs
+on data."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One set of data: inputs by the graph's order, and outputs."""
+
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A case whose network was imported."""
+
+    graph: Graph
+    expectations: tuple[Expectation, ...]
+    status: Status
+
+
+@dataclass(frozen=True)
+class SuiteCase:
+    """A case of the suite."""
+
+    name: str
+    kind: Set
+    model: onnx.ModelProto
+    data: tuple[tuple[Sequence[Any], Sequence[Any]], ...]
+    rtol: float
+    atol: float
+
+    @property
+    def operator(self) -> str:
+        """What the case is about: its only operator, or the one that an expanded one stands for."""
+        kinds = [node.op_type for node in self.model.graph.node]
+        if "_expanded" not in self.name or self.kind != "node":
+            main = Counter(k for k in kinds if k not in ("Constant", "Identity", "Cast"))
+            return main.most_common(1)[0][0] if main else kinds[0] if kinds else "none"
+        return _operators().get(self.name.partition("_expanded")[0], kinds[0])
+
+    def imported(self) -> Imported:
+        """The network and its data.
+
+        Raises:
+            SmeltError: it is refused, `UnsupportedError` where that is the honest answer.
+        """
+        try:
+            return self._imported(frozenset())
+        except UnsupportedError:
+            operands, scales = self._frozen(SHAPE_OPERANDS), self._frozen(SCALES)
+            if not operands | scales:
+                raise
+            if operands:
+                try:
+                    return self._imported(operands)
+                except UnsupportedError:
+                    if not scales:
+                        raise
+            return self._imported(operands | scales, "frozen scales")
+
+    def _imported(self, frozen: frozenset[str], status: Status = "frozen") -> Imported:
+        model, expectations = onnx.ModelProto(), []
+        model.CopyFrom(self.model)
+        fed = [i.name for i in self._inputs()]
+        for name, array in zip(fed, self.data[0][0], strict=False):
+            if name in frozen:
+                model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+        kept = [index for index, name in enumerate(fed) if name not in frozen]
+        graph = load(model.SerializeToString(), "case").graph
+        for inputs, outputs in self.data:
+            arrays = [_array(inputs[i]) for i in kept]
+            types = [value.type.dtype.numpy for value in graph.inputs]
+            given = tuple(a.astype(t) for a, t in zip(arrays, types, strict=True))
+            expectations.append(Expectation(given, tuple(map(_array, outputs))))
+        if not _reads_data(graph):
+            return Imported(graph, tuple(expectations), "constant")
+        return Imported(graph, tuple(expectations), status if frozen else "passed")
+
+    def _inputs(self) -> list[onnx.ValueInfoProto]:
+        constants = {tensor.name for tensor in self.model.graph.initializer}
+        return [i for i in self.model.graph.input if i.name not in constants]
+
+    def _frozen(self, table: dict[str, tuple[int, ...]]) -> frozenset[str]:
+        """Inputs that reach an operand of the table, through arithmetic on vectors at most."""
+        small = {
+            info.name
+            for info in self._inputs()
+            if info.type.WhichOneof("value") == "tensor_type"
+            and len(info.type.tensor_type.shape.dim) <= 1
+        }
+        wanted: set[str] = set()
+        for node in reversed(self.model.graph.node):
+            indices = table.get(node.op_type, ())
+            wanted.update(node.input[i] for i in indices if i < len(node.input))
+            if node.op_type in _VECTOR_ARITHMETIC and wanted.intersection(node.output):
+                wanted.update(node.input)
+        return frozenset(small & wanted)
+
+    def mismatch(self, outputs: Sequence[Array], expectation: Expectation) -> str | None:
+        """What is wrong with outputs; None if nothing is."""
+        if len(outputs) != len(expectation.outputs):
+            return f"{len(outputs)} outputs instead of {len(expectation.outputs)}"
+        for index, (ours, theirs) in enumerate(zip(outputs, expectation.outputs, strict=True)):
+            try:
+                self._compare(ours, theirs)
+            except AssertionError as error:
+                return f"output {index}: {' '.join(str(error).split())[:200]}"
+        return None
+
+    def _compare(self, ours: Array, theirs: Array) -> None:
+        assert ours.shape == theirs.shape, f"shape {ours.shape} instead of {theirs.shape}"
+        if theirs.dtype.kind in "iub":
+            np.testing.assert_array_equal(ours, theirs)
+            return
+        precision = 1e-2 if theirs.dtype.itemsize < 4 and theirs.dtype != np.float16 else 1e-3
+        half = theirs.dtype.itemsize < 4
+        np.testing.assert_allclose(
+            ours.astype(np.float64),
+            theirs.astype(np.float64),
+            rtol=max(self.rtol, precision) if half else self.rtol,
+            atol=max(self.atol, precision) if half else self.atol,
+        )
+
+
+_VECTOR_ARITHMETIC = frozenset(
+    {"Add", "Cast", "Concat", "Div", "Gather", "Identity", "Mul", "Neg", "Reshape", "Slice"}
+    | {"Squeeze", "Sub", "Unsqueeze", "Where", "Range", "Mod", "ConstantOfShape"}
+)
+
+
+def cases(sets: Iterable[Set] = SETS) -> Iterator[SuiteCase]:
+    """Every case of the sets, in the suite's order."""
+    for kind in sets:
+        for test in sorted(load_model_tests(kind=kind), key=lambda test: test.name):
+            if test.model is not None:
+                yield SuiteCase(test.name, kind, test.model, _data(test), test.rtol, test.atol)
+                continue
+            folder = Path(str(test.model_dir))
+            model = onnx.load(str(folder / "model.onnx"))
+            yield SuiteCase(test.name, kind, model, _stored(folder), test.rtol, test.atol)
+
+
+def _data(test: Any) -> tuple[tuple[Sequence[Any], Sequence[Any]], ...]:
+    return tuple((list(inputs), list(outputs)) for inputs, outputs in test.data_sets or ())
+
+
+def _stored(folder: Path) -> tuple[tuple[Sequence[Any], Sequence[Any]], ...]:
+    """The data sets beside a model file; what is no tensor stays unread."""
+
+    def tensors(data: Path, role: str) -> list[Any]:
+        found: list[Any] = []
+        for index in range(len(list(data.glob(f"{role}_*.pb")))):
+            tensor = onnx.TensorProto()
+            try:
+                tensor.ParseFromString((data / f"{role}_{index}.pb").read_bytes())
+                found.append(numpy_helper.to_array(tensor))
+            except Exception:  # noqa: BLE001 - a sequence or a map, which no graph of ours takes
+                found.append(None)
+        return found
+
+    return tuple(
+        (tensors(data, "input"), tensors(data, "output"))
+        for data in sorted(folder.glob("test_data_set_*"))
+    )
+
+
+def _array(given: Any) -> Array:
+    if not isinstance(given, np.ndarray | np.generic | int | float | bool):
+        raise UnsupportedError(f"data of type {type(given).__name__}; Smelt supports tensors")
+    return np.asarray(given)
+
+
+def _reads_data(graph: Graph) -> bool:
+    """Whether the outputs depend on an input."""
+    reached = set(graph.inputs)
+    for node in graph.nodes:
+        if any(value in reached for value in node.inputs):
+            reached.update(node.outputs)
+    return any(value in reached for value in graph.outputs)
+
+
+@cache
+def _operators() -> dict[str, str]:
+    """The only operator of each node case."""
+    found: dict[str, str] = {}
+    for test in load_model_tests(kind="node"):
+        if test.model is not None and len(test.model.graph.node) == 1:
+            found[test.name] = test.model.graph.node[0].op_type
+    return found

@@ -1,0 +1,124 @@
+"""Windows that slide over the spatial axes of a tensor: what convolutions and pools share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.frontend.onnx.operation import Operation
+from smelt.ir import Array
+
+Pair = tuple[int, int]
+
+_AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window over spatial axes; every field has an entry for each axis.
+
+    Attributes:
+        size: the input's.
+        kernel: taps.
+        stride, dilation: in elements.
+        padding: what lies before and after the input, until the end of the last window.
+        outputs: how many windows there are.
+        padded: before and after, as the file gives it (`padding` also has what windows that
+            reach further need).
+    """
+
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[Pair, ...]
+    outputs: tuple[int, ...]
+    padded: tuple[Pair, ...]
+
+    @staticmethod
+    def of(operation: Operation, size: Sequence[int], kernel: Sequence[int]) -> Window:
+        """The window of a convolution or a pool.
+
+        Args:
+            operation: gives strides, dilations, pads, auto_pad and ceil_mode.
+            size: of the spatial axes.
+            kernel: taps along each.
+
+        Raises:
+            ModelError: the attributes do not fit, or no window does.
+        """
+        stride = per_axis(operation, "strides", kernel)
+        dilation = per_axis(operation, "dilations", kernel)
+        extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+        padded = _padding(operation, size, extents, stride)
+        padding: list[Pair] = []
+        outputs: list[int] = []
+        for n, extent, step, (before, after) in zip(size, extents, stride, padded, strict=True):
+            spare = n + before + after - extent
+            count = spare // step + 1
+            if operation.flag("ceil_mode") and spare % step:
+                # One more, unless it would begin in the padding behind the input.
+                count += count * step < n + before
+                after = max((count - 1) * step + extent - n - before, 0)
+            if count < 1:
+                raise operation.wrong(
+                    f"its window of {list(kernel)} does not fit into the input of {list(size)}"
+                )
+            padding.append((before, after))
+            outputs.append(count)
+        return Window(
+            tuple(size), tuple(kernel), stride, dilation, tuple(padding), tuple(outputs), padded
+        )
+
+    def covered(self, axis: int, *, padded: bool) -> Array:
+        """Taps of each window on the input, or also on its padding as the file gives it."""
+        before, after = self.padded[axis] if padded else (0, 0)
+        starts = np.arange(self.outputs[axis]) * self.stride[axis] - self.padding[axis][0]
+        taps = starts[:, None] + np.arange(self.kernel[axis]) * self.dilation[axis]
+        return ((taps >= -before) & (taps < self.size[axis] + after)).sum(axis=1)
+
+
+def per_axis(operation: Operation, name: str, kernel: Sequence[int]) -> tuple[int, ...]:
+    """An attribute with a positive integer for each spatial axis; all 1 where it is left out."""
+    found = operation.integers(name, ()) or (1,) * len(kernel)
+    if len(found) != len(kernel) or min(found) < 1:
+        raise operation.wrong(f"attribute '{name}' is {list(found)} for {len(kernel)} axes")
+    return found
+
+
+def pads(operation: Operation, rank: int) -> tuple[Pair, ...]:
+    """The attribute 'pads' as pairs of before and after; zeros where it is left out."""
+    found = operation.integers("pads", ()) or (0,) * (2 * rank)
+    if len(found) != 2 * rank or min(found) < 0:
+        raise operation.wrong(f"attribute 'pads' is {list(found)} for {rank} axes")
+    return tuple(zip(found[:rank], found[rank:], strict=True))
+
+
+def auto_pad(operation: Operation) -> str:
+    """The attribute 'auto_pad', which must be one that there is."""
+    found = operation.text("auto_pad", "NOTSET") or "NOTSET"
+    if found not in _AUTO_PADS:
+        raise operation.wrong(f"there is no auto_pad '{found}'; see {', '.join(_AUTO_PADS)}")
+    return found
+
+
+def halves(total: int, mode: str) -> Pair:
+    """Padding of an axis, split so that the odd element goes after (SAME_UPPER) or before."""
+    smaller = total // 2
+    return (total - smaller, smaller) if mode == "SAME_LOWER" else (smaller, total - smaller)
+
+
+def _padding(
+    operation: Operation, size: Sequence[int], extents: Sequence[int], stride: Sequence[int]
+) -> tuple[Pair, ...]:
+    mode = auto_pad(operation)
+    if mode == "NOTSET":
+        return pads(operation, len(size))
+    if mode == "VALID":
+        return ((0, 0),) * len(size)
+    return tuple(
+        halves(max((-(-n // step) - 1) * step + extent - n, 0), mode)
+        for n, extent, step in zip(size, extents, stride, strict=True)
+    )
