@@ -16,7 +16,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from smelt.codegen.passes import run_passes
 from smelt.errors import ModelError, UnsupportedError
@@ -90,8 +90,8 @@ def _attribute(graph: onnx.GraphProto, rng: random.Random) -> None:
         case 3:
             attribute.i = rng.choice(_SIZES)
         case _:
-            kinds = ["FLOAT", "INT", "STRING", "TENSOR", "FLOATS", "INTS"]
-            attribute.type = onnx.AttributeProto.AttributeType.Value(rng.choice(kinds))
+            other = rng.choice([0.5, 3, "text", [1.5, 2.5], [1, 2], ["some", "text"]])
+            attribute.CopyFrom(helper.make_attribute(attribute.name, other))
 
 
 def _names(graph: onnx.GraphProto, rng: random.Random) -> None:

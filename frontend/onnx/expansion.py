@@ -102,13 +102,13 @@ def computed(node: onnx.NodeProto, operation: Operation) -> list[Array]:
     return [_array(named[n], n, operation) if n else np.zeros(0, np.float32) for n in node.output]
 
 
-def _array(made: Any, name: str, operation: Operation) -> Array:
-    kind: str = made.dtype.kind if isinstance(made, np.ndarray | np.generic) else "O"
-    if kind in "OSU":
+def _array(made: object, name: str, operation: Operation) -> Array:
+    array: Array = np.zeros(0, np.object_) if isinstance(made, list) else np.asarray(made)
+    if array.dtype.kind in "OSU":
         raise operation.refuse(
             f"its output '{name}' is no tensor of numbers (a sequence, an optional, or strings)"
         )
-    return array_of(numpy_helper.from_array(np.asarray(made)), f"output '{name}' of {operation}")
+    return array_of(numpy_helper.from_array(array), f"output '{name}' of {operation}")
 
 
 def _schema(node: onnx.NodeProto, version: int | None) -> Any:

@@ -1,0 +1,103 @@
+"""Whole ONNX networks through generated C: the judge is ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smelt.codegen.passes import run_passes
+from smelt.frontend import InputOptions, load
+from smelt.ir import evaluate
+from smelt.ops.transpose import Transpose
+from smelt.pipeline import Options, compile_model
+from smelt.run import run
+from smelt.samples import Sample
+from tests.graphs import SETUPS, assert_same
+from tests.onnx_networks import session
+from tests.shared import ROOT, SHARED
+
+DIGITS = ROOT / "examples/digits/digits.onnx"
+FOUND = sorted(
+    [*SHARED.glob("models/float/*.onnx"), *SHARED.glob("models/face/*.onnx")]
+    + [*SHARED.glob("quant/*.onnx")]
+)
+NETWORKS = [pytest.param(path, id=path.stem) for path in (DIGITS, *FOUND)] + (
+    [] if FOUND else [pytest.param(None, id="shared")]
+)
+TOO_LARGE = {"m0": ("ultraface_slim_320",), "m3": ("ultraface_slim_320",)}
+"""By the core: networks that its board has no memory for, or no patience."""
+SIMULATED = ("m4", "m55")
+
+
+def present(path: Path | None) -> Path:
+    if path is None:
+        pytest.skip("no ONNX networks in the shared folder (SMELT_SHARED, default ../shared)")
+    return path
+
+
+def options(path: Path) -> InputOptions:
+    """Batches of the shared networks are open."""
+    return InputOptions(dims={"N": 1} if path.parent.name == "quant" else {})
+
+
+def samples(path: Path, count: int) -> tuple[list[Sample], list[Sample]]:
+    """Random inputs, and what ONNX Runtime makes of them."""
+    network: Any = session(path)
+    rng = np.random.default_rng(5)
+    inputs: list[Sample] = []
+    outputs: list[Sample] = []
+    for _ in range(count):
+        feeds = {
+            i.name: rng.uniform(-1, 1, [1 if d == "N" else d for d in i.shape]).astype(np.float32)
+            for i in network.get_inputs()
+        }
+        inputs.append(tuple(feeds.values()))
+        outputs.append(tuple(network.run(None, feeds)))
+    return inputs, outputs
+
+
+@pytest.mark.parametrize("path", NETWORKS)
+def test_references(path: Path | None) -> None:
+    path = present(path)
+    inputs, expected = samples(path, 2)
+    imported = load(path, inputs=options(path)).graph
+    for what, graph in (("imported", imported), ("after the passes", run_passes(imported))):
+        found = [evaluate(graph, sample).outputs for sample in inputs]
+        assert_same(found, expected, f"{path.stem} {what}")
+
+
+@pytest.mark.parametrize("path", NETWORKS)
+def test_host(path: Path | None) -> None:
+    path = present(path)
+    inputs, expected = samples(path, 2)
+    artefact = compile_model(path, Options(inputs=options(path)))
+    assert_same(run(artefact, inputs).outputs, expected, path.stem)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("setup", SIMULATED)
+@pytest.mark.parametrize("path", NETWORKS)
+def test_simulated(path: Path | None, setup: str) -> None:
+    path = present(path)
+    inputs, expected = samples(path, 1)
+    board = SETUPS[setup].board
+    artefact = compile_model(path, Options(board=board, inputs=options(path)))
+    assert_same(run(artefact, inputs).outputs, expected, f"{path.stem} on {setup}")
+
+
+@pytest.mark.parametrize("path", NETWORKS)
+def test_no_transposes_are_left_inside(path: Path | None) -> None:
+    """An image that comes channels first is transposed once; nothing is where it has one channel,
+    or comes channels last."""
+    path = present(path)
+    given = options(path)
+    for layout in ("model", "nhwc"):
+        chosen = InputOptions(dims=given.dims, layout=layout)
+        graph = run_passes(load(path, inputs=chosen).graph)
+        left = [node for node in graph.nodes if isinstance(node.op, Transpose)]
+        boundary = [node for node in left if node.inputs[0] in graph.inputs]
+        assert left == boundary, [str(node.origin) for node in left]
+        assert layout == "model" or not left or "gru" in path.stem
