@@ -5,10 +5,12 @@ from __future__ import annotations
 import typer
 
 from bench import build_time, conformance, cortexm
+from bench import float as floats
 
 app = typer.Typer(help=__doc__, add_completion=False, invoke_without_command=True)
 app.command("cortexm")(cortexm.main)
 app.command("conformance")(conformance.main)
+app.command("float")(floats.main)
 app.command("build-time")(build_time.main)
 
 
@@ -18,6 +20,7 @@ def everything(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         build_time.main()
         cortexm.main()
+        floats.main()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 from bench.onnx_suite import SETS, Imported, Set, Status, SuiteCase, cases
-from smelt.errors import SmeltError, ToolError, UnsupportedError
+from smelt.errors import ToolError, UnsupportedError
 from smelt.frontend import Imported as Network
 from smelt.pipeline import compile_model
 from smelt.show import Table
@@ -76,7 +76,7 @@ def _prepared(case: SuiteCase) -> _Candidate | Verdict:
         compile_model(Network(imported.graph))
     except UnsupportedError as error:
         return _verdict(case, "unsupported", str(error))
-    except SmeltError as error:
+    except Exception as error:  # noqa: BLE001 - a crash is one of the things to be shown
         return _verdict(case, "failed", f"{type(error).__name__}: {error}")
     return _Candidate(case, imported)
 
@@ -91,7 +91,7 @@ def _run(batch: Sequence[_Candidate]) -> Iterator[Verdict]:
         if len(counts) > 1:
             raise ToolError("numbers of samples differ")
         found = run_together(members, SETUPS["host"])
-    except SmeltError as error:
+    except Exception as error:  # noqa: BLE001 - see above
         if len(batch) == 1:
             yield _verdict(batch[0].case, "failed", f"{type(error).__name__}: {error}")
             return

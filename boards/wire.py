@@ -239,6 +239,16 @@ class Device:
                 raise DeviceError(f"the output of step {step} came with a wrong CRC")
             yield Tap(int(step), data)
 
+    def set_length(self, index: int, size: int) -> None:
+        """Set a dimension's size for the inferences that follow.
+
+        Raises:
+            DeviceError: the network has no such dimension, or not of that size.
+        """
+        self._send(f"smelt length {index} {size}")
+        self._expect("m-length-done")
+        self._expect("m-ready")
+
     def reset(self) -> None:
         """Bring the network's context, state included, to where it was at the start.
 

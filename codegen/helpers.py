@@ -10,9 +10,13 @@ from smelt.codegen.render import environment
 
 TEMPLATE = "c/helpers.c.j2"
 
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _HEADERS = {
     "string.h": re.compile(r"\b(memcpy|memset|memmove)\("),
-    "math.h": re.compile(r"\bINFINITY\b|\b(?!sizeof\b)\w+f\("),
+    "math.h": re.compile(
+        r"\bINFINITY\b|\b(?!sizeof\b)\w+f\(|\b(exp|expm1|log|log1p|pow|sqrt|fabs|fmod|rint|floor|ceil"
+        r"|erf|erfc|a?(sin|cos|tan)h?)\("
+    ),
 }
 
 
@@ -46,4 +50,5 @@ def required_helpers(names: AbstractSet[str]) -> list[str]:
 
 def required_headers(text: str) -> list[str]:
     """The libc headers that a piece of C needs."""
-    return [header for header, pattern in _HEADERS.items() if pattern.search(text)]
+    code = _COMMENT.sub("", text)
+    return [header for header, pattern in _HEADERS.items() if pattern.search(code)]

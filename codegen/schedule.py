@@ -2,93 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from functools import cached_property
 
 from smelt.codegen import arena
-from smelt.codegen.kernels.base import (
-    Backend,
-    Input,
-    Kernel,
-    KernelCall,
-    Operand,
-    Output,
-    Packed,
-    Request,
-    Scratch,
+from smelt.codegen.kernels.base import Backend, Kernel, Request
+from smelt.codegen.lifetimes import Lifetimes
+from smelt.codegen.linearize import Linearizer, Lowered, Scope, View
+from smelt.codegen.rows import rows_of
+from smelt.codegen.steps import (
+    Argument,
+    Block,
+    Branch,
+    Function,
+    InBuffer,
+    InFlash,
+    Move,
+    Repeat,
+    Step,
+    flatten,
 )
-from smelt.codegen.render import render
+from smelt.codegen.symbols import Constants, Functions
 from smelt.errors import DoesNotFit, UnsupportedError
-from smelt.ir import Array, DType, Graph, Node, Value
-from smelt.ops.reshape import Reshape
+from smelt.ir import Array, Graph, Node, Value
 from smelt.targets import Platform
 
 ARENA = "arena"
 STATE = "state"
-FUNCTION = "@FUNCTION@"
-"""Stands for a function's name until equal functions have been found."""
-
-
-@dataclass(frozen=True)
-class InBuffer:
-    """An argument that points into a planned buffer."""
-
-    buffer: str
-    dtype: DType
-    constant: bool
-
-
-@dataclass(frozen=True)
-class InFlash:
-    """An argument that points to a constant array."""
-
-    constant: str
-
-
-Argument = InBuffer | InFlash
-
-
-@dataclass(frozen=True)
-class Function:
-    """One C function: a specialization of a kernel, shared by every step that needs it."""
-
-    name: str
-    definition: str
-    signature: str
-    helpers: frozenset[str]
-    users: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One call of one C function, computing one node."""
-
-    node: Node
-    backend: str
-    call: KernelCall
-    function: str
-    arguments: tuple[Argument, ...]
-    reason: str
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Ordered steps, the functions and constants they use, and where values live.
+    """What an inference does in order, the functions and constants it uses, where values live.
 
-    `storage` gives the buffer of every value that is not constant; values of one buffer are
-    views of each other (reshape).
+    `storage` gives the buffer of every value of the outermost graph that is not constant; values
+    of one buffer are views of each other (reshape).
     """
 
     graph: Graph
-    steps: tuple[Step, ...]
+    block: Block
     functions: tuple[Function, ...]
     constants: Mapping[str, Array]
     constant_comments: Mapping[str, str]
     initial_states: Mapping[Value, str]
     storage: Mapping[Value, str]
     problem: arena.Problem
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps, those inside branches and loops too, by `Step.index`."""
+        return tuple(flatten(self.block))
 
     @property
     def alignment(self) -> int:
@@ -118,34 +82,33 @@ def schedule(
     Raises:
         UnsupportedError: no backend serves a node; names the node and each backend's reason.
     """
-    storage = _storage(graph)
-    functions = _Functions(prefix)
-    constants = _Constants(prefix)
-    steps: list[Step] = []
-    for node in graph.nodes:
-        if isinstance(node.op, Reshape):
-            continue
-        backend, kernel, reason = _choose(node, backends, request)
-        call = kernel.lower(node, request)
-        function = functions.add(node, call)
-        arguments = tuple(
-            _argument(operand, node, len(steps), storage, constants) for operand in call.operands
-        )
-        steps.append(Step(node, backend, call, function, arguments, reason))
+    functions, constants, lifetimes = Functions(prefix), Constants(prefix), Lifetimes()
+    scope: Scope = {}
+    for value in (*graph.inputs, *(state.before for state in graph.states)):
+        scope[value] = View(lifetimes.buffer(value.name, value.type.bytes))
+    for value in graph.inputs:
+        lifetimes.use(_buffer(scope, value), 0)
+    lower = _lowering(backends, request)
+    linearizer = Linearizer(lower, functions, constants, lifetimes, rows_of(graph))
+    block = linearizer.block(graph, scope)
+    # What the caller reads afterwards lives one slot longer than the last one that may destroy it.
+    for value in (*graph.results, *(graph.inputs if keep_inputs else ())):
+        if value.data is None:
+            lifetimes.use(_buffer(scope, value), len(lifetimes.slots))
     initial = {
         state.before: constants.add(f"state{i}", "initial", state.before.name, state.initial)
         for i, state in enumerate(graph.states)
     }
-    problem = _problem(graph, steps, storage, platform, keep_inputs=keep_inputs)
+    persistent = frozenset(_buffer(scope, state.before) for state in graph.states)
     return Schedule(
         graph,
-        tuple(steps),
+        block,
         functions.all(),
         constants.arrays,
         constants.comments,
         initial,
-        storage,
-        problem,
+        {value: view.place for value, view in scope.items() if isinstance(view.place, str)},
+        _problem(lifetimes, persistent, platform),
     )
 
 
@@ -162,94 +125,37 @@ def _choose(node: Node, backends: Sequence[Backend], request: Request) -> tuple[
     )
 
 
-def _storage(graph: Graph) -> dict[Value, str]:
-    """One buffer a value; a reshaped value lives in the buffer of what it is made of."""
-    storage = {v: v.name for v in (*graph.inputs, *(state.before for state in graph.states))}
-    for node in graph.nodes:
-        if isinstance(node.op, Reshape):
-            storage[node.output] = storage[node.input(0)]
-        else:
-            storage |= {value: value.name for value in node.outputs}
-    return storage
+def _buffer(scope: Scope, value: Value) -> str:
+    """The buffer of a value of the outermost graph."""
+    return str(scope[value].place)
 
 
-def _argument(
-    operand: Operand,
-    node: Node,
-    step: int,
-    storage: Mapping[Value, str],
-    constants: _Constants,
-) -> Argument:
-    match operand:
-        case Input(index):
-            value = node.input(index)
-            if value.data is not None:
-                return InFlash(constants.add(f"step{step}", operand.name, value.name, value.data))
-            return InBuffer(storage[value], value.type.dtype, constant=True)
-        case Output(index):
-            value = node.outputs[index]
-            return InBuffer(storage[value], value.type.dtype, constant=False)
-        case Packed(name, array):
-            return InFlash(constants.add(f"step{step}", name, str(node.origin), array))
-        case Scratch(name, dtype):
-            return InBuffer(_scratch_name(step, name), dtype, constant=False)
+def _lowering(backends: Sequence[Backend], request: Request) -> Callable[[Node], Lowered]:
+    """Asks the backends about each node once."""
+    known: dict[Node, Lowered] = {}
+
+    def lower(node: Node) -> Lowered:
+        if node not in known:
+            backend, kernel, reason = _choose(node, backends, request)
+            known[node] = Lowered(backend, reason, kernel.lower(node, request))
+        return known[node]
+
+    return lower
 
 
-def _scratch_name(step: int, name: str) -> str:
-    return f"step {step} {name}"
-
-
-def _problem(
-    graph: Graph,
-    steps: Sequence[Step],
-    storage: Mapping[Value, str],
-    platform: Platform,
-    *,
-    keep_inputs: bool,
-) -> arena.Problem:
-    # What the caller reads afterwards lives one step longer than the last one that may destroy it.
-    end = len(steps) + 1
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    size: dict[str, int] = {}
-    for value, buffer in storage.items():
-        size[buffer] = max(size.get(buffer, 0), value.type.bytes)
-    for value in graph.inputs:
-        first[storage[value]] = 0
-        last[storage[value]] = end if keep_inputs else 1
-    for index, step in enumerate(steps):
-        for value in (*step.node.inputs, *step.node.outputs):
-            if value is not None and value in storage:
-                first.setdefault(storage[value], index)
-                last[storage[value]] = max(last.get(storage[value], 0), index + 1)
-    for value in graph.results:
-        if value in storage:
-            last[storage[value]] = end
-    persistent = {storage[state.before] for state in graph.states}
+def _problem(lifetimes: Lifetimes, persistent: frozenset[str], platform: Platform) -> arena.Problem:
     alignment = platform.target.alignment
-    buffers = [
-        arena.Buffer(name, size[name], first[name], last[name], (ARENA,), alignment)
-        for name in first
-        if name not in persistent
-    ]
+    end = len(lifetimes.slots) + 1
+    buffers = [b for b in lifetimes.buffers(ARENA, alignment) if b.name not in persistent]
     buffers += [
-        arena.Buffer(name, size[name], 0, end, (STATE,), alignment) for name in sorted(persistent)
+        arena.Buffer(name, lifetimes.size(name), 0, end, (STATE,), alignment)
+        for name in sorted(persistent)
     ]
-    for index, step in enumerate(steps):
-        for operand in step.call.operands:
-            if isinstance(operand, Scratch) and operand.count:
-                name = _scratch_name(index, operand.name)
-                bytes_ = operand.count * operand.dtype.size
-                buffers.append(arena.Buffer(name, bytes_, index, index + 1, (ARENA,), alignment))
     memories = [arena.Memory(ARENA, _budget(platform), alignment)]
     if persistent:
         memories.append(arena.Memory(STATE, None, alignment))
-    return arena.Problem(
-        tuple(memories),
-        tuple(buffers),
-        _overlaps(steps, storage, last, persistent),
-        tuple(str(step.node.origin) for step in steps),
-    )
+    overlaps = lifetimes.overlaps(persistent)
+    return arena.Problem(tuple(memories), tuple(buffers), overlaps, tuple(lifetimes.slots))
 
 
 def _budget(platform: Platform) -> int | None:
@@ -258,22 +164,6 @@ def _budget(platform: Platform) -> int | None:
     if memory is None:
         return None
     return memory.size - (platform.stack_bytes if memory == platform.memory_of("stack") else 0)
-
-
-def _overlaps(
-    steps: Sequence[Step], storage: Mapping[Value, str], last: Mapping[str, int], fixed: set[str]
-) -> tuple[arena.Overlap, ...]:
-    """Where a kernel may write its output over an input that is read for the last time."""
-    overlaps: dict[tuple[str, str], arena.Overlap] = {}
-    for index, step in enumerate(steps):
-        for output, operand in step.call.in_place:
-            source = step.node.inputs[operand]
-            if source is None or source not in storage:
-                continue
-            pair = storage[source], storage[step.node.outputs[output]]
-            if last[pair[0]] == index + 1 and not fixed & set(pair) and pair[0] != pair[1]:
-                overlaps[pair] = arena.Overlap(*pair, deltas=(0,))
-    return tuple(overlaps.values())
 
 
 def require_weights_fit(scheduled: Schedule, platform: Platform) -> None:
@@ -295,88 +185,19 @@ def require_weights_fit(scheduled: Schedule, platform: Platform) -> None:
     )
 
 
-class _Functions:
-    """Collects rendered functions; equal ones become one."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._names: dict[str, str] = {}
-        self._taken: dict[str, int] = {}
-        self._users: dict[str, list[str]] = {}
-        self._calls: dict[str, tuple[KernelCall, str]] = {}
-
-    def add(self, node: Node, call: KernelCall) -> str:
-        """The name of the C function for a call."""
-        signature = _signature(node, call)
-        variables = {"function": FUNCTION, "signature": signature, **call.parameters}
-        text = render(call.template, variables)
-        name = self._names.get(text)
-        if name is None:
-            count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
-            name = f"{self._prefix}_{call.stem}" + (f"_{count}" if count > 1 else "")
-            self._names[text] = name
-            self._calls[name] = call, signature
-        users = self._users.setdefault(name, [])
-        if str(node.origin) not in users:
-            users.append(str(node.origin))
-        return name
-
-    def all(self) -> tuple[Function, ...]:
-        """The distinct functions in order of first use."""
-        return tuple(
-            Function(
-                name,
-                text.replace(FUNCTION, name),
-                self._calls[name][1],
-                self._calls[name][0].helpers,
-                tuple(self._users[name]),
-            )
-            for text, name in self._names.items()
-        )
-
-
-def _signature(node: Node, call: KernelCall) -> str:
-    parameters = [_parameter(operand, node) for operand in call.operands]
-    if call.parameters.get("rectangle"):
-        parameters += [f"int32_t {axis}_{end}" for axis in "yx" for end in ("begin", "end")]
-    line = ", ".join(parameters) or "void"
-    if len(line) <= _SIGNATURE_WIDTH:
-        return line
-    return "\n" + ",\n".join(f"    {parameter}" for parameter in parameters)
-
-
-_SIGNATURE_WIDTH = 70
-"""Columns of a parameter list that may stand on the line of the function's name."""
-
-
-def _parameter(operand: Operand, node: Node) -> str:
-    match operand:
-        case Input(index, name):
-            return f"const {node.input(index).type.dtype.c_name} *{name}"
-        case Output(index, name):
-            return f"{node.outputs[index].type.dtype.c_name} *{name}"
-        case Packed(name, array):
-            return f"const {DType.of(array).c_name} *{name}"
-        case Scratch(name, dtype):
-            return f"{dtype.c_name} *{name}"
-
-
-class _Constants:
-    """Collects constant arrays; arrays of equal type and contents are stored once."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._names: dict[tuple[str, bytes], str] = {}
-        self.arrays: dict[str, Array] = {}
-        self.comments: dict[str, str] = {}
-
-    def add(self, owner: str, role: str, origin: str, array: Array) -> str:
-        """The C name of the array that holds these constants."""
-        array = np.ascontiguousarray(array)
-        key = array.dtype.str, array.tobytes()
-        if key not in self._names:
-            name = f"{self._prefix}_{owner}_{role}"
-            self._names[key] = name
-            self.arrays[name] = array
-            self.comments[name] = f"{role} of {origin}"
-        return self._names[key]
+__all__ = [
+    "ARENA",
+    "STATE",
+    "Argument",
+    "Block",
+    "Branch",
+    "Function",
+    "InBuffer",
+    "InFlash",
+    "Move",
+    "Repeat",
+    "Schedule",
+    "Step",
+    "require_weights_fit",
+    "schedule",
+]

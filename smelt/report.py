@@ -120,6 +120,7 @@ def build_report(
         "layers": [
             {
                 "step": index,
+                "inside": step.inside,
                 "name": step.node.name,
                 "op": step.node.op.name,
                 "origin": str(step.node.origin),

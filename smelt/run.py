@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smelt.boards import Device, ElfInfo, compile_project, open_device
+from smelt.codegen.lengths import cut, padded, sizes_of, trace
 from smelt.errors import ConfigError
-from smelt.ir import Array, Value
+from smelt.ir import Array, Graph, Value
 from smelt.report import Gates, Measured, Report, complete
 from smelt.samples import Sample, random_samples
 
@@ -141,14 +142,31 @@ def run(
         outputs: list[tuple[Array, ...]] = []
         instructions: int | None = None
         stack: int | None = None
+        marks = trace(artefact.graph)
         for index, sample in enumerate(samples):
-            answers, invocation = device.run([array.tobytes() for array in sample])
+            sizes = set_sizes(device, artefact.graph, sample)
+            answers, invocation = device.run(device_inputs(artefact.graph, sample))
             instructions, stack = invocation.instructions, invocation.stack_bytes
-            outputs.append(tuple(map(_tensor, answers, artefact.graph.outputs)))
+            tensors = map(_tensor, answers, artefact.graph.outputs)
+            values = zip(artefact.graph.outputs, tensors, strict=True)
+            outputs.append(tuple(cut(value, array, marks, sizes) for value, array in values))
             if progress is not None:
                 progress(index + 1)
     measured = Measured(elf.flash_network.total, elf.flash_elf, instructions, stack)
     return Result(tuple(outputs), measured, complete(artefact.report, measured))
+
+
+def set_sizes(device: Device, graph: Graph, sample: Sample) -> dict[str, int]:
+    """Tell the device the sizes of a sample that are known at run time only; they are returned."""
+    sizes = sizes_of(graph, sample)
+    for index, length in enumerate(graph.lengths):
+        device.set_length(index, sizes[length.name])
+    return sizes
+
+
+def device_inputs(graph: Graph, sample: Sample) -> list[bytes]:
+    """A sample as the device takes it."""
+    return [array.tobytes() for array in padded(graph, sample)]
 
 
 def _tensor(data: bytes, value: Value) -> Array:

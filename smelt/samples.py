@@ -6,12 +6,13 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from tokenize import TokenError
 
 import numpy as np
 
+from smelt.codegen.lengths import sizes_of, trace
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, TensorType, Value
 from smelt.ops.case import random_array
@@ -76,7 +77,10 @@ def bind_samples(graph: Graph, arrays: Mapping[str, Array]) -> tuple[list[Sample
     Raises:
         ConfigError: an input is missing, or an array's shape or type does not fit it.
     """
-    return _bind("input", graph.inputs, arrays)
+    samples, batched = _bind("input", graph.inputs, arrays, _open_axes(graph))
+    for sample in samples:
+        sizes_of(graph, sample)
+    return samples, batched
 
 
 def bind_expected(graph: Graph, arrays: Mapping[str, Array]) -> list[Sample]:
@@ -85,13 +89,21 @@ def bind_expected(graph: Graph, arrays: Mapping[str, Array]) -> list[Sample]:
     Raises:
         ConfigError: an output is missing, or an array's shape or type does not fit it.
     """
-    return _bind("output", graph.outputs, arrays)[0]
+    marks = trace(graph)
+    open_ = {v: {marks[v].axis} for v in graph.outputs if v in marks}
+    return _bind("output", graph.outputs, arrays, open_)[0]
 
 
 def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
-    """`count` random samples: integers over their whole range, floats in [-1, 1]."""
+    """`count` random samples: integers over their whole range, floats in [-1, 1].
+
+    The first has the largest size of every dimension whose size is known at run time.
+    """
     rng = np.random.default_rng(seed)
-    return [tuple(random_array(v.type, rng) for v in graph.inputs) for _ in range(count)]
+    samples = [tuple(random_array(v.type, rng) for v in graph.inputs) for _ in range(count)]
+    if not graph.lengths:
+        return samples
+    return [samples[0], *(_shortened(graph, sample, rng) for sample in samples[1:])]
 
 
 def dequantize(array: Array, type_: TensorType) -> Array:
@@ -122,10 +134,35 @@ def named_outputs(
     return named
 
 
+Axes = Mapping[Value, Set[int]]
+"""The dimensions of tensors whose size is known at run time."""
+
+
+def _open_axes(graph: Graph) -> Axes:
+    found: dict[Value, set[int]] = {}
+    for length in graph.lengths:
+        for index, axis in length.axes:
+            found.setdefault(graph.inputs[index], set()).add(axis)
+    return found
+
+
+def _shortened(graph: Graph, sample: Sample, rng: np.random.Generator) -> Sample:
+    """The sample with less of every dimension whose size is known at run time."""
+    arrays = list(sample)
+    for length in graph.lengths:
+        size = int(rng.integers(length.minimum, length.maximum, endpoint=True))
+        for index, axis in length.axes:
+            arrays[index] = np.ascontiguousarray(arrays[index].take(range(size), axis))
+    return tuple(arrays)
+
+
 def _bind(
-    role: str, values: Sequence[Value], arrays: Mapping[str, Array]
+    role: str, values: Sequence[Value], arrays: Mapping[str, Array], open_: Axes
 ) -> tuple[list[Sample], bool]:
-    columns = [_find(f"{role}_{i}", role, v, arrays) for i, v in enumerate(values)]
+    columns = [
+        _find(f"{role}_{i}", role, v, arrays, open_.get(v, frozenset()))
+        for i, v in enumerate(values)
+    ]
     stacked = {array.ndim == len(v.type.shape) + 1 for v, array in columns}
     if len(stacked) > 1:
         raise ConfigError(f"either all {role}s have a leading sample axis, or none")
@@ -143,14 +180,19 @@ def _bind(
 
 
 def _find(
-    default: str, role: str, value: Value, arrays: Mapping[str, Array]
+    default: str, role: str, value: Value, arrays: Mapping[str, Array], open_: Set[int]
 ) -> tuple[Value, Array]:
     """The value with the array that has its name, or the name `default`."""
     for name in (value.name, default):
         if name in arrays:
             array = arrays[name]
             shape = value.type.shape
-            if array.shape not in (shape, (*array.shape[:1], *shape)):
+            own = array.shape[array.ndim - len(shape) :] if array.ndim >= len(shape) else ()
+            fits = len(own) == len(shape) and all(
+                size == most or (axis in open_ and size < most)
+                for axis, (size, most) in enumerate(zip(own, shape, strict=True))
+            )
+            if not fits or array.ndim > len(shape) + 1:
                 raise ConfigError(
                     f"{role} '{name}' has shape {list(array.shape)}; {list(shape)} is needed, or "
                     f"[samples, {', '.join(map(str, shape))}]"

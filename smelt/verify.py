@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smelt.codegen.lengths import cut, evaluate_at_size, trace
 from smelt.errors import VerifyError
-from smelt.ir import Array, Evaluation, Graph, Value, evaluate
+from smelt.ir import Array, Evaluation, Graph, Value
 from smelt.pipeline import Artefact
-from smelt.run import Progress, Result, built, connected, run
+from smelt.run import Progress, Result, built, connected, device_inputs, run, set_sizes
 from smelt.samples import Sample
 
 FLOAT_TOLERANCE = 1e-5
@@ -116,16 +117,20 @@ def find_first_difference(
     with built(artefact, taps=True) as elf, connected(elf, artefact, on) as device:
         if artefact.graph.states:
             for sample in samples[:-1]:
-                device.run([array.tobytes() for array in sample])
-        for i, array in enumerate(samples[-1]):
-            device.load(i, array.tobytes())
+                set_sizes(device, artefact.graph, sample)
+                device.run(device_inputs(artefact.graph, sample))
+        sizes, marks = set_sizes(device, artefact.graph, samples[-1]), trace(artefact.graph)
+        for i, data in enumerate(device_inputs(artefact.graph, samples[-1])):
+            device.load(i, data)
         counts: dict[int, int] = {}
         for tap in device.taps():
             step = artefact.schedule.steps[tap.step]
+            if step.inside is not None:  # runs any number of times; what controls it is compared
+                continue
             value = step.node.outputs[counts.get(tap.step, 0)]
             counts[tap.step] = counts.get(tap.step, 0) + 1
             dtype = value.type.dtype.numpy
-            found = np.frombuffer(tap.data, dtype).reshape(value.type.shape)
+            found = cut(value, np.frombuffer(tap.data, dtype), marks, sizes)
             difference = compare(reference[value], found)
             if difference is not None:
                 return (
@@ -139,7 +144,7 @@ def _evaluations(graph: Graph, samples: Sequence[Sample]) -> Iterator[Evaluation
     """The reference on every sample; state goes from each to the next."""
     states: Sequence[Array] | None = None
     for sample in samples:
-        evaluation = evaluate(graph, sample, states)
+        evaluation = evaluate_at_size(graph, sample, states)
         states = evaluation.states
         yield evaluation
 

@@ -8,7 +8,7 @@ from smelt.errors import ConfigError
 from smelt.targets.target import Feature, Target
 
 _V7M: frozenset[Feature] = frozenset({"unaligned", "divide", "long_multiply"})
-_V7EM: frozenset[Feature] = _V7M | frozenset[Feature]({"dsp", "fpu"})
+_V7EM: frozenset[Feature] = _V7M | frozenset[Feature]({"dsp", "fpu", "fma"})
 
 
 def _cortex_m(
@@ -36,7 +36,9 @@ _TARGETS = (
         name="host",
         description="this computer, with its own C compiler",
         cross="",
-        features=frozenset({"unaligned", "divide", "long_multiply", "fpu", "fpu_double"}),
+        features=frozenset(
+            {"unaligned", "divide", "long_multiply", "fpu", "fpu_double", "simd_float"}
+        ),
     ),
     _cortex_m("m0", "Armv6-M: no division, aligned access only", runs=("m0plus",)),
     _cortex_m("m0plus", "Armv6-M, two pipeline stages", runs=("m0",)),

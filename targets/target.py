@@ -13,7 +13,9 @@ Feature = Literal[
     "long_multiply",  # SMULL, SMLAL
     "dsp",  # the DSP extension: SMLAD, SXTB16, SSAT
     "fpu",  # single precision
+    "fma",  # fmaf is one instruction, no slower than a product and a sum
     "fpu_double",
+    "simd_float",  # compilers may compute several floats at a time
     "mve",  # Helium, integers
     "mve_float",  # Helium, half and single precision
     "loops",  # low-overhead branches: WLS, LE

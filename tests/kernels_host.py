@@ -18,7 +18,7 @@ import numpy as np
 from smelt.codegen.helpers import required_headers, required_helpers
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Scratch
 from smelt.codegen.render import c_elements, c_lines
-from smelt.codegen.schedule import _Functions
+from smelt.codegen.symbols import Functions
 from smelt.ir import Array, DType, Node
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion")
@@ -185,7 +185,7 @@ def build_programs(
 
 def source_of(entries: Sequence[Entry]) -> str:
     """One C file: helpers, constants, the functions, and a main that obeys commands."""
-    functions = _Functions("k")
+    functions = Functions("k")
     constants: list[str] = []
     calls: list[str] = []
     table: list[str] = []

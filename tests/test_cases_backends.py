@@ -12,13 +12,13 @@ import pytest
 
 from smelt.ir import Array, DType, TensorType, evaluate
 from smelt.ops import all_cases
-from smelt.ops.case import Case, Data, build, random_array
+from smelt.ops.case import Case, Data, build, sample_limits, sample_of
 from smelt.samples import Sample
 from tests.graphs import SETUPS, Member, assert_same, run_together
 
 SHARDS = 3
-PATTERNS = {"least": (0.0,), "greatest": (1.0,), "alternating": (0.0, 1.0), "zero": (None,)}
-"""How far through the range of its type each element is, repeatedly; None: real zero."""
+PATTERNS = {"least": (0,), "greatest": (1,), "alternating": (0, 1), "zero": (None,)}
+"""Which end of the range each element is, repeatedly; None: real zero."""
 
 
 def pairs() -> list[tuple[Case, DType]]:
@@ -31,23 +31,17 @@ def member_of(case: Case, dtype: DType) -> Member:
     ranges = [a for a in case.arguments if isinstance(a, Data)]
     rng = np.random.default_rng(11)
     inputs = list(zip([v.type for v in graph.inputs], ranges, strict=True))
-    random = tuple(_random(type_, range_, rng) for type_, range_ in inputs)
+    random = tuple(sample_of(range_, type_, rng) for type_, range_ in inputs)
     return Member(graph, [random, *_extremes(inputs)])
-
-
-def _random(type_: TensorType, range_: Data, rng: np.random.Generator) -> Array:
-    if not type_.dtype.is_float:
-        return random_array(type_, rng)
-    return rng.uniform(range_.low, range_.high, type_.shape).astype(type_.dtype.numpy)
 
 
 def _extremes(inputs: list[tuple[TensorType, Data]]) -> Iterator[Sample]:
     for pattern in PATTERNS.values():
         arrays: list[Array] = []
         for type_, range_ in inputs:
-            low, high = (range_.low, range_.high) if type_.dtype.is_float else type_.dtype.limits
+            low, high = sample_limits(range_, type_)
             zero = type_.zero_point if type_.is_quantized else min(max(0.0, low), high)
-            values = [zero if p is None else low + p * (high - low) for p in pattern]
+            values = [zero if p is None else high if p else low for p in pattern]
             flat = np.resize(np.array(values, type_.dtype.numpy), type_.size)
             arrays.append(flat.reshape(type_.shape))
         yield tuple(arrays)

@@ -1,4 +1,4 @@
-"""If and While: types, quantization, what they compute, their text form."""
+"""If, While and Loop: types, quantization, what they compute, their text form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from smelt.errors import GraphError, ModelError
+from smelt.errors import GraphError, ModelError, UnsupportedError
 from smelt.ir import (
     Array,
     DType,
@@ -24,7 +24,7 @@ from smelt.ir import (
     verify,
 )
 from smelt.ir.text import parse_graph, print_graph
-from smelt.ops.control import If, While
+from smelt.ops.control import If, Loop, Order, While
 
 I32 = TensorType((), DType.INT32)
 TRUTH = TensorType((1,), DType.BOOL)
@@ -154,6 +154,108 @@ def test_graphs_must_fit_the_operands(
 ) -> None:
     with pytest.raises(ModelError, match=message):
         op.infer(inputs)
+
+
+I64 = TensorType((), DType.INT64)
+TABLE = TensorType((3, 2), DType.INT32)
+
+
+def body(entries: Sequence[TensorType], results: Sequence[TensorType]) -> Graph:
+    """A graph of constants, which takes and makes such values."""
+    inputs = tuple(Value(f"x{i}", t) for i, t in enumerate(entries))
+    outputs = tuple(
+        Value.constant(f"y{i}", np.zeros(t.shape, t.dtype.numpy)) for i, t in enumerate(results)
+    )
+    return Graph("body", inputs, outputs, ())
+
+
+def loop(
+    entries: Sequence[TensorType],
+    results: Sequence[TensorType],
+    *,
+    carried: int = 1,
+    turns: int | None = 3,
+    stops: bool = False,
+    scans: int = 0,
+    stacks: int = 0,
+) -> Loop:
+    forward = Order.FORWARD
+    graph = body(entries, results)
+    return Loop(graph, carried, turns, stops, (forward,) * scans, (forward,) * stacks)
+
+
+def test_loop_infers_what_it_carries_and_stacks() -> None:
+    op = loop((I64, I32, VECTOR, VECTOR), (I32, VECTOR), scans=1, stacks=1)
+    assert op.infer([None, None, I32, TABLE, VECTOR]) == (I32, TABLE)
+    graph = loop((I64, I32), (TRUTH, I32), turns=None, stops=True)
+    assert graph.infer([I64, TRUTH, I32]) == (I32,)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "message"),
+    [
+        (loop((I64, I32), (I32,)), types(None, None), "1 carried and 0 scanned operands; got 2"),
+        (loop((I64, I32), (I32,)), types(I32, None, I32), "limit of one i64, got i32"),
+        (loop((I64, I32), (I32,)), types(None, I32, I32), "condition of one bool, got i32"),
+        (loop((I64, I32), (I32,)), types(None, None, None), "cannot have an absent operand"),
+        (loop((I64, I32), (I32,)), types(I64, None, I32), "of 3 turns cannot have a limit of i64"),
+        (loop((I64, I32), (I32,), turns=-1), types(None, None, I32), "cannot have -1 turns"),
+        (loop((I64, I32), (I32,), turns=None), types(None, None, I32), "Loop never ends"),
+        (loop((I32, I32), (I32,)), types(None, None, I32), "passes one i64 to 'body' first"),
+        (loop((), (I32,)), types(None, None, I32), "passes one i64 to 'body' first"),
+        (loop((I64, I32), (I32,)), types(None, None, VECTOR), r"passes to 'body' \(i32\[2\]\)"),
+        (loop((I64, I32), (VECTOR,)), types(None, None, I32), r"expects of 'body' \(i32\[\]\)"),
+        (loop((I64, I32), (I32,), stops=True), types(None, None, I32), "needs one bool of 'body'"),
+        (loop((I64, I32), (I32, I32)), types(None, None, I32), "stacks 0 results, 'body' makes 1"),
+        (
+            loop((I64, I32, VECTOR), (I32,), scans=1, turns=4),
+            types(None, None, I32, TABLE),
+            r"4 turns cannot scan i32\[3,2\]",
+        ),
+    ],
+)
+def test_loops_must_fit_the_operands(op: Op, inputs: list[TensorType | None], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        op.infer(inputs)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "message"),
+    [
+        (
+            loop((I64, I32), (I32, I32), stacks=1, turns=None),
+            types(I64, None, I32),
+            "make the trip count a constant",
+        ),
+        (
+            loop((I64, I32), (TRUTH, I32, I32), stacks=1, stops=True),
+            types(None, None, I32),
+            "a condition can end it early",
+        ),
+        (
+            loop((I64, I32), (I32, I32), stacks=1),
+            types(None, TRUTH, I32),
+            "a condition can end it early",
+        ),
+    ],
+)
+def test_what_a_loop_stacks_has_one_shape(
+    op: Op, inputs: list[TensorType | None], message: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        op.infer(inputs)
+
+
+def test_text_form_of_a_loop() -> None:
+    op = loop((I64, I32, VECTOR), (I32, VECTOR), scans=1, stacks=1)
+    op = replace(op, stacks=(Order.BACKWARD,))
+    x, xs, y, ys = Value("x", I32), Value("xs", TABLE), Value("y", I32), Value("ys", TABLE)
+    node = Node(op, (None, None, x, xs), (y, ys), Origin("LOOP", 0))
+    graph = verify(Graph("g", (x, xs), (y, ys), (node,)), "building it")
+    text = print_graph(graph)
+    assert "Loop(_, _, %x, %xs)" in text
+    assert "carried=1, turns=3, scans=(forward), stacks=(backward)}" in text
+    assert print_graph(verify(parse_graph(text), "parsing")) == text
 
 
 @pytest.mark.parametrize("place", ["operand", "result"])

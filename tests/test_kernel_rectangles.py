@@ -115,12 +115,13 @@ def _images(case: Case, dtype: DType) -> Iterator[Image]:
         return
     pixels = random_array(x, np.random.default_rng(1))
     first, last = _dependence(case)
-    forms: set[str] = set()
+    forms: set[tuple[str, object]] = set()
     for target in map(get, TARGETS):
         found = backend("c").find(node, target)
         if isinstance(found, str) or not found.spatial:
             continue
-        form = found.lower(node, Request(target)).template
+        call = found.lower(node, Request(target))
+        form = call.template, call.parameters.get("vectors")
         if form not in forms:
             forms.add(form)
             name = f"{case}-{dtype.value}-{target.name}"

@@ -36,11 +36,13 @@ from smelt.ir import (
 )
 from smelt.ops import all_cases
 from smelt.ops.binary import BINARY, Binary
-from smelt.ops.case import Data, build, random_array
+from smelt.ops.case import Data, build, sample_limits, sample_of
 from smelt.ops.concat import Concat
 from smelt.ops.control import If, While
 from smelt.ops.copy import Copy
 from smelt.ops.fixed_point import Activation
+from smelt.ops.gather import Gather, GatherElements, GatherND
+from smelt.ops.one_hot import OneHot
 from smelt.ops.pad import Pad
 from smelt.ops.pool import Pool2D
 from smelt.ops.prelu import PRelu
@@ -48,7 +50,12 @@ from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.reduce import REDUCE, Reduce
 from smelt.ops.reshape import Reshape
 from smelt.ops.resize import Resize
+from smelt.ops.reverse_sequence import ReverseSequence
+from smelt.ops.scatter import ScatterElements, ScatterND, TensorScatter
+from smelt.ops.slice import Slice
+from smelt.ops.tile import Tile
 from smelt.ops.transpose import Transpose
+from smelt.ops.triangle import Triangle
 from smelt.targets import HOST
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion")
@@ -87,7 +94,10 @@ def op_cases() -> Iterator[tuple[str, Graph, list[Data]]]:
             or (isinstance(op, Binary) and DType.INT16 in BINARY[op.kind].dtypes)
             or (isinstance(op, Reduce) and DType.INT16 in REDUCE[op.kind].dtypes)
         )
-        for dtype in (*case.dtypes, DType.INT16) if wide else case.dtypes:
+        served = case.dtypes
+        if wide and not case.plain and DType.INT8 in served:
+            served = (*served, DType.INT16)
+        for dtype in served:
             ranges = [a for a in case.arguments if isinstance(a, Data)]
             yield f"{case}-{dtype.value}", build(case, dtype), ranges
 
@@ -111,13 +121,41 @@ def moved_types() -> Iterator[tuple[str, Graph]]:
         (Transpose((0, 3, 1, 2)), 1),
         (Transpose((0, 2, 1, 3)), 1),
         (Resize("nearest", (5, 4)), 1),
+        (Slice((0, 2, 1, 0), (1, 2, 2, 2), (1, -1, 2, 1)), 1),
+        (Tile((1, 2, 1, 3)), 1),
+        (Pad(((0, 0), (2, 0), (1, 3), (0, 1)), mode="reflect"), 1),
+        (Pad(((0, 0), (2, 0), (1, 3), (0, 0)), mode="wrap"), 1),
+        (Triangle(upper=False), 1),
+        (TensorScatter(2), 2),
     )
     for dtype in DType:
         for op, count in moves:
+            if isinstance(op, Resize) and dtype is DType.FLOAT64:
+                continue
             graph = one_node(op, *[TensorType((1, 3, 4, 2), dtype)] * count)
             yield f"{op}-{dtype.value}", graph
     for value in (7, -1, 300):
         yield f"pad {value}-i32", one_node(Pad(((1, 2),), value), TensorType((3,), DType.INT32))
+
+
+def indexed_types() -> Iterator[tuple[str, Graph]]:
+    """Operators that move data where indices say; the indices are any numbers."""
+    int32, int64 = DType.INT32, DType.INT64
+    for dtype in DType:
+        x, values = TensorType((2, 3, 4), dtype), TensorType((2,), dtype)
+        nodes: tuple[tuple[Op, tuple[TensorType, ...]], ...] = (
+            (Gather(1), (x, TensorType((5,), int64))),
+            (GatherElements(2), (x, TensorType((2, 2, 7), int32))),
+            (GatherND(), (x, TensorType((4, 2), int64))),
+            (ScatterElements(1), (x, x, TensorType((2, 3, 4), int64))),
+            (ScatterND(), (x, TensorType((5, 4), dtype), TensorType((5, 2), int32))),
+            (TensorScatter(1), (x, TensorType((2, 2, 4), dtype), TensorType((2,), int64))),
+            (TensorScatter(2, circular=True), (x, x, TensorType((2,), int32))),
+            (OneHot(3, 1), (values, TensorType((9,), int64))),
+            (ReverseSequence(0, 2), (x, TensorType((2,), int64))),
+        )
+        for op, types in nodes:
+            yield f"{op}-{dtype.value}", one_node(op, *types)
 
 
 def unquantized_integers() -> Iterator[tuple[str, Graph]]:
@@ -125,11 +163,11 @@ def unquantized_integers() -> Iterator[tuple[str, Graph]]:
         x, row = TensorType((2, 3, 4), dtype), TensorType((3, 1), dtype)
         for kind in BINARY:
             yield f"{kind}-{dtype.value}", one_node(Binary(kind), x, row)
-            if kind != "div" and dtype is not DType.INT64:
+            if kind != "div" and not BINARY[kind].compares and dtype is not DType.INT64:
                 op = Binary(kind, Activation.RELU6)
                 yield f"{kind}-relu6-{dtype.value}", one_node(op, row, x)
         for kind in REDUCE:
-            if (kind, dtype) == ("mean", DType.INT64):
+            if (kind, dtype) == ("mean", DType.INT64) or not REDUCE[kind].integers:
                 continue
             yield f"reduce {kind}-{dtype.value}", one_node(Reduce(kind, (0, 2)), x)
 
@@ -166,12 +204,18 @@ def slopes() -> Iterator[tuple[str, Graph]]:
     yield "prelu-i16", one_node(PRelu(), x, alpha, quant=Quant.per_tensor(0.002))
 
 
+def _whole(type_: TensorType) -> Data:
+    low, high = type_.dtype.limits if type_.dtype.is_integer else (-9.0, 9.0)
+    return Data(type_.shape, low, high)
+
+
 @cache
 def graphs() -> dict[str, tuple[Graph, list[Data]]]:
     found = {name: (graph, ranges) for name, graph, ranges in op_cases()}
-    for family in (moved_types(), unquantized_integers(), requantizations(), slopes()):
+    plain = (moved_types(), indexed_types(), unquantized_integers())
+    for family in (*plain, requantizations(), slopes()):
         for name, graph in family:
-            found[name] = graph, [Data(v.type.shape, -9.0, 9.0) for v in graph.inputs]
+            found[name] = graph, [_whole(v.type) for v in graph.inputs]
     return found
 
 
@@ -198,30 +242,27 @@ def patterns(ranges: list[Data], graph: Graph) -> Iterator[tuple[Array, ...]]:
     """Twice random, all least, all greatest, alternating."""
     rng = np.random.default_rng(7)
     for _ in range(RANDOM_RUNS):
-        yield tuple(
-            rng.uniform(a.low, a.high, v.type.shape).astype(np.float32)
-            if v.type.dtype is DType.FLOAT32
-            else random_array(v.type, rng)
-            for v, a in zip(graph.inputs, ranges, strict=True)
-        )
+        yield tuple(sample_of(a, v.type, rng) for v, a in zip(graph.inputs, ranges, strict=True))
     for pattern in ((0,), (1,), (0, 1), (1, 0, 0)):
         yield tuple(
-            np.resize(limits(v.type.dtype, a)[list(pattern)], v.type.size).reshape(v.type.shape)
+            np.resize(limits(v.type, a)[list(pattern)], v.type.size).reshape(v.type.shape)
             for v, a in zip(graph.inputs, ranges, strict=True)
         )
 
 
-def limits(dtype: DType, range_: Data) -> Array:
+def limits(type_: TensorType, range_: Data) -> Array:
     """Least and greatest element."""
-    if dtype is DType.BOOL:
-        return np.array([False, True])
-    return np.array((range_.low, range_.high) if dtype.is_float else dtype.limits, dtype.numpy)
+    return np.array(sample_limits(range_, type_), type_.dtype.numpy)
 
 
-def variants(entry: Entry) -> list[int | None]:
-    """Operands that the output may overwrite, after None: an output of its own."""
+Shared = tuple[int, int]
+"""An output, and the operand that it may overwrite."""
+
+
+def variants(entry: Entry) -> list[Shared | None]:
+    """What may be overwritten, after None: outputs of their own."""
     (step,) = entry.schedule.steps
-    return [None, *(i for _, i in step.call.in_place if not entry.node.input(i).is_constant)]
+    return [None, *(s for s in step.call.in_place if not entry.node.input(s[1]).is_constant)]
 
 
 def kernels_source() -> str:
@@ -263,18 +304,18 @@ def driver_source() -> str:
     )
 
 
-def call_text(entry: Entry, shared: int | None) -> str:
+def call_text(entry: Entry, shared: Shared | None) -> str:
     """One call: reads the operands, each into a block of its own, and writes the outputs.
 
-    With `shared`, the output lies where that operand of the node does.
+    With `shared`, that output lies where that operand of the node does.
     """
     (step,) = entry.schedule.steps
     lines: list[str] = []
-    names: list[str] = []
+    names = [f"p{position}" for position in range(len(step.call.operands))]
+    names_of_own = list(names)
     results: list[tuple[str, int]] = []
     for position, operand in enumerate(step.call.operands):
-        name = f"p{position}"
-        names.append(name)
+        name = names[position]
         match operand:
             case Input(index):
                 lines.append(f"void *{name} = take({entry.node.input(index).type.bytes});")
@@ -282,23 +323,24 @@ def call_text(entry: Entry, shared: int | None) -> str:
                 lines.append(f"void *{name} = take({array.nbytes});")
             case Output(index):
                 size = entry.node.outputs[index].type.bytes
-                source = shared_name(entry, shared)
-                lines.append(f"void *{name} = {source or f'malloc({size})'};")
+                source = f"malloc({size})"
+                if shared is not None and shared[0] == index:
+                    source = input_name(entry, shared[1])
+                    names_of_own.remove(name)
+                lines.append(f"void *{name} = {source};")
                 results.append((name, size))
             case Scratch(_, dtype, count):
                 lines.append(f"void *{name} = malloc({dtype.size * count});")
     lines.append(f"{step.function}({', '.join(names)});")
     lines += [f"fwrite({name}, 1, {size}, stdout);" for name, size in results]
-    lines += [f"free({name});" for name in names if shared is None or name != results[0][0]]
+    lines += [f"free({name});" for name in names_of_own]
     return " ".join(lines)
 
 
-def shared_name(entry: Entry, shared: int | None) -> str | None:
-    if shared is None:
-        return None
+def input_name(entry: Entry, index: int) -> str:
     operands = entry.schedule.steps[0].call.operands
     return next(
-        f"p{i}" for i, o in enumerate(operands) if isinstance(o, Input) and o.index == shared
+        f"p{i}" for i, o in enumerate(operands) if isinstance(o, Input) and o.index == index
     )
 
 
@@ -374,7 +416,7 @@ def test_equals_reference(name: str, outputs: dict[str, list[list[Array]]]) -> N
     for shared in variants(entry):
         for expected in references:
             for ours, reference, atol in zip(next(results), expected, tolerances, strict=True):
-                where = f"{name}, output over operand {shared}"
+                where = f"{name}, output over operand: {shared}"
                 if reference.dtype.kind == "f":
                     np.testing.assert_allclose(ours, reference, 0, atol, err_msg=where)
                 else:

@@ -50,6 +50,7 @@ def test_features_are_those_of_the_compiler(target: Target) -> None:
         "long_multiply": int(macros["__ARM_ARCH_ISA_THUMB"]) >= 2,
         "dsp": "__ARM_FEATURE_DSP" in macros,
         "fpu": bool(floats & 4),
+        "fma": "__ARM_FEATURE_FMA" in macros,
         "fpu_double": bool(floats & 8),
         "mve": bool(vectors & 1),
         "mve_float": bool(vectors & 2),

@@ -1,20 +1,50 @@
-"""The passes over a graph, in order. Each is a function `Graph -> Graph` that keeps every bit."""
+"""The passes over a graph, in order. Each is a function `Graph -> Graph`.
+
+Integers keep every bit. Floats may round differently where operators are merged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from smelt.codegen.passes.activations import fuse_activations
+from smelt.codegen.passes.dense import use_dense_layers
 from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
+from smelt.codegen.passes.duplicates import share_common_nodes, simplify_arithmetic
 from smelt.codegen.passes.fold import fold_constants
+from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.materialize import materialize_results
+from smelt.codegen.passes.normalizations import recognize_normalizations
+from smelt.codegen.passes.pads import fold_pads
+from smelt.codegen.passes.patterns import recognize_functions
+from smelt.codegen.passes.quantized import use_integer_arithmetic
+from smelt.codegen.passes.reshapes import merge_reshapes, sink_reshapes
+from smelt.codegen.passes.scales import fold_scales
+from smelt.codegen.passes.transposes import cancel_transposes
+from smelt.codegen.rows import bind_lengths
 from smelt.ir import Graph, verify
 
 Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[Pass, ...] = (
+    # Before constants are folded: dequantized weights are still integers.
+    use_integer_arithmetic,
     fold_constants,
     drop_identities,
+    share_common_nodes,
+    simplify_arithmetic,
+    recognize_functions,
+    recognize_normalizations,
+    use_dense_layers,
+    # Constants that go with channels end up along the last axis, beside the layers they belong to.
+    cancel_transposes,
+    sink_reshapes,
+    fold_pads,
+    fold_scales,
+    fuse_activations,
+    merge_reshapes,
     drop_dead_nodes,
+    bind_lengths,
     materialize_results,
 )
 
@@ -24,7 +54,7 @@ def run_passes(
     passes: tuple[Pass, ...] = PASSES,
     observe: Callable[[str, Graph], None] | None = None,
 ) -> Graph:
-    """Run the passes in order, verifying after each one.
+    """Run the passes in order, on graphs inside operators too, verifying after each one.
 
     Args:
         graph: what the frontend made.
@@ -33,7 +63,7 @@ def run_passes(
     """
     verify(graph, "import")
     for transform in passes:
-        graph = verify(transform(graph), transform.__name__)
+        graph = verify(everywhere(transform)(graph), transform.__name__)
         if observe is not None:
             observe(transform.__name__, graph)
     return graph

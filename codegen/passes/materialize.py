@@ -21,7 +21,7 @@ def materialize_results(graph: Graph) -> Graph:
 
     def own(value: Value, state: Value | None = None) -> Value:
         root = _root(graph, value)
-        if not value.is_constant and (root not in states or root is state):
+        if not root.is_constant and (root not in states or root is state):
             return value
         if value not in copies:
             copies[value] = Value(f"{value.name}:result", value.type)

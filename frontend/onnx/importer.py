@@ -16,8 +16,10 @@ from smelt.frontend.onnx.file import STANDARD_DOMAINS, StoredModel
 from smelt.frontend.onnx.inputs import Inputs
 from smelt.frontend.onnx.operation import Operation
 from smelt.frontend.onnx.options import InputOptions
+from smelt.frontend.onnx.quantizing import label_inputs
 from smelt.frontend.onnx.tensors import NARROWED, array_of
-from smelt.ir import Graph, Node, Origin, TensorType, Value, verify
+from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
+from smelt.ops.quantize import Dequantize
 from smelt.ops.reshape import Reshape
 from smelt.ops.transpose import Transpose
 
@@ -36,6 +38,11 @@ def load(model: StoredModel, name: str, options: InputOptions) -> Imported:
         ConfigError: `options` do not fit the network's inputs.
     """
     inputs = Inputs(model.graph, options)
+    if not inputs.tensors:
+        raise UnsupportedError(
+            "the network has no inputs that change: its outputs are constants, and there is nothing "
+            "to compute on a device"
+        )
     shared = _Shared(set(), model.opsets)
     scope = _Scope(shared, model.graph)
     values: list[Value] = []
@@ -51,7 +58,7 @@ def load(model: StoredModel, name: str, options: InputOptions) -> Imported:
     scope.convert(model.graph)
     outputs = scope.results(model.graph)
     graph = Graph(name, tuple(values), outputs, tuple(scope.nodes))
-    return Imported(verify(graph, "the ONNX import"), _notes(model.graph, inputs))
+    return Imported(verify(label_inputs(graph), "the ONNX import"), _notes(model.graph, inputs))
 
 
 def _notes(graph: onnx.GraphProto, inputs: Inputs) -> tuple[str, ...]:
@@ -142,13 +149,16 @@ class _Scope:
         return result
 
     def subgraph(
-        self, graph: onnx.GraphProto, inputs: Sequence[TensorType]
+        self, graph: onnx.GraphProto, inputs: Sequence[TensorType | Value]
     ) -> tuple[Graph, tuple[Value, ...]]:
         """See `operation.Operation.subgraph`."""
         inner = _Scope(self._shared, graph, self, closed=True)
-        own = [Value(self.unique(i.name), t) for i, t in _pairs(graph, inputs)]
-        for tensor, value in zip(graph.input, own, strict=True):
+        own: list[Value] = []
+        for tensor, given in _pairs(graph, inputs):
+            value = given if isinstance(given, Value) else Value(self.unique(tensor.name), given)
             inner.bind(tensor.name, value)
+            if value is not given:
+                own.append(value)
         inner.convert(graph)
         outputs = inner.results(graph)
         captures = inner.captures or {}
@@ -164,6 +174,31 @@ class _Scope:
             inner.bind(tensor.name, value)
         inner.convert(graph)
         return tuple(inner.lookup(output.name) for output in graph.output)
+
+    def apply(
+        self, node: onnx.NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin
+    ) -> tuple[Value, ...]:
+        """See `operation.Operation.apply`."""
+        inner = _Scope(self._shared, onnx.GraphProto(), self)
+        for index, value in enumerate(inputs):
+            name = "" if value is None else f"operand {index}"
+            node.input.append(name)
+            if value is not None:
+                inner.bind(name, value)
+        inner._operator(node, origin, {**self._shared.opsets, "": version})
+        return tuple(inner.lookup(name) for name in node.output)
+
+    def known(self, value: Value) -> Array | None:
+        """See `operation.Scope`."""
+        if value.data is not None:
+            return value.data
+        maker = next((node for node in reversed(self.nodes) if value in node.outputs), None)
+        if maker is None:
+            return None if self._outer is None else self._outer.known(value)
+        if not isinstance(maker.op, Dequantize | Reshape | Transpose):
+            return None
+        array = self.known(maker.input(0))
+        return None if array is None else maker.op.reference(maker, [array])[0]
 
     def results(self, graph: onnx.GraphProto) -> tuple[Value, ...]:
         """The values of a graph's outputs, each one's own and called by its name."""
@@ -211,6 +246,9 @@ class _Scope:
             return
         start = len(self.nodes)
         found = converter(operation)
+        if found is None:
+            self._expand(node, operation, opsets)
+            return
         results = (found,) if isinstance(found, Value) else tuple(found)
         wanted = [name for name in node.output if name]
         if len(results) < len(node.output):

@@ -20,8 +20,11 @@ from smelt.ops.reshape import Reshape
 from smelt.ops.transpose import Transpose
 
 Results = Value | Sequence[Value]
-Converter = Callable[["Operation"], Results]
-"""Emits nodes for an operator; returns the values of its outputs, in their order."""
+Converter = Callable[["Operation"], Results | None]
+"""Emits nodes for an operator; returns the values of its outputs, in their order.
+
+Or None, before it emits any, to leave the operator to its function in the standard.
+"""
 
 LARGEST_TENSOR = 2**31 - 1
 """Bytes of the largest tensor: offsets are of type int32_t."""
@@ -43,13 +46,23 @@ class Scope(Protocol):
         ...
 
     def subgraph(
-        self, graph: onnx.GraphProto, inputs: Sequence[TensorType]
+        self, graph: onnx.GraphProto, inputs: Sequence[TensorType | Value]
     ) -> tuple[Graph, tuple[Value, ...]]:
         """See `Operation.subgraph`."""
         ...
 
     def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """See `Operation.inline`."""
+        ...
+
+    def apply(
+        self, node: onnx.NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin
+    ) -> tuple[Value, ...]:
+        """See `Operation.apply`."""
+        ...
+
+    def known(self, value: Value) -> Array | None:
+        """The array of a constant, stored as integers or not; None for any other value."""
         ...
 
 
@@ -109,13 +122,14 @@ class Operation(Attributes):
             UnsupportedError: it is computed at run time.
         """
         value = self.value(index)
-        if value.data is None:
+        known = self.scope.known(value)
+        if known is None:
             raise UnsupportedError(
                 f"{self}: its {role} '{value.name}' is computed as the network runs, Smelt needs "
                 "it when it compiles: give the inputs fixed shapes (--dim, --shape), or export "
                 "the network with constants there"
             )
-        return value.data
+        return known
 
     def weights(self, index: int, role: str = "weights") -> Value:
         """The operand at `index`; where it is constant, every element must be finite."""
@@ -228,16 +242,41 @@ class Operation(Attributes):
         rank = len(value.type.shape)
         return self.transpose(value, (0, rank - 1, *range(1, rank - 1)))
 
+    def apply(
+        self,
+        kind: str,
+        *inputs: Value | None,
+        version: int = 21,
+        attributes: Sequence[onnx.AttributeProto] = (),
+        outputs: int = 1,
+        **numbers: int,
+    ) -> tuple[Value, ...]:
+        """Convert another operator of the standard in this one's place.
+
+        Args:
+            kind: its name.
+            inputs: its operands.
+            version: of the operator set that defines it.
+            attributes: handed on to it.
+            outputs: how many of its outputs are wanted.
+            numbers: further attributes, which are integers.
+        """
+        node = onnx.NodeProto(op_type=kind, attribute=attributes)
+        node.attribute.extend(onnx.helper.make_attribute(n, v) for n, v in numbers.items())
+        stem = f"{self._stem()}:{kind.lower()}"
+        node.output.extend(f"{stem}:{i}" if i else stem for i in range(outputs))
+        return self.scope.apply(node, inputs, version, self.origin)
+
     # Sub-graphs
 
     def subgraph(
-        self, attribute: str, inputs: Sequence[TensorType] = ()
+        self, attribute: str, inputs: Sequence[TensorType | Value] = ()
     ) -> tuple[Graph, tuple[Value, ...]]:
         """The graph in an attribute as a closed one, with the outer values that it uses.
 
         Args:
             attribute: name of the attribute.
-            inputs: types of what is passed to the graph's own inputs.
+            inputs: types of what is passed to the graph's own inputs, or constants.
 
         Returns:
             The graph, whose inputs are its own and then one for each outer value it uses; and

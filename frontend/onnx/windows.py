@@ -9,9 +9,12 @@ import numpy as np
 
 from smelt.frontend.onnx.operation import Operation
 from smelt.ir import Array
+from smelt.ops.pool import taps_within
 
 Pair = tuple[int, int]
 
+LARGEST = 1 << 24
+"""No axis of an image is larger; what says so is damaged."""
 _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
@@ -55,6 +58,7 @@ class Window:
         padded = _padding(operation, size, extents, stride)
         padding: list[Pair] = []
         outputs: list[int] = []
+        strides: list[int] = []
         for n, extent, step, (before, after) in zip(size, extents, stride, padded, strict=True):
             spare = n + before + after - extent
             count = spare // step + 1
@@ -66,18 +70,29 @@ class Window:
                 raise operation.wrong(
                     f"its window of {list(kernel)} does not fit into the input of {list(size)}"
                 )
+            if max(count, extent) > LARGEST:
+                raise operation.refuse(f"{count} windows of {extent} elements each are too many")
+            # A stride that is never taken may be of any size.
+            beyond = n + before + after - extent + 1
+            strides.append(min(step, beyond) if count == 1 else step)
             padding.append((before, after))
             outputs.append(count)
         return Window(
-            tuple(size), tuple(kernel), stride, dilation, tuple(padding), tuple(outputs), padded
+            tuple(size),
+            tuple(kernel),
+            tuple(strides),
+            tuple(1 if k == 1 else d for k, d in zip(kernel, dilation, strict=True)),
+            tuple(padding),
+            tuple(outputs),
+            padded,
         )
 
     def covered(self, axis: int, *, padded: bool) -> Array:
         """Taps of each window on the input, or also on its padding as the file gives it."""
         before, after = self.padded[axis] if padded else (0, 0)
         starts = np.arange(self.outputs[axis]) * self.stride[axis] - self.padding[axis][0]
-        taps = starts[:, None] + np.arange(self.kernel[axis]) * self.dilation[axis]
-        return ((taps >= -before) & (taps < self.size[axis] + after)).sum(axis=1)
+        limits = -before, self.size[axis] + after
+        return taps_within(starts, self.kernel[axis], self.dilation[axis], limits)
 
 
 def per_axis(operation: Operation, name: str, kernel: Sequence[int]) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ def _conv_2d(operation: Operation) -> None:
     if group_depth == 0 or depth % group_depth:
         raise ModelError(f"{operation}: {depth} channels do not fit weights {weights.type}")
     groups = depth // group_depth
-    op = Conv2D(stride, padding, dilation, options.activation(), groups)
+    op = Conv2D(stride, padding, dilation, options.activation(), groups=groups)
     operation.emit(op, x, weights, operation.bias())
 
 

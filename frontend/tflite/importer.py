@@ -11,6 +11,7 @@ from smelt.frontend.tflite import (
     convolution,
     dilation,
     elementwise,
+    indexing,
     pooling,
     quantization,
     shape,
@@ -36,6 +37,7 @@ from smelt.ir import Array, DType, Graph, Node, TensorType, Value, verify
 CONVERTERS: dict[str, Converter] = {
     **convolution.CONVERTERS,
     **elementwise.CONVERTERS,
+    **indexing.CONVERTERS,
     **pooling.CONVERTERS,
     **quantization.CONVERTERS,
     **shape.CONVERTERS,

@@ -75,6 +75,11 @@ class Operation:
         return str(self.origin)
 
     @property
+    def output_count(self) -> int:
+        """How many outputs the operator has."""
+        return len(self._stored.outputs)
+
+    @property
     def output_type(self) -> TensorType:
         """Type of the first output, as the file has it."""
         return self._network.type(self._tensor(self._stored.outputs, 0, "output"))
@@ -186,6 +191,7 @@ class Operation:
         *inputs: Value | None,
         moves_data: bool = False,
         same_rows: bool = False,
+        output: int | None = None,
     ) -> None:
         """Add the node that the operator becomes.
 
@@ -195,15 +201,17 @@ class Operation:
             moves_data: nothing is computed, so that no rounding is involved.
             same_rows: the file may arrange the output's rows in other leading dimensions than
                 the operator does; a reshape follows.
+            output: which of the operator's outputs the node makes; all of them where None.
 
         Raises:
             ModelError: operands, options and the file's own output types contradict each other.
             UnsupportedError: the shape of an output is known at run time only.
         """
-        inferred = self._inferred(op, inputs)
+        made_here = slice(None) if output is None else slice(output, output + 1)
+        tensors = self._stored.outputs[made_here]
+        inferred = self._inferred(op, inputs, len(tensors))
         outputs = tuple(
-            self._shaped(tensor, made)
-            for tensor, made in zip(self._stored.outputs, inferred, strict=True)
+            self._shaped(tensor, made) for tensor, made in zip(tensors, inferred, strict=True)
         )
         results = tuple(
             self._result(made, value, same_rows)
@@ -214,7 +222,7 @@ class Operation:
         node = Node(op, inputs, results, self.origin, Rounding.TFLM if rounds else None)
         op.check(node)
         if results == outputs and all(v is None or v.is_constant for v in inputs):
-            self._settle(node)
+            self._settle(node, tensors)
             return
         self._network.add(node)
         for result, value in zip(results, outputs, strict=True):
@@ -232,10 +240,28 @@ class Operation:
         self.refuse_open_shapes()
         raise ModelError(f"{self} makes {made}, but the file says that '{value.name}' is {stored}")
 
-    def _settle(self, node: Node) -> None:
+    def step(self, op: Op, *inputs: Value, name: str = "step") -> Value:
+        """Add a node of one output that only moves data, ahead of what `emit` adds.
+
+        Returns its output, which is called like the operator's, with `name` behind; a constant
+        where all inputs are.
+        """
+        (made,) = self._inferred(op, inputs, 1)
+        quant = op.output_quant([v.type for v in inputs])
+        title = f"{self._network.value(self._stored.outputs[0]).name}:{name}"
+        value = Value(title, TensorType(made.shape, made.dtype, quant))
+        node = Node(op, inputs, (value,), self.origin)
+        op.check(node)
+        if all(v.is_constant for v in inputs):
+            (array,) = op.reference(node, [v.data for v in inputs])
+            return Value.constant(title, array, quant)
+        self._network.add(node)
+        return value
+
+    def _settle(self, node: Node, tensors: Sequence[int]) -> None:
         """Compute what depends on constants alone: later operators may need it as weights."""
         arrays = node.op.reference(node, [None if v is None else v.data for v in node.inputs])
-        for tensor, array in zip(self._stored.outputs, arrays, strict=True):
+        for tensor, array in zip(tensors, arrays, strict=True):
             self._network.settle(tensor, array)
 
     def settle(self, array: Array) -> None:
@@ -255,14 +281,15 @@ class Operation:
             return value
         return self._network.shaped(tensor, made.shape)
 
-    def _inferred(self, op: Op, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        """The types of what `op` makes, as many as the file has outputs."""
+    def _inferred(
+        self, op: Op, inputs: Sequence[Value | None], outputs: int
+    ) -> tuple[TensorType, ...]:
+        """The types of what `op` makes, which must be so many."""
         try:
             inferred = op.infer([None if v is None else v.type for v in inputs])
         except ModelError as error:
             self.refuse_open_shapes()
             raise ModelError(f"{self}: {error}") from error
-        outputs = len(self._stored.outputs)
         if len(inferred) != outputs:
             raise ModelError(f"{self} has {outputs} outputs; it makes {len(inferred)}")
         return inferred

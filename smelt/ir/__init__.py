@@ -1,7 +1,7 @@
 """The intermediate representation: frozen, typed, pure dataflow."""
 
 from smelt.ir.evaluate import Evaluation, evaluate
-from smelt.ir.graph import Graph, Node, Op, Origin, Rewrite, Rounding, State, Value
+from smelt.ir.graph import Graph, Length, Node, Op, Origin, Rewrite, Rounding, State, Value
 from smelt.ir.types import Array, DType, Quant, TensorType
 from smelt.ir.verify import verify
 
@@ -10,6 +10,7 @@ __all__ = [
     "DType",
     "Evaluation",
     "Graph",
+    "Length",
     "Node",
     "Op",
     "Origin",

@@ -185,6 +185,19 @@ class State:
     initial: Array
 
 
+@dataclass(frozen=True)
+class Length:
+    """A dimension of inputs whose size, from `minimum` to `maximum`, is known at run time.
+
+    The types of the graph's values have the largest size. `axes` are `(input, axis)` indices.
+    """
+
+    name: str
+    minimum: int
+    maximum: int
+    axes: tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A pure dataflow graph; `nodes` stand in execution order."""
@@ -194,6 +207,7 @@ class Graph:
     outputs: tuple[Value, ...]
     nodes: tuple[Node, ...]
     states: tuple[State, ...] = ()
+    lengths: tuple[Length, ...] = ()
 
     @cached_property
     def producer(self) -> Mapping[Value, Node]:

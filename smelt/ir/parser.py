@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, replace
 from difflib import get_close_matches
 from enum import Enum
 from itertools import repeat
@@ -15,7 +15,7 @@ import numpy as np
 
 from smelt.errors import GraphError, ModelError, UnsupportedError
 from smelt.ir.cursor import Cursor
-from smelt.ir.graph import Graph, Node, Op, Origin, Rounding, State, Value
+from smelt.ir.graph import Graph, Length, Node, Op, Origin, Rounding, State, Value
 from smelt.ir.literal import VERSION, attributes, digest, members, value_name
 from smelt.ir.types import Array, DType, Quant, TensorType
 
@@ -60,6 +60,7 @@ class _Body:
     nodes: list[Node] = field(default_factory=list[Node])
     states: dict[Value, Array] = field(default_factory=dict[Value, Array])
     next: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    lengths: dict[str, Length] = field(default_factory=dict[str, Length])
 
 
 class _Parser(Cursor):
@@ -84,7 +85,8 @@ class _Parser(Cursor):
         self.require("}")
         self._depth -= 1
         states = tuple(State(b, body.next[b], initial) for b, initial in body.states.items())
-        return Graph(name, tuple(body.inputs), tuple(body.outputs), tuple(body.nodes), states)
+        lengths = tuple(body.lengths.values())
+        return Graph(name, tuple(body.inputs), tuple(body.outputs), tuple(body.nodes), states, lengths)
 
     def _statement(self, body: _Body) -> None:
         if self.accept("input"):
@@ -97,6 +99,8 @@ class _Parser(Cursor):
             before = self._define(body)
             self.require("=")
             body.states[before] = self._array(before.type)
+        elif self.accept("length"):
+            self._length(body)
         elif self.accept("next"):
             offset = self.token.offset
             before = self._use(body)
@@ -107,7 +111,18 @@ class _Parser(Cursor):
         elif self.token.kind == "name":
             body.nodes.append(self._node(body))
         else:
-            self.unexpected("'input', 'state', 'const', a value, 'next', 'output' or '}'")
+            self.unexpected("'input', 'length', 'state', 'const', a value, 'next', 'output' or '}'")
+
+    def _length(self, body: _Body) -> None:
+        offset = self.token.offset
+        value, axis, name, minimum = self._use(body), self.integer(), self.string(), self.integer()
+        if value not in body.inputs or not 0 <= axis < len(value.type.shape):
+            self.fail("expected an input and one of its axes", offset)
+        maximum, place = value.type.shape[axis], (body.inputs.index(value), axis)
+        known = body.lengths.get(name, Length(name, minimum, maximum, ()))
+        if (known.minimum, known.maximum) != (minimum, maximum):
+            self.fail(f"'{name}' is from {known.minimum} to {known.maximum} elsewhere", offset)
+        body.lengths[name] = replace(known, axes=(*known.axes, place))
 
     def _define(self, body: _Body, *, constant: bool = False) -> Value:
         offset = self.token.offset

@@ -53,6 +53,10 @@ class _Printer:
     def _body(self, graph: Graph) -> Iterator[str]:
         for value in graph.inputs:
             yield f"input {self._typed(value)}"
+        for length in graph.lengths:
+            for index, axis in length.axes:
+                where = f"{value_name(graph.inputs[index].name)} {axis}"
+                yield f"length {where} {json.dumps(length.name)} {length.minimum}"
         for state in graph.states:
             initial = self._array(state.initial, state.before.type)
             yield f"state {self._typed(state.before)} = {initial}"

@@ -47,6 +47,7 @@ def _verify(graph: Graph) -> None:
 
     for value in graph.inputs:
         receive(value, "the graph's inputs")
+    _check_lengths(graph)
     for state in graph.states:
         receive(state.before, "a state")
     for node in graph.nodes:
@@ -77,6 +78,21 @@ def _verify(graph: Graph) -> None:
                 f"state '{state.before.name}' is {type_} but starts with "
                 f"{initial.dtype}{list(initial.shape)}"
             )
+
+
+def _check_lengths(graph: Graph) -> None:
+    taken: set[tuple[int, int]] = set()
+    for length in graph.lengths:
+        if not 1 <= length.minimum <= length.maximum or not length.axes:
+            raise GraphError(f"length '{length.name}' is from {length.minimum} to {length.maximum}")
+        for index, axis in length.axes:
+            value = graph.inputs[index]
+            if value.type.shape[axis] != length.maximum or (index, axis) in taken:
+                raise GraphError(
+                    f"dimension {axis} of '{value.name}' {value.type} cannot be "
+                    f"'{length.name}' of at most {length.maximum}"
+                )
+            taken.add((index, axis))
 
 
 def _check_types(node: Node, where: str) -> None:

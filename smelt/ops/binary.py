@@ -1,199 +1,87 @@
 """Binary elementwise operators: one table row a kind.
 
-Integer arithmetic: TensorFlow Lite Micro's reference kernels. Sums bring both inputs to a
-common scale with `left_shift` guard bits before they add; products and quotients requantize
-once. Broadcasting follows numpy.
+The integer arithmetic of quantized tensors is in `binary_integer`; that of integers as they are,
+and of floats, in `binary_plain`. Broadcasting follows numpy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from smelt.errors import ModelError
-from smelt.ir import Array, DType, Node, Op, Quant, TensorType
-from smelt.ops.case import Case, Constant, Data
+from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
+from smelt.ops import binary_integer as integer
+from smelt.ops import binary_plain as plain
+from smelt.ops.case import Case, Constant, Data, onnx_cases
 from smelt.ops.constraints import (
     arrays,
     operands,
     quantized,
+    requantizing_rounding,
     same_dtype,
     same_quant,
     symmetric_int16,
-    tflm_rounding,
 )
-from smelt.ops.fixed_point import (
-    Activation,
-    clamp_limits,
-    doubling_high_multiply,
-    multiply_by_quantized_multiplier,
-    quantize_multiplier,
-    rounding_shift_right,
-    wrap_int32,
-)
-from smelt.ops.gemmlowp import count_leading_sign_bits, reciprocal
-
-Multiplier = tuple[int, int]
-"""Fixed-point multiplier and left shift, see `quantize_multiplier`."""
-
-
-@dataclass(frozen=True)
-class CommonScale:
-    """How a sum brings its inputs together: `(x - zero point) << left_shift`, times a or b.
-
-    `output` then scales the sum (or squared difference) to the output.
-    """
-
-    left_shift: int
-    a: Multiplier
-    b: Multiplier
-    output: Multiplier
-
-
-def add_scaling(a: TensorType, b: TensorType, y: TensorType) -> CommonScale:
-    """Scaling of ADD, in double precision."""
-    shift = 15 if y.dtype is DType.INT16 else 20
-    twice = 2.0 * max(a.scale, b.scale)
-    return CommonScale(
-        shift,
-        quantize_multiplier(a.scale / twice),
-        quantize_multiplier(b.scale / twice),
-        quantize_multiplier(twice / (2.0**shift * y.scale)),
-    )
-
-
-def sub_scaling(a: TensorType, b: TensorType, y: TensorType) -> CommonScale:
-    """Scaling of SUB: ADD's, but with every quotient rounded to float32."""
-    shift = 15 if y.dtype is DType.INT16 else 20
-    one = np.float32
-    twice = one(2) * one(max(a.scale, b.scale))
-    return CommonScale(
-        shift,
-        quantize_multiplier(float(one(a.scale) / twice)),
-        quantize_multiplier(float(one(b.scale) / twice)),
-        quantize_multiplier(float(twice / (one(2.0**shift) * one(y.scale)))),
-    )
-
-
-def squared_difference_scaling(a: TensorType, b: TensorType, y: TensorType) -> CommonScale:
-    """Scaling of SQUARED_DIFFERENCE; 7 guard bits let the square of 8-bit data fit 32 bits."""
-    shift = 0 if y.dtype is DType.INT16 else 7
-    twice = 2.0 * max(a.scale, b.scale)
-    return CommonScale(
-        shift,
-        quantize_multiplier(a.scale / twice),
-        quantize_multiplier(b.scale / twice),
-        quantize_multiplier(twice * twice / (4.0**shift * y.scale)),
-    )
-
-
-def mul_scaling(a: TensorType, b: TensorType, y: TensorType) -> Multiplier:
-    """Multiplier of MUL, in double precision."""
-    return quantize_multiplier(a.scale * b.scale / y.scale)
-
-
-def div_scaling(a: TensorType, b: TensorType, y: TensorType) -> Multiplier:
-    """Multiplier of DIV, rounded to float32."""
-    product = np.float32(b.scale) * np.float32(y.scale)
-    return quantize_multiplier(float(np.float32(a.scale) / product))
-
-
-Integer = Callable[[Array, Array, TensorType, TensorType, TensorType], Array]
-"""Quantized arithmetic: int64 inputs and results, all with their zero points taken off."""
-
-
-def _align(scaling: CommonScale, a: Array, b: Array) -> tuple[Array, Array]:
-    """Both inputs on the common scale."""
-    return (
-        multiply_by_quantized_multiplier(a << scaling.left_shift, *scaling.a),
-        multiply_by_quantized_multiplier(b << scaling.left_shift, *scaling.b),
-    )
-
-
-def _add(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    scaling = add_scaling(x0, x1, y)
-    left, right = _align(scaling, a, b)
-    return multiply_by_quantized_multiplier(left + right, *scaling.output)
-
-
-def _sub(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    scaling = sub_scaling(x0, x1, y)
-    left, right = _align(scaling, a, b)
-    return multiply_by_quantized_multiplier(left - right, *scaling.output)
-
-
-def _squared_difference(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    scaling = squared_difference_scaling(x0, x1, y)
-    left, right = _align(scaling, a, b)
-    square = wrap_int32((left - right) * (left - right))
-    return multiply_by_quantized_multiplier(square, *scaling.output)
-
-
-def _mul(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    return multiply_by_quantized_multiplier(a * b, *mul_scaling(x0, x1, y))
-
-
-def _div(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    """Reciprocal in fixed point; a divisor of zero gives what a shift by 32 to zero would."""
-    multiplier, shift = div_scaling(x0, x1, y)
-    a, b = np.broadcast_arrays(np.where(b < 0, -a, a), np.abs(b))
-    inverse, bits = reciprocal(b, 31)
-    headroom = count_leading_sign_bits(a)
-    quotient = doubling_high_multiply(a << headroom, inverse)
-    scaled = doubling_high_multiply(quotient, multiplier)
-    return rounding_shift_right(scaled, np.clip(bits + headroom - shift, 0, 62))
-
-
-def _maximum(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    del x0, x1, y
-    return np.maximum(a, b)
-
-
-def _minimum(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
-    del x0, x1, y
-    return np.minimum(a, b)
-
-
-def _real_div(a: Array, b: Array) -> Array:
-    """Quotient; of integers truncated towards zero, as in C (and 0 where b is 0)."""
-    if a.dtype.kind == "f":
-        return a / b
-    floor = a // b
-    inexact = floor * b != a
-    return np.where(b == 0, 0, floor + (inexact & ((a < 0) != (b < 0)))).astype(a.dtype)
-
-
-def _square_of_difference(a: Array, b: Array) -> Array:
-    return (a - b) * (a - b)
-
+from smelt.ops.fixed_point import Activation, clamp_limits, dequantize_onnx, quantize_onnx
 
 _INT8, _INT8_INT16 = (DType.INT8,), (DType.INT8, DType.INT16)
+_FLOATS = frozenset(d for d in DType if d.is_float)
+_INTEGERS = frozenset(d for d in DType if d.is_integer)
+_NUMBERS = _FLOATS | _INTEGERS
+_BOOL = frozenset({DType.BOOL})
 
 
 @dataclass(frozen=True)
 class BinaryKind:
     """A row of the table.
 
-    `real` computes floats (given as float64) and unquantized integers, `integer` quantized
-    tensors of `dtypes`; `rescales` is False where stored integers are merely selected.
+    `real` computes floats (given as float64) and unquantized integers, of the element types
+    `serves`; `integer` quantized tensors of `dtypes` (none: not quantized). `rescales` is False
+    where stored integers are merely selected, `compares` is True where the result is bool.
     """
 
     real: Callable[[Array, Array], Array]
-    integer: Integer
-    dtypes: tuple[DType, ...] = _INT8_INT16
+    integer: integer.Integer | None = None
+    dtypes: tuple[DType, ...] = ()
     rescales: bool = True
+    serves: frozenset[DType] = _NUMBERS
+    compares: bool = False
+
+
+def _comparison(real: Callable[[Array, Array], Array], serves: frozenset[DType]) -> BinaryKind:
+    return BinaryKind(real, serves=serves, compares=True)
+
+
+def _bitwise(real: Callable[[Array, Array], Array]) -> BinaryKind:
+    return BinaryKind(real, serves=_INTEGERS | _BOOL)
 
 
 BINARY: dict[str, BinaryKind] = {
-    "add": BinaryKind(np.add, _add),
-    "sub": BinaryKind(np.subtract, _sub),
-    "mul": BinaryKind(np.multiply, _mul),
-    "div": BinaryKind(_real_div, _div, _INT8),
-    "maximum": BinaryKind(np.maximum, _maximum, rescales=False),
-    "minimum": BinaryKind(np.minimum, _minimum, rescales=False),
-    "squared_difference": BinaryKind(_square_of_difference, _squared_difference),
+    "add": BinaryKind(np.add, integer.add, _INT8_INT16),
+    "sub": BinaryKind(np.subtract, integer.sub, _INT8_INT16),
+    "mul": BinaryKind(np.multiply, integer.mul, _INT8_INT16),
+    "div": BinaryKind(plain.divide, integer.div, _INT8),
+    "maximum": BinaryKind(np.maximum, integer.maximum, _INT8_INT16, rescales=False),
+    "minimum": BinaryKind(np.minimum, integer.minimum, _INT8_INT16, rescales=False),
+    "squared_difference": BinaryKind(
+        plain.square_of_difference, integer.squared_difference, _INT8_INT16
+    ),
+    "pow": BinaryKind(plain.power),
+    "mod": BinaryKind(plain.modulo),
+    "fmod": BinaryKind(plain.remainder),
+    "shift_left": BinaryKind(plain.shift_left, serves=_INTEGERS),
+    "shift_right": BinaryKind(plain.shift_right, serves=_INTEGERS),
+    "and": _bitwise(np.bitwise_and),
+    "or": _bitwise(np.bitwise_or),
+    "xor": _bitwise(np.bitwise_xor),
+    "equal": _comparison(np.equal, _NUMBERS | _BOOL),
+    "greater": _comparison(np.greater, _NUMBERS),
+    "greater_equal": _comparison(np.greater_equal, _NUMBERS),
+    "less": _comparison(np.less, _NUMBERS),
+    "less_equal": _comparison(np.less_equal, _NUMBERS),
 }
 
 
@@ -215,13 +103,14 @@ class Binary(Op):
             raise ModelError(f"there is no binary operator '{self.kind}'; see {sorted(BINARY)}")
         a, b = operands(self, inputs, 2)
         dtype = same_dtype(self, (a, b))
-        if dtype is DType.BOOL:
+        row = BINARY[self.kind]
+        if dtype not in row.serves:
             raise ModelError(f"{self.name} cannot be computed on {a}")
         try:
             shape = np.broadcast_shapes(a.shape, b.shape)
         except ValueError as error:
             raise ModelError(f"{self.name} cannot broadcast {a} with {b}") from error
-        return (TensorType(shape, dtype),)
+        return (TensorType(shape, DType.BOOL if row.compares else dtype),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
         """The first input's, where stored integers are merely selected."""
@@ -237,7 +126,8 @@ class Binary(Op):
         if not row.rescales:
             same_quant(node, 2)
             return
-        tflm_rounding(node)
+        if requantizing_rounding(node) is Rounding.ONNX:
+            return
         a, b, y = node.input(0).type, node.input(1).type, node.output.type
         # Beyond this the sum's multiplier exceeds one, which the integer arithmetic excludes.
         limit = y.scale * (2.0**14 if y.dtype is DType.INT16 else 2.0**19)
@@ -254,16 +144,33 @@ class Binary(Op):
         if y.quant is None:
             return (self._unquantized(a, b, y),)
         x0, x1 = node.input(0).type, node.input(1).type
+        if node.rounding is Rounding.ONNX and row.rescales:
+            return (self._onnx(node, a, b),)
         centred = (a.astype(np.int64) - x0.zero_point, b.astype(np.int64) - x1.zero_point)
+        if row.integer is None:
+            raise ValueError(f"{self.name} of quantized data")
         result = row.integer(*centred, x0, x1, y) + y.zero_point
         clamped = np.clip(result, *clamp_limits(self.activation, y))
         return (np.asarray(clamped, y.dtype.numpy),)
 
+    def _onnx(self, node: Node, a: Array, b: Array) -> Array:
+        """Dequantized, computed in float32, quantized."""
+        x0, x1, y = node.input(0).type.quant, node.input(1).type.quant, node.output.type
+        if x0 is None or x1 is None or y.quant is None:
+            raise ModelError(f"{node.origin}: {self.name} needs quantized operands")
+        left, right = dequantize_onnx(a, x0), dequantize_onnx(b, x1)
+        with np.errstate(all="ignore"):
+            real = BINARY[self.kind].real(left, right)
+        stored = quantize_onnx(real, y.quant, y)
+        return np.clip(stored, *clamp_limits(self.activation, y, node.rounding))
+
     def _unquantized(self, a: Array, b: Array, y: TensorType) -> Array:
-        if y.dtype.is_float:
+        if a.dtype.kind == "f":
             a, b = a.astype(np.float64), b.astype(np.float64)
         with np.errstate(all="ignore"):
             result = BINARY[self.kind].real(a, b)
+            if self.activation is Activation.NONE:
+                return np.asarray(result, y.dtype.numpy)
             low, high = self.activation.limits
             if y.dtype.is_integer:
                 low, high = max(low, y.dtype.limits[0]), min(high, y.dtype.limits[1])
@@ -282,9 +189,52 @@ def _case(
     return Case(f"{kind}_{name}", Binary(kind, activation), (a, b), same_scale=same_scale)
 
 
+_ROW, _COLUMN = (1, 4), (5, 3, 1)
+_SAMPLES = frozenset(
+    {DType.FLOAT32, DType.FLOAT64, DType.INT8, DType.UINT8, DType.INT32, DType.UINT64, DType.BOOL}
+)
+_WHOLE = (-(2.0**63), 2.0**64)
+"""Beyond the range of every integer type: cases draw of all they have."""
+
+
+def _plain_case(
+    kind: str,
+    name: str,
+    a: tuple[float, float],
+    b: tuple[float, float],
+    dtypes: frozenset[DType] | None = None,
+) -> Case:
+    """A case over floats, integers and bool as they are, as far as the kind serves them."""
+    served = BINARY[kind].serves & _SAMPLES if dtypes is None else dtypes
+    return Case(
+        f"{kind}_{name}",
+        Binary(kind),
+        (Data(_COLUMN, *a), Data(_ROW, *b)),
+        tuple(d for d in DType if d in served),
+        plain=True,
+    )
+
+
+def _plain_cases() -> Iterator[Case]:
+    for kind, row in BINARY.items():
+        if row.compares:
+            yield _plain_case(kind, "near", (-2.0, 2.0), (-2.0, 2.0))
+        yield _plain_case(kind, "whole", _WHOLE, _WHOLE, row.serves & _INTEGERS)
+    yield _plain_case("pow", "real", (0.0, 4.0), (-2.0, 3.0), _SAMPLES & _FLOATS)
+    yield _plain_case("pow", "small", (-4.0, 4.0), (-2.0, 3.0), _SAMPLES & _INTEGERS)
+    for kind in ("div", "mod", "fmod"):
+        yield _plain_case(kind, "small", (-9.0, 9.0), (-4.0, 4.0), _SAMPLES & _INTEGERS)
+    for kind in ("mod", "fmod"):
+        yield _plain_case(kind, "real", (-9.0, 9.0), (0.75, 4.0), _SAMPLES & _FLOATS)
+    for kind in ("shift_left", "shift_right"):
+        yield _plain_case(kind, "inside", _WHOLE, (-2.0, 9.0))
+    for kind in ("and", "or", "xor"):
+        yield _plain_case(kind, "truth", (0.0, 1.0), (0.0, 1.0), _BOOL)
+
+
 _IMAGE = (1, 4, 3, 5)
 _DIVISOR = Data((1, 1, 1, 5), 0.5, 2.0)
-CASES = (
+_CASES = (
     *(
         case
         for kind in ("add", "sub", "mul", "maximum", "minimum", "squared_difference")
@@ -311,4 +261,18 @@ CASES = (
     _case("div", "image", Data(_IMAGE), Data(_IMAGE, 0.25, 4.0)),
     _case("div", "channels", Data(_IMAGE, -4.0, 2.0), _DIVISOR, activation=Activation.RELU),
     _case("div", "numerator", Data((1,), 0.5, 1.0), Data((9,), 0.5, 8.0)),
+    *_plain_cases(),
+)
+CASES = _CASES + onnx_cases(
+    _CASES,
+    "add_image",
+    "add_channels",
+    "add_scales_apart",
+    "add_constant_relu6",
+    "sub_image",
+    "mul_image",
+    "mul_constant_relu",
+    "maximum_image",
+    "div_image",
+    "squared_difference_both_ways",
 )

@@ -2,13 +2,15 @@
 
 A case gives an operator and its arguments in real numbers; `build` makes the one-node graph
 for an element type. Quantized graphs follow the TensorFlow Lite 8-bit specification, with the
-output's range observed from the float reference.
+output's range observed from the float reference. Arguments with a `dtype` of their own (indices,
+conditions) are never quantized; those of a `plain` case have the graph's element type as it is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,11 +20,12 @@ from smelt.ir.verify import verify
 
 @dataclass(frozen=True)
 class Data:
-    """An input read at run time, uniform in [low, high]."""
+    """An input read at run time, uniform in [low, high]; of element type `dtype` if given."""
 
     shape: tuple[int, ...]
     low: float = -1.0
     high: float = 1.0
+    dtype: DType | None = None
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,14 @@ class Bias:
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant operand given by its real values, quantized like data where need be."""
+    """A constant operand given by its real values, quantized like data where need be.
+
+    It has element type `dtype` if that is given.
+    """
 
     values: tuple[float, ...]
     shape: tuple[int, ...]
+    dtype: DType | None = None
 
 
 Argument = Data | Weights | Bias | Constant | None
@@ -59,7 +66,8 @@ class Case:
 
     `same_scale` gives all inputs one quantization (of their common range), which operators
     that only move data need. `output` is the real range of the outputs, where the operator's
-    arguments do not tell it (Quantize).
+    arguments do not tell it (Quantize). The integers of a `plain` case are not quantized, and its
+    `dtypes` may be any element types.
     """
 
     name: str
@@ -69,26 +77,37 @@ class Case:
     rounding: Rounding = Rounding.TFLM
     same_scale: bool = False
     output: tuple[float, float] | None = None
+    plain: bool = False
 
     def __str__(self) -> str:
         return f"{self.op.name}-{self.name}"
 
 
+def onnx_cases(cases: tuple[Case, ...], *names: str) -> tuple[Case, ...]:
+    """The named cases again, for int8 with ONNX's rounding."""
+    return tuple(
+        replace(case, name=f"onnx_{case.name}", dtypes=(DType.INT8,), rounding=Rounding.ONNX)
+        for case in cases
+        if case.name in names
+    )
+
+
 def build(case: Case, dtype: DType, seed: int = 0) -> Graph:
-    """The one-node graph of a case: float32, or quantized to `dtype`."""
+    """The one-node graph of a case: float32, quantized to `dtype`, or plainly of `dtype`."""
     rng = np.random.default_rng(seed)
-    reals = [_real(argument, rng) for argument in case.arguments]
+    kind = dtype if case.plain else DType.FLOAT32
+    reals = [_array(argument, kind, rng) for argument in case.arguments]
     inputs = tuple(
         None if real is None else _value(f"{_KIND[type(a)]}{i}", a, real, None)
         for i, (a, real) in enumerate(zip(case.arguments, reals, strict=True))
     )
     graph = _graph(case, inputs, (None,) * 8, None)
-    if dtype is DType.FLOAT32:
+    if case.plain or dtype is DType.FLOAT32:
         return verify(graph, f"building {case}")
     if case.output is not None:
         quantized = _quantize_inputs(case, reals, dtype)
         return verify(_graph(case, quantized, (None,) * 8, case.rounding), f"building {case}")
-    samples = [[_real(a, rng) for a in case.arguments] for _ in range(3)]
+    samples = [[_array(a, kind, rng) for a in case.arguments] for _ in range(3)]
     operands = [
         [
             r if c is None or not isinstance(a, Data) else c
@@ -101,10 +120,37 @@ def build(case: Case, dtype: DType, seed: int = 0) -> Graph:
     types = [None if v is None else v.type for v in quantized]
     fixed = case.op.output_quant(types)
     quants: list[Quant | None] = []
-    for index in range(len(results[0])):
+    for index, value in enumerate(graph.outputs):
         observed = np.concatenate([np.ravel(r[index]) for r in results])
-        quants.append(fixed or quant_of_range(float(observed.min()), float(observed.max()), dtype))
+        quant = fixed or quant_of_range(float(observed.min()), float(observed.max()), dtype)
+        quants.append(quant if value.type.dtype.is_float else None)
     return verify(_graph(case, quantized, tuple(quants), case.rounding), f"building {case}")
+
+
+def sample_of(data: Data, type_: TensorType, rng: np.random.Generator) -> Array:
+    """Random elements for an input of a case's graph.
+
+    Floats and plain integers are uniform in the range of `data`, quantized integers over the
+    whole range of their type.
+    """
+    if type_.is_quantized or type_.dtype is DType.BOOL:
+        return random_array(type_, rng)
+    if type_.dtype.is_float:
+        return rng.uniform(data.low, data.high, type_.shape).astype(type_.dtype.numpy)
+    low, high = sample_limits(data, type_)
+    return rng.integers(int(low), int(high), type_.shape, type_.dtype.numpy, endpoint=True)
+
+
+def sample_limits(data: Data, type_: TensorType) -> tuple[float, float]:
+    """Least and greatest element that `sample_of` may draw."""
+    if type_.dtype.is_float:
+        return data.low, data.high
+    if type_.dtype is DType.BOOL:
+        return 0, 1
+    low, high = type_.dtype.limits
+    if type_.is_quantized:
+        return low, high
+    return max(low, math.ceil(data.low)), min(high, math.floor(data.high))
 
 
 def quant_of_range(low: float, high: float, dtype: DType) -> Quant:
@@ -146,18 +192,19 @@ def random_array(type_: TensorType, rng: np.random.Generator) -> Array:
 _KIND: dict[type, str] = {Data: "x", Weights: "weights", Bias: "bias", Constant: "constant"}
 
 
-def _real(argument: Argument, rng: np.random.Generator) -> Array | None:
+def _array(argument: Argument, kind: DType, rng: np.random.Generator) -> Array | None:
+    """An argument's elements, of its own element type or else of `kind`."""
     match argument:
         case None:
             return None
-        case Data(shape, low, high):
-            return rng.uniform(low, high, shape).astype(np.float32)
+        case Data(shape, _, _, dtype):
+            return sample_of(argument, TensorType(shape, dtype or kind), rng)
         case Weights(shape):
             return rng.uniform(-0.5, 0.5, shape).astype(np.float32)
         case Bias(size):
             return rng.uniform(-0.5, 0.5, size).astype(np.float32)
-        case Constant(values, shape):
-            return np.asarray(values, np.float32).reshape(shape)
+        case Constant(values, shape, dtype):
+            return np.asarray(values, (dtype or kind).numpy).reshape(shape)
 
 
 def _value(name: str, argument: Argument, array: Array, quant: Quant | None) -> Value:
@@ -172,16 +219,17 @@ def _quantize_inputs(
     quants: list[Quant | None] = []
     for argument, real in zip(case.arguments, reals, strict=True):
         match argument:
-            case Data(_, low, high):
+            case Data(_, low, high, None):
                 quants.append(quant_of_range(low, high, dtype))
-            case Constant(elements):
+            case Constant(elements, _, None):
                 quants.append(quant_of_range(min(elements), max(elements), dtype))
             case Weights(_, axis) if real is not None:
                 quants.append(_symmetric(real, axis))
             case _:
                 quants.append(None)
     if case.same_scale:
-        quants = [None if q is None else quants[0] for q in quants]
+        shared = next(q for q in quants if q is not None)
+        quants = [None if q is None else shared for q in quants]
     values: list[Value | None] = []
     for i, (argument, real) in enumerate(zip(case.arguments, reals, strict=True)):
         quant, kind = quants[i], dtype
@@ -192,6 +240,9 @@ def _quantize_inputs(
             kind = DType.INT8
         if isinstance(argument, Bias):
             quant, kind = _bias_quant(quants[0], quants[1]), DType.INT32
+        if isinstance(argument, (Data, Constant)) and argument.dtype is not None:
+            values.append(_value(f"{_KIND[type(argument)]}{i}", argument, real, None))
+            continue
         if quant is None:
             raise ValueError(f"{case}: argument {i} has no quantization")
         stored = quantize(real, quant, kind)

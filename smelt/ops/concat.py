@@ -27,7 +27,7 @@ class Concat(Op):
         types = operands(self, inputs, max(len(inputs), 1))
         axis_in_range(self, self.axis, len(types[0].shape))
         others = {(*t.shape[: self.axis], 0, *t.shape[self.axis + 1 :]) for t in types}
-        if len(others) != 1:
+        if len(others) != 1 or len({len(t.shape) for t in types}) != 1:
             raise ModelError(
                 f"Concat along axis {self.axis} cannot join {', '.join(map(str, types))}"
             )

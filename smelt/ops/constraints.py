@@ -97,18 +97,31 @@ def tflm_rounding(node: Node) -> None:
         )
 
 
+def requantizing_rounding(node: Node) -> Rounding:
+    """The rounding of a node that requantizes: TensorFlow Lite Micro's or ONNX's.
+
+    Raises:
+        ModelError: the node carries no rounding.
+        UnsupportedError: it carries another one.
+    """
+    if node.rounding is Rounding.ONNX:
+        return Rounding.ONNX
+    tflm_rounding(node)
+    return Rounding.TFLM
+
+
 def same_quant(node: Node, operand_count: int = 1) -> None:
-    """`ModelError` where an operand and the output are quantized differently.
+    """`ModelError` where an operand and the (first) output are quantized differently.
 
     Operators that only move or select data keep the stored integers as they are. Scales may
     differ by the rounding of the tools that wrote them.
     """
-    y = node.output.type
+    y = node.outputs[0].type
     for value in node.inputs[:operand_count]:
         if value is not None and not _near(value.type.quant, y.quant):
             raise ModelError(
                 f"{node.origin}: {node.op.name} keeps its data as stored, but '{value.name}' "
-                f"has {value.type.quant} and '{node.output.name}' has {y.quant}"
+                f"has {value.type.quant} and '{node.outputs[0].name}' has {y.quant}"
             )
 
 
@@ -119,6 +132,21 @@ def _near(a: Quant | None, b: Quant | None) -> bool:
     return (a.axis, a.zero_point) == (b.axis, b.zero_point) and all(
         abs(s - t) <= 1e-3 * max(s, t) for s, t in scales
     )
+
+
+def sum_type(x: TensorType, sums: bool) -> DType:
+    """The element type of an output that is the sums of products themselves, or is like `x`."""
+    return DType.INT32 if sums else x.dtype
+
+
+def check_sums(node: Node, clamped: bool) -> None:
+    """`ModelError` unless a node whose output is its int32 sums has quantized operands."""
+    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+    if not x.is_quantized or not weights.is_quantized or y.is_quantized or clamped:
+        raise ModelError(
+            f"{node.origin}: the sums of input {x} times weights {weights} need both quantized, "
+            "are not so themselves, and are not clamped"
+        )
 
 
 def axis_in_range(op: Op, axis: int, rank: int) -> None:

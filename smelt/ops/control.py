@@ -1,22 +1,29 @@
-"""If and While: operators that hold graphs.
+"""If, While and Loop: operators that hold graphs.
 
 The graphs are closed: they see their own inputs and constants only, and keep no state from one
-inference to the next (what a loop carries are its operands). TensorFlow Lite's IF and WHILE.
+inference to the next (what a loop carries are its operands). TensorFlow Lite's IF and WHILE;
+ONNX's If, Loop and Scan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
-from smelt.errors import ModelError
+import numpy as np
+
+from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Op, TensorType, Value, evaluate
 from smelt.ops.case import Case
 
 
 @dataclass(frozen=True)
 class If(Op):
-    """Operands `(condition: bool of one element, *arguments)`: one graph runs on the arguments."""
+    """Operands `(condition: bool of one element, *arguments)`: one graph runs on the arguments.
+
+    Both graphs take all the arguments (and need not use them) and give results of equal types.
+    """
 
     then_graph: Graph
     else_graph: Graph
@@ -90,6 +97,169 @@ class While(Op):
         """Multiply-accumulates of one turn: how many there are is known at run time only."""
         del node
         return self.condition.macs + self.body.macs
+
+
+class Order(Enum):
+    """The order in which a loop's turns take or make the slices of a tensor."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+@dataclass(frozen=True)
+class Loop(Op):
+    """A counted loop: the body makes what is carried anew in every turn.
+
+    - Operands: `(limit, condition, *carried, *scanned, *invariant)`. `limit` (int64, one element)
+      and `condition` (bool, one element) may be absent.
+    - Inputs of the body: `(turn, *carried, *slices, *invariant)`: the turn's number from 0 (int64,
+      one element), and of every scanned operand the turn's slice along axis 0.
+    - Outputs of the body: `(*carried, *slices)`, with a bool of one element before them if it
+      `stops`: whether there is another turn.
+    - Results: `(*carried, *stacked)`: the slices of all turns, along a new axis 0.
+
+    There are `turns` turns or, where that is None, `limit`, or no limit if that is absent; none at
+    all if `condition` is false. What is scanned or stacked needs `turns`; what is stacked needs a
+    loop that cannot end early: tensors have one shape.
+
+    Attributes:
+        body: what is computed in a turn.
+        carried: how many operands are carried.
+        turns: how many turns there are, at most, where that is known at compile time.
+        stops: whether the body's first output can end the loop.
+        scans: of each scanned operand, which slice comes first.
+        stacks: of each stacked result, which slice comes first.
+    """
+
+    body: Graph
+    carried: int
+    turns: int | None = None
+    stops: bool = False
+    scans: tuple[Order, ...] = ()
+    stacks: tuple[Order, ...] = ()
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`.
+
+        Raises:
+            UnsupportedError: the number of slices that a result stacks is not known.
+        """
+        limit, condition = self._heads(inputs)
+        operands = _present(self, inputs[2:])
+        _check_closed(self, self.body)
+        if self.turns is not None and self.turns < 0:
+            raise ModelError(f"Loop cannot have {self.turns} turns")
+        if self.turns is not None and limit is not None:
+            raise ModelError(f"Loop of {self.turns} turns cannot have a limit of {limit} too")
+        if self.turns is None and limit is None and not self.stops:
+            raise ModelError("Loop never ends: it has no limit, and its body makes no condition")
+        if (self.scans or self.stacks) and self.turns is None:
+            raise UnsupportedError(
+                "Loop scans or stacks tensors in a number of turns that is known at run time only; "
+                "make the trip count a constant"
+            )
+        if self.stacks and (self.stops or condition is not None):
+            raise UnsupportedError(
+                "Loop stacks the results of its turns, but a condition can end it early: their "
+                "shape would be known at run time only; carry a tensor of the largest size instead"
+            )
+        carried = operands[: self.carried]
+        scanned = operands[self.carried : self.carried + len(self.scans)]
+        invariant = operands[self.carried + len(self.scans) :]
+        for type_ in scanned:
+            if not type_.shape or type_.shape[0] != self.turns:
+                raise ModelError(f"Loop of {self.turns} turns cannot scan {type_} along axis 0")
+        turn = _types(self.body.inputs[:1])
+        if not turn or turn[0].dtype is not DType.INT64 or turn[0].size != 1:
+            raise ModelError(
+                f"Loop passes one i64 to '{self.body.name}' first, which has {_list(turn)}"
+            )
+        slices = [type_.with_shape(type_.shape[1:]) for type_ in scanned]
+        passed = (*carried, *slices, *invariant)
+        _match(f"Loop passes to '{self.body.name}'", passed, self.body.inputs[1:])
+        outputs = self._body_outputs()
+        _match(f"Loop expects of '{self.body.name}'", carried, outputs[: self.carried])
+        stacked = _types(outputs[self.carried :])
+        if len(stacked) != len(self.stacks):
+            raise ModelError(
+                f"Loop stacks {len(self.stacks)} results, '{self.body.name}' makes {len(stacked)}"
+            )
+        turns = self.turns or 0
+        return _bare((*carried, *(t.with_shape((turns, *t.shape)) for t in stacked)))
+
+    def check(self, node: Node) -> None:
+        """Operands and results have the quantization of what the body takes and gives."""
+        operands = _types(node.inputs[2:])
+        _check_quant(node, operands, self.body.inputs[1:])
+        _check_quant(node, _types(node.outputs), self._body_outputs())
+        scanned = operands[self.carried : self.carried + len(self.scans)]
+        for type_ in (*scanned, *_types(node.outputs[self.carried :])):
+            if type_.quant is not None and not type_.quant.is_per_tensor:
+                raise ModelError(f"{node.origin}: {type_} in slices has scales along an axis")
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        limit, condition = inputs[:2]
+        operands = _arrays(node, inputs[2:])
+        carried = operands[: self.carried]
+        scanned = operands[self.carried : self.carried + len(self.scans)]
+        invariant = operands[self.carried + len(self.scans) :]
+        turns = self.turns if limit is None else int(limit.item())
+        more = condition is None or bool(condition.item())
+        stacked: list[tuple[Array, ...]] = []
+        turn = 0
+        while more and (turns is None or turn < turns):
+            number = np.full(self.body.inputs[0].type.shape, turn, np.int64)
+            slices = [
+                x[turn if order is Order.FORWARD else len(x) - 1 - turn]
+                for x, order in zip(scanned, self.scans, strict=True)
+            ]
+            outputs = evaluate(self.body, [number, *carried, *slices, *invariant]).outputs
+            if self.stops:
+                more, outputs = bool(outputs[0].item()), outputs[1:]
+            carried = outputs[: self.carried]
+            stacked.append(outputs[self.carried :])
+            turn += 1
+        results = node.outputs[self.carried :]
+        return (*carried, *(self._stack(stacked, i, v) for i, v in enumerate(results)))
+
+    def macs(self, node: Node) -> int:
+        """Multiply-accumulates of all turns, or of one where their number is not known."""
+        del node
+        return self.body.macs * (1 if self.turns is None else self.turns)
+
+    def _heads(
+        self, inputs: Sequence[TensorType | None]
+    ) -> tuple[TensorType | None, TensorType | None]:
+        """The types of `limit` and `condition`."""
+        if len(inputs) < 2 + self.carried + len(self.scans) or self.carried < 0:
+            raise ModelError(
+                f"Loop needs a limit, a condition (or that they are absent), {self.carried} "
+                f"carried and {len(self.scans)} scanned operands; got {len(inputs)} operands"
+            )
+        limit, condition = inputs[:2]
+        if limit is not None and (limit.dtype is not DType.INT64 or limit.size != 1):
+            raise ModelError(f"Loop needs a limit of one i64, got {limit}")
+        if condition is not None and not _is_condition(condition):
+            raise ModelError(f"Loop needs a condition of one bool, got {condition}")
+        return limit, condition
+
+    def _body_outputs(self) -> tuple[Value, ...]:
+        """What the body makes, without the bool that can end the loop."""
+        outputs = self.body.outputs
+        if not self.stops:
+            return outputs
+        if not outputs or not _is_condition(outputs[0].type):
+            raise ModelError(
+                f"Loop needs one bool of '{self.body.name}' first, got {_list(_types(outputs))}"
+            )
+        return outputs[1:]
+
+    def _stack(self, turns: Sequence[tuple[Array, ...]], index: int, result: Value) -> Array:
+        if not turns:
+            return np.zeros(result.type.shape, result.type.dtype.numpy)
+        step = 1 if self.stacks[index] is Order.FORWARD else -1
+        return np.stack([slices[index] for slices in turns[::step]])
 
 
 def _present(op: Op, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:

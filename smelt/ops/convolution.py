@@ -13,8 +13,16 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
-from smelt.ops.case import Bias, Case, Data, Weights
-from smelt.ops.fixed_point import Activation, Requantizer, convolution_scales, finish
+from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases
+from smelt.ops.constraints import check_sums, sum_type
+from smelt.ops.fixed_point import (
+    Activation,
+    Requantizer,
+    along_axis,
+    convolution_scales,
+    finish,
+    wrap_int32,
+)
 
 Pair = tuple[int, int]
 Padding2D = tuple[Pair, Pair]
@@ -64,16 +72,23 @@ def patches(
 
 @dataclass(frozen=True)
 class _Convolution(Op):
-    """Fields and quantized arithmetic that both convolutions share."""
+    """Fields and quantized arithmetic that both convolutions share.
+
+    The output of one of quantized operands with `sums` is the int32 sums, not requantized.
+    """
 
     stride: Pair = (1, 1)
     padding: Padding2D = NO_PADDING
     dilation: Pair = (1, 1)
     activation: Activation = Activation.NONE
+    sums: bool = False
 
     def check(self, node: Node) -> None:
-        """Quantized input, weights and output come together."""
+        """Quantized input, weights and output come together; sums have no quantization."""
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        if self.sums:
+            check_sums(node, self.activation is not Activation.NONE)
+            return
         if len({x.is_quantized, weights.is_quantized, y.is_quantized}) != 1:
             raise ModelError(
                 f"{node.origin}: input {x}, weights {weights} and output {y} must all be "
@@ -92,21 +107,21 @@ class _Convolution(Op):
         if x is None or weights is None:
             raise ModelError(f"{node.origin}: input or weights are missing")
         output = node.output.type
-        if output.quant is None:
+        if output.quant is None and not self.sums:
             acc = self.accumulate(x, weights) + (0.0 if bias is None else bias)
             return (np.clip(acc, *self.activation.limits).astype(output.dtype.numpy),)
         centred = x.astype(np.int64) - node.input(0).type.zero_point
         quant = node.input(1).type.quant
-        zero_points = np.zeros(1, np.int64) if quant is None else np.asarray(quant.zero_point)
-        shape = [1] * weights.ndim
-        if quant is not None and quant.axis is not None:
-            shape[quant.axis] = -1
-        acc = self.accumulate(centred, weights.astype(np.int64) - zero_points.reshape(shape))
+        zero_points = 0 if quant is None else along_axis(quant, weights.ndim)[1]
+        acc = self.accumulate(centred, weights.astype(np.int64) - zero_points)
         acc = np.rint(acc).astype(np.int64)
         if bias is not None:
             acc = acc + bias.astype(np.int64)
-        scales = convolution_scales(node.input(0).type, node.input(1).type, output)
-        requantize = Requantizer(scales, node.rounding or Rounding.TFLM)
+        if self.sums:
+            return (wrap_int32(acc).astype(np.int32),)
+        rounding = node.rounding or Rounding.TFLM
+        scales = convolution_scales(node.input(0).type, node.input(1).type, output, rounding)
+        requantize = Requantizer(scales, rounding)
         return (finish(acc, requantize, self.activation, output),)
 
 
@@ -128,7 +143,7 @@ class Conv2D(_Convolution):
         spatial = window_output(
             (x.shape[1], x.shape[2]), (height, width), self.stride, self.padding, self.dilation
         )
-        return (TensorType((x.shape[0], *spatial, outputs), x.dtype),)
+        return (TensorType((x.shape[0], *spatial, outputs), sum_type(x, self.sums)),)
 
     def macs(self, node: Node) -> int:
         """Multiply-accumulates, padded taps included."""
@@ -167,7 +182,7 @@ class DepthwiseConv2D(_Convolution):
         spatial = window_output(
             (x.shape[1], x.shape[2]), (height, width), self.stride, self.padding, self.dilation
         )
-        return (TensorType((x.shape[0], *spatial, outputs), x.dtype),)
+        return (TensorType((x.shape[0], *spatial, outputs), sum_type(x, self.sums)),)
 
     def macs(self, node: Node) -> int:
         """Multiply-accumulates, padded taps included."""
@@ -210,7 +225,7 @@ def _depthwise(name: str, x: tuple[int, ...], w: tuple[int, ...], op: DepthwiseC
 
 
 _R = Activation.RELU
-CASES = (
+_CASES = (
     _conv("pointwise", (1, 5, 4, 16), (8, 1, 1, 16), Conv2D(activation=_R)),
     _conv("pointwise_odd", (1, 3, 3, 7), (5, 1, 1, 7), Conv2D()),
     _conv("pointwise_stride2", (1, 7, 5, 8), (9, 1, 1, 8), Conv2D(stride=(2, 2))),
@@ -271,4 +286,16 @@ CASES = (
     ),
     _depthwise("column_5x1", (1, 9, 1, 6), (1, 5, 1, 6), DepthwiseConv2D()),
     _depthwise("batch", (2, 4, 4, 3), (1, 3, 3, 3), DepthwiseConv2D()),
+)
+CASES = _CASES + onnx_cases(
+    _CASES,
+    "pointwise",
+    "same_3x3",
+    "no_bias",
+    "first_layer_stride2",
+    "grouped",
+    "stride2",
+    "multiplier",
+    "from_one_channel",
+    "batch",
 )

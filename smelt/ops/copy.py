@@ -12,7 +12,10 @@ from smelt.ops.case import Case, Data
 
 @dataclass(frozen=True)
 class Copy(Op):
-    """The input unchanged. Puts a constant where the caller can read it."""
+    """The input unchanged. Puts a constant where the caller can read it.
+
+    Stored integers stay as they are where the output's quantization is another than the input's.
+    """
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

@@ -14,7 +14,7 @@ from enum import Enum
 
 import numpy as np
 
-from smelt.ir import Array, Rounding, TensorType
+from smelt.ir import Array, Quant, Rounding, TensorType
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
@@ -43,20 +43,65 @@ _LIMITS = {
 }
 
 
-def quantize_real(real: float, scale: float, zero_point: int) -> int:
-    """The stored integer nearest to `real`, not clamped; float32 division, ties away from zero."""
-    return zero_point + round_away(float(np.float32(real) / np.float32(scale)))
+def quantize_real(
+    real: float, scale: float, zero_point: int, rounding: Rounding | None = None
+) -> int:
+    """The stored integer nearest to `real`, not clamped; float32 division.
+
+    Ties go to the even one where `rounding` is that of ONNX, else away from zero.
+    """
+    quotient = float(np.float32(real) / np.float32(scale))
+    return zero_point + (round(quotient) if rounding is Rounding.ONNX else round_away(quotient))
 
 
-def clamp_limits(activation: Activation, output: TensorType) -> tuple[int, int]:
+def clamp_limits(
+    activation: Activation, output: TensorType, rounding: Rounding | None = None
+) -> tuple[int, int]:
     """Smallest and largest stored output of a quantized operator with a fused activation."""
     low, high = output.dtype.limits
     real_low, real_high = activation.limits
     if math.isfinite(real_low):
-        low = max(low, quantize_real(real_low, output.scale, output.zero_point))
+        stored = quantize_real(real_low, output.scale, output.zero_point, rounding)
+        low = min(max(low, stored), high)
     if math.isfinite(real_high):
-        high = min(high, quantize_real(real_high, output.scale, output.zero_point))
+        stored = quantize_real(real_high, output.scale, output.zero_point, rounding)
+        high = max(min(high, stored), low)
     return low, high
+
+
+def quantize_onnx(real: Array, quant: Quant, output: TensorType) -> Array:
+    """Stored elements by ONNX's QuantizeLinear: float32 division, ties to even, saturated.
+
+    Args:
+        real: float32.
+        quant: of the output.
+        output: gives the element type.
+    """
+    scale, zero_point = along_axis(quant, real.ndim)
+    low, high = output.dtype.limits
+    with np.errstate(over="ignore"):
+        scaled = np.rint(real.astype(np.float32) / scale.astype(np.float32))
+    # NaN is stored as the least element; float64 holds every bound exactly.
+    wide = np.nan_to_num(scaled.astype(np.float64), nan=-np.inf) + zero_point
+    return np.clip(wide, low, high).astype(output.dtype.numpy)
+
+
+def dequantize_onnx(stored: Array, quant: Quant) -> Array:
+    """Real numbers (float32) by ONNX's DequantizeLinear: difference, then one product."""
+    scale, zero_point = along_axis(quant, stored.ndim)
+    centred = np.asarray(stored.astype(np.int64) - zero_point, np.float32)
+    return np.asarray(centred * scale.astype(np.float32), np.float32)
+
+
+def along_axis(quant: Quant, rank: int) -> tuple[Array, Array]:
+    """Scales (float64) and zero points (int64) that broadcast against a tensor of that rank."""
+    shape = [1] * rank if quant.axis is not None else []
+    if quant.axis is not None:
+        shape[quant.axis] = -1
+    return (
+        np.reshape(np.asarray(quant.scale, np.float64), shape),
+        np.reshape(np.asarray(quant.zero_point, np.int64), shape),
+    )
 
 
 def round_away(x: float) -> int:
@@ -136,6 +181,7 @@ def multiply_by_quantized_multiplier16(
 class Requantizer:
     """Brings accumulators to the output's scale: `real[i]` is acc scale over output scale.
 
+    ONNX leaves the accumulator's conversion open: it is rounded to float32, as in onnxruntime.
     `real` has one element, or one per output channel (the last axis of the accumulator).
     """
 
@@ -155,7 +201,8 @@ class Requantizer:
     def __call__(self, acc: Array) -> Array:
         """Scaled accumulators as int64, zero point not yet added."""
         if self.rounding is Rounding.ONNX:
-            return np.rint(acc * np.asarray(self.real, np.float32)).astype(np.int64)
+            scaled = np.asarray(acc).astype(np.float32) * np.asarray(self.real, np.float32)
+            return np.rint(np.clip(scaled, -(2.0**40), 2.0**40)).astype(np.int64)
         multiplier, shift = np.asarray(self.multipliers), np.asarray(self.shifts)
         if self.rounding is Rounding.TFLM:
             return multiply_by_quantized_multiplier(acc, multiplier, shift)
@@ -166,10 +213,18 @@ class Requantizer:
         return (product + (np.int64(1) << (total - 1))) >> total
 
 
-def convolution_scales(x: TensorType, weights: TensorType, output: TensorType) -> tuple[float, ...]:
-    """Accumulator scale over output scale, one per weight scale, in double precision."""
+def convolution_scales(
+    x: TensorType, weights: TensorType, output: TensorType, rounding: Rounding | None = None
+) -> tuple[float, ...]:
+    """Accumulator scale over output scale, one per weight scale.
+
+    In double precision; where `rounding` is that of ONNX, each step is rounded to float32.
+    """
     if weights.quant is None:
         raise ValueError(f"weights {weights} are not quantized")
+    if rounding is Rounding.ONNX:
+        products = np.float32(x.scale) * np.asarray(weights.quant.scale, np.float32)
+        return tuple(float(scale) for scale in products / np.float32(output.scale))
     return tuple(x.scale * scale / output.scale for scale in weights.quant.scale)
 
 
@@ -177,7 +232,7 @@ def finish(
     acc: Array, requantize: Requantizer, activation: Activation, output: TensorType
 ) -> Array:
     """Requantize an accumulator, add the zero point, clamp and store."""
-    low, high = clamp_limits(activation, output)
+    low, high = clamp_limits(activation, output, requantize.rounding)
     scaled = requantize(acc) + output.zero_point
     return np.clip(scaled, low, high).astype(output.dtype.numpy)
 

@@ -13,21 +13,30 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
-from smelt.ops.case import Bias, Case, Data, Weights
-from smelt.ops.constraints import arrays, operands
-from smelt.ops.fixed_point import Activation, Requantizer, finish
+from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases
+from smelt.ops.constraints import arrays, check_sums, operands, sum_type
+from smelt.ops.fixed_point import (
+    Activation,
+    Requantizer,
+    convolution_scales,
+    finish,
+    wrap_int32,
+)
 
 
 def fully_connected_scales(
-    x: TensorType, weights: TensorType, output: TensorType
+    x: TensorType, weights: TensorType, output: TensorType, rounding: Rounding | None = None
 ) -> tuple[float, ...]:
     """Accumulator scale over output scale: one for all outputs, or one each.
 
     With a single weight scale, the product of input and weight scale is rounded to float32
-    first; with one per output, it is taken in double precision.
+    first; with one per output, it is taken in double precision. With ONNX's rounding, they are
+    those of a convolution.
     """
     if weights.quant is None:
         raise ValueError(f"weights {weights} are not quantized")
+    if rounding is Rounding.ONNX:
+        return convolution_scales(x, weights, output, rounding)
     scales = weights.quant.scale
     if len(scales) == 1:
         product = np.float32(x.scale) * np.float32(scales[0])
@@ -40,11 +49,13 @@ class FullyConnected(Op):
     """Dense layer: input of rows of I elements, weights `[O, I]`, bias `[O]` (optional).
 
     The output is `[rows, O]`, or the input's shape with its last dimension replaced by O where
-    `keep_dims`. Weights may be computed at run time.
+    `keep_dims`. Weights may be computed at run time. With `sums`, the output of quantized
+    operands is the int32 sums, not requantized.
     """
 
     activation: Activation = Activation.NONE
     keep_dims: bool = False
+    sums: bool = False
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -61,11 +72,14 @@ class FullyConnected(Op):
         if bias is not None and bias.dtype not in (DType.INT32, DType.INT64, DType.FLOAT32):
             raise ModelError(f"FullyConnected has a bias {bias}; int32 or float32 is needed")
         rows = x.shape[:-1] if self.keep_dims else (x.size // depth,)
-        return (TensorType((*rows, outputs), x.dtype),)
+        return (TensorType((*rows, outputs), sum_type(x, self.sums)),)
 
     def check(self, node: Node) -> None:
         """Quantized input, weights and output come together; see `Op.check`."""
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        if self.sums:
+            check_sums(node, self.activation is not Activation.NONE)
+            return
         if len({x.is_quantized, weights.is_quantized, y.is_quantized}) != 1:
             raise ModelError(
                 f"{node.origin}: input {x}, weights {weights} and output {y} must all be "
@@ -81,7 +95,8 @@ class FullyConnected(Op):
             )
         if weights.quant.axis not in (None, 0):
             raise ModelError(f"{node.origin}: weights {weights} must be quantized along axis 0")
-        if len(weights.quant.scale) > 1 and any(weights.quant.zero_point):
+        per_channel = len(weights.quant.scale) > 1 and any(weights.quant.zero_point)
+        if per_channel and node.rounding is not Rounding.ONNX:
             raise ModelError(f"{node.origin}: weights quantized per channel must be symmetric")
         if node.rounding is None:
             raise ModelError(f"{node.origin}: a quantized FullyConnected needs a rounding")
@@ -92,7 +107,7 @@ class FullyConnected(Op):
         bias = inputs[2] if len(inputs) > 2 else None
         y, quant = node.output.type, node.input(1).type.quant
         rows = x.reshape(-1, weights.shape[1]).astype(np.float64)
-        if y.quant is None or quant is None:
+        if quant is None:
             acc = rows @ weights.T.astype(np.float64) + (0.0 if bias is None else bias.ravel())
             result = np.clip(acc, *self.activation.limits).astype(y.dtype.numpy)
             return (result.reshape(y.shape),)
@@ -100,8 +115,11 @@ class FullyConnected(Op):
         acc = np.rint((rows - node.input(0).type.zero_point) @ centred).astype(np.int64)
         if bias is not None:
             acc = acc + bias.ravel().astype(np.int64)
-        scales = fully_connected_scales(node.input(0).type, node.input(1).type, y)
-        requantize = Requantizer(scales, node.rounding or Rounding.TFLM)
+        if self.sums:
+            return (wrap_int32(acc).astype(np.int32).reshape(y.shape),)
+        rounding = node.rounding or Rounding.TFLM
+        scales = fully_connected_scales(node.input(0).type, node.input(1).type, y, rounding)
+        requantize = Requantizer(scales, rounding)
         return (finish(acc, requantize, self.activation, y).reshape(y.shape),)
 
     def macs(self, node: Node) -> int:
@@ -123,7 +141,7 @@ def _dense(
     return Case(name, FullyConnected(activation, keep_dims), arguments)
 
 
-CASES = (
+_CASES = (
     _dense("classifier", (1, 16), (10, 16)),
     _dense("odd", (1, 13), (7, 13), activation=Activation.RELU),
     _dense("per_channel", (1, 16), (6, 16), axis=0, activation=Activation.RELU6),
@@ -149,4 +167,14 @@ CASES = (
         FullyConnected(),
         (Data((2, 6)), Data((4, 6), -0.3, 0.7), None),
     ),
+)
+CASES = _CASES + onnx_cases(
+    _CASES,
+    "classifier",
+    "per_channel",
+    "batch",
+    "wide",
+    "small_input_range",
+    "positive_input",
+    "computed_weights",
 )

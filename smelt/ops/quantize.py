@@ -1,6 +1,8 @@
 """Quantize and Dequantize: between real numbers and stored integers.
 
-The quantization is that of the operands' types; nothing of it is in the operators.
+The quantization is that of the operands' types; nothing of it is in the operators. With rounding
+`onnx`, they are ONNX's QuantizeLinear and DequantizeLinear; from integers to integers, the one
+after the other.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
 from smelt.ops.case import Case, Data
-from smelt.ops.constraints import arrays, operands, tflm_rounding
+from smelt.ops.constraints import arrays, operands, requantizing_rounding
 from smelt.ops.fixed_point import (
+    dequantize_onnx,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
+    quantize_onnx,
     round_half_away,
     wrap_int32,
 )
@@ -29,6 +33,9 @@ _SERVED = {
     DType.INT32: (DType.INT8, DType.INT16),
 }
 """The targets of each source type: TensorFlow Lite's."""
+
+_STORED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+"""What ONNX's QuantizeLinear makes of real numbers."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,13 @@ class Quantize(Op):
     def check(self, node: Node) -> None:
         """See `Op.check`."""
         x, y = node.input(0).type, node.output.type
-        if y.quant is None or not y.quant.is_per_tensor:
+        if y.quant is None:
+            raise ModelError(f"{node.origin}: the output of Quantize must be quantized")
+        if node.rounding is Rounding.ONNX:
+            if y.dtype not in _STORED or (not x.dtype.is_float and x.quant is None):
+                raise ModelError(f"{node.origin}: Quantize cannot bring {x} to {y.dtype.value}")
+            return
+        if not y.quant.is_per_tensor:
             raise ModelError(f"{node.origin}: the output of Quantize must be quantized per tensor")
         if y.dtype not in _SERVED.get(x.dtype, ()):
             raise UnsupportedError(
@@ -58,12 +71,15 @@ class Quantize(Op):
             return
         if x.quant is None or not x.quant.is_per_tensor:
             raise ModelError(f"{node.origin}: input {x} of Quantize must be quantized per tensor")
-        tflm_rounding(node)
+        requantizing_rounding(node)
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
-        y = node.output.type
+        y, given = node.output.type, node.input(0).type.quant
+        if node.rounding is Rounding.ONNX and y.quant is not None:
+            real = x if given is None else dequantize_onnx(x, given)
+            return (quantize_onnx(real, y.quant, y),)
         if x.dtype.kind == "f":
             scaled = round_half_away(x.astype(np.float32) / np.float32(y.scale))
             # Wide enough for every element type, and exact in float32.
@@ -106,12 +122,7 @@ class Dequantize(Op):
         quant = node.input(0).type.quant
         if quant is None:
             return (x.astype(np.float32),)
-        shape = [1] * x.ndim
-        if quant.axis is not None:
-            shape[quant.axis] = -1
-        scale = np.reshape(np.asarray(quant.scale), shape if quant.axis is not None else ())
-        zero = np.reshape(np.asarray(quant.zero_point), shape if quant.axis is not None else ())
-        return (np.asarray(scale * (x.astype(np.int64) - zero), np.float32),)
+        return (dequantize_onnx(x, quant),)
 
 
 _ONE_WAY = (DType.INT8,)
@@ -121,6 +132,27 @@ CASES = (
     Case("finer", Quantize(DType.INT8), (Data((2, 33), -8.0, 8.0),), output=(-0.1, 0.3)),
     Case("coarser", Quantize(DType.INT8), (Data((2, 33), -0.1, 0.3),), output=(-900.0, 8.0)),
     Case("same", Quantize(DType.INT8), (Data((9,), -1.0, 1.0),), output=(-1.0, 1.0)),
+    *(
+        Case(
+            f"onnx_{name}",
+            Quantize(target),
+            (Data((2, 33), -8.0, 8.0),),
+            (source,),
+            Rounding.ONNX,
+            output=range_,
+        )
+        for source, target in (
+            (DType.INT8, DType.INT8),
+            (DType.UINT8, DType.INT8),
+            (DType.INT8, DType.UINT8),
+            (DType.INT16, DType.INT8),
+        )
+        for name, range_ in (
+            (f"{source.value}_{target.value}_finer", (-0.1, 0.3)),
+            (f"{source.value}_{target.value}_coarser", (-31.0, 9.0)),
+            (f"{source.value}_{target.value}_same", (-8.0, 8.0)),
+        )
+    ),
     Case("image", Dequantize(), (Data((1, 3, 4, 5), -2.0, 1.0),), _ONE_WAY),
     Case("vector", Dequantize(), (Data((7,), 0.0, 1e-3),), _ONE_WAY),
 )

@@ -1,4 +1,4 @@
-"""Softmax and LogSoftmax over the last axis.
+"""Softmax, LogSoftmax and Hardmax over the last axis.
 
 Integer arithmetic: TensorFlow Lite Micro's reference kernels. For int8, differences to the
 largest element become Q5 numbers, exponentials are summed in Q12; int16 uses sampled tables.
@@ -219,6 +219,26 @@ def _log_softmax8(x: Array, scale: float) -> Array:
     return np.where(relevant, result, -128)
 
 
+@dataclass(frozen=True)
+class Hardmax(Op):
+    """1 where a row of the last axis has its greatest element for the first time, else 0."""
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        return _infer(self, inputs)
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        quantized(node, ())
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        first = np.argmax(x, axis=-1, keepdims=True)
+        columns = np.arange(x.shape[-1], dtype=np.int64)
+        return (np.asarray(columns == first, x.dtype),)
+
+
 CASES = (
     Case("classes", Softmax(), (Data((1, 10), -6.0, 6.0),)),
     Case("two", Softmax(), (Data((3, 2), -4.0, 4.0),)),
@@ -236,4 +256,6 @@ CASES = (
     Case("pixels", LogSoftmax(), (Data((1, 3, 2, 5), -30.0, 30.0),)),
     Case("tiny_range", LogSoftmax(), (Data((2, 5), -1e-4, 1e-4),)),
     Case("wide", LogSoftmax(), (Data((1, 1001), -20.0, 12.0),)),
+    Case("classes", Hardmax(), (Data((3, 10), -6.0, 6.0),), (DType.FLOAT32,)),
+    Case("one", Hardmax(), (Data((2, 1)),), (DType.FLOAT32,)),
 )

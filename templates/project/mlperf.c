@@ -32,15 +32,30 @@ static float element(const smelt_tensor_t *tensor, const uint8_t *data, uint32_t
     case SMELT_INT8:
         value = ((const int8_t *)data)[index];
         break;
+    case SMELT_FLOAT64: {
+        double wide;
+        memcpy(&wide, data + 8u * index, sizeof wide);
+        return (float)wide;
+    }
     case SMELT_INT16: {
         int16_t half;
         memcpy(&half, data + 2u * index, sizeof half);
         value = half;
         break;
     }
+    case SMELT_UINT16: {
+        uint16_t half;
+        memcpy(&half, data + 2u * index, sizeof half);
+        value = half;
+        break;
+    }
     case SMELT_INT32:
+    case SMELT_UINT32:
+        memcpy(&value, data + 4u * index, sizeof value);
+        break;
     case SMELT_INT64: /* the low word: class indices and counts */
-        memcpy(&value, data + (tensor->dtype == SMELT_INT32 ? 4u : 8u) * index, sizeof value);
+    case SMELT_UINT64:
+        memcpy(&value, data + 8u * index, sizeof value);
         break;
     case SMELT_UINT8:
     case SMELT_BOOL:
@@ -55,7 +70,7 @@ static float element(const smelt_tensor_t *tensor, const uint8_t *data, uint32_t
 }
 
 static uint32_t element_count(const smelt_tensor_t *tensor) {
-    static const uint8_t sizes[] = {1, 1, 2, 4, 8, 1, 4};
+    static const uint8_t sizes[] = {1, 1, 2, 4, 8, 1, 4, 2, 4, 8, 8};
     return tensor->bytes / sizes[tensor->dtype];
 }
 

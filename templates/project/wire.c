@@ -89,7 +89,8 @@ static void put_number(const char *key, uint32_t value) {
 
 static void put_tensors(const char *key, const smelt_tensor_t *tensors, uint32_t count) {
     static const char *const names[] = {"int8",  "uint8", "int16",  "int32",
-                                        "int64", "bool",  "float32"};
+                                        "int64", "bool",  "float32", "uint16",
+                                        "uint32", "uint64", "float64"};
     for (uint32_t i = 0; i < count; i++) {
         smelt_put("m-info-[");
         smelt_put(key);
@@ -154,6 +155,18 @@ static void load(const smelt_model_t *model, const char *arguments) {
         return;
     }
     smelt_put_line("m-load-done");
+}
+
+static void set_length(const smelt_model_t *model, const char *arguments) {
+    uint32_t index, size;
+    if (!smelt_read_number(&arguments, 10u, &index) || !smelt_read_number(&arguments, 10u, &size) ||
+        *arguments != '\0') {
+        smelt_put_error("Usage: smelt length INDEX SIZE");
+    } else if (model->set_length == NULL || model->set_length(index, size) != 0) {
+        smelt_put_error("No such dimension or size");
+    } else {
+        smelt_put_line("m-length-done");
+    }
 }
 
 static void put_invocation(smelt_invocation_t invocation) {
@@ -227,6 +240,8 @@ int smelt_wire_command(smelt_session_t *session, const char *command) {
         info(model);
     } else if ((arguments = smelt_skip_word(command, "load")) != NULL) {
         load(model, arguments);
+    } else if ((arguments = smelt_skip_word(command, "length")) != NULL) {
+        set_length(model, arguments);
     } else if (strcmp(command, "invoke") == 0) {
         put_invocation(model->invoke());
     } else if ((arguments = smelt_skip_word(command, "out")) != NULL) {

@@ -11,6 +11,8 @@
  *                        and hash, the arena, the clocks, the shape of every input and output
  *   smelt load I N C%    m-load-[I N]: ready for the N raw bytes of input I, whose CRC is C; then
  *                        m-load-done. Silence of SMELT_LOAD_TIMEOUT_MS ends the wait for them.
+ *   smelt length I N%    m-length-done: dimension I, of those whose size is known at run time, has
+ *                        size N from now on; tensors still come and go in their largest size
  *   smelt invoke%        m-invoke-[ticks T stack S status E]: one inference, its time in ticks of
  *                        the timer, the stack it used in bytes, what NAME_invoke returned
  *   smelt out I%         m-raw-[1 I N C HASH], then the N raw bytes of output I
@@ -38,7 +40,11 @@ typedef enum {
     SMELT_INT32,
     SMELT_INT64,
     SMELT_BOOL,
-    SMELT_FLOAT32
+    SMELT_FLOAT32,
+    SMELT_UINT16,
+    SMELT_UINT32,
+    SMELT_UINT64,
+    SMELT_FLOAT64
 } smelt_dtype_t;
 
 typedef struct {
@@ -72,6 +78,7 @@ typedef struct {
     int (*reset)(void);
     void *(*input)(int index);
     const void *(*output)(int index);
+    int (*set_length)(uint32_t index, uint32_t size); /* may be NULL */
     smelt_invocation_t (*invoke)(void);
     void (*set_step_callback)(smelt_step_callback_t callback, void *user); /* may be NULL */
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.binary_onnx import onnx_formula
+from smelt.codegen.kernels.c.binary_plain import Formula, plain_formula
 from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, depth, index, nest
 from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
+from smelt.codegen.kernels.c.vectors import VECTORS, fills_vectors, in_vectors, one_lane
 from smelt.ir import DType, Node, TensorType
-from smelt.ops.binary import (
-    Binary,
+from smelt.ops.binary import Binary
+from smelt.ops.binary_integer import (
     CommonScale,
     Multiplier,
     add_scaling,
@@ -21,25 +22,14 @@ from smelt.ops.binary import (
 from smelt.ops.fixed_point import Activation
 from smelt.targets import Target
 
-
-@dataclass(frozen=True)
-class _Formula:
-    """C of one operator: what is made of each operand when it is loaded, and of both together.
-
-    `%s` in `loads` stands for the stored element; `lines` are statements before the `result`,
-    which `exceeds` the element type where it must be clamped.
-    """
-
-    loads: tuple[str, str]
-    result: str
-    lines: tuple[str, ...] = ()
-    exceeds: bool = False
+_TOO_WIDE_TO_CLAMP = (DType.FLOAT64, DType.UINT32, DType.INT64, DType.UINT64)
 
 
 class BinaryKernel(Kernel):
     """Nested loops, as few as broadcasting allows; an operand is scaled where it changes."""
 
     op = Binary
+    float64 = True
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -47,27 +37,35 @@ class BinaryKernel(Kernel):
         op, dtype = node.op, node.input(0).type.dtype
         if dtype is DType.FLOAT16:
             return f"{op.name} is not served for f16 data."
-        fused = isinstance(op, Binary) and op.activation is not Activation.NONE
-        if fused and dtype is DType.INT64:
-            return f"{op.name} of i64 data is not served with a fused activation."
+        if not isinstance(op, Binary):
+            raise TypeError(f"{op.name} is no Binary")
+        if op.activation is not Activation.NONE and dtype in _TOO_WIDE_TO_CLAMP:
+            return f"{op.name} of {dtype.value} data is not served with a fused activation."
         return None
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        del request
         op = node.op
         if not isinstance(op, Binary):
             raise TypeError(f"{op.name} is no Binary")
         a, b, y = node.input(0).type, node.input(1).type, node.output.type
-        formula = _formula(op, a, b, y)
+        onnx = onnx_formula(node, op)
+        formula = onnx or _formula(op, a, b, y)
         loops = nest(
             y.shape,
             broadcast_strides(a.shape, y.shape),
             broadcast_strides(b.shape, y.shape),
             dense_strides(y.shape),
         )
-        store = stored(op.activation, y, saturate=formula.exceeds)
-        statements = _statements(formula, loops, store, y)
+        clamped = op.activation if onnx is None else Activation.NONE
+        store = stored(clamped, y, saturate=formula.exceeds)
+        statements = _statements(formula, loops, store, a, y)
+        helpers = helpers_in(line for level in statements for line in level)
+        vectors = {a.dtype, y.dtype} == {DType.FLOAT32} and fills_vectors(loops, request.target)
+        if vectors:
+            several = _statements(formula, one_lane(loops), store, a, y)[-1]
+            statements = in_vectors(loops, statements, several)
+            helpers |= VECTORS
         return KernelCall(
             template="c/binary.j2",
             stem=op.kind,
@@ -78,22 +76,23 @@ class BinaryKernel(Kernel):
                 "b": b,
                 "y": y,
                 "rescales": formula.exceeds,
-                "loops": loops,
+                "loops": loops[:-1] if vectors else loops,
                 "statements": statements,
+                "vectors": vectors,
             },
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
-            in_place=tuple((0, i) for i, x in enumerate((a, b)) if x.size == y.size),
-            helpers=helpers_in(line for level in statements for line in level),
+            in_place=tuple((0, i) for i, x in enumerate((a, b)) if x.bytes == y.bytes),
+            helpers=helpers,
             summary=f"{op.kind} over {len(loops)} nested loops",
         )
 
 
 def _statements(
-    formula: _Formula, loops: tuple[Loop, ...], store: Store, y: TensorType
+    formula: Formula, loops: tuple[Loop, ...], store: Store, a: TensorType, y: TensorType
 ) -> list[list[str]]:
     """C lines by the number of loops around them."""
     statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]
-    kind = y.dtype.c_name if y.quant is None else "int32_t"
+    kind = formula.operand_type or (a.dtype.c_name if y.quant is None else "int32_t")
     for operand, (name, load) in enumerate(zip(("left", "right"), formula.loads, strict=True)):
         element = f"{'ab'[operand]}[{index(loops, operand)}]"
         level = depth(loops, operand)
@@ -110,11 +109,11 @@ def _statements(
     return statements
 
 
-def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> _Formula:
+def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> Formula:
     if y.quant is None:
-        return _real(op.kind, y.dtype)
+        return plain_formula(op.kind, a.dtype)
     if op.kind in ("maximum", "minimum"):
-        return _real(op.kind, y.dtype)
+        return plain_formula(op.kind, a.dtype)
     centred = offset("%s", -a.zero_point), offset("%s", -b.zero_point)
     match op.kind:
         case "add":
@@ -125,44 +124,21 @@ def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> _Formul
             return _squared_difference(squared_difference_scaling(a, b, y), centred, y)
         case "mul":
             result = offset(_scaled("left * right", mul_scaling(a, b, y)), y.zero_point)
-            return _Formula(centred, result, exceeds=True)
+            return Formula(centred, result, exceeds=True)
         case _:
             return _quotient(div_scaling(a, b, y), centred, y)
 
 
-def _real(kind: str, dtype: DType) -> _Formula:
-    """Floats, and integers that are not quantized: these wrap, computed without a sign."""
-    operator = {"add": "+", "sub": "-", "mul": "*"}.get(kind)
-    if kind in ("maximum", "minimum"):
-        return _Formula(("%s", "%s"), f"left {'<>'[kind == 'maximum']} right ? left : right")
-    if dtype.is_float:
-        if kind == "squared_difference":
-            return _Formula(("%s", "%s"), "(left - right) * (left - right)")
-        return _Formula(("%s", "%s"), f"left {operator or '/'} right")
-    wide = "uint64_t" if dtype is DType.INT64 else "uint32_t"
-    name = dtype.c_name
-    if operator is not None:
-        return _Formula(("%s", "%s"), f"({name})(({wide})left {operator} ({wide})right)")
-    if kind == "squared_difference":
-        line = f"const {wide} difference = ({wide})left - ({wide})right;"
-        return _Formula(("%s", "%s"), f"({name})(difference * difference)", (line,))
-    if dtype is DType.UINT8:
-        return _Formula(("%s", "%s"), f"right == 0 ? 0 : ({name})(left / right)")
-    line = f"const {name} negated = ({name})(0u - ({wide})left);"
-    quotient = f"right == 0 ? 0 : right == -1 ? negated : ({name})(left / right)"
-    return _Formula(("%s", "%s"), quotient, (line,))
-
-
-def _sum(operator: str, scaling: CommonScale, centred: tuple[str, str], y: TensorType) -> _Formula:
+def _sum(operator: str, scaling: CommonScale, centred: tuple[str, str], y: TensorType) -> Formula:
     loads = (
         _aligned(centred[0], scaling.left_shift, scaling.a),
         _aligned(centred[1], scaling.left_shift, scaling.b),
     )
     result = offset(_scaled(f"left {operator} right", scaling.output), y.zero_point)
-    return _Formula(loads, result, exceeds=True)
+    return Formula(loads, result, exceeds=True)
 
 
-def _squared_difference(scaling: CommonScale, centred: tuple[str, str], y: TensorType) -> _Formula:
+def _squared_difference(scaling: CommonScale, centred: tuple[str, str], y: TensorType) -> Formula:
     loads = (
         _aligned(centred[0], scaling.left_shift, scaling.a),
         _aligned(centred[1], scaling.left_shift, scaling.b),
@@ -172,13 +148,13 @@ def _squared_difference(scaling: CommonScale, centred: tuple[str, str], y: Tenso
         "const int32_t square = (int32_t)(difference * difference);",
     )
     result = offset(_scaled("square", scaling.output), y.zero_point)
-    return _Formula(loads, result, lines, exceeds=True)
+    return Formula(loads, result, lines, exceeds=True)
 
 
-def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> _Formula:
+def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> Formula:
     multiplier, shift = scaling
     result = offset(f"quantized_quotient(left, right, {multiplier}, {shift})", y.zero_point)
-    return _Formula(centred, result, exceeds=True)
+    return Formula(centred, result, exceeds=True)
 
 
 def _aligned(value: str, left_shift: int, scaling: Multiplier) -> str:

@@ -1,4 +1,4 @@
-"""Convolutions in blocks of pixels times output channels, whose sums stay in registers.
+"""int8 convolutions in blocks of pixels times output channels, whose sums stay in registers.
 
 Weights are packed in the order in which the innermost loop reads them. Where the processor
 multiplies 32 by 32 bits into 64, int8 convolutions get two multiply-accumulates out of one
@@ -81,11 +81,6 @@ class Blocks:
         return self.dtype.c_name
 
     @property
-    def sum_type(self) -> str:
-        """C type of one pixel's sum."""
-        return "float" if self.dtype.is_float else "int32_t"
-
-    @property
     def rest(self) -> int:
         """Channels in the last block, if it is not whole."""
         return self.channels % self.outputs
@@ -151,8 +146,7 @@ def choose(window: Window, dtype: DType, weights: Array, pixels: int, request: R
     if form == "packed" and products * 8 <= PATCH_BYTES and pixels > 2:
         count, outputs = 4, 2
     if form == "single":
-        count, outputs, unrolled = (2, 8, 1) if dtype.is_float else (1, 4, 2)
-        count = min(count, pixels)
+        count, outputs, unrolled = 1, 4, 2
     length = products if form == "packed" else window.depth
     return Blocks(
         form,

@@ -13,6 +13,7 @@ class ConcatKernel(Kernel):
     """Block copies: one an input for each index of the axes before the joined one."""
 
     op = Concat
+    float64 = True
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

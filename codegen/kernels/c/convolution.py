@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from smelt.codegen.kernels.base import Kernel, KernelCall, Request
 from smelt.codegen.kernels.c.blocks import blocks
+from smelt.codegen.kernels.c.blocks_float import float_blocks
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import frame
@@ -15,7 +16,7 @@ from smelt.codegen.kernels.c.products import (
     sums,
 )
 from smelt.codegen.kernels.c.window import Window
-from smelt.ir import Node
+from smelt.ir import DType, Node
 from smelt.ops.convolution import Conv2D
 from smelt.ops.fixed_point import convolution_scales
 from smelt.targets import Target
@@ -40,7 +41,18 @@ class Conv2DKernel(Kernel):
         window, place = Window.of(node), frame(node, request)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-        scales = convolution_scales(x, weights, y) if y.quant is not None else ()
+        if x.dtype is DType.FLOAT32 and folds(node):
+            return float_blocks(
+                node,
+                window,
+                place,
+                op.activation,
+                node.input(1).array,
+                constant_bias(node),
+                request,
+                stem=stem,
+            )
+        scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         range_ = sums(node, 0)
         if op.groups > 1 or not folds(node):
             finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)

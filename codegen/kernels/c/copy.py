@@ -11,6 +11,7 @@ class CopyKernel(Kernel):
     """One block copy."""
 
     op = Copy
+    float64 = True
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from smelt.codegen.kernels.base import Kernel, KernelCall, Request
 from smelt.codegen.kernels.c.blocks import blocks
+from smelt.codegen.kernels.c.blocks_float import float_blocks
+from smelt.codegen.kernels.c.depthwise_float import WIDEST, depthwise_float
 from smelt.codegen.kernels.c.depthwise_lanes import depthwise_lanes
 from smelt.codegen.kernels.c.depthwise_pairs import depthwise_pairs, serves_pairs
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import frame
+from smelt.codegen.kernels.c.images import Frame, frame
 from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     constant_bias,
@@ -19,7 +23,7 @@ from smelt.codegen.kernels.c.products import (
     sums,
 )
 from smelt.codegen.kernels.c.window import Window
-from smelt.ir import Node
+from smelt.ir import DType, Node
 from smelt.ops.convolution import DepthwiseConv2D
 from smelt.ops.fixed_point import convolution_scales
 from smelt.targets import Target
@@ -44,7 +48,9 @@ class DepthwiseConv2DKernel(Kernel):
         window, place = Window.of(node), frame(node, request)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"depthwise_{window.kernel[0]}x{window.kernel[1]}"
-        scales = convolution_scales(x, weights, y) if y.quant is not None else ()
+        if x.dtype is DType.FLOAT32 and folds(node):
+            return _float(node, window, place, request, stem)
+        scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         range_ = sums(node, 3)
         several = 1 < x.shape[3] < window.outputs
         if not folds(node) or (several and not serves_pairs(node, request.target)):
@@ -57,6 +63,19 @@ class DepthwiseConv2DKernel(Kernel):
         if serves_pairs(node, request.target):
             return depthwise_pairs(node, window, place, finish, array, stem=stem)
         return depthwise_lanes(node, window, place, finish, array, stem=stem)
+
+
+def _float(node: Node, window: Window, place: Frame, request: Request, stem: str) -> KernelCall:
+    """Several outputs of a channel make it a convolution in groups of one channel each."""
+    op = node.op
+    if not isinstance(op, DepthwiseConv2D):
+        raise TypeError(f"{op.name} is no DepthwiseConv2D")
+    inputs = node.input(0).type.shape[3]
+    weights, bias = np.moveaxis(node.input(1).array[0], 2, 0), constant_bias(node)
+    form = depthwise_float
+    if inputs < window.outputs or window.kernel[1] > WIDEST:
+        form, window = float_blocks, replace(window, groups=inputs)
+    return form(node, window, place, op.activation, weights, bias, request, stem=stem)
 
 
 KERNELS = (DepthwiseConv2DKernel(),)

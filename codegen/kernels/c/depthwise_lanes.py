@@ -1,4 +1,4 @@
-"""Depthwise convolutions, a few channels of one pixel at a time."""
+"""int8 depthwise convolutions, a few channels of one pixel at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ def depthwise_lanes(
         "w": window,
         "f": finish,
         "c_type": x.dtype.c_name,
-        "sum_type": "float" if x.dtype.is_float else "int32_t",
         "lanes": lanes,
         "whole": whole,
         "rest": channels - whole,
@@ -58,8 +57,7 @@ def depthwise_lanes(
         Output(0, "output"),
     ]
     if window.padded:
-        zero = 0 if x.quant is None else x.zero_point
-        operands.insert(1, Packed("padding", np.full(channels, zero, x.dtype.numpy)))
+        operands.insert(1, Packed("padding", np.full(channels, x.zero_point, x.dtype.numpy)))
     return KernelCall(
         template="c/depthwise_lanes.j2",
         stem=stem,

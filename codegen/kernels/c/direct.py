@@ -5,11 +5,14 @@ It serves what the blocked forms do not: groups, weights computed at run time.
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.products import centred_weights
 from smelt.codegen.kernels.c.window import Window
-from smelt.ir import Node
+from smelt.ir import DType, Node
 
 
 def direct(
@@ -26,6 +29,13 @@ def direct(
         depthwise: whether each input channel has outputs of its own.
     """
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+    zero_points = () if weights.quant is None else weights.quant.zero_point
+    stored: Operand = Input(1, "weights")
+    if len(set(zero_points)) > 1:
+        # A zero point for each channel: weights are stored without.
+        centred = centred_weights(node, 3 if depthwise else 0).astype(np.int16)
+        stored = Packed("weights", np.moveaxis(centred, 0, 3 if depthwise else 0))
+        zero_points = ()
     multiplier = window.outputs // x.shape[-1] if depthwise else 1
     parameters: dict[str, object] = {
         **frame.variables,
@@ -37,6 +47,8 @@ def direct(
         "sum_type": "float" if y.dtype.is_float else "int32_t",
         "channel": "o" if finish.fields == 1 else f"o * {finish.fields}",
         "c_type": y.dtype.c_name,
+        "input_type": x.dtype.c_name,
+        "weight_type": DType.INT16.c_name if isinstance(stored, Packed) else weights.dtype.c_name,
         "depthwise": depthwise,
         "iy": window.tap(0, "y", "ky"),
         "ix": window.tap(1, "x", "kx"),
@@ -47,7 +59,7 @@ def direct(
         "weight_row": window.kernel[1] * (window.outputs if depthwise else window.depth),
         "first_channel": _first_channel(window, multiplier, depthwise=depthwise),
         "input_zero_point": 0 if x.quant is None else x.zero_point,
-        "weight_zero_points": () if weights.quant is None else weights.quant.zero_point,
+        "weight_zero_points": zero_points,
     }
     return KernelCall(
         template="c/convolution_direct.j2",
@@ -55,7 +67,7 @@ def direct(
         parameters=parameters,
         operands=(
             Input(0, "input"),
-            Input(1, "weights"),
+            stored,
             *finish.operands,
             Output(0, "output"),
         ),

@@ -10,8 +10,8 @@ import numpy as np
 from smelt.codegen.kernels.base import Operand, Packed
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
-from smelt.codegen.render import c_int
-from smelt.ir import Array, Node
+from smelt.codegen.render import c_float, c_int
+from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.fixed_point import Activation
 
 
@@ -49,6 +49,10 @@ class Finish:
             range_: smallest and largest sums, int64 `[o]` each, where quantized.
         """
         y = node.output.type
+        if y.quant is None and y.dtype is DType.INT32:
+            if bias is None or not bias.any():
+                return Finish("%s", None)
+            return Finish("%s + channel[0]", bias.astype(np.int32).reshape(-1, 1))
         if y.quant is None or range_ is None:
             store = stored(activation, y)
             if bias is None or not bias.any():
@@ -93,8 +97,8 @@ class Finish:
 def _quantized(
     node: Node, activation: Activation, bias: Array, requantization: Requantization
 ) -> Finish:
-    """int8: one multiply-add and shift where that is proved to do, else gemmlowp's steps."""
-    store = stored(activation, node.output.type, saturate=True)
+    """int8: one multiply-add and shift where that is proved to do, else by the rounding's steps."""
+    store = stored(activation, node.output.type, saturate=True, rounding=node.rounding)
     raised = 0
     if (requantization.low, requantization.high) == (-128, 127):
         store, raised = Store("saturated(%s)"), 128
@@ -107,9 +111,10 @@ def _quantized(
         return f"channel[{len(columns) - 1}]"
 
     scaling = requantization.scaling
+    reals = requantization.reals
     note = "gemmlowp's two roundings"
     if scaling is not None:
-        note = "one rounding, proved equal to gemmlowp's two"
+        note = f"one rounding, proved equal to {'gemmlowp' if reals is None else 'ONNX'}'s"
         multiplier = column(scaling.multipliers)
         offsets = scaling.offsets + (raised << scaling.shift)
         if (offsets == offsets[0]).all():
@@ -118,6 +123,8 @@ def _quantized(
             words = offsets + bias * scaling.multipliers
             total, start = "%s", f"wide({column(words >> 32)}, {column(_low_word(words))})"
         result = f"scale({total}, {multiplier}, {start}, {scaling.shift})"
+    elif reals is not None:
+        return _rounded(node.output.type, bias, requantization, reals)
     else:
         total, multiplier = _plus(column(bias)), column(requantization.multipliers)
         if requantization.shifts_right:
@@ -128,6 +135,34 @@ def _quantized(
         result = offset(result, requantization.zero_point + raised)
     rows = np.stack(columns, axis=1).astype(np.int32) if columns else None
     return Finish(store.text % result, rows, note)
+
+
+def _rounded(y: TensorType, bias: Array, requantization: Requantization, reals: Array) -> Finish:
+    """The product with a float, to the nearest integer, ties to even."""
+    columns: list[Array] = []
+    if (bias == bias[0]).all():
+        total = _plus(c_int(int(bias[0])))
+    else:
+        columns.append(bias.astype(np.int32))
+        total = _plus("channel[0]")
+    if (reals == reals[0]).all():
+        real = c_float(float(reals[0]))
+    else:
+        # Rows are of one type: the float stands in them as its bits.
+        columns.append(reals.view(np.int32))
+        real = f"float_from_bits(channel[{len(columns) - 1}])"
+    product = f"(float)({total}) * {real}"
+    rows = np.stack(columns, axis=1) if columns else None
+    note = "a float32 product, ties to even"
+    low, high, zero_point = requantization.low, requantization.high, requantization.zero_point
+    if not requantization.stays_small:
+        limits = f"{c_float(low - zero_point)}, {c_float(high - zero_point)}"
+        result = offset(f"rounded({product}, {limits})", zero_point)
+        return Finish(f"({y.dtype.c_name})({result})", rows, note)
+    if (low, high) == (-128, 127):
+        return Finish(f"saturated({offset(f'nearest({product})', zero_point + 128)})", rows, note)
+    result = offset(f"nearest({product})", zero_point)
+    return Finish(f"({y.dtype.c_name})clamp({result}, {low}, {high})", rows, note)
 
 
 def _plus(bias: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from smelt.codegen.kernels.base import Kernel, KernelCall, Layout, Request
 from smelt.codegen.kernels.c.blocks import blocks
+from smelt.codegen.kernels.c.blocks_float import float_blocks
 from smelt.codegen.kernels.c.dense_words import dense_words, serves_words
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
@@ -16,7 +17,7 @@ from smelt.codegen.kernels.c.products import (
     sums,
 )
 from smelt.codegen.kernels.c.window import Window
-from smelt.ir import Node
+from smelt.ir import DType, Node
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
 from smelt.targets import Target
 
@@ -51,7 +52,18 @@ class FullyConnectedKernel(Kernel):
             False,
         )
         stem = "fully_connected"
-        scales = fully_connected_scales(x, weights, y) if y.quant is not None else ()
+        if x.dtype is DType.FLOAT32 and folds(node):
+            return float_blocks(
+                node,
+                window,
+                place,
+                op.activation,
+                node.input(1).array,
+                constant_bias(node),
+                request,
+                stem=stem,
+            )
+        scales = fully_connected_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         range_ = sums(node, 0)
         if not folds(node):
             finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)

@@ -12,6 +12,9 @@ LANES = 4
 
 _NAMES = "ijkmnpqr"
 
+ALL_NAMES = _NAMES + "stuvwxyz"
+"""Names of loop variables for tensors of any rank."""
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -66,7 +69,7 @@ def index(loops: Sequence[Loop], array: int) -> str:
 
 def total(terms: Iterable[str]) -> str:
     """The C expression of a sum; terms "0" are left out."""
-    return " + ".join(term for term in terms if term != "0") or "0"
+    return " + ".join(term for term in terms if term != "0").replace("+ -", "- ") or "0"
 
 
 @dataclass(frozen=True)
@@ -87,18 +90,34 @@ class Copies:
 
 
 def block_copies(
-    shape: Sequence[int], source: Sequence[int], target: Sequence[int], element: int
+    shape: Sequence[int],
+    source: Sequence[int],
+    target: Sequence[int],
+    element: int,
+    read: str = "0",
+    written: str = "0",
 ) -> Copies:
-    """Copies of the elements of `shape`, of `element` bytes each, between two arrays' strides."""
-    loops = nest(shape, source, target, names=_NAMES + "stuvwxyz")
+    """Copies of the elements of `shape`, of `element` bytes each, between two arrays' strides.
+
+    `read` and `written` are C expressions of where the first element stands.
+    """
+    loops = nest(shape, source, target, names=ALL_NAMES)
     block = loops[-1].size if loops and loops[-1].strides == (1, 1) else 1
     if block > 1:
         loops = loops[:-1]
-    read, written = index(loops, 0), index(loops, 1)
-    statement = f"output[{written}] = input[{read}];"
-    if block > 1:
-        statement = f"memcpy(output + {written}, input + {read}, {block * element});"
+    statement = copy(
+        total((written, index(loops, 1))), total((read, index(loops, 0))), block, element
+    )
     return Copies(loops, (*(() for _ in loops), (statement,)), block)
+
+
+def copy(written: str, read: str, count: int, element: int) -> str:
+    """The C statement that copies neighbouring elements of `input` to `output`."""
+    if count == 1:
+        return f"output[{written}] = input[{read}];"
+    target = "output" if written == "0" else f"output + {written}"
+    source = "input" if read == "0" else f"input + {read}"
+    return f"memcpy({target}, {source}, {count * element});"
 
 
 def depth(loops: Sequence[Loop], array: int) -> int:
@@ -138,8 +157,8 @@ class Block:
         return str(self.begin + number)
 
 
-def lane_blocks(size: int) -> tuple[Block, ...]:
-    """The blocks of a row of elements that are computed four at a time, in registers."""
-    whole = size - size % LANES
-    blocks = (Block(0, whole, LANES), Block(whole, size, size % LANES))
+def lane_blocks(size: int, lanes: int = LANES) -> tuple[Block, ...]:
+    """The blocks of a row of elements that are computed so many at a time, in registers."""
+    whole = size - size % lanes
+    blocks = (Block(0, whole, lanes), Block(whole, size, size % lanes))
     return tuple(block for block in blocks if block.end > block.begin)

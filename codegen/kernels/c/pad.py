@@ -10,25 +10,33 @@ from smelt.codegen.render import c_elements
 from smelt.errors import GraphError
 from smelt.ir import Array, Node, TensorType
 from smelt.ops.pad import Pad
+from smelt.targets import Target
 
 
 class PadKernel(Kernel):
     """Writes the output from its first element to its last: fills and block copies."""
 
     op = Pad
+    float64 = True
     spatial = True
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        if isinstance(node.op, Pad) and node.op.mode != "constant":
+            return f"mode '{node.op.mode}' has a kernel of its own."
+        return None
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
         op, x, y = node.op, node.input(0).type, node.output.type
         if not isinstance(op, Pad):
             raise TypeError(f"{op.name} is no Pad")
-        parameters: dict[str, object] = {
-            "x": x,
-            "y": y,
-            "padding": op.padding,
-            **_fill(np.asarray(op.stored_value(y), y.dtype.numpy).reshape(1)),
-        }
+        is_read = node.optional(1) is not None
+        fill = _fill(np.asarray(op.stored_value(y), y.dtype.numpy).reshape(1))
+        if is_read:
+            fill |= {"value": "value[0]", "byte": None}
+        parameters: dict[str, object] = {"x": x, "y": y, "padding": op.padding, **fill}
         if request.placement is None:
             parameters["axes"] = _axes(op, x)
             template, summary = "c/pad.j2", "fills and block copies in order"
@@ -39,7 +47,11 @@ class PadKernel(Kernel):
             template=template,
             stem="pad",
             parameters=parameters,
-            operands=(Input(0, "input"), Output(0, "output")),
+            operands=(
+                Input(0, "input"),
+                *((Input(1, "value"),) if is_read else ()),
+                Output(0, "output"),
+            ),
             summary=summary,
         )
 
@@ -70,7 +82,7 @@ def _axes(op: Pad, x: TensorType) -> list[tuple[int, int, int]]:
     for before, size, after in reversed(joined):
         axes.insert(0, (before * width, size, after * width))
         width *= before + size + after
-    return [axis for axis in axes[:-1] if axis != (0, 1, 0)] + axes[-1:]
+    return [axis for axis in axes[:-1] if axis != (0, 1, 0)] + (axes[-1:] or [(0, 1, 0)])
 
 
 def _pixels(node: Node, op: Pad, request: Request) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Pool2D: maximum and average over sliding windows."""
+"""Pool2D: maximum, average and total over sliding windows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Layout, Output, Request
+from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import frame, pixel_offset
 from smelt.codegen.kernels.c.loops import LANES, Block, lane_blocks, total
 from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node
-from smelt.ops.pool import Pool2D
+from smelt.ops.fixed_point import clamp_limits
+from smelt.ops.pool import Pool2D, average_scale
 from smelt.targets import Target
 
 _RECIPROCAL_LIMIT = 361
@@ -33,6 +35,8 @@ class Span:
     Attributes:
         begin: name of the first one, `end` of the one after the last.
         first: the expression of the first one, which may be negative.
+        window: from the first one under a window to just past the last.
+        step: from one under a window to the next.
         clips_first, clips_last: whether some window reaches beyond the image there.
     """
 
@@ -40,6 +44,7 @@ class Span:
     end: str
     first: str
     window: int
+    step: int
     size: int
     clips_first: bool
     clips_last: bool
@@ -47,16 +52,31 @@ class Span:
     @staticmethod
     def of(op: Pool2D, axis: int, size: int, outputs: int) -> Span:
         """The span of rows (`axis` 0) or columns (1)."""
-        (before, _), stride, window = op.padding[axis], op.stride[axis], op.window[axis]
+        (before, _), stride, step = op.padding[axis], op.stride[axis], op.dilation[axis]
+        window = (op.window[axis] - 1) * step + 1
         output, name = ("y", "iy") if axis == 0 else ("x", "ix")
         first = offset(output if stride == 1 else f"{output} * {stride}", -before)
         last = (outputs - 1) * stride - before + window
-        return Span(f"{name}_begin", f"{name}_end", first, window, size, before > 0, last > size)
+        clips = before > 0, last > size
+        return Span(f"{name}_begin", f"{name}_end", first, window, step, size, *clips)
 
     @property
     def clips(self) -> bool:
         """Whether windows differ in size."""
         return self.clips_first or self.clips_last
+
+    @property
+    def count(self) -> str:
+        """The C expression of how many there are."""
+        if self.step == 1:
+            return f"({self.end} - {self.begin})"
+        return f"(({self.end} - {self.begin} + {self.step - 1}) / {self.step})"
+
+    @property
+    def advance(self) -> str:
+        """The C expression that goes to the next one."""
+        name = self.begin.removesuffix("_begin")
+        return f"++{name}" if self.step == 1 else f"{name} += {self.step}"
 
 
 class PoolKernel(Kernel):
@@ -71,6 +91,8 @@ class PoolKernel(Kernel):
         op, dtype = node.op, node.input(0).type.dtype
         if dtype not in (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16):
             return f"{op.name} is served for f32, i8, u8 and i16 data, not {dtype.value}."
+        if isinstance(op, Pool2D) and op.kind == "sum" and not dtype.is_float:
+            return f"{op.name} is served for f32 data, not {dtype.value}."
         if isinstance(op, Pool2D) and op.kind == "average" and dtype is DType.INT16:
             count = op.window[0] * op.window[1]
             if count > 1 << 15:
@@ -90,22 +112,34 @@ class PoolKernel(Kernel):
         reciprocal = op.kind == "average" and x.dtype.size == 1 and count <= _RECIPROCAL_LIMIT
         wraps = place.source.wraps_rows
         taps = not wraps and not columns.clips and op.window[1] <= _TAPS_LIMIT
+        clips = rows.clips or columns.clips
+        counts = clips and not op.counts_padding
+        first, centre = _first(op.kind, x.dtype), 0
         results = [store(_result(op.kind, x.dtype, lane, reciprocal)) for lane in range(LANES)]
+        if op.scales(node):
+            result = _scaled(node, op, varies=counts)
+            results = [result.replace("%s", f"acc{lane}") for lane in range(LANES)]
+            first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
         parameters: dict[str, object] = {
             **place.variables,
             "op": op,
             "x": x,
             "y": y,
             "acc_type": "float" if y.dtype.is_float else "int32_t",
-            "first": _first(op.kind, x.dtype),
+            "first": first,
+            "scales": op.scales(node),
             "reciprocal": reciprocal,
             "rows": rows,
             "columns": columns,
             "taps": op.window[1] if taps else 0,
-            "clips": rows.clips or columns.clips,
+            "clips": clips,
+            "counts": counts,
             "count": count,
             "fixed_reciprocal": -(-(1 << 24) // count),
-            "blocks": [_block(op, block, place.source) for block in lane_blocks(y.shape[3])],
+            "pixel_step": place.source.pixel * columns.step,
+            "blocks": [
+                _block(op, block, place.source, centre) for block in lane_blocks(y.shape[3])
+            ],
             "results": results,
             "wraps": wraps,
             "output_pixel": pixel_offset(place.target, "y", "x"),
@@ -120,14 +154,35 @@ class PoolKernel(Kernel):
         )
 
 
-def _block(op: Pool2D, block: Block, source: Layout) -> dict[str, object]:
-    """Where a block's elements start, and its steps: a list for each column of the window."""
+def _scaled(node: Node, op: Pool2D, *, varies: bool) -> str:
+    """The C expression of an average with ONNX's rounding; `%s` is the sum, zero points taken off.
+
+    The size of the window is `count` where it varies.
+    """
+    x, y = node.input(0).type, node.output.type
+    scale, size = average_scale(x, y), op.window[0] * op.window[1]
+    if not varies:
+        most = size * 255
+        range_ = np.full(1, -most, np.int64), np.full(1, most, np.int64)
+        scales = (float(scale / np.float32(size)),)
+        return Finish.of(node, op.activation, None, scales, range_).output("%s")
+    low, high = (limit - y.zero_point for limit in clamp_limits(op.activation, y, node.rounding))
+    product = f"(float)%s * ({c_float(float(scale))} / (float)count)"
+    result = offset(f"rounded({product}, {c_float(low)}, {c_float(high)})", y.zero_point)
+    return f"({y.dtype.c_name})({result})"
+
+
+def _block(op: Pool2D, block: Block, source: Layout, centre: int) -> dict[str, object]:
+    """Where a block's elements start, and its steps: a list for each column of the window.
+
+    Elements are added less `centre`.
+    """
 
     def step(lane: int, column: int) -> str:
-        element = f"in[{lane + column * source.pixel}]"
-        if op.kind == "average":
-            return f"acc{lane} += {element};"
-        return f"acc{lane} = {element} > acc{lane} ? {element} : acc{lane};"
+        element = f"in[{lane + column * op.dilation[1] * source.pixel}]"
+        if op.kind == "max":
+            return f"acc{lane} = {element} > acc{lane} ? {element} : acc{lane};"
+        return f"acc{lane} += {offset(element, -centre)};"
 
     pixel = pixel_offset(source, "iy", "ix" if source.wraps_rows else "ix_begin")
     return {
@@ -142,7 +197,7 @@ def _block(op: Pool2D, block: Block, source: Layout) -> dict[str, object]:
 def _result(kind: str, dtype: DType, lane: int, reciprocal: bool) -> str:
     """What becomes of an accumulator."""
     acc = f"acc{lane}"
-    if kind == "max":
+    if kind != "average":
         return acc
     if dtype.is_float:
         return f"{acc} / count"
@@ -153,7 +208,7 @@ def _result(kind: str, dtype: DType, lane: int, reciprocal: bool) -> str:
 
 def _first(kind: str, dtype: DType) -> str:
     """What an accumulator starts from."""
-    if kind == "average":
+    if kind != "max":
         return "0.0f" if dtype.is_float else "0"
     return c_float(float(np.finfo(np.float32).min)) if dtype.is_float else str(dtype.limits[0])
 

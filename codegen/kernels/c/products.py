@@ -19,18 +19,22 @@ def refuse_products(node: Node, channel_axis: int) -> str | None:
     name = node.op.name
     if bias is not None and not bias.is_constant:
         return f"{name} is served for a constant bias only."
-    kinds = {x.dtype, weights.type.dtype, node.output.type.dtype}
-    if x.quant is None and kinds == {DType.FLOAT32}:
+    kinds, y = {x.dtype, weights.type.dtype}, node.output.type
+    if x.quant is None and kinds == {y.dtype} == {DType.FLOAT32}:
         return None
-    if x.quant is None or kinds != {DType.INT8}:
+    made = DType.INT8 if y.is_quantized else DType.INT32
+    if x.quant is None or kinds != {DType.INT8} or y.dtype is not made:
         served = f"input {x}, weights {weights.type} and output {node.output.type}"
         return f"{name} is served for f32 and for quantized i8, not for {served}."
     quant = weights.type.quant
-    if quant is not None and len(quant.zero_point) > 1 and any(quant.zero_point):
-        return f"{name} is served for per-channel weights without zero points only."
-    if node.rounding is not Rounding.TFLM:
+    several = quant is not None and len(set(quant.zero_point)) > 1
+    if several and not weights.is_constant:
+        return f"{name} is served for computed weights of one zero point only."
+    if node.rounding not in (Rounding.TFLM, Rounding.ONNX):
         rounding = "none" if node.rounding is None else node.rounding.value
-        return f"{name} is served for rounding '{Rounding.TFLM.value}' only, not '{rounding}'."
+        return f"{name} is not served for rounding '{rounding}'."
+    if not y.is_quantized:
+        return None
     if not fits_int32(sums(node, channel_axis)):
         return f"{name} has weights or a bias so large that its sums could leave 32 bits."
     return None
@@ -48,10 +52,14 @@ def centred_weights(node: Node, channel_axis: int) -> Array:
 
 
 def folds(node: Node) -> bool:
-    """Whether weights are known and symmetric, so that they need no centring at run time."""
+    """Whether weights are known and symmetric, so that they need no centring at run time.
+
+    The forms that want this requantize what they sum.
+    """
     weights = node.input(1)
     quant = weights.type.quant
-    return weights.is_constant and (quant is None or not any(quant.zero_point))
+    symmetric = quant is None or (not any(quant.zero_point) and node.output.type.is_quantized)
+    return weights.is_constant and symmetric
 
 
 def constant_bias(node: Node) -> Array | None:

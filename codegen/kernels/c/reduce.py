@@ -1,13 +1,15 @@
-"""Reduce: mean, sum, extremum or product over some axes."""
+"""Reduce: mean, sum, extremum, product or norm over some axes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.loops import (
+    LANES,
     Block,
     Loop,
     dense_strides,
@@ -16,11 +18,11 @@ from smelt.codegen.kernels.c.loops import (
     nest,
     total,
 )
-from smelt.codegen.kernels.c.store import helpers_in, offset, stored
+from smelt.codegen.kernels.c.store import helpers_in, in_precision_of, offset, stored
 from smelt.codegen.render import c_float
-from smelt.ir import DType, Node, TensorType
+from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.fixed_point import INT32_MAX, Activation
-from smelt.ops.reduce import Reduce, reduce_multiplier
+from smelt.ops.reduce import REDUCE, Reduce, reduce_multiplier, reduce_scale
 from smelt.targets import Target
 
 
@@ -28,19 +30,36 @@ from smelt.targets import Target
 class _Formula:
     """C of one reduction: the accumulator, its first value, one step, the result.
 
-    `{acc}` stands for the accumulator, `{x}` for the element.
+    `{acc}` stands for the accumulator, `{x}` for the element, `{lane}` for the number of the lane.
+    What a second pass over the elements needs: a declaration before it, and its step.
     """
 
     acc_type: str
     first: str
     step: str
     result: str
+    second: tuple[str, str] | None = None
+
+
+_SUM_OF, _SUM_OF_SQUARES = (
+    "{acc} += sum_of(&{x}, %d);",
+    "{acc} += sum_of_squares(&{x}, %d, 0.0f);",
+)
+_ROWS = {
+    "mean": _SUM_OF,
+    "sum": _SUM_OF,
+    "log_sum": _SUM_OF,
+    "l2": _SUM_OF_SQUARES,
+    "sum_square": _SUM_OF_SQUARES,
+}
+"""Steps that take a row of neighbouring floats at once, by a function that vectorizes."""
 
 
 class ReduceKernel(Kernel):
-    """Accumulates in registers, four neighbouring outputs at a time where the last axis stays."""
+    """Accumulates in registers, four neighbours at a time."""
 
     op = Reduce
+    float64 = True
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -50,8 +69,8 @@ class ReduceKernel(Kernel):
             return f"{op.name} is not served for f16 data."
         if not isinstance(op, Reduce):
             raise TypeError(f"{op.name} is no Reduce")
-        if op.kind == "mean" and x.dtype is DType.INT64:
-            return f"{op.name} of i64 data is not served: its sum may exceed 64 bits."
+        if op.kind == "mean" and x.dtype in (DType.INT64, DType.UINT64):
+            return f"{op.name} of {x.dtype.value} data is not served: its sum may exceed 64 bits."
         if x.is_quantized and op.kind in ("mean", "sum"):
             low, high = x.dtype.limits
             if op.count(x) * (high - low) > INT32_MAX:
@@ -76,7 +95,10 @@ class ReduceKernel(Kernel):
         blocks = (Block(0, 1, 1),)
         if outer and outer[-1].strides[0] == 1:
             blocks, outer = lane_blocks(outer[-1].size), outer[:-1]
-        formula = _formula(op, x, y)
+        formula = _onnx(node, op) or _formula(op, x, y)
+        row = inner[-1] if x.dtype is DType.FLOAT32 and inner else None
+        if row is not None and row.strides[0] == 1 and row.size >= LANES and op.kind in _ROWS:
+            formula, inner = replace(formula, step=_ROWS[op.kind] % row.size), inner[:-1]
         return KernelCall(
             template="c/reduce.j2",
             stem=f"reduce_{op.kind}",
@@ -91,7 +113,7 @@ class ReduceKernel(Kernel):
                 "blocks": [_block(block, formula, outer, inner) for block in blocks],
             },
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=helpers_in([formula.result]),
+            helpers=helpers_in([formula.step, formula.result]),
             summary=f"{op.kind} of {op.count(x)} elements, {blocks[0].lanes} at a time",
         )
 
@@ -101,17 +123,24 @@ def _block(
 ) -> dict[str, object]:
     """The C statements of a block, lane by lane."""
     lanes = range(block.lanes)
+    passes = [(f"{formula.acc_type} {{acc}} = {formula.first};", formula.step)]
+    if formula.second is not None:
+        passes.append(formula.second)
+
+    def filled(text: str, lane: int) -> str:
+        x = f"in[{total((index(inner, 0), str(lane)))}]"
+        return text.format(acc=f"acc{lane}", x=x, lane=lane)
+
     return {
         "block": block,
         "input": total(("input", index(outer, 0), block.position)),
-        "firsts": [f"{formula.acc_type} acc{lane} = {formula.first};" for lane in lanes],
-        "steps": [
-            formula.step.format(acc=f"acc{lane}", x=f"in[{total((index(inner, 0), str(lane)))}]")
-            for lane in lanes
+        "passes": [
+            ([filled(first, lane) for lane in lanes], [filled(step, lane) for lane in lanes])
+            for first, step in passes
         ],
         "results": [
             f"output[{total((index(outer, 1), block.lane(lane)))}] = "
-            f"{formula.result.format(acc=f'acc{lane}')};"
+            f"{filled(formula.result, lane)};"
             for lane in lanes
         ],
     }
@@ -122,29 +151,88 @@ def _formula(op: Reduce, x: TensorType, y: TensorType) -> _Formula:
         return _extremum(op.kind, y.dtype)
     if y.quant is not None:
         return _quantized(op, x, y)
-    product, name = op.kind == "prod", y.dtype.c_name
-    first, operator = ("1", "*=") if product else ("0", "+=")
-    step = f"{{acc}} {operator} {{x}};"
     if y.dtype.is_float:
-        result = f"{{acc}} / {c_float(op.count(x))}" if op.kind == "mean" else "{acc}"
-        return _Formula("float", f"{first}.0f", step, result)
+        return _real(op, x)
+    name = y.dtype.c_name
     if op.kind == "mean":
-        return _Formula("int64_t", first, step, f"({name})({{acc}} / {op.count(x)})")
+        return _Formula("int64_t", "0", "{acc} += {x};", f"({name})({{acc}} / {op.count(x)})")
     # Without a sign, so that what exceeds 64 bits wraps.
-    step = f"{{acc}} {operator} (uint64_t){{x}};"
+    first, step = {
+        "prod": ("1", "{acc} *= (uint64_t){x};"),
+        "l1": ("0", "{acc} += {x} < 0 ? 0u - (uint64_t){x} : (uint64_t){x};"),
+        "sum_square": ("0", "{acc} += (uint64_t){x} * (uint64_t){x};"),
+    }.get(op.kind, ("0", "{acc} += (uint64_t){x};"))
+    if op.kind == "l1" and x.dtype.limits[0] == 0:
+        step = "{acc} += {x};"
     return _Formula("uint64_t", first, step, f"({name}){{acc}}")
+
+
+def _real(op: Reduce, x: TensorType) -> _Formula:
+    kind = x.dtype.c_name
+    match op.kind:
+        case "mean":
+            return _Formula(kind, "0.0f", "{acc} += {x};", f"{{acc}} / {c_float(op.count(x))}")
+        case "prod":
+            return _Formula(kind, "1.0f", "{acc} *= {x};", "{acc}")
+        case "l1":
+            step = in_precision_of(x.dtype, "{acc} += fabsf({x});")
+            return _Formula(kind, "0.0f", step, "{acc}")
+        case "l2":
+            return _Formula(
+                kind, "0.0f", "{acc} += {x} * {x};", in_precision_of(x.dtype, "sqrtf({acc})")
+            )
+        case "sum_square":
+            return _Formula(kind, "0.0f", "{acc} += {x} * {x};", "{acc}")
+        case "log_sum":
+            return _Formula(kind, "0.0f", "{acc} += {x};", in_precision_of(x.dtype, "logf({acc})"))
+        case "log_sum_exp":
+            return _log_sum_exp(x.dtype)
+        case _:
+            return _Formula(kind, "0.0f", "{acc} += {x};", "{acc}")
+
+
+def _log_sum_exp(dtype: DType) -> _Formula:
+    """The greatest element is taken off first, where it is finite: no power overflows."""
+    greatest = _extremum("max", dtype)
+    pivot = f"const {dtype.c_name} pivot{{lane}} = fabsf({{acc}}) < INFINITY ? {{acc}} : 0.0f;"
+    second = f"{pivot} {dtype.c_name} sum{{lane}} = 0.0f;", "sum{lane} += expf({x} - pivot{lane});"
+    return _Formula(
+        dtype.c_name,
+        greatest.first,
+        greatest.step,
+        in_precision_of(dtype, "logf(sum{lane}) + pivot{lane}"),
+        (in_precision_of(dtype, second[0]), in_precision_of(dtype, second[1])),
+    )
 
 
 def _extremum(kind: str, dtype: DType) -> _Formula:
     sign = "<" if kind == "min" else ">"
     step = f"{{acc}} = {{x}} {sign} {{acc}} ? {{x}} : {{acc}};"
+    name = dtype.c_name
     if dtype.is_float:
-        bound = np.finfo(np.float32).max if kind == "min" else np.finfo(np.float32).min
-        return _Formula("float", c_float(float(bound)), step, "{acc}")
-    if dtype is DType.INT64:
-        return _Formula("int64_t", "INT64_MAX" if kind == "min" else "INT64_MIN", step, "{acc}")
-    first = "INT32_MAX" if kind == "min" else "INT32_MIN"
-    return _Formula("int32_t", first, step, f"({dtype.c_name}){{acc}}")
+        return _Formula(name, "INFINITY" if kind == "min" else "-INFINITY", step, "{acc}")
+    least, greatest = (0, 1) if dtype is DType.BOOL else dtype.limits
+    macro = name.removesuffix("_t").upper()
+    if kind == "min":
+        first = f"{macro}_MAX" if greatest > 1 else "1"
+    else:
+        first = f"{macro}_MIN" if least else "0"
+    if dtype.size >= 4:
+        return _Formula(name, first, step, "{acc}")
+    return _Formula("int32_t", first, step, f"({name}){{acc}}")
+
+
+def _onnx(node: Node, op: Reduce) -> _Formula | None:
+    """A sum or mean with ONNX's rounding; None for any other reduction."""
+    x, y = node.input(0).type, node.output.type
+    if node.rounding is not Rounding.ONNX or not y.is_quantized or not REDUCE[op.kind].rescales:
+        return None
+    count = op.count(x)
+    centre = x.zero_point * count
+    low, high = (np.asarray([limit * count - centre], np.int64) for limit in x.dtype.limits)
+    scale = reduce_scale(op.kind, x, y, count)
+    finish = Finish.of(node, Activation.NONE, None, (scale,), (low, high))
+    return _Formula("int32_t", str(-centre), "{acc} += {x};", finish.output("{acc}"))
 
 
 def _quantized(op: Reduce, x: TensorType, y: TensorType) -> _Formula:

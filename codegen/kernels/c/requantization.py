@@ -6,7 +6,8 @@ merge. What differs is that ties go away from zero, so downwards below it, and t
 shifts of their own while the code has one. But the outputs of a channel rise with its sum, so that
 they are settled by the sums at which each output value is first reached; any multiplier and offset
 that lie right at all of these give the same outputs. Finding them, or that there are none, takes a
-division and two products for each output value.
+division and two products for each output value. ONNX's rounding, a product in float32 with ties to
+even, is settled the same way: its thresholds are found by bisection.
 
 Sources: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference" (2018), section 2; gemmlowp's rounding.
@@ -15,11 +16,11 @@ Integer-Arithmetic-Only Inference" (2018), section 2; gemmlowp's rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.ir import Array, Node
+from smelt.ir import Array, Node, Rounding
 from smelt.ops.fixed_point import (
     INT32_MAX,
     Activation,
@@ -60,6 +61,7 @@ class Requantization:
         zero_point: of the output.
         low: smallest stored output.
         high: largest stored output.
+        reals: float32 `[o]`, what sums are multiplied by; None where rounded as gemmlowp does.
     """
 
     multipliers: Array
@@ -69,6 +71,7 @@ class Requantization:
     zero_point: int
     low: int
     high: int
+    reals: Array | None = None
 
     @staticmethod
     def of(
@@ -77,7 +80,7 @@ class Requantization:
         """The requantization of a node.
 
         Args:
-            node: gives the output's type; it must round as TensorFlow Lite Micro.
+            node: gives the output's type and the rounding.
             scales: accumulator scale over output scale, one or one per channel.
             activation: fused into the node.
             range_: smallest and largest sums, int64 `[o]` each.
@@ -86,8 +89,11 @@ class Requantization:
         if node.rounding is None:
             raise ValueError(f"{node.origin} has no rounding")
         requantizer = Requantizer(tuple(scales), node.rounding)
-        low, high = clamp_limits(activation, output)
+        low, high = clamp_limits(activation, output, node.rounding)
         channels = len(range_[0])
+        reals = None
+        if node.rounding is Rounding.ONNX:
+            reals = np.resize(np.asarray(requantizer.real, np.float32), channels)
         return Requantization(
             np.asarray(per_channel(requantizer.multipliers, channels), np.int64),
             np.asarray(per_channel(requantizer.shifts, channels), np.int64),
@@ -95,6 +101,7 @@ class Requantization:
             output.zero_point,
             low,
             high,
+            reals,
         )
 
     @property
@@ -104,8 +111,20 @@ class Requantization:
         small = np.maximum(-self.lowest, self.highest) < 2**30
         return bool((right | (self.multipliers == 0)).all() and small.all())
 
+    @property
+    def stays_small(self) -> bool:
+        """Whether no product with `reals` reaches 2^22."""
+        if self.reals is None:
+            return False
+        largest = np.maximum(-self.lowest, self.highest).astype(np.float64)
+        return bool((largest * self.reals < 2.0**22 - 1).all())
+
     def outputs(self, sums: Array) -> Array:
-        """The stored outputs of one sum a channel, by gemmlowp's steps."""
+        """The stored outputs of one sum a channel, or of several: `[o]` or `[o, n]`."""
+        if self.reals is not None:
+            reals = self.reals if sums.ndim == 1 else self.reals[:, None]
+            scaled = np.rint(np.clip(sums.astype(np.float32) * reals, -(2.0**40), 2.0**40))
+            return np.clip(scaled.astype(np.int64) + self.zero_point, self.low, self.high)
         scaled = multiply_by_quantized_multiplier(sums, self.multipliers, self.shifts)
         return np.clip(scaled + self.zero_point, self.low, self.high)
 
@@ -135,9 +154,14 @@ class Requantization:
         down = -self.shifts[moves, None]
         lowest, highest = self.lowest[moves, None], self.highest[moves, None]
         values = np.arange(self.low - self.zero_point + 1, self.high - self.zero_point + 1)
-        # The doubling high product, and then the sum, at which each value is first reached.
-        product = np.where(down > 0, (values << down) - (1 << down >> 1) + (values <= 0), values)
-        threshold = -(-((product << 31) - (1 << 30)) // multiplier)
+        if self.reals is not None:
+            threshold = self._bisected(moves, values)
+        else:
+            # The doubling high product, and the sum, at which each value is first reached.
+            product = np.where(
+                down > 0, (values << down) - (1 << down >> 1) + (values <= 0), values
+            )
+            threshold = -(-((product << 31) - (1 << 30)) // multiplier)
         dropped = 31 + down - shift
         reduced = (multiplier + (1 << dropped >> 1)) >> dropped
         goal = values << shift
@@ -148,7 +172,32 @@ class Requantization:
         if (least > most).any():
             return None
         natural = (1 << (shift - 1)) + (1 << (30 - dropped[:, 0]).clip(0))
+        if self.reals is not None:
+            natural = np.full_like(natural, 1 << (shift - 1))
         return reduced[:, 0], np.clip(natural, least, most) + (self.zero_point << shift)
+
+    def _bisected(self, moves: Array, values: Array) -> Array:
+        """The least sums, int64 `[o, values]`, whose outputs reach each value, less zero point.
+
+        One more than the highest sum where none does.
+        """
+        if self.reals is None:
+            raise ValueError("gemmlowp's thresholds need no search")
+        chosen = replace(self, reals=self.reals[moves])
+        # Two roundings to float32 move a threshold by less than this.
+        middle = (values - 0.5) / self.reals[moves, None].astype(np.float64)
+        margin = np.abs(middle) * 2.0**-22 + 2.0
+        first, last = self.lowest[moves, None] - 1, self.highest[moves, None] + 1
+        below = np.clip(np.floor(middle - margin), first, last).astype(np.int64)
+        above = np.clip(np.ceil(middle + margin), first, last).astype(np.int64)
+        wanted = values + self.zero_point
+        while (above - below > 1).any():
+            middle = (below + above) >> 1
+            reached = chosen.outputs(middle) >= wanted
+            open_ = above - below > 1
+            above = np.where(open_ & reached, middle, above)
+            below = np.where(open_ & ~reached, middle, below)
+        return above
 
 
 _MINIMUM = -(1 << 62)

@@ -1,4 +1,7 @@
-"""Softmax and LogSoftmax: exponentials by a table of differences for int8, expf for float."""
+"""Softmax, LogSoftmax and Hardmax.
+
+Exponentials are by a table of differences for int8, expf for float.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Packed
 from smelt.ir import Array, DType, Node
 from smelt.ops.fixed_point import quantize_multiplier
 from smelt.ops.gemmlowp import exp_on_negative_values
-from smelt.ops.softmax import LogSoftmax, Softmax, difference_scaling
+from smelt.ops.softmax import Hardmax, LogSoftmax, Softmax, difference_scaling
 from smelt.targets import Target
 
 _SUM_LIMIT = 4095
@@ -112,4 +115,30 @@ def exponentials(scale: float, beta: float) -> Array:
     return exp_on_negative_values(scaling(differences), 5).astype(np.int32)
 
 
-KERNELS = (SoftmaxKernel(), LogSoftmaxKernel())
+class HardmaxKernel(Kernel):
+    """Two passes over each row: where its greatest element is, the result."""
+
+    op = Hardmax
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        x = node.input(0).type
+        return None if x.dtype is DType.FLOAT32 else f"Hardmax is served for f32 data, not {x}."
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        x = node.input(0).type
+        size = x.shape[-1]
+        return KernelCall(
+            template="c/hardmax.j2",
+            stem="hardmax",
+            parameters={"x": x, "size": size, "rows": x.size // size},
+            operands=(Input(0, "input"), Output(0, "output")),
+            in_place=((0, 0),),
+            summary="two passes a row",
+        )
+
+
+KERNELS = (SoftmaxKernel(), LogSoftmaxKernel(), HardmaxKernel())

@@ -9,7 +9,7 @@ from math import isinf
 
 from smelt.codegen.helpers import helper_blocks
 from smelt.codegen.render import c_float
-from smelt.ir import TensorType
+from smelt.ir import DType, Rounding, TensorType
 from smelt.ops.fixed_point import Activation, clamp_limits
 
 _PRIMARY = re.compile(r"\w+(\([^()]*\)|\[[^][]*\])?")
@@ -33,14 +33,23 @@ class Store:
         return self.text % result
 
 
-def stored(activation: Activation, y: TensorType, *, saturate: bool = False) -> Store:
+def stored(
+    activation: Activation,
+    y: TensorType,
+    *,
+    saturate: bool = False,
+    rounding: Rounding | None = None,
+) -> Store:
     """How to store a result in an element of `y`: a float, or an int32 with its zero point added.
 
     Args:
         activation: fused clamp.
         y: type of the output.
         saturate: whether an integer result may exceed the element type.
+        rounding: how the limits of a quantized output are rounded.
     """
+    if y.dtype is DType.BOOL:
+        return Store("%s")
     if y.dtype.is_float:
         if activation is Activation.NONE:
             return Store("%s")
@@ -51,7 +60,7 @@ def stored(activation: Activation, y: TensorType, *, saturate: bool = False) -> 
         return Store(f"clamp_float(%s, {limits})")
     low, high = y.dtype.limits
     if y.quant is not None:
-        low, high = clamp_limits(activation, y)
+        low, high = clamp_limits(activation, y, rounding)
     elif activation is not Activation.NONE:
         low, high = (int(min(max(v, low), high)) for v in activation.limits)
     cast = "" if y.dtype.c_name == "int32_t" else f"({y.dtype.c_name})"
@@ -64,6 +73,11 @@ def helpers_in(lines: Iterable[str]) -> frozenset[str]:
     """The shared C functions that lines of C call."""
     text = "\n".join(lines)
     return frozenset(name for name in helper_blocks() if re.search(rf"\b{name}\(", text))
+
+
+def in_precision_of(dtype: DType, text: str) -> str:
+    """C of floats, its calls of math.h those for double precision where that is the type."""
+    return re.sub(r"\b(\w+)f\(", r"\1(", text) if dtype is DType.FLOAT64 else text
 
 
 def offset(value: str, number: int) -> str:

@@ -12,6 +12,7 @@ class TileKernel(Kernel):
     """Writes the output in order; elements that stay neighbours are copied as a block."""
 
     op = Tile
+    float64 = True
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Packed, Request
-from smelt.codegen.kernels.c.store import helpers_in
+from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.unary import Unary
@@ -16,27 +19,63 @@ FLOAT: dict[str, str] = {
     "relu6": "clamp_float(x, 0.0f, 6.0f)",
     "relu_n1_to_1": "clamp_float(x, -1.0f, 1.0f)",
     "relu_0_to_1": "clamp_float(x, 0.0f, 1.0f)",
+    "clamp": "clamp_float(x, {alpha}, {beta})",
     "leaky_relu": "x > 0.0f ? x : {alpha} * x",
+    "thresholded_relu": "x > {alpha} ? x : 0.0f",
     "logistic": "1.0f / (1.0f + expf(-x))",
     "tanh": "tanhf(x)",
+    "hard_sigmoid": "clamp_float({alpha} * x + {beta}, 0.0f, 1.0f)",
     "hard_swish": "x * clamp_float(x + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f)",
+    "swish": "x / (1.0f + expf({minus_alpha} * x))",
+    "mish": "mish(x)",
+    "softplus": "(x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)))",
+    "softsign": "x / (1.0f + fabsf(x))",
+    "shrink": "x < {minus_alpha} ? x + {beta} : x > {alpha} ? x - {beta} : 0.0f",
     "elu": "x < 0.0f ? {alpha} * expm1f(x) : x",
+    "celu": "x < 0.0f ? {alpha} * expm1f(x / {alpha}) : x",
+    "selu": "x < 0.0f ? {alpha_beta} * expm1f(x) : {beta} * x",
     "gelu": "0.5f * x * erfcf(x * -0.70710678f)",
     "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
     "abs": "fabsf(x)",
     "neg": "-x",
+    "sign": "x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x",
     "exp": "expf(x)",
     "log": "logf(x)",
     "sqrt": "sqrtf(x)",
     "rsqrt": "1.0f / sqrtf(x)",
+    "reciprocal": "1.0f / x",
     "square": "x * x",
+    "erf": "erff(x)",
     "sin": "sinf(x)",
     "cos": "cosf(x)",
+    "tan": "tanf(x)",
+    "asin": "asinf(x)",
+    "acos": "acosf(x)",
+    "atan": "atanf(x)",
+    "sinh": "sinhf(x)",
+    "cosh": "coshf(x)",
+    "asinh": "asinhf(x)",
+    "acosh": "acoshf(x)",
+    "atanh": "atanhf(x)",
     "floor": "floorf(x)",
     "ceil": "ceilf(x)",
     "round": "rintf(x)",
+    "is_nan": "x != x",
+    "is_infinite": "fabsf(x) == INFINITY",
+    "is_positive_infinite": "x == INFINITY",
+    "is_negative_infinite": "x == -INFINITY",
 }
-"""C expressions of `x`, one a kind; `{alpha}` is the operator's constant."""
+"""C expressions of `x`, one a kind; `{alpha}` and `{beta}` are the operator's constants."""
+
+SIGNED: dict[str, str] = {
+    "abs": "x < 0 ? ({type})(0u - ({wide})x) : x",
+    "neg": "({type})(0u - ({wide})x)",
+    "sign": "({type})((x > 0) - (x < 0))",
+    "bitwise_not": "({type})~x",
+}
+"""The same for integers; they wrap, being computed without a sign."""
+
+UNSIGNED = SIGNED | {"abs": "x", "sign": "x > 0", "not": "x == 0"}
 
 
 def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str) -> KernelCall:
@@ -68,18 +107,19 @@ class UnaryKernel(Kernel):
     """One pass over the elements, in any order."""
 
     op = Unary
+    float64 = True
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
         x = node.input(0).type
-        if x.dtype is DType.FLOAT32 and not x.is_quantized:
-            if isinstance(node.op, Unary) and node.op.kind in FLOAT:
-                return None
-            return f"{node.op.name} has no float form."
-        if x.dtype in (DType.INT8, DType.UINT8) and x.is_quantized:
-            return None
-        return f"{node.op.name} is served for f32 and quantized 8-bit data, not {x.dtype.value}."
+        if x.dtype is DType.FLOAT16:
+            return f"{node.op.name} is not served for f16 data."
+        if x.dtype is DType.FLOAT64 and isinstance(node.op, Unary) and not _exact(node.op):
+            return f"{node.op.name} is not served for f64 data: export the network in float32."
+        if x.is_quantized and x.dtype not in (DType.INT8, DType.UINT8):
+            return f"{node.op.name} is served for quantized 8-bit data, not {x.dtype.value}."
+        return None
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
@@ -90,16 +130,38 @@ class UnaryKernel(Kernel):
         x, y = node.input(0).type, node.output.type
         if x.is_quantized:
             return table_call(tabulate(node), x, y, op.kind, "lookup")
-        expression = FLOAT[op.kind].format(alpha=c_float(op.alpha))
+        expression = _expression(op, x.dtype)
         return KernelCall(
             template="c/unary.j2",
             stem=op.kind,
             parameters={"kind": op.kind, "x": x, "expression": expression},
             operands=(Input(0, "input"), Output(0, "output")),
-            in_place=((0, 0),),
+            in_place=((0, 0),) if x.bytes == y.bytes else (),
             helpers=helpers_in([expression]),
             summary=f"{op.kind}, one element at a time",
         )
+
+
+def _exact(op: Unary) -> bool:
+    """Whether an expression needs neither a float function of ours nor constants with fractions."""
+    text = FLOAT[op.kind]
+    return not helpers_in([text]) and not re.search(r"{|\d\.\d*[1-9]|1\.0f / 6", text)
+
+
+def _expression(op: Unary, dtype: DType) -> str:
+    if not dtype.is_float:
+        table = SIGNED if dtype.is_integer and dtype.limits[0] < 0 else UNSIGNED
+        wide = "uint64_t" if dtype.size == 8 else "uint32_t"
+        return table[op.kind].format(type=dtype.c_name, wide=wide)
+    if op.kind == "clamp" and math.isinf(op.beta):
+        return f"at_least(x, {c_float(op.alpha)})"
+    expression = FLOAT[op.kind].format(
+        alpha=c_float(op.alpha),
+        beta=c_float(op.beta),
+        minus_alpha=c_float(-op.alpha),
+        alpha_beta=c_float(op.alpha * op.beta),
+    )
+    return in_precision_of(dtype, expression)
 
 
 def tabulate(node: Node) -> Array:

@@ -1,0 +1,212 @@
+"""Float networks: instructions on a Cortex-M4F beside onnx2c, time on the host beside onnxruntime.
+
+onnx2c's counts are of its C for the same files, compiled by arm-none-eabi-gcc 12.2 at -O3 for
+`-mcpu=cortex-m4 -mfpu=fpv4-sp-d16`, under QEMU 7.2 with `-icount shift=0`. They are not measured
+here.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import typer
+from ai_edge_litert.interpreter import Interpreter
+from rich.console import Console
+
+from bench.library import Library, build_library
+from smelt.errors import SmeltError
+from smelt.frontend import InputOptions, load
+from smelt.ir import Array
+from smelt.pipeline import Artefact, Options, compile_model
+from smelt.run import run
+from smelt.samples import Sample, random_samples
+from smelt.show import Table
+from tests.shared import SHARED
+
+ONNX2C = {"dscnn_kws": 19_900_000, "resnet8_onnx2c": 121_400_000, "autoencoder": 1_340_000}
+"""Instructions of one inference of onnx2c's code."""
+
+FILES = (
+    "models/float/*.onnx",
+    "quant/*.onnx",
+    "models/face/*.onnx",
+    "models/mlperf_tiny/*_float32.tflite",
+)
+
+ROUNDS = 31
+ROUND_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another engine with a network loaded: its outputs, and one inference of it."""
+
+    name: str
+    outputs: Callable[[], list[Array]]
+    infer: Callable[[], object]
+
+    def seconds(self, repeats: int) -> float:
+        """The time that so many inferences take."""
+        start = time.perf_counter()
+        for _ in range(repeats):
+            self.infer()
+        return time.perf_counter() - start
+
+
+def main(
+    networks: Annotated[list[str] | None, typer.Argument(help="Stems of files; all.")] = None,
+    compiler: Annotated[str, typer.Option("--cc", help="The host's compiler.")] = "gcc",
+    m4: Annotated[bool, typer.Option(help="Count instructions on a Cortex-M4F.")] = True,
+    host: Annotated[bool, typer.Option(help="Time on the host.")] = True,
+) -> None:
+    """Float networks beside onnx2c (Cortex-M4F) and onnxruntime or LiteRT (host, one thread)."""
+    console = Console(width=140)
+    files = [
+        path
+        for pattern in FILES
+        for path in sorted(SHARED.glob(pattern))
+        if not networks or path.stem in networks
+    ]
+    if not files:
+        console.print("no such network in the shared folder (SMELT_SHARED)")
+    if m4:
+        rows = (_instructions(path) for path in files if path.stem in ONNX2C)
+        columns = ("network", "MACs", "instructions", "a MAC", "onnx2c", "ratio", "error")
+        Table(columns, tuple(rows), "One inference on a Cortex-M4F").print(console)
+    if host:
+        columns = ("network", "MACs", "µs", "peer", "its µs", "ratio", "error")
+        rows = (_times(path, compiler) for path in files)
+        Table(columns, tuple(rows), f"One inference on the host, one thread, {compiler}").print(
+            console
+        )
+
+
+def _instructions(path: Path) -> tuple[object, ...]:
+    artefact = _compiled(path, Options(board="mps2-an386", name="network"))
+    if isinstance(artefact, str):
+        return (path.stem, *[""] * 5, artefact)
+    samples = random_samples(artefact.graph, 1, 0)
+    result = run(artefact, samples)
+    report: dict[str, Any] = result.report
+    instructions = report["inference"]["instructions"]
+    expected = _peer(path, samples[0]).outputs()
+    return (
+        path.stem,
+        artefact.graph.macs,
+        instructions,
+        f"{instructions / artefact.graph.macs:.2f}",
+        ONNX2C[path.stem],
+        f"{instructions / ONNX2C[path.stem]:.3f}",
+        _error(result.outputs[0], expected),
+    )
+
+
+def _times(path: Path, compiler: str) -> tuple[object, ...]:
+    artefact = _compiled(path, Options(name="network"))
+    if isinstance(artefact, str):
+        return (path.stem, *[""] * 5, artefact)
+    (sample,) = random_samples(artefact.graph, 1, 0)
+    peer = _peer(path, sample)
+    with tempfile.TemporaryDirectory() as folder:
+        ours = build_library(artefact, sample, Path(folder), compiler)
+        error = _error(ours.outputs(), peer.outputs())
+        mine, theirs = _interleaved(ours, peer)
+    ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
+    return (
+        path.stem,
+        artefact.graph.macs,
+        f"{statistics.median(mine) * 1e6:.1f}",
+        peer.name,
+        f"{statistics.median(theirs) * 1e6:.1f}",
+        f"{ratio:.2f}",
+        error,
+    )
+
+
+def _interleaved(ours: Library, peer: Peer) -> tuple[list[float], list[float]]:
+    """Seconds of an inference of either, measured in turns so that both see the same machine."""
+    pairs: list[tuple[float, float]] = []
+    counts: list[int] = []
+    for engine in (ours, peer):
+        engine.seconds(1)
+        counts.append(max(1, round(ROUND_SECONDS / max(engine.seconds(3) / 3, 1e-7))))
+    for _ in range(ROUNDS):
+        pairs.append((ours.seconds(counts[0]) / counts[0], peer.seconds(counts[1]) / counts[1]))
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def _compiled(path: Path, options: Options) -> Artefact | str:
+    """The network with every open dimension 1, or why it is not served."""
+    inputs = InputOptions(dims=dict.fromkeys(_open_dimensions(path), 1))
+    try:
+        return compile_model(load(path, "network", inputs), options)
+    except SmeltError as error:
+        return str(error).removeprefix(f"{path}: ")
+
+
+def _open_dimensions(path: Path) -> Iterator[str]:
+    if path.suffix != ".onnx":
+        return
+    for value in onnx.load(path, load_external_data=False).graph.input:
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param:
+                yield dimension.dim_param
+
+
+def _peer(path: Path, sample: Sample) -> Peer:
+    return _litert(path, sample) if path.suffix == ".tflite" else _onnxruntime(path, sample)
+
+
+def _with_constant_weights(path: Path) -> onnx.ModelProto:
+    """The model with no weight among its inputs, which keeps onnxruntime from folding it."""
+    model = onnx.load(path)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    return model
+
+
+def _onnxruntime(path: Path, sample: Sample) -> Peer:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    model = _with_constant_weights(path).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    feed = {value.name: x for value, x in zip(session.get_inputs(), sample, strict=True)}
+
+    def infer() -> list[Array]:
+        return [np.asarray(output) for output in session.run(None, feed)]
+
+    return Peer("onnxruntime", infer, infer)
+
+
+def _litert(path: Path, sample: Sample) -> Peer:
+    interpreter = Interpreter(str(path), num_threads=1)
+    interpreter.allocate_tensors()
+    for details, x in zip(interpreter.get_input_details(), sample, strict=True):
+        interpreter.set_tensor(details["index"], x)
+
+    def outputs() -> list[Array]:
+        interpreter.invoke()
+        return [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
+
+    return Peer("LiteRT", outputs, interpreter.invoke)
+
+
+def _error(found: Any, expected: list[Array]) -> str:
+    """The largest difference of an output, as a part of the output's range."""
+    return f"{max(map(_difference, found, expected)):.0e}"
+
+
+def _difference(found: Array, expected: Array) -> float:
+    spread = float(np.ptp(expected)) or 1.0
+    return float(np.abs(found.reshape(expected.shape) - expected).max()) / spread

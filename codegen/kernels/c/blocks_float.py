@@ -1,0 +1,261 @@
+"""Float convolutions in blocks of pixels times output channels, whose sums stay in registers.
+
+Every weight that is loaded serves all pixels of a block, every input all its channels. With a
+scalar FPU each sum is a variable of its own; where floats are computed several at a time, the sums
+of a pixel are an array whose loops compilers turn into vector instructions.
+
+The inputs under a window are runs of elements that stand together: a pixel's channels, or whole
+rows of the window; pointers to them are collected once a block. Where runs would be short, the
+window is first gathered into one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Request,
+    Scratch,
+)
+from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.store import Store, stored
+from smelt.codegen.kernels.c.vectors import VECTORS, vector_width
+from smelt.codegen.kernels.c.window import Window
+from smelt.ir import Array, DType, Node, TensorType
+from smelt.ops.fixed_point import Activation
+from smelt.targets import Target
+
+PATCH_BYTES = 2048
+"""What the gathered windows of a block may take."""
+
+_POINTERS = 256
+"""Pointers to a block's runs at most, where one pixel does not need more."""
+
+_LONG_RUN = 8
+"""Elements from which on a run is read where it stands."""
+
+_VECTOR_SUMS = 96
+"""Sums of a block where floats are computed several at a time."""
+
+_SCALAR_PIXELS = 4
+"""Pixels of a block of scalars at most: each needs a pointer in a register too."""
+
+_UNROLLED_PRODUCTS = 96
+"""Multiply-accumulates that are written out in one turn of the innermost loop, at most."""
+
+_LOADED_FLOATS = 240
+"""Weights that a load with an immediate offset reaches."""
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Output channels of a group, from `begin` to `end`, `count` at a time.
+
+    `unrolled` of the `length` inputs of a run are written out in one turn of the innermost loop.
+    """
+
+    begin: int
+    end: int
+    count: int
+    length: int = 1
+    unrolled: int = 1
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a loop over them is needed."""
+        return self.end - self.begin > self.count
+
+    @property
+    def looped(self) -> int:
+        """Inputs of a run that a loop goes over; 0 where everything is written out."""
+        return 0 if self.length <= self.unrolled else self.length - self.length % self.unrolled
+
+    @property
+    def remaining(self) -> int:
+        """Inputs written out after the loop."""
+        return self.length - self.looped
+
+
+def float_store(activation: Activation, y: TensorType, target: Target) -> Store:
+    """How a sum is stored; without vector instructions a comparison costs more than the sign."""
+    if activation is Activation.RELU and "simd_float" not in target.features:
+        return Store("rectified(%s)")
+    return stored(activation, y)
+
+
+def float_helpers(store: Store, *, vectors: bool) -> frozenset[str]:
+    """The helpers of a kernel that stores so."""
+    return store.helpers | (VECTORS if vectors else frozenset[str]())
+
+
+def packed_channels(
+    weights: Array, bias: Array | None, groups: int, blocks: tuple[Channels, ...]
+) -> Array:
+    """Biases and `[o, ...]` weights in the order in which the blocks read them."""
+    flat = weights.reshape(len(weights), -1)
+    start = np.zeros(len(flat), np.float32) if bias is None else bias
+    rows = np.concatenate([start.reshape(-1, 1), flat], axis=1).astype(np.float32)
+    parts: list[Array] = []
+    for group in rows.reshape(groups, -1, rows.shape[1]):
+        for block in blocks:
+            chosen = group[block.begin : block.end].reshape(-1, block.count, rows.shape[1])
+            parts.append(chosen.transpose(0, 2, 1).ravel())
+    return np.concatenate(parts)
+
+
+def float_blocks(
+    node: Node,
+    window: Window,
+    frame: Frame,
+    activation: Activation,
+    weights: Array,
+    bias: Array | None,
+    request: Request,
+    *,
+    stem: str,
+) -> KernelCall:
+    """The call that computes a float convolution, grouped or not, with constant weights.
+
+    Args:
+        node: what is computed.
+        window: its geometry.
+        frame: the output pixels to compute.
+        activation: fused into the node.
+        weights: `[o, kh, kw, i]`, or anything of that order.
+        bias: `[o]`, None where there is none.
+        request: target and preference.
+        stem: of the function's name.
+    """
+    x, y = node.input(0).type, node.output.type
+    inputs = x.shape[-1]
+    dense = frame.source.pixel == inputs == window.depth and not frame.source.wraps_rows
+    runs = _rows_as_runs(window) if dense else window
+    gathers = _gathers(runs, request)
+    per_group = window.outputs // window.groups
+    pixels = y.size // window.outputs // frame.batch
+    vectors = "simd_float" in request.target.features
+    most = pixels if gathers else min(pixels, max(_POINTERS // runs.taps, 1))
+    count, outputs = _block(most, per_group, request.target)
+    store = float_store(activation, y, request.target)
+    length = runs.taps * runs.depth if gathers else runs.depth
+    blocks = _channels(per_group, outputs, count, length, request)
+    parameters: dict[str, object] = {
+        **frame.variables,
+        **_places(frame, runs),
+        "title": f"{node.op.name}: {x} -> {y}, {window.text}",
+        "w": runs,
+        "pixels": count,
+        "blocks": blocks,
+        "vectors": vectors,
+        "fused": "fma" in request.target.features,
+        "length": length,
+        "taps": 1 if gathers else runs.taps,
+        "gathers": gathers,
+        "row_is_run": dense and runs.kernel[1] > 1 and runs.dilation[1] == 1,
+        "per_group": per_group,
+        "weights_each": 1 + runs.taps * runs.depth,
+        "store": store,
+        "left": "(y_end - y_begin) * (x_end - x_begin)" if frame.rectangle else str(pixels),
+    }
+    operands: list[Operand] = [Input(0, "input")]
+    if window.padded and not gathers:
+        operands.append(Packed("padding", np.zeros(max(inputs, runs.depth), np.float32)))
+    operands.append(Packed("weights", packed_channels(weights, bias, window.groups, blocks)))
+    if gathers:
+        operands.append(Scratch("patch", DType.FLOAT32, count * length))
+    return KernelCall(
+        template="c/convolution_float.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(*operands, Output(0, "output")),
+        helpers=float_helpers(store, vectors=vectors),
+        summary=f"{count} pixels x {outputs} channels" + (", gathered" if gathers else ""),
+    )
+
+
+def _places(frame: Frame, runs: Window) -> dict[str, str]:
+    """The C expressions of where windows and pixels start."""
+    return {
+        "top": runs.origin(0, "y"),
+        "side": runs.origin(1, "x"),
+        "pixel": pixel_offset(frame.source, "y", "x"),
+        "row_start": pixel_offset(frame.source, "y", "side"),
+        "first_pixel": pixel_offset(frame.source, "top", "side"),
+        "output_pixel": pixel_offset(frame.target, "y", "x"),
+    }
+
+
+def _rows_as_runs(window: Window) -> Window:
+    """The same window with each row as one tap, where rows are never cut by the image's edge."""
+    if any(window.padding[1]) or window.dilation[1] > 1:
+        return window
+    depth = window.kernel[1] * window.depth
+    return replace(window, kernel=(window.kernel[0], 1), depth=depth)
+
+
+def _gathers(window: Window, request: Request) -> bool:
+    """Whether windows are gathered before they are used."""
+    if window.taps == 1 or window.groups > 1 or window.depth >= _LONG_RUN:
+        return False
+    return request.optimize != "ram" and window.taps * window.depth * 16 <= PATCH_BYTES
+
+
+def _block(pixels: int, outputs: int, target: Target) -> tuple[int, int]:
+    """Pixels and channels of a block."""
+    if "simd_float" in target.features:
+        return _vector_block(pixels, outputs)
+    return _scalar_block(pixels, outputs, 31 if "fpu" in target.features else 8)
+
+
+def _vector_block(pixels: int, outputs: int) -> tuple[int, int]:
+    """Pixels and channels of a block whose channels share vector registers."""
+    channels = vector_width(outputs)
+    count = min(_VECTOR_SUMS // channels, 6 if channels >= 8 else 8, pixels)
+    while count * channels * 2 <= min(_VECTOR_SUMS, count * outputs):
+        channels *= 2
+    return count, channels
+
+
+def _scalar_block(pixels: int, outputs: int, registers: int) -> tuple[int, int]:
+    """Pixels and channels of a block that costs the fewest loads and multiplications."""
+
+    def cost(block: tuple[int, int]) -> tuple[int, int]:
+        count, channels = block
+        whole, rest = divmod(outputs, channels)
+        turn = whole * (count + channels + count * channels)
+        turn += (count + rest + count * rest) if rest else 0
+        return -(-pixels // count) * turn, count * channels
+
+    candidates = [
+        (count, channels)
+        for count in range(1, min(pixels, _SCALAR_PIXELS) + 1)
+        for channels in range(1, min(outputs, registers) + 1)
+        if count * channels + min(count, channels) + 1 <= registers
+    ]
+    return min(candidates, key=cost)
+
+
+def _channels(
+    outputs: int, block: int, pixels: int, length: int, request: Request
+) -> tuple[Channels, ...]:
+    """The channels of a group in whole blocks, and the rest of them."""
+    whole = outputs - outputs % block
+
+    def channels(begin: int, end: int, count: int) -> Channels:
+        most = min(_UNROLLED_PRODUCTS // (count * pixels), _LOADED_FLOATS // count)
+        unrolled = 1 if request.optimize == "size" else max(min(most, length), 1)
+        if length > unrolled:
+            unrolled = next(
+                (u for u in range(unrolled, unrolled // 2, -1) if length % u == 0), unrolled
+            )
+        return Channels(begin, end, count, length, unrolled)
+
+    parts = (channels(0, whole, block), channels(whole, outputs, outputs - whole or 1))
+    return tuple(part for part in parts if part.end > part.begin)

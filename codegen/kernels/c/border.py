@@ -1,0 +1,71 @@
+"""Pad with the tensor's own elements: edge, reflect, symmetric, wrap."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Operand, Output, Packed, Request
+from smelt.codegen.kernels.c.gather import compact
+from smelt.codegen.kernels.c.loops import ALL_NAMES, copy, dense_strides, index, nest, total
+from smelt.ir import Node
+from smelt.ops.pad import Pad
+from smelt.targets import Target
+
+
+class BorderKernel(Kernel):
+    """Writes the output in order; a table tells where each index of a padded axis is read."""
+
+    op = Pad
+    float64 = True
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        if isinstance(node.op, Pad) and node.op.mode == "constant":
+            return "a constant border has a kernel of its own."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if not isinstance(op, Pad):
+            raise TypeError(f"{op.name} is no Pad")
+        strides = dense_strides(x.shape)
+        padded = [axis for axis, pair in enumerate(op.padding) if any(pair)]
+        plain = [0 if axis in padded else stride for axis, stride in enumerate(strides)]
+        # An array a padded axis, so that its loop is merged with no other.
+        marks = [[int(axis == own) for axis in range(len(y.shape))] for own in padded]
+        loops = nest(y.shape, plain, dense_strides(y.shape), *marks, names=ALL_NAMES)
+        block = 1
+        if loops and loops[-1].strides[:2] == (1, 1):
+            block, loops = loops[-1].size, loops[:-1]
+        tables = [op.sources(axis, x.shape[axis]) for axis in padded]
+        terms = [index(loops, 0)]
+        start = 0
+        for number, (axis, table) in enumerate(zip(padded, tables, strict=True)):
+            (loop,) = (loop for loop in loops if loop.strides[2 + number])
+            found = f"sources[{total((str(start), loop.name))}]"
+            terms.append(found if strides[axis] == 1 else f"{found} * {strides[axis]}")
+            start += table.size
+        statement = copy(index(loops, 1), total(terms), block, y.dtype.size)
+        sources = compact(np.concatenate(tables)) if tables else None
+        tables_ = () if sources is None else (Packed("sources", sources),)
+        operands: tuple[Operand, ...] = (Input(0, "input"), *tables_, Output(0, "output"))
+        return KernelCall(
+            template="c/border.j2",
+            stem=f"pad_{op.mode}",
+            parameters={
+                "x": x,
+                "y": y,
+                "mode": op.mode,
+                "padding": op.padding,
+                "loops": loops,
+                "statements": (*(() for _ in loops), (statement,)),
+            },
+            operands=operands,
+            summary=f"{len(loops)} nested loops, {block} elements at a time",
+        )
+
+
+KERNELS = (BorderKernel(),)

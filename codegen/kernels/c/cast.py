@@ -1,0 +1,56 @@
+"""Cast."""
+
+from __future__ import annotations
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.ir import DType, Node
+from smelt.ops.cast import Cast
+from smelt.targets import Target
+
+
+class CastKernel(Kernel):
+    """One conversion an element."""
+
+    op = Cast
+    float64 = True
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        if DType.FLOAT16 in (node.input(0).type.dtype, node.output.type.dtype):
+            return "Cast is not served for f16 data."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        x, y = node.input(0).type, node.output.type
+        return KernelCall(
+            template="c/elementwise.j2",
+            stem=f"cast_{y.dtype.numpy.name}",
+            parameters={"what": "Cast", "x": x, "y": y, "lines": _lines(x.dtype, y.dtype)},
+            operands=(Input(0, "input"), Output(0, "output")),
+            in_place=((0, 0),) if x.bytes == y.bytes else (),
+            summary=f"{x.dtype.value} to {y.dtype.value}, one element at a time",
+        )
+
+
+def _lines(x: DType, y: DType) -> list[str]:
+    if y is DType.BOOL:
+        return ["output[i] = input[i] != 0;"]
+    if not x.is_float or not y.is_integer:
+        return [f"output[i] = ({y.c_name})input[i];"]
+    # What does not fit must not be converted: C leaves that undefined.
+    suffix = "f" if x is DType.FLOAT32 else ""
+    least, greatest = y.limits
+    macro = y.c_name.removesuffix("_t").upper()
+    lowest = f"{macro}_MIN" if least else "0"
+    return [
+        f"const {x.c_name} x = input[i];",
+        f"const {y.c_name} beyond = x > 0 ? {macro}_MAX : x < 0 ? {lowest} : 0;",
+        f"const int fits = x >= {float(least)}{suffix} && x < {float(greatest + 1)}{suffix};",
+        f"output[i] = fits ? ({y.c_name})x : beyond;",
+    ]
+
+
+KERNELS = (CastKernel(),)

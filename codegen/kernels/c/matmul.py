@@ -1,0 +1,283 @@
+"""MatMul in blocks of rows times columns, whose sums stay in registers.
+
+Every element that is loaded serves a whole block: one of the left operand all its columns, one of
+the right operand all its rows. Where floats are computed several at a time, neighbouring columns
+share vector registers; where columns do not stand together but the factors of a sum do, several
+partial sums of each element do. Operands are addressed by strides, so that no transposition is
+needed before or after a product.
+
+The last block of rows, and of columns, ends where the matrix does: it overlaps the block before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.loops import Loop, dense_strides, index, nest, total
+from smelt.ir import DType, Node
+from smelt.ops.matmul import MATMUL_DTYPES, MatMul
+from smelt.targets import Target
+
+LANES = 8
+"""Partial sums of an element, or neighbouring columns, that are computed together."""
+
+_VECTOR_SUMS = 32
+"""Floats that a block keeps in vector registers."""
+
+
+class Form(Enum):
+    """What a block computes at a time: one element, neighbouring columns, partial sums of one."""
+
+    SINGLE = "single"
+    COLUMNS = "columns"
+    PARTS = "parts"
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows or columns: `size` of them, `count` at a time.
+
+    Each stands `operand` elements after the one before in the operand, `output` in the output.
+    """
+
+    size: int
+    operand: int
+    output: int
+    variable: str
+    count: int = 1
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a loop over blocks is needed."""
+        return self.size != self.count
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the last block overlaps the one before."""
+        return self.size % self.count != 0
+
+    @property
+    def head(self) -> str:
+        """The C line that opens the loop over blocks."""
+        name = self.variable
+        return f"for (int32_t {name} = 0; {name} < {self.size}; {name} += {self.count}) {{"
+
+    @property
+    def last(self) -> int:
+        """Where the last block starts."""
+        return self.size - self.count
+
+    @property
+    def text(self) -> str:
+        """How many there are in a block, for comments."""
+        return f"{self.count} {'row' if self.variable == 'i' else 'column'}" + "s" * (
+            self.count > 1
+        )
+
+    def start(self, stride: int) -> str:
+        """The C expression of where a block starts: `stride` is that of the operand or output."""
+        if not self.repeats:
+            return "0"
+        return _scaled("first_" * self.overlaps + self.variable, stride)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A stack of products of matrices in memory.
+
+    Attributes:
+        stack: loops over the matrices; strides of the left and right operand and the output.
+        rows: of the left operand and the output.
+        columns: of the right operand and the output.
+        depth: products that make one element.
+        left: stride of the left operand from one factor of a sum to the next.
+        right: that of the right operand.
+    """
+
+    stack: tuple[Loop, ...]
+    rows: Span
+    columns: Span
+    depth: int
+    left: int
+    right: int
+
+    def a(self, row: int, factor: str = "k") -> str:
+        """The C expression of a left factor of a row of the block."""
+        return f"a[{total((str(row * self.rows.operand), _scaled(factor, self.left)))}]"
+
+    def b(self, column: int, factor: str = "k") -> str:
+        """The C expression of a right factor of a column of the block."""
+        return f"b[{total((str(column * self.columns.operand), _scaled(factor, self.right)))}]"
+
+    def y(self, row: int, column: int | str) -> str:
+        """The C expression of an element of the block."""
+        offset = _scaled(column, self.columns.output)
+        return f"y[{total((str(row * self.rows.output), offset))}]"
+
+    @property
+    def arguments(self) -> str:
+        """The C arguments of the call that computes a block."""
+        rows, columns = self.rows, self.columns
+        starts = (
+            ("a", index(self.stack, 0), rows.start(rows.operand)),
+            ("b", index(self.stack, 1), columns.start(columns.operand)),
+            ("y", index(self.stack, 2), rows.start(rows.output), columns.start(columns.output)),
+        )
+        return ", ".join(total(terms) for terms in starts)
+
+
+def _scaled(position: int | str, stride: int) -> str:
+    """The C expression of a number of elements: a position times a stride."""
+    if isinstance(position, int):
+        return str(position * stride)
+    return position if stride == 1 else f"{position} * {stride}"
+
+
+class MatMulKernel(Kernel):
+    """Products of matrices that are computed at run time."""
+
+    op = MatMul
+    float64 = True
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        if node.output.type.dtype in MATMUL_DTYPES and not node.output.type.is_quantized:
+            return None
+        return f"{node.op.name} is not served for {node.output.type}."
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        product = _product(node)
+        form, rows, columns = _block(product, node.output.type.dtype, request)
+        product = replace(
+            product,
+            rows=replace(product.rows, count=rows),
+            columns=replace(product.columns, count=columns),
+        )
+        dtype = node.output.type.dtype
+        a, b = node.input(0).type, node.input(1).type
+        return KernelCall(
+            template="c/matmul.j2",
+            stem="matmul",
+            parameters={
+                "title": f"{a} times {b} -> {node.output.type}",
+                "p": product,
+                "form": form.value,
+                "lanes": LANES,
+                "type": dtype.c_name,
+                "sum_type": _sum_type(dtype),
+                "fused": dtype is DType.FLOAT32 and "fma" in request.target.features,
+            },
+            operands=(Input(0, "a"), Input(1, "b"), Output(0, "y")),
+            helpers=frozenset({"sum_of_8"} if form is Form.PARTS else ()),
+            summary=f"blocks of {rows} rows x {columns} columns, {_SUMMARY[form]}",
+        )
+
+
+_SUMMARY = {
+    Form.SINGLE: "one product at a time",
+    Form.COLUMNS: "columns in vectors",
+    Form.PARTS: f"{LANES} partial sums an element",
+}
+
+
+def _sum_type(dtype: DType) -> str:
+    """The C type of a sum: unsigned for integers, so that it may wrap around."""
+    return dtype.c_name if dtype.is_float else f"uint{8 * dtype.size}_t"
+
+
+def _product(node: Node) -> Product:
+    """The node's strides, in elements; stacked matrices are merged into rows where they can be."""
+    op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
+    if not isinstance(op, MatMul):
+        raise TypeError(f"{op.name} is no MatMul")
+    shape = op.product_shape(a, b)
+    left = _strides(a.shape, op.left)
+    right = _strides(b.shape, op.right)
+    written = dense_strides(y.shape)
+    result = [written[op.result.index(i) if op.result else i] for i in range(len(shape))]
+    *stack, m, n = shape
+    loops = nest(
+        (*stack, m),
+        (*_stack(a.shape, op.left, left, len(stack)), left[-2]),
+        (*_stack(b.shape, op.right, right, len(stack)), 0),
+        result[:-1],
+        names=_NAMES,
+    )
+    rows = Span(1, 0, 0, "i")
+    if loops and loops[-1].strides[1] == 0:
+        rows = Span(loops[-1].size, loops[-1].strides[0], loops[-1].strides[2], "i")
+        loops = loops[:-1]
+    depth = op.depth(a)
+    # The stride of an axis of one element is never taken: that of neighbours serves most forms.
+    columns = Span(n, right[-1], result[-1], "j") if n > 1 else Span(n, 1, 1, "j")
+    strides = (left[-1], right[-2]) if depth > 1 else (1, 1)
+    return Product(loops, rows, columns, depth, *strides)
+
+
+_NAMES = "pqrstuvw"
+
+
+def _strides(shape: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a dense array whose axes are taken in another order."""
+    strides = dense_strides(shape)
+    return tuple(strides[axis] for axis in permutation) if permutation else strides
+
+
+def _stack(
+    shape: tuple[int, ...],
+    permutation: tuple[int, ...],
+    strides: tuple[int, ...],
+    rank: int,
+) -> list[int]:
+    """Strides of an operand along the `rank` axes of the stack: 0 where it is broadcast."""
+    sizes = [shape[axis] for axis in permutation] if permutation else list(shape)
+    own = [0 if size == 1 else s for size, s in zip(sizes[:-2], strides[:-2], strict=True)]
+    return [0] * (rank - len(own)) + own
+
+
+def _block(product: Product, dtype: DType, request: Request) -> tuple[Form, int, int]:
+    """The form, and the rows and columns of a block, that cost the fewest instructions."""
+    target = request.target
+    form = Form.SINGLE
+    if dtype is DType.FLOAT32 and "simd_float" in target.features:
+        if product.columns.operand == 1 and product.columns.size > 1:
+            form = Form.COLUMNS
+        elif product.left == 1 and product.right == 1 and product.depth >= LANES:
+            form = Form.PARTS
+    registers = 31 if "fpu" in target.features and request.optimize != "size" else 8
+    m, n = product.rows.size, product.columns.size
+
+    def fits(rows: int, columns: int) -> bool:
+        if form is Form.SINGLE:
+            return rows * columns + min(rows, columns) + 1 <= registers
+        lanes = LANES if form is Form.PARTS else 1
+        return rows * columns * lanes <= _VECTOR_SUMS
+
+    def cost(block: tuple[int, int]) -> tuple[int, int]:
+        rows, columns = block
+        turns = -(-m // rows) * -(-n // columns)
+        across = _vectors(columns) if form is Form.COLUMNS else columns
+        return turns * (rows + across + rows * across + 3), rows * columns
+
+    rows, columns = min(
+        (
+            (rows, columns)
+            for rows in range(1, min(max(m, 1), 8) + 1)
+            for columns in range(1, min(max(n, 1), _VECTOR_SUMS) + 1)
+            if fits(rows, columns)
+        ),
+        key=cost,
+    )
+    return form, rows, columns
+
+
+def _vectors(columns: int) -> int:
+    """Instructions for that many neighbouring columns, in vectors of four."""
+    return columns // 4 if columns % 4 == 0 else columns
+
+
+KERNELS = (MatMulKernel(),)

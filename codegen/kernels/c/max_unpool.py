@@ -1,0 +1,100 @@
+"""MaxPoolIndices and MaxUnpool."""
+
+from __future__ import annotations
+
+from math import prod
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.loops import dense_strides, total
+from smelt.codegen.kernels.c.store import offset
+from smelt.ir import DType, Node
+from smelt.ops.max_unpool import MaxPoolIndices, MaxUnpool
+from smelt.targets import Target
+
+_NAMES = ("z", "y", "x")
+"""C variables of the output's axes, the innermost last; taps are `kx`, input positions `ix`."""
+
+
+class MaxPoolIndicesKernel(Kernel):
+    """Plane by plane, output by output."""
+
+    op = MaxPoolIndices
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        x, rank = node.input(0).type, len(node.input(0).type.shape) - 2
+        if x.dtype is DType.FLOAT16:
+            return f"{node.op.name} is not served for f16 data."
+        if rank > len(_NAMES):
+            return f"{node.op.name} is served for images of up to 3 axes, not {rank}."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, y = node.op, node.input(0).type, node.outputs[0].type
+        if not isinstance(op, MaxPoolIndices):
+            raise TypeError(f"{op.name} is no MaxPoolIndices")
+        size, names = x.shape[2:], _NAMES[-len(op.window) :]
+        strides = dense_strides(size)
+        numbered = dense_strides(size[::-1])[::-1] if op.column_major else strides
+        axes = [
+            {
+                "name": name,
+                "outputs": y.shape[axis + 2],
+                "window": op.window[axis],
+                "size": size[axis],
+                "position": offset(
+                    total((_times(name, op.stride[axis]), _times(f"k{name}", op.dilation[axis]))),
+                    -op.padding[axis][0],
+                ),
+            }
+            for axis, name in enumerate(names)
+        ]
+        return KernelCall(
+            template="c/max_pool_indices.j2",
+            stem=f"max_pool_indices_{'x'.join(map(str, op.window))}",
+            parameters={
+                "op": op,
+                "x": x,
+                "y": y,
+                "axes": axes,
+                "planes": x.shape[0] * x.shape[1],
+                "plane": prod(size),
+                "element": _sum(names, strides),
+                "number": _sum(names, numbered),
+            },
+            operands=(Input(0, "input"), Output(0, "output"), Output(1, "indices")),
+            summary="plane by plane, output by output",
+        )
+
+
+class MaxUnpoolKernel(Kernel):
+    """Zeros, then the elements where they belong."""
+
+    op = MaxUnpool
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        x, y = node.input(0).type, node.output.type
+        return KernelCall(
+            template="c/max_unpool.j2",
+            stem="max_unpool",
+            parameters={"x": x, "y": y},
+            operands=(Input(0, "input"), Input(1, "indices"), Output(0, "output")),
+            summary="zeros, then the elements where they belong",
+        )
+
+
+def _times(name: str, factor: int) -> str:
+    return name if factor == 1 else f"{name} * {factor}"
+
+
+def _sum(names: tuple[str, ...], strides: tuple[int, ...]) -> str:
+    """The C expression of an input position's index within its plane."""
+    return total(_times(f"i{n}", s) for n, s in zip(names, strides, strict=True))
+
+
+KERNELS = (MaxPoolIndicesKernel(), MaxUnpoolKernel())

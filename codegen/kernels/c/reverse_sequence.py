@@ -1,0 +1,56 @@
+"""ReverseSequence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.loops import Loop, block_copies, dense_strides, index
+from smelt.ir import Node
+from smelt.ops.reverse_sequence import ReverseSequence
+
+
+class ReverseSequenceKernel(Kernel):
+    """Sequence by sequence, element by element of it; what stays together is a block."""
+
+    op = ReverseSequence
+    float64 = True
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, ReverseSequence):
+            raise TypeError(f"{op.name} is no ReverseSequence")
+        strides = dense_strides(x.shape)
+        others = [a for a in range(len(x.shape)) if a not in (op.batch_axis, op.time_axis)]
+        steps = [strides[axis] for axis in others]
+        batch = Loop("b", x.shape[op.batch_axis], (strides[op.batch_axis],))
+        time = Loop("t", x.shape[op.time_axis], (strides[op.time_axis],))
+        copies = block_copies(
+            [x.shape[axis] for axis in others],
+            steps,
+            steps,
+            x.dtype.size,
+            read=index((batch, replace(time, name="from")), 0),
+            written=index((batch, time), 0),
+        )
+        return KernelCall(
+            template="c/reverse_sequence.j2",
+            stem="reverse_sequence",
+            parameters={
+                "x": x,
+                "batch_axis": op.batch_axis,
+                "time_axis": op.time_axis,
+                "batch": batch,
+                "time": time,
+                "loops": copies.loops,
+                "statements": copies.statements,
+            },
+            operands=(Input(0, "input"), Input(1, "lengths"), Output(0, "output")),
+            helpers=frozenset({"bounded"}),
+            summary=copies.summary,
+        )
+
+
+KERNELS = (ReverseSequenceKernel(),)

@@ -1,0 +1,177 @@
+"""ScatterElements, ScatterND, TensorScatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Operand, Output, Request
+from smelt.codegen.kernels.c.gather import element_loops, element_offset, tuple_offset
+from smelt.codegen.kernels.c.loops import ALL_NAMES, Loop, index, nest
+from smelt.codegen.kernels.c.store import helpers_in
+from smelt.ir import DType, Node
+from smelt.ops.scatter import ScatterElements, ScatterND, TensorScatter
+from smelt.targets import Target
+
+
+class _ScatterKernel(Kernel):
+    """Copies the data unless the output lies over it, then writes update after update."""
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        reduction = getattr(node.op, "reduction", "none")
+        if node.output.type.dtype is DType.FLOAT16 and reduction != "none":
+            return f"{node.op.name} with reduction '{reduction}' is not served for f16 data."
+        return None
+
+
+class ScatterElementsKernel(_ScatterKernel):
+    """One update an index."""
+
+    op = ScatterElements
+    float64 = True
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, indices = node.op, node.input(0).type, node.input(2).type
+        if not isinstance(op, ScatterElements):
+            raise TypeError(f"{op.name} is no ScatterElements")
+        loops, offset = element_loops(x.shape, indices.shape, op.axis)
+        read = index(loops, 1)
+        at = element_offset("indices", read, offset, x.shape[op.axis], x.shape, op.axis)
+        lines = [
+            f"const int32_t at = {at};",
+            _combine(op.reduction, x.dtype, "output[at]", f"updates[{read}]"),
+        ]
+        return _call(node, "scatter_elements", loops, lines, "one element an index")
+
+
+class ScatterNDKernel(_ScatterKernel):
+    """A slice of updates a tuple of indices."""
+
+    op = ScatterND
+    float64 = True
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, indices = node.op, node.input(0).type, node.input(2).type
+        if not isinstance(op, ScatterND):
+            raise TypeError(f"{op.name} is no ScatterND")
+        tuple_size = indices.shape[-1]
+        inner = prod(x.shape[tuple_size:])
+        count = prod(indices.shape[:-1])
+        loops = nest([count], [inner], [tuple_size], names=ALL_NAMES)
+        read = index(loops, 0)
+        at = tuple_offset("indices", index(loops, 1), x.shape, tuple_size)
+        lines = [f"const int32_t at = {at};"]
+        if inner == 1:
+            lines.append(_combine(op.reduction, x.dtype, "output[at]", f"updates[{read}]"))
+        elif op.reduction == "none":
+            lines.append(f"memcpy(output + at, updates + {read}, {inner * x.dtype.size});")
+        else:
+            element = f"updates[{f'{read} + c' if read != '0' else 'c'}]"
+            lines += [
+                f"for (int32_t c = 0; c < {inner}; ++c) {{",
+                f"    {_combine(op.reduction, x.dtype, 'output[at + c]', element)}",
+                "}",
+            ]
+        summary = f"{inner} elements a tuple of {tuple_size} indices"
+        return _call(node, "scatter_nd", loops, lines, summary)
+
+
+class TensorScatterKernel(_ScatterKernel):
+    """Block copies: one a run, two where it goes on at the beginning."""
+
+    op = TensorScatter
+    float64 = True
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, updates = node.op, node.input(0).type, node.input(1).type
+        if not isinstance(op, TensorScatter):
+            raise TypeError(f"{op.name} is no TensorScatter")
+        has_indices = node.optional(2) is not None
+        size, count = x.shape[op.axis], updates.shape[op.axis]
+        inner = prod(x.shape[op.axis + 1 :])
+        bounded = has_indices and not op.circular
+        return KernelCall(
+            template="c/tensor_scatter.j2",
+            stem="tensor_scatter",
+            parameters={
+                "x": x,
+                "updates": updates,
+                "axis": op.axis,
+                "circular": op.circular,
+                "has_indices": has_indices,
+                "size": size,
+                "count": count,
+                "last": size - count,
+                "batch": x.shape[0],
+                "rows": prod(x.shape[1 : op.axis]),
+                "inner": inner,
+                "run": count * inner,
+                "row": size * inner,
+                "element": x.dtype.size,
+            },
+            operands=_operands(node),
+            in_place=_in_place(node),
+            helpers=frozenset({"bounded"} if bounded else ()),
+            summary=f"runs of {count} along axis {op.axis}",
+        )
+
+
+def _call(
+    node: Node, stem: str, loops: tuple[Loop, ...], lines: Sequence[str], summary: str
+) -> KernelCall:
+    return KernelCall(
+        template="c/scatter.j2",
+        stem=stem,
+        parameters={
+            "kind": node.op.name,
+            "reduction": getattr(node.op, "reduction", "none"),
+            "x": node.input(0).type,
+            "updates": node.input(1).type,
+            "indices": node.input(2).type,
+            "loops": loops,
+            "statements": (*(() for _ in loops), tuple(lines)),
+        },
+        operands=_operands(node),
+        in_place=_in_place(node),
+        helpers=helpers_in(lines),
+        summary=summary,
+    )
+
+
+def _operands(node: Node) -> tuple[Operand, ...]:
+    names = ("input", "updates", "indices")
+    given = (Input(i, name) for i, name in enumerate(names) if node.optional(i) is not None)
+    return (*given, Output(0, "output"))
+
+
+def _in_place(node: Node) -> tuple[tuple[int, int], ...]:
+    """The output may overwrite the data, unless another operand may be a view of it."""
+    bytes_ = node.input(0).type.bytes
+    if any(v is not None and v.type.bytes == bytes_ for v in node.inputs[1:]):
+        return ()
+    return ((0, 0),)
+
+
+def _combine(reduction: str, dtype: DType, old: str, new: str) -> str:
+    """The C statement that brings an update into an element."""
+    if reduction == "none":
+        return f"{old} = {new};"
+    if reduction in ("max", "min"):
+        return f"{old} = {new} {'>' if reduction == 'max' else '<'} {old} ? {new} : {old};"
+    operator = "+" if reduction == "add" else "*"
+    if dtype.is_float:
+        return f"{old} {operator}= {new};"
+    # Without a sign, so that what exceeds the element wraps.
+    wide = "uint64_t" if dtype.size == 8 else "uint32_t"
+    return f"{old} = ({dtype.c_name})(({wide}){old} {operator} ({wide}){new});"
+
+
+KERNELS = (ScatterElementsKernel(), ScatterNDKernel(), TensorScatterKernel())

@@ -1,0 +1,49 @@
+"""Select."""
+
+from __future__ import annotations
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, depth, index, nest
+from smelt.ir import Node
+from smelt.ops.select import Select
+
+
+class SelectKernel(Kernel):
+    """Nested loops, as few as broadcasting allows."""
+
+    op = Select
+    float64 = True
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        operands = [node.input(i).type for i in range(3)]
+        y = node.output.type
+        loops = nest(
+            y.shape,
+            *(broadcast_strides(x.shape, y.shape) for x in operands),
+            dense_strides(y.shape),
+        )
+        statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]
+        for array, name in enumerate(("condition", "a", "b")):
+            element = f"{name}[{index(loops, array)}]"
+            kind = operands[array].dtype.c_name
+            variable = ("chosen", "left", "right")[array]
+            statements[depth(loops, array)].append(f"const {kind} {variable} = {element};")
+        statements[-1].append(f"output[{index(loops, 3)}] = chosen != 0 ? left : right;")
+        return KernelCall(
+            template="c/select.j2",
+            stem="select",
+            parameters={"types": operands, "y": y, "loops": loops, "statements": statements},
+            operands=(
+                Input(0, "condition"),
+                Input(1, "a"),
+                Input(2, "b"),
+                Output(0, "output"),
+            ),
+            in_place=tuple((0, i) for i, x in enumerate(operands) if x.bytes == y.bytes),
+            summary=f"{len(loops)} nested loops",
+        )
+
+
+KERNELS = (SelectKernel(),)

@@ -1,0 +1,64 @@
+"""TopK."""
+
+from __future__ import annotations
+
+from math import prod
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.ir import DType, Node
+from smelt.ops.top_k import TopK
+from smelt.targets import Target
+
+
+class TopKKernel(Kernel):
+    """A heap of the best elements so far, in the output of the indices; then a heap sort of it."""
+
+    op = TopK
+    float64 = True
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        if node.input(0).type.dtype is DType.FLOAT16:
+            return "TopK is not served for f16 data."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, TopK):
+            raise TypeError(f"{op.name} is no TopK")
+        size, stride = x.shape[op.axis], prod(x.shape[op.axis + 1 :])
+        step = "" if stride == 1 else f" * {stride}"
+        cast = "" if op.index is DType.INT32 else "(int32_t)"
+        return KernelCall(
+            template="c/top_k.j2",
+            stem="top_k",
+            parameters={
+                "x": x,
+                "k": op.k,
+                "axis": op.axis,
+                "order": "greatest" if op.largest else "least",
+                "after": "<" if op.largest else ">",
+                "index": op.index.c_name,
+                "outer": prod(x.shape[: op.axis]) * stride if op.k else 0,
+                "stride": stride,
+                "row": size * stride,
+                "result_row": op.k * stride,
+                "parents": op.k // 2,
+                "last": op.k - 1,
+                "step": step,
+                "top": f"{cast}heap[0]",
+                "lower": f"{cast}lower",
+                "at": f"{cast}heap[at{step}]",
+                "child": f"{cast}heap[child{step}]",
+                "next": f"{cast}heap[{f'(child + 1){step}' if step else 'child + 1'}]",
+                "found": f"heap[j{step}]{step}",
+            },
+            operands=(Input(0, "input"), Output(0, "values"), Output(1, "indices")),
+            summary=f"{op.k} of {size} by a heap",
+        )
+
+
+KERNELS = (TopKKernel(),)

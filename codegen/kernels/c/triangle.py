@@ -1,0 +1,48 @@
+"""Triangle."""
+
+from __future__ import annotations
+
+from math import prod
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.store import offset
+from smelt.ir import Node
+from smelt.ops.triangle import Triangle
+
+
+class TriangleKernel(Kernel):
+    """Row by row, a block copy and a fill."""
+
+    op = Triangle
+    float64 = True
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, Triangle):
+            raise TypeError(f"{op.name} is no Triangle")
+        *batch, rows, columns = x.shape
+        row = "i" if prod(batch) == 1 or rows == 0 else f"i % {rows}"
+        # Beyond the corners all diagonals are the same, and 32 bits suffice.
+        k = min(max(op.k, -rows - 1), columns + 1)
+        return KernelCall(
+            template="c/triangle.j2",
+            stem="triu" if op.upper else "tril",
+            parameters={
+                "x": x,
+                "side": "above" if op.upper else "below",
+                "k": op.k,
+                "upper": op.upper,
+                "rows": prod(batch) * rows,
+                "columns": columns,
+                "edge": offset(row, k if op.upper else k + 1),
+                "times_size": "" if x.dtype.size == 1 else f" * {x.dtype.size}",
+            },
+            operands=(Input(0, "input"), Output(0, "output")),
+            helpers=frozenset({"clamp"}),
+            summary="a copy and a fill a row",
+        )
+
+
+KERNELS = (TriangleKernel(),)

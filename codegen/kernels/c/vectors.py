@@ -1,0 +1,69 @@
+"""Elementwise loops over floats that compilers turn into vector instructions.
+
+An output may lie where an input does, so that compilers would have to prove that no element is
+read after it was written. Results of a few elements therefore wait in an array of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from smelt.codegen.kernels.c.loops import Loop
+from smelt.targets import Target
+
+VECTORS = frozenset({"SMELT_VECTORS"})
+"""The helper that a function of vector instructions is declared with."""
+
+_LANES = 16
+
+
+def vector_width(channels: int) -> int:
+    """Neighbouring elements that share vector registers, out of so many."""
+    return next(size for size in (_LANES, 8, 4, 2, 1) if size <= channels)
+
+
+def fills_vectors(loops: Sequence[Loop], target: Target) -> bool:
+    """Whether the innermost loop goes over neighbours, enough of them, on a target with vectors."""
+    if "simd_float" not in target.features or not loops:
+        return False
+    inner = loops[-1]
+    return inner.size >= _LANES and set(inner.strides) <= {0, 1} and inner.strides[-1] == 1
+
+
+def one_lane(loops: Sequence[Loop]) -> tuple[Loop, ...]:
+    """The loops as they index an element inside of `in_vectors`."""
+    inner = loops[-1]
+    return (*loops[:-1], replace(inner, name=f"{inner.name} + lane"))
+
+
+def in_vectors(
+    loops: Sequence[Loop], statements: Sequence[Sequence[str]], several: Sequence[str]
+) -> list[list[str]]:
+    """The statements of a loop nest, with the innermost loop written out.
+
+    Args:
+        loops: the nest, which `fills_vectors`.
+        statements: C lines by the number of loops around them.
+        several: those inside all loops as of `one_lane`; the last one assigns to the output.
+    """
+    inner = loops[-1]
+    whole = inner.size - inner.size % _LANES
+    target, value = several[-1].split(" = ", 1)
+    lane = f"for (int32_t lane = 0; lane < {_LANES}; ++lane) {{"
+    name = inner.name
+    block = [
+        f"for (int32_t {name} = 0; {name} < {whole}; {name} += {_LANES}) {{",
+        f"    float results[{_LANES}];",
+        f"    {lane}",
+        *(f"        {line}" for line in (*several[:-1], f"results[lane] = {value}")),
+        "    }",
+        f"    {lane}",
+        f"        {target} = results[lane];",
+        "    }",
+        "}",
+    ]
+    if whole < inner.size:
+        block.append(f"for (int32_t {name} = {whole}; {name} < {inner.size}; ++{name}) {{")
+        block += [*(f"    {line}" for line in statements[-1]), "}"]
+    return [*map(list, statements[:-2]), [*statements[-2], *block]]

@@ -1,0 +1,188 @@
+"""Which nodes the generated code computes for so many rows as there are at run time.
+
+A length must be the outermost dimension in memory of every tensor that has it, and every operator
+must compute its rows each by itself. A kernel is then made for a few rows and called in a loop.
+Recurrences, which go from row to row, are told the length instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from smelt.codegen.lengths import Mark, Marks, node_at, refuse, trace, type_at
+from smelt.ir import Graph, Length, Node, Rewrite, Value
+from smelt.ops.arg_reduce import ArgReduce
+from smelt.ops.binary import Binary
+from smelt.ops.cast import Cast
+from smelt.ops.concat import Concat
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D
+from smelt.ops.copy import Copy
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.gather import Gather
+from smelt.ops.length import LengthOf
+from smelt.ops.matmul import MatMul
+from smelt.ops.normalization import LocalResponse, Normalization
+from smelt.ops.one_hot import OneHot
+from smelt.ops.pad import Pad
+from smelt.ops.pool import Pool2D
+from smelt.ops.prelu import PRelu
+from smelt.ops.quantize import Dequantize, Quantize
+from smelt.ops.recurrence import OPERANDS, Recurrence
+from smelt.ops.reduce import Reduce
+from smelt.ops.reshape import Reshape
+from smelt.ops.select import Select
+from smelt.ops.slice import Slice
+from smelt.ops.softmax import Hardmax, LogSoftmax, Softmax
+from smelt.ops.table import Table
+from smelt.ops.tile import Tile
+from smelt.ops.transpose import Transpose
+from smelt.ops.unary import Unary
+
+_BLOCK = 4
+"""The most rows that a product computes at a time."""
+
+_ELEMENTWISE = (Binary, Cast, Copy, Dequantize, PRelu, Quantize, Reshape, Select, Table, Unary)
+_LAST = (FullyConnected, Hardmax, LocalResponse, LogSoftmax, Softmax)
+"""Operators that mix the elements of the last axis only."""
+
+_LENGTHS = OPERANDS.index("lengths")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A node for `block` rows at a time, out of as many as dimension `length` has."""
+
+    length: Length
+    block: int
+    node: Node
+    marks: Marks
+
+    def elements(self, value: Value) -> int | None:
+        """Elements of a value that belong to one of the rows; None if the value has no rows."""
+        mark = self.marks.get(value)
+        return None if mark is None else value.type.size // mark.length.maximum
+
+    def alike(self, source: Value, target: Value) -> bool:
+        """Whether a row of one value is as large as one of the other, so that it may replace it."""
+        count = self.elements(source)
+        return count is not None and (
+            count * source.type.dtype.size == (self.elements(target) or 0) * target.type.dtype.size
+        )
+
+
+def bind_lengths(graph: Graph) -> Graph:
+    """Tell recurrences the lengths of their sequences, and check that code can be generated.
+
+    Raises:
+        UnsupportedError: an operator needs all rows at once, or rows do not lie one by one.
+    """
+    if not graph.lengths:
+        return graph
+    marks = trace(graph)
+    bound = graph.rewrite(lambda node: _bound(node, marks))
+    marks = trace(bound)
+    for node in bound.nodes:
+        _require_rows(node, marks)
+    return bound
+
+
+def rows_of(graph: Graph) -> Callable[[Node], Rows | None]:
+    """Answers, for the nodes of a graph, how they are computed; None: at once."""
+    marks = trace(graph)
+
+    def find(node: Node) -> Rows | None:
+        mark = next((marks[v] for v in node.outputs if v in marks), None)
+        if mark is None or isinstance(node.op, Recurrence):
+            return None
+        block = _block(node, mark)
+        sizes = {mark.length.name: block}
+        operands = (v for v in (*node.inputs, *node.outputs) if v is not None and v in marks)
+        values = {v: Value(v.name, type_at(v, marks, sizes)) for v in operands}
+        return Rows(mark.length, block, node_at(node, values, sizes), marks)
+
+    return find
+
+
+def _block(node: Node, mark: Mark) -> int:
+    """Products take several rows at a time: what the rows beyond the last hold does no harm."""
+    if not isinstance(node.op, FullyConnected) or not node.input(1).is_constant:
+        return 1
+    return max(b for b in range(1, _BLOCK + 1) if mark.length.maximum % b == 0)
+
+
+def _bound(node: Node, marks: Marks) -> Rewrite:
+    """A recurrence with the lengths of its sequences among its operands."""
+    gates = node.inputs[0] if node.inputs else None
+    if not isinstance(node.op, Recurrence) or gates is None or gates not in marks:
+        return None
+    if node.optional(_LENGTHS) is not None:
+        return None
+    length, batch = marks[gates].length, gates.type.shape[1]
+    op = LengthOf(length.name, length.maximum, batch)
+    lengths = Value(f"{node.name}:{length.name}", op.infer(())[0])
+    absent = (None,) * (_LENGTHS - len(node.inputs))
+    operands = (*node.inputs[:_LENGTHS], *absent, lengths)
+    return [Node(op, (), (lengths,), node.origin), replace(node, inputs=operands)], node.outputs
+
+
+def _require_rows(node: Node, marks: Marks) -> None:
+    marked = [v for v in (*node.inputs, *node.outputs) if v is not None and v in marks]
+    if not marked:
+        return
+    length = marks[marked[0]].length
+    for value in marked:
+        if marks[value].outer > 1:
+            raise refuse(
+                node, length, f"where it is not the outermost dimension of '{value.name}' in memory"
+            )
+    if not _keeps_rows(node, marks):
+        raise refuse(node, length, "which computes each element from many along it")
+    lost = [v for v in node.outputs if v not in marks]
+    if lost and not isinstance(node.op, Recurrence):
+        raise refuse(node, length, "which sums it up")
+
+
+def _keeps_rows(node: Node, marks: Marks) -> bool:
+    """Whether the node computes each row of its results from the same row of its operands."""
+    first = node.inputs[0]
+    mark = None if first is None else marks.get(first)
+    axis = None if mark is None else mark.axis
+    rank = 0 if first is None else len(first.type.shape)
+    match node.op:
+        case op if isinstance(op, (*_ELEMENTWISE, Transpose, OneHot)):
+            return True
+        case op if isinstance(op, _LAST):
+            return axis is not None and axis != rank - 1
+        case MatMul():
+            return sum(v in marks for v in node.inputs if v is not None) == 1
+        case Gather(axis=gathered):
+            return axis != gathered and (axis is None or node.inputs[1] not in marks)
+        case Concat(axis=joined) | ArgReduce(axis=joined):
+            return axis != joined
+        case Normalization(axes=axes) | Reduce(axes=axes):
+            return axis not in axes
+        case Pad(padding=padding):
+            return axis is not None and padding[axis] == (0, 0)
+        case Slice(starts=starts, steps=steps):
+            return axis is not None and (starts[axis], steps[axis]) == (0, 1)
+        case Tile(multiples=multiples):
+            return axis is not None and multiples[axis] == 1
+        case Conv2D(stride, padding) | DepthwiseConv2D(stride, padding):
+            height, width = node.input(1).type.shape[1:3]
+            return axis == 0 or _is_pointwise(axis, (height, width), stride, padding)
+        case Pool2D(_, window, stride, padding):
+            return axis == 0 or _is_pointwise(axis, window, stride, padding)
+        case Recurrence():
+            return axis == 0 and not any(v in marks for v in node.inputs[1:])
+        case _:
+            return False
+
+
+def _is_pointwise(
+    axis: int | None, window: tuple[int, int], stride: tuple[int, int], padding: Padding2D
+) -> bool:
+    """Whether a window covers one element of a spatial axis, each in turn."""
+    if axis not in (1, 2):
+        return False
+    return (window[axis - 1], stride[axis - 1], padding[axis - 1]) == (1, 1, (0, 0))

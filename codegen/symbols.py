@@ -1,0 +1,100 @@
+"""The C functions and constant arrays of a network: equal ones are one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Scratch
+from smelt.codegen.render import render
+from smelt.codegen.steps import Function
+from smelt.ir import Array, DType, Node
+
+FUNCTION = "@FUNCTION@"
+"""Stands for a function's name until equal functions have been found."""
+
+
+class Functions:
+    """Collects rendered functions; equal ones become one."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._names: dict[str, str] = {}
+        self._taken: dict[str, int] = {}
+        self._users: dict[str, list[str]] = {}
+        self._calls: dict[str, tuple[KernelCall, str]] = {}
+
+    def add(self, node: Node, call: KernelCall) -> str:
+        """The name of the C function for a call."""
+        signature = _signature(node, call)
+        variables = {"function": FUNCTION, "signature": signature, **call.parameters}
+        text = render(call.template, variables)
+        name = self._names.get(text)
+        if name is None:
+            count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
+            name = f"{self._prefix}_{call.stem}" + (f"_{count}" if count > 1 else "")
+            self._names[text] = name
+            self._calls[name] = call, signature
+        users = self._users.setdefault(name, [])
+        if str(node.origin) not in users:
+            users.append(str(node.origin))
+        return name
+
+    def all(self) -> tuple[Function, ...]:
+        """The distinct functions in order of first use."""
+        return tuple(
+            Function(
+                name,
+                text.replace(FUNCTION, name),
+                self._calls[name][1],
+                self._calls[name][0].helpers,
+                tuple(self._users[name]),
+            )
+            for text, name in self._names.items()
+        )
+
+
+class Constants:
+    """Collects constant arrays; arrays of equal type and contents are stored once."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._names: dict[tuple[str, bytes], str] = {}
+        self.arrays: dict[str, Array] = {}
+        self.comments: dict[str, str] = {}
+
+    def add(self, owner: str, role: str, origin: str, array: Array) -> str:
+        """The C name of the array that holds these constants."""
+        array = np.ascontiguousarray(array)
+        key = array.dtype.str, array.tobytes()
+        if key not in self._names:
+            name = f"{self._prefix}_{owner}_{role}"
+            self._names[key] = name
+            self.arrays[name] = array
+            self.comments[name] = f"{role} of {origin}"
+        return self._names[key]
+
+
+def _signature(node: Node, call: KernelCall) -> str:
+    parameters = [_parameter(operand, node) for operand in call.operands]
+    if call.parameters.get("rectangle"):
+        parameters += [f"int32_t {axis}_{end}" for axis in "yx" for end in ("begin", "end")]
+    line = ", ".join(parameters) or "void"
+    if len(line) <= _SIGNATURE_WIDTH:
+        return line
+    return "\n" + ",\n".join(f"    {parameter}" for parameter in parameters)
+
+
+_SIGNATURE_WIDTH = 70
+"""Columns of a parameter list that may stand on the line of the function's name."""
+
+
+def _parameter(operand: Operand, node: Node) -> str:
+    match operand:
+        case Input(index, name):
+            return f"const {node.input(index).type.dtype.c_name} *{name}"
+        case Output(index, name):
+            return f"{node.outputs[index].type.dtype.c_name} *{name}"
+        case Packed(name, array):
+            return f"const {DType.of(array).c_name} *{name}"
+        case Scratch(name, dtype):
+            return f"{dtype.c_name} *{name}"

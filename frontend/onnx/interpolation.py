@@ -1,0 +1,140 @@
+"""Interpolation along one axis as ONNX's Resize defines it: tables of positions and weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.ir import Array
+
+COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+MODES = ("nearest", "linear", "cubic")
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+SIMPLE = "simple"
+"""Before operator set 11: upwards where the output is smaller than the input, else downwards."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """For each output index its positions `i64[o,t]` along the input and their weights (float64).
+
+    A position of -1 in the first place stands for a coordinate outside of the input.
+    """
+
+    positions: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """What Resize's attributes say; each field has the name of its attribute."""
+
+    mode: str
+    coordinates: str
+    nearest_mode: str = "round_prefer_floor"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+
+    def table(
+        self, size: int, outputs: int, scale: np.float32, roi: tuple[float, float] = (0.0, 1.0)
+    ) -> Table:
+        """The table of an axis.
+
+        Args:
+            size: of the input.
+            outputs: size of the output.
+            scale: output over input; their quotient need not be `outputs / size` exactly.
+            roi: begin and end of the region that is resized, of the input's size 1.
+        """
+        at = self._coordinates(size, outputs, np.float32(scale), roi)
+        if self.mode == "nearest":
+            positions, weights = self._round(at, bool(scale < 1))[:, None], np.ones((outputs, 1))
+        else:
+            positions, weights = self._neighbours(at, min(float(scale), 1.0))
+        inside = (positions >= 0) & (positions < size)
+        if self.exclude_outside and self.mode != "nearest":
+            weights = np.where(inside, weights, 0)
+            weights = weights / weights.sum(axis=1, keepdims=True)
+        positions = np.clip(positions, 0, size - 1)
+        used = (weights != 0).any(axis=0)
+        positions, weights = positions[:, used], weights[:, used]
+        if self.coordinates == "tf_crop_and_resize":
+            beyond = (at < 0) | (at > size - 1)
+            positions = np.where(beyond[:, None], -1, positions)
+        return Table(positions, weights)
+
+    def _coordinates(
+        self, size: int, outputs: int, scale: np.float32, roi: tuple[float, float]
+    ) -> Array:
+        """Where each output lies along the input: float32, as ONNX Runtime computes it."""
+        x, half = np.arange(outputs, dtype=np.float32), np.float32(0.5)
+        # Of the output as it would be if its size were not rounded down.
+        length = scale * np.float32(size)
+        span = np.float32(size - 1)
+        match self.coordinates:
+            case "asymmetric":
+                return x / scale
+            case "tf_half_pixel_for_nn":
+                return (x + half) / scale
+            case "align_corners":
+                return np.zeros_like(x) if length == 1 else x * span / (length - np.float32(1))
+            case "pytorch_half_pixel" if outputs == 1:
+                return np.zeros_like(x)
+            case "half_pixel_symmetric":
+                shift = np.float32(size) / 2 * (1 - np.float32(outputs) / length)
+                return shift + (x + half) / scale - half
+            case "tf_crop_and_resize":
+                begin, end = np.float32(roi[0]), np.float32(roi[1])
+                if outputs == 1:
+                    return np.full_like(x, half * (begin + end) * span)
+                return begin * span + x * (end - begin) * span / np.float32(outputs - 1)
+            case _:
+                return (x + half) / scale - half
+
+    def _round(self, at: Array, shrinks: bool) -> Array:
+        half = np.float32(0.5)
+        mode = self.nearest_mode
+        match ("ceil" if shrinks else "floor") if mode == SIMPLE else mode:
+            case "floor":
+                rounded = np.floor(at)
+            case "ceil":
+                rounded = np.ceil(at)
+            case "round_prefer_ceil":
+                rounded = np.floor(at + half)
+            case _:
+                rounded = np.ceil(at - half)
+        return rounded.astype(np.int64)
+
+    def _neighbours(self, at: Array, scale: float) -> tuple[Array, Array]:
+        """Positions around each coordinate, perhaps beyond the input, and their weights.
+
+        With antialiasing the kernel is stretched by 1 / `scale`, and its weights brought to sum 1.
+        """
+        radius = 1 if self.mode == "linear" else 2
+        if not self.antialias:
+            scale = 1.0
+        first = int(np.floor(-radius / scale)) + 1
+        whole = np.floor(at).astype(np.int64)
+        positions = whole[:, None] + np.arange(first, 2 - first)
+        distances = np.abs(positions - at[:, None].astype(np.float64)) * scale
+        weights = np.maximum(1 - distances, 0) if radius == 1 else self._cubic(distances)
+        if self.antialias:
+            weights = weights / weights.sum(axis=1, keepdims=True)
+        return positions, weights
+
+    def _cubic(self, distance: Array) -> Array:
+        """Keys' cubic convolution kernel (1981), by the distance from its centre."""
+        a = self.cubic_coeff_a
+        near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+        return np.where(distance <= 1, near, np.where(distance < 2, far, 0))

@@ -1,0 +1,166 @@
+"""Attention with masks that are known: two products, and a Softmax between them.
+
+Heads stay where the file has them, and groups of heads share keys and values by broadcasting. All
+else is served by the function that the standard defines the operator by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.ir import Array, DType, Value
+from smelt.ops.binary import Binary
+from smelt.ops.concat import Concat
+from smelt.ops.matmul import MatMul
+from smelt.ops.softmax import Softmax
+from smelt.ops.unary import Unary
+
+_HEADS, _SEQUENCE, _SIZE = 1, 2, 3
+_OFFSET_SINCE = 25
+"""The operator set in which a cache came to shift the causal mask."""
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """Queries, keys or values: `order` are the axes of `[batch, heads, sequence, size]`."""
+
+    value: Value
+    order: tuple[int, ...]
+
+    def size(self, axis: int) -> int:
+        return self.value.type.shape[self.order[axis]]
+
+    def grouped(self, operation: Operation, groups: int) -> _Heads:
+        """The same with its heads in groups: `order` are then those of `[b, group, h, s, d]`."""
+        at = self.order[_HEADS]
+        shape = list(self.value.type.shape)
+        shape[at : at + 1] = [groups, shape[at] // groups]
+        moved = [axis + (axis > at) for axis in self.order]
+        order = (moved[0], at, at + 1, *moved[_SEQUENCE:])
+        return _Heads(operation.reshape(self.value, shape), order)
+
+
+def _attention(operation: Operation) -> list[Value] | None:
+    mask, nonpad = operation.optional(3), operation.optional(6)
+    causal = operation.flag("is_causal")
+    known = all(v is None or v.is_constant for v in (mask, nonpad))
+    cached = nonpad is not None or operation.optional(4) is not None
+    old = causal and cached and operation.version < _OFFSET_SINCE
+    listed = len(operation.outputs) > 3 and bool(operation.outputs[3])
+    if not known or old or listed or operation.value(0).type.dtype is not DType.FLOAT32:
+        return None
+    q = _heads(operation, 0, "q_num_heads")
+    k, v = (_cached(operation, _heads(operation, i, "kv_num_heads"), i + 3) for i in (1, 2))
+    groups = k.size(_HEADS)
+    if v.size(_HEADS) != groups or not groups or q.size(_HEADS) % groups:
+        raise operation.wrong(f"{q.size(_HEADS)} heads cannot share {groups} keys and values")
+    if 0 in (*q.value.type.shape, *k.value.type.shape, *v.value.type.shape):
+        return None
+    bias = _bias(operation, q, k)
+    present = [operation.transpose(h.value, h.order) for h in (k, v)]
+    shape = (q.size(0), q.size(_HEADS), q.size(_SEQUENCE), k.size(_SEQUENCE))
+    weights = _weights(operation, q, k, groups, shape, bias)
+    return [_output(operation, weights, v, groups), *present]
+
+
+def _heads(operation: Operation, index: int, attribute: str) -> _Heads:
+    x = operation.value(index)
+    if len(x.type.shape) == 4:
+        return _Heads(x, (0, 1, 2, 3))
+    x = operation.image(index, 3)
+    batch, sequence, width = x.type.shape
+    heads = operation.integer(attribute)
+    if heads < 1 or width % heads:
+        raise operation.wrong(f"'{x.name}' of {x.type} does not consist of {heads} heads")
+    shape = (batch, sequence, heads, width // heads)
+    return _Heads(operation.reshape(x, shape), (0, 2, 1, 3))
+
+
+def _cached(operation: Operation, heads: _Heads, past: int) -> _Heads:
+    """Keys or values behind those of earlier calls."""
+    before = operation.optional(past)
+    if before is None:
+        return heads
+    value = operation.transpose(heads.value, heads.order)
+    return _Heads(operation.emit(Concat(_SEQUENCE), before, value), (0, 1, 2, 3))
+
+
+def _bias(operation: Operation, q: _Heads, k: _Heads) -> Array | None:
+    """What the masks add to the scores, 0 or -inf but for a mask of floats; None for nothing."""
+    queries, keys = q.size(_SEQUENCE), k.size(_SEQUENCE)
+    allowed = np.ones((1, 1, queries, keys), np.bool_)
+    past = operation.optional(4)
+    offset = np.asarray(0 if past is None else past.type.shape[_SEQUENCE]).reshape(-1, 1, 1, 1)
+    if operation.optional(6) is not None:
+        valid = operation.constant(6, "number of keys").reshape(-1, 1, 1, 1)
+        allowed = allowed & (np.arange(keys) < valid)
+        offset = valid - queries if past is None else offset
+    ahead = np.arange(keys) - (np.arange(queries)[:, None] + offset)
+    right = operation.integer("right_window_size", -1)
+    left = operation.integer("left_window_size", -1)
+    if operation.flag("is_causal"):
+        allowed = allowed & (ahead <= 0)
+    allowed = allowed & ((ahead <= right) | (right < 0)) & ((-ahead <= left) | (left < 0))
+    added: Array = np.zeros(1, np.float32)
+    if operation.optional(3) is not None:
+        mask = operation.constant(3, "mask")
+        missing = [(0, 0)] * (mask.ndim - 1) + [(0, keys - mask.shape[-1])]
+        if mask.dtype == np.bool_:
+            allowed = allowed & np.pad(mask, missing)
+        else:
+            added = np.pad(mask, missing, constant_values=-np.inf)
+    bias = np.where(allowed, added, -np.inf).astype(np.float32)
+    return bias if bias.any() else None
+
+
+def _weights(
+    operation: Operation,
+    q: _Heads,
+    k: _Heads,
+    groups: int,
+    shape: tuple[int, ...],
+    bias: Array | None,
+) -> Value:
+    """The attention weights `[batch, heads, queries, keys]`; zero where all keys are masked."""
+    scale = operation.real("scale", None) or 1 / np.sqrt(q.size(_SIZE))
+    cap = operation.real("softcap", 0.0)
+    grouped_q, grouped_k = q.grouped(operation, groups), k.grouped(operation, groups)
+    turned = (*grouped_k.order[:3], grouped_k.order[4], grouped_k.order[3])
+    product = MatMul(grouped_q.order, turned)
+    if cap <= 0 and bias is None:
+        # Softmax multiplies by a number at no cost.
+        scores = operation.emit(product, grouped_q.value, grouped_k.value)
+        return operation.emit(Softmax(float(scale)), operation.reshape(scores, shape))
+    factor = operation.scalar(scale / cap if cap > 0 else scale, q.value)
+    scaled = operation.emit(Binary("mul"), grouped_q.value, factor)
+    scores = operation.reshape(operation.emit(product, scaled, grouped_k.value), shape)
+    if cap > 0:
+        limited = operation.emit(Unary("tanh"), scores)
+        scores = operation.emit(Binary("mul"), limited, operation.scalar(cap, limited))
+    if bias is None:
+        return operation.emit(Softmax(), scores)
+    kept = ~np.isneginf(bias).all(axis=-1, keepdims=True)
+    masked = operation.literal(np.where(kept, bias, 0).astype(np.float32))
+    weights = operation.emit(Softmax(), operation.emit(Binary("add"), scores, masked))
+    if kept.all():
+        return weights
+    return operation.emit(Binary("mul"), weights, operation.literal(kept.astype(np.float32)))
+
+
+def _output(operation: Operation, weights: Value, v: _Heads, groups: int) -> Value:
+    """The weighted sums of the values, with heads where the queries have them."""
+    grouped = _Heads(weights, (0, 1, 2, 3)).grouped(operation, groups)
+    values = v.grouped(operation, groups)
+    batch, heads, queries, _ = weights.type.shape
+    apart = len(operation.value(0).type.shape) == 3
+    product = MatMul((), values.order, (0, 3, 1, 2, 4) if apart else ())
+    y = operation.emit(product, grouped.value, values.value)
+    size = v.size(_SIZE)
+    shape = (batch, queries, heads * size) if apart else (batch, heads, queries, size)
+    return operation.reshape(y, shape)
+
+
+CONVERTERS: dict[str, Converter] = {"Attention": _attention}

@@ -1,0 +1,52 @@
+"""Comparisons, logic, and the choice between two tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operators.elementwise import binary, unary
+from smelt.ir import Value
+from smelt.ops.select import Select
+from smelt.ops.unary import Unary
+
+
+def _binary(kind: str) -> Converter:
+    return lambda operation: binary(operation, kind, operation.value(0), operation.value(1))
+
+
+def _test(kind: str) -> Converter:
+    return lambda operation: unary(operation, Unary(kind), operation.value(0))
+
+
+def _is_infinite(operation: Operation) -> Value:
+    x = operation.value(0)
+    kind = {
+        (True, True): "is_infinite",
+        (True, False): "is_positive_infinite",
+        (False, True): "is_negative_infinite",
+    }.get((operation.flag("detect_positive", True), operation.flag("detect_negative", True)))
+    if kind is None:
+        return operation.literal(np.zeros(x.type.shape, np.bool_))
+    return unary(operation, Unary(kind), x)
+
+
+def _where(operation: Operation) -> Value:
+    a, b = operation.value(1), operation.value(2)
+    return operation.emit(Select(), operation.value(0), a, b, quant=a.type.quant)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Equal": _binary("equal"),
+    "Greater": _binary("greater"),
+    "GreaterOrEqual": _binary("greater_equal"),
+    "Less": _binary("less"),
+    "LessOrEqual": _binary("less_equal"),
+    "And": _binary("and"),
+    "Or": _binary("or"),
+    "Xor": _binary("xor"),
+    "Not": _test("not"),
+    "IsNaN": _test("is_nan"),
+    "IsInf": _is_infinite,
+    "Where": _where,
+}

@@ -1,0 +1,235 @@
+"""Operators that select elements: by bounds, by indices, by their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from smelt.frontend.onnx import expansion
+from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operators.shape import axis_of, require_size, slice_along
+from smelt.ir import Array, Value
+from smelt.ops.arg_reduce import ArgReduce
+from smelt.ops.gather import Gather, GatherElements, GatherND
+from smelt.ops.indices import positions
+from smelt.ops.one_hot import OneHot
+from smelt.ops.reverse_sequence import ReverseSequence
+from smelt.ops.scatter import REDUCTIONS, ScatterElements, ScatterND, TensorScatter
+from smelt.ops.slice import Slice
+from smelt.ops.top_k import TopK
+from smelt.ops.triangle import Triangle
+
+
+def _slice(operation: Operation) -> Value:
+    """Bounds as Python has them; out of range, they stand for the ends."""
+    x = operation.value(0)
+    shape = x.type.shape
+    bounds = [operation.given(name, i) for i, name in enumerate(("starts", "ends"), 1)]
+    starts, ends = bounds
+    if starts is None or ends is None:
+        raise operation.wrong("no starts or no ends are given")
+    axes = operation.given("axes", 3) or tuple(range(len(starts)))
+    steps = operation.given("steps", 4) or (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise operation.wrong(
+            f"starts {list(starts)}, ends {list(ends)}, axes {list(axes)}, steps {list(steps)}"
+        )
+    resolved = [range(size) for size in shape]
+    own = operation.axes(axes, len(shape)) if shape else ()
+    if len(own) != len(starts):
+        raise operation.wrong(f"axes {list(axes)} of '{x.name}' {x.type}")
+    for axis, start, end, step in zip(own, starts, ends, steps, strict=True):
+        resolved[axis] = range(shape[axis])[start:end:step]
+    if all(len(r) == n and r.step > 0 for r, n in zip(resolved, shape, strict=True)):
+        return x
+    op = Slice(
+        tuple(r.start if r else 0 for r in resolved),
+        tuple(len(r) for r in resolved),
+        tuple(r.step if len(r) > 1 else 1 for r in resolved),
+    )
+    return operation.emit(op, x, quant=x.type.quant)
+
+
+def _gather(operation: Operation) -> Value:
+    x, indices = operation.value(0), operation.value(1)
+    axis = axis_of(operation, x, 0)
+    if indices.data is not None:
+        return gathered(operation, x, indices.data, axis)
+    return operation.emit(Gather(axis), x, indices, quant=x.type.quant)
+
+
+def gathered(operation: Operation, x: Value, indices: Array, axis: int) -> Value:
+    """The elements that constant indices name: a slice where these are evenly spaced."""
+    size = x.type.shape[axis]
+    if indices.size and (int(indices.max()) >= size or int(indices.min()) < -size):
+        raise operation.wrong(f"index out of range for axis {axis} of '{x.name}' {x.type}")
+    where = positions(indices, size).ravel()
+    steps = set(np.diff(where).tolist())
+    shape = (*x.type.shape[:axis], *indices.shape, *x.type.shape[axis + 1 :])
+    if where.size and len(steps) < 2 and steps != {0}:
+        step = steps.pop() if steps else 1
+        part = slice_along(operation, x, axis, int(where[0]), where.size, step)
+        return operation.reshape(part, shape)
+    table = operation.literal(where.reshape(indices.shape))
+    return operation.emit(Gather(axis), x, table, quant=x.type.quant)
+
+
+def _gather_elements(operation: Operation) -> Value:
+    x, indices = operation.value(0), operation.value(1)
+    axis = axis_of(operation, x, 0)
+    return operation.emit(GatherElements(axis), x, indices, quant=x.type.quant)
+
+
+def _gather_nd(operation: Operation) -> Value:
+    x, indices = operation.value(0), operation.value(1)
+    op = GatherND(operation.integer("batch_dims", 0))
+    return operation.emit(op, x, indices, quant=x.type.quant)
+
+
+def _array_feature_extractor(operation: Operation) -> Value:
+    """Elements along the last axis; a vector is a matrix of one row."""
+    x, indices = operation.value(0), operation.value(1)
+    if not x.type.shape:
+        raise operation.wrong(f"'{x.name}' is {x.type}")
+    rows = x if len(x.type.shape) > 1 else operation.reshape(x, (1, *x.type.shape))
+    flat = operation.reshape(indices, (indices.type.size,))
+    if flat.data is not None:
+        return gathered(operation, rows, flat.data, len(rows.type.shape) - 1)
+    return operation.emit(Gather(len(rows.type.shape) - 1), rows, flat, quant=x.type.quant)
+
+
+def _reduction(operation: Operation) -> str:
+    reduction = operation.text("reduction", "none")
+    if reduction not in REDUCTIONS:
+        raise operation.wrong(f"reduction '{reduction}' is none of {', '.join(REDUCTIONS)}")
+    return reduction
+
+
+def _scatter_elements(operation: Operation) -> Value:
+    x, indices, updates = (operation.value(i) for i in range(3))
+    axis = axis_of(operation, x, 0)
+    op = ScatterElements(axis, _reduction(operation))
+    return operation.emit(op, x, updates, indices, quant=x.type.quant)
+
+
+def _scatter_nd(operation: Operation) -> Value:
+    x, indices, updates = (operation.value(i) for i in range(3))
+    op = ScatterND(_reduction(operation))
+    return operation.emit(op, x, updates, indices, quant=x.type.quant)
+
+
+def _tensor_scatter(operation: Operation) -> Value:
+    x, updates = operation.value(0), operation.value(1)
+    axis = axis_of(operation, x, -2)
+    mode = operation.text("mode", "linear")
+    if mode not in ("linear", "circular"):
+        raise operation.wrong(f"mode '{mode}'")
+    op = TensorScatter(axis, mode == "circular")
+    return operation.emit(op, x, updates, operation.optional(2), quant=x.type.quant)
+
+
+def _one_hot(operation: Operation) -> Value:
+    indices, values = operation.value(0), operation.value(2)
+    depth = operation.constant(1, "depth")
+    if depth.size != 1 or not np.isfinite(depth).all():
+        raise operation.wrong(f"its depth is {depth.tolist()}")
+    rank = len(indices.type.shape) + 1
+    op = OneHot(int(depth.reshape(())), operation.axis(operation.integer("axis", -1), rank))
+    require_size(operation, (*indices.type.shape, op.depth))
+    return operation.emit(op, values, indices, quant=values.type.quant)
+
+
+def _top_k(operation: Operation) -> Sequence[Value]:
+    x = operation.value(0)
+    axis = axis_of(operation, x, -1)
+    k = operation.integer("k") if operation.has("k") else _number(operation, 1)
+    op = TopK(k, axis, operation.flag("largest", default=True))
+    return operation.emit_all(op, x, quants=(x.type.quant, None))
+
+
+def _number(operation: Operation, index: int) -> int:
+    """The one element of a constant operand."""
+    numbers = operation.given("", index) or ()
+    if len(numbers) != 1:
+        raise operation.wrong(f"its input {index} must have one element, not {len(numbers)}")
+    return numbers[0]
+
+
+def _arg(kind: str) -> Converter:
+    def convert(operation: Operation) -> Value:
+        x = operation.value(0)
+        op = ArgReduce(
+            kind,
+            axis_of(operation, x, 0),
+            operation.flag("keepdims", default=True),
+            operation.flag("select_last_index"),
+        )
+        return operation.emit(op, x)
+
+    return convert
+
+
+def _trilu(operation: Operation) -> Value:
+    x = operation.value(0)
+    k = _number(operation, 1) if operation.optional(1) is not None else 0
+    if len(x.type.shape) < 2:
+        raise operation.wrong(f"'{x.name}' is {x.type}, no matrix")
+    rows, columns = x.type.shape[-2:]
+    op = Triangle(operation.flag("upper", default=True), max(-rows, min(k, columns)))
+    return operation.emit(op, x, quant=x.type.quant)
+
+
+def _reverse_sequence(operation: Operation) -> Value:
+    x, lengths = operation.value(0), operation.value(1)
+    axes = operation.integer("batch_axis", 1), operation.integer("time_axis", 0)
+    op = ReverseSequence(*operation.axes(axes, len(x.type.shape)))
+    return operation.emit(op, x, lengths, quant=x.type.quant)
+
+
+def _compress(operation: Operation) -> Value:
+    x = operation.value(0)
+    if operation.value(1).data is None:
+        raise _depends_on_data(operation, 1)
+    chosen = np.flatnonzero(operation.constant(1, "condition")).astype(np.int64)
+    if not operation.has("axis"):
+        x = operation.reshape(x, (x.type.size,))
+    return gathered(operation, x, chosen, axis_of(operation, x, 0))
+
+
+def _of_constants(operation: Operation) -> Sequence[Value]:
+    """Operators whose results have as many elements as the data decide."""
+    if operation.value(0).data is None:
+        raise _depends_on_data(operation, 0)
+    arrays = expansion.computed(operation.proto, operation)
+    return [operation.literal(array) for array in arrays]
+
+
+def _depends_on_data(operation: Operation, index: int) -> Exception:
+    return operation.refuse(
+        f"the shape of its result depends on what '{operation.value(index).name}' holds as the "
+        "network runs; Smelt plans memory for shapes that are known when it compiles. Export the "
+        "network without this operator"
+    )
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Slice": _slice,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "ai.onnx.ml::ArrayFeatureExtractor": _array_feature_extractor,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "TensorScatter": _tensor_scatter,
+    "OneHot": _one_hot,
+    "TopK": _top_k,
+    "ArgMax": _arg("max"),
+    "ArgMin": _arg("min"),
+    "Trilu": _trilu,
+    "ReverseSequence": _reverse_sequence,
+    "Compress": _compress,
+    "NonZero": _of_constants,
+    "Unique": _of_constants,
+}

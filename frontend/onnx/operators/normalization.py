@@ -1,0 +1,148 @@
+"""Normalizations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.frontend.onnx.operation import Converter, Operation, Results
+from smelt.frontend.onnx.operators.elementwise import binary
+from smelt.ir import Value
+from smelt.ops.normalization import LocalResponse, Normalization
+from smelt.ops.reduce import Reduce
+from smelt.ops.unary import Unary
+
+_EPSILON = 1e-5
+_GROUP_SCALE_PER_CHANNEL = 21
+"""The operator set from which GroupNormalization scales channels instead of groups."""
+
+
+def _batch(operation: Operation) -> Value:
+    """In inference: a multiplication and an addition a channel."""
+    training = operation.flag("training_mode") or any(operation.outputs[1:])
+    if training:
+        raise operation.refuse("training mode is not supported: export the network for inference")
+    if not operation.flag("spatial", True):
+        raise operation.refuse("statistics for each element (spatial=0) are not supported")
+    x = operation.value(0)
+    if len(x.type.shape) < 2:
+        raise operation.wrong(f"'{x.name}' is {x.type}, which has no channels")
+    channels = x.type.shape[1]
+    for index in range(1, 5):
+        if operation.weights(index).type.size != channels:
+            found = operation.value(index)
+            raise operation.wrong(f"'{found.name}' is {found.type} for {channels} channels")
+    scale, shift = _scale_and_shift(operation)
+    shape = (channels, *(1 for _ in x.type.shape[2:]))
+    scaled = binary(operation, "mul", x, operation.reshape(scale, shape))
+    return binary(operation, "add", scaled, operation.reshape(shift, shape))
+
+
+def _scale_and_shift(operation: Operation) -> tuple[Value, Value]:
+    epsilon = operation.real("epsilon", _EPSILON)
+    values = [operation.value(index) for index in range(1, 5)]
+    if all(value.is_constant for value in values):
+        gamma, beta, mean, variance = (value.array.astype(np.float64) for value in values)
+        if (variance + epsilon <= 0).any():
+            raise operation.wrong(f"'{values[3].name}' holds variances that are not positive")
+        scale = gamma / np.sqrt(variance + epsilon)
+        dtype = values[0].type.dtype.numpy
+        scale, shift = scale.astype(dtype), (beta - mean * scale).astype(dtype)
+        return operation.literal(scale), operation.literal(shift)
+    weight, bias, mean_, variance_ = values
+    raised = binary(operation, "add", variance_, operation.scalar(epsilon, variance_))
+    factor = binary(operation, "mul", weight, operation.emit(Unary("rsqrt"), raised))
+    return factor, binary(operation, "sub", bias, binary(operation, "mul", mean_, factor))
+
+
+def _layer(operation: Operation) -> Results:
+    x = operation.value(0)
+    rank = len(x.type.shape)
+    axis = operation.axis(operation.integer("axis", -1), rank)
+    op = Normalization(
+        tuple(range(axis, rank)),
+        operation.real("epsilon", _EPSILON),
+        centred=operation.kind == "LayerNormalization",
+        statistics=any(operation.outputs[1:]),
+    )
+    scale = operation.weights(1, "scale")
+    bias = None if operation.optional(2) is None else operation.weights(2, "bias")
+    return operation.emit_all(op, x, scale, bias)
+
+
+def _instance(operation: Operation) -> Value:
+    x = operation.value(0)
+    op = Normalization(tuple(range(1, len(x.type.shape) - 1)), operation.real("epsilon", _EPSILON))
+    scale, bias = operation.weights(1, "scale"), operation.weights(2, "bias")
+    return operation.channels_first(operation.emit(op, operation.channels_last(x), scale, bias))
+
+
+def _group(operation: Operation) -> Value:
+    """As images of n, …, group, channel of the group."""
+    x = operation.value(0)
+    groups, shape = operation.integer("num_groups"), x.type.shape
+    if len(shape) < 2 or groups < 1 or shape[1] % groups:
+        raise operation.wrong(f"{x.type} cannot be divided into {groups} groups of channels")
+    image = operation.channels_last(x)
+    per_channel = operation.version >= _GROUP_SCALE_PER_CHANNEL
+    own = (groups, shape[1] // groups if per_channel else 1)
+    parameters: list[Value] = []
+    for index, role in ((1, "scale"), (2, "bias")):
+        value = operation.weights(index, role)
+        if value.type.size != own[0] * own[1]:
+            raise operation.wrong(f"its {role} '{value.name}' is {value.type}, {own} is needed")
+        parameters.append(operation.reshape(value, own))
+    rank = len(shape)
+    axes = (*range(1, rank - 1), rank)
+    op = Normalization(axes, operation.real("epsilon", _EPSILON))
+    grouped = operation.reshape(image, (*image.type.shape[:-1], groups, shape[1] // groups))
+    result = operation.emit(op, grouped, *parameters)
+    return operation.channels_first(operation.reshape(result, image.type.shape))
+
+
+def _mean_variance(operation: Operation) -> Value:
+    x = operation.value(0)
+    rank = len(x.type.shape)
+    axes = sorted(operation.axes(operation.integers("axes", (0, 2, 3)), rank))
+    # The standard adds 1e-9 to the root, which is this much below it.
+    epsilon = 1e-18
+    if 1 in axes or rank < 3:
+        return operation.emit(Normalization(tuple(axes), epsilon), x)
+    op = Normalization(tuple(axis - (axis > 1) for axis in axes), epsilon)
+    return operation.channels_first(operation.emit(op, operation.channels_last(x)))
+
+
+def _lp(operation: Operation) -> Value:
+    """A norm of zero leaves zeros."""
+    x = operation.value(0)
+    order = operation.integer("p", 2)
+    if order not in (1, 2):
+        raise operation.wrong(f"there is no norm of order {order}, only 1 and 2")
+    axis = operation.axis(operation.integer("axis", -1), len(x.type.shape))
+    norm = operation.emit(Reduce(f"l{order}", (axis,), keep_dims=True), x)
+    tiny = float(np.finfo(np.float32).tiny)
+    return binary(
+        operation, "div", x, binary(operation, "maximum", norm, operation.scalar(tiny, norm))
+    )
+
+
+def _local_response(operation: Operation) -> Value:
+    op = LocalResponse(
+        operation.integer("size"),
+        operation.real("alpha", 1e-4),
+        operation.real("beta", 0.75),
+        operation.real("bias", 1.0),
+    )
+    image = operation.channels_last(operation.value(0))
+    return operation.channels_first(operation.emit(op, image))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "BatchNormalization": _batch,
+    "LayerNormalization": _layer,
+    "RMSNormalization": _layer,
+    "InstanceNormalization": _instance,
+    "GroupNormalization": _group,
+    "MeanVarianceNormalization": _mean_variance,
+    "LpNormalization": _lp,
+    "LRN": _local_response,
+}

@@ -1,0 +1,115 @@
+"""Products of matrices: MatMul, Gemm, and the fused form that onnxruntime writes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.ir import Array, DType, Value
+from smelt.ops.binary import Binary
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.matmul import MatMul, swapped
+
+Permutation = tuple[int, ...]
+
+
+def product(
+    operation: Operation, a: Value, b: Value, left: Permutation = (), right: Permutation = ()
+) -> Value:
+    """`a` times `b`, of rank 2 at least, with their axes in the orders `left` and `right`.
+
+    A product with a constant matrix is a dense layer.
+    """
+    if b.data is not None and not a.is_constant and len(b.type.shape) == 2:
+        return dense(operation, operation.transpose(a, left), b.data.transpose(right or (0, 1)))
+    return operation.emit(MatMul(left, right), a, b)
+
+
+def dense(operation: Operation, x: Value, matrix: Array, bias: Array | None = None) -> Value:
+    """The rows of `x` times a constant matrix `[inputs, outputs]`, plus a bias of `[outputs]`."""
+    if x.type.dtype is not DType.FLOAT32 or not matrix.size or not x.type.size:
+        y = operation.emit(MatMul(), x, operation.literal(matrix))
+        return y if bias is None else operation.emit(Binary("add"), y, operation.literal(bias))
+    weights = operation.literal(np.ascontiguousarray(matrix.T))
+    added = None if bias is None else operation.literal(bias)
+    return operation.emit(FullyConnected(keep_dims=True), x, weights, added)
+
+
+def scaled(operation: Operation, value: Value, factor: float) -> Value:
+    """A value times a number that may have to be an integer."""
+    if factor == 1:
+        return value
+    if value.type.dtype.is_integer and factor != int(factor):
+        raise operation.refuse(f"integers cannot be multiplied by {factor}")
+    return operation.emit(Binary("mul"), value, operation.scalar(factor, value))
+
+
+def _matmul(operation: Operation) -> Value:
+    a, b = operation.value(0), operation.weights(1)
+    rows, columns = len(a.type.shape) > 1, len(b.type.shape) > 1
+    if not a.type.shape or not b.type.shape:
+        raise operation.wrong(f"{a.type} times {b.type}: a number is no matrix")
+    matrix_a = a if rows else operation.reshape(a, (1, *a.type.shape))
+    matrix_b = b if columns else operation.reshape(b, (*b.type.shape, 1))
+    y = product(operation, matrix_a, matrix_b)
+    shape = y.type.shape
+    shape = shape if columns else shape[:-1]
+    if not rows:
+        shape = (*shape[:-2], shape[-1]) if columns else shape[:-1]
+    return operation.reshape(y, shape)
+
+
+def _fused_matmul(operation: Operation) -> Value:
+    """FusedMatMul of onnxruntime: factors that are transposed, the product times alpha."""
+    if operation.flag("transBatchA") or operation.flag("transBatchB"):
+        raise operation.refuse("transBatchA and transBatchB are not supported")
+    a, b = operation.value(0), operation.weights(1)
+    y = product(
+        operation,
+        a,
+        b,
+        swapped(len(a.type.shape)) if operation.flag("transA") else (),
+        swapped(len(b.type.shape)) if operation.flag("transB") else (),
+    )
+    return scaled(operation, y, operation.real("alpha", 1.0))
+
+
+def _gemm(operation: Operation) -> Value:
+    """`alpha · A · B + beta · C`; constants are multiplied by alpha and beta beforehand."""
+    a, b = operation.image(0, 2), operation.weights(1)
+    if len(b.type.shape) != 2:
+        raise operation.wrong(f"'{b.name}' must be a matrix, it is {b.type}")
+    alpha, beta = operation.real("alpha", 1.0), operation.real("beta", 1.0)
+    left: Permutation = (1, 0) if operation.flag("transA") else ()
+    right: Permutation = (1, 0) if operation.flag("transB") else ()
+    c = None if operation.optional(2) is None or beta == 0 else operation.weights(2, "bias")
+    if b.data is None or b.type.dtype is not DType.FLOAT32 or a.is_constant:
+        y = scaled(operation, operation.emit(MatMul(left, right), a, b), alpha)
+        return _plus(operation, y, c, beta)
+    matrix = b.data.transpose(right or (0, 1))
+    if alpha != 1:
+        matrix = (matrix * np.float64(alpha)).astype(np.float32)
+    x = operation.transpose(a, left)
+    if c is None or c.data is None or c.type.shape[:-1] not in ((), (1,)):
+        return _plus(operation, dense(operation, x, matrix), c, beta)
+    bias: Array = (c.data * np.float64(beta)).astype(np.float32).ravel()
+    if bias.size not in (1, matrix.shape[1]):
+        raise operation.wrong(f"its bias {c.type} does not fit {matrix.shape[1]} outputs")
+    return dense(operation, x, matrix, np.broadcast_to(bias, matrix.shape[1:]).copy())
+
+
+def _plus(operation: Operation, y: Value, c: Value | None, beta: float) -> Value:
+    """The product plus `beta · C`, which is broadcast to it."""
+    if c is None:
+        return y
+    total = operation.emit(Binary("add"), y, scaled(operation, c, beta))
+    if total.type.shape != y.type.shape:
+        raise operation.wrong(f"'{c.name}' of {c.type} cannot be broadcast to {y.type}")
+    return total
+
+
+CONVERTERS: dict[str, Converter] = {
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "com.microsoft::FusedMatMul": _fused_matmul,
+}

@@ -1,0 +1,188 @@
+"""Quantized operators.
+
+An operator on quantized tensors (QLinearConv, QLinearAdd, ...) is imported as what it stands for:
+its operands dequantized, the operator on real numbers, its result quantized. So both ways to
+write a quantized network, QOperator and QDQ, are one; a pass finds the integer arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from smelt.frontend.onnx.operation import Converter, Operation, Results
+from smelt.frontend.onnx.quantizing import dequantized, quantized
+from smelt.frontend.onnx.tensors import dtype_of
+from smelt.ir import Value
+from smelt.ops.binary import Binary
+
+
+def _quantize_linear(operation: Operation) -> Value:
+    code = operation.integer("output_dtype", 0)
+    dtype = dtype_of(code, f"the output of {operation}") if code else None
+    if operation.optional(2) is not None:
+        dtype = None
+    return quantized(
+        operation,
+        operation.value(0),
+        operation.value(1),
+        operation.optional(2),
+        operation.integer("axis", 1),
+        operation.integer("block_size", 0),
+        dtype,
+    )
+
+
+def _dequantize_linear(operation: Operation) -> Value:
+    return dequantized(
+        operation,
+        operation.value(0),
+        operation.value(1),
+        operation.optional(2),
+        operation.integer("axis", 1),
+        operation.integer("block_size", 0),
+    )
+
+
+def _operand(operation: Operation, first: int, axis: int = 1) -> Value:
+    """Three operands as real numbers: stored integers, scale, zero point."""
+    x, scale, zero_point = operation.value(first), operation.value(first + 1), first + 2
+    return dequantized(operation, x, scale, operation.optional(zero_point), axis)
+
+
+def _result(operation: Operation, real: Value, first: int, like: Value) -> Value:
+    """Real numbers stored by two operands, scale and zero point, else as integers like another."""
+    scale, zero_point = operation.value(first), operation.optional(first + 1)
+    return quantized(operation, real, scale, zero_point, dtype=like.type.dtype)
+
+
+def _qlinear_conv(operation: Operation) -> Value:
+    x, weights = _operand(operation, 0), _operand(operation, 3, axis=0)
+    inputs = [x, weights]
+    if operation.optional(8) is not None:
+        bias, zero = operation.value(8), None
+        product = operation.emit(Binary("mul"), operation.value(1), operation.value(4))
+        inputs.append(dequantized(operation, bias, product, zero, axis=0))
+    (y,) = operation.apply("Conv", *inputs, attributes=operation.proto.attribute)
+    return _result(operation, y, 6, operation.value(0))
+
+
+def _qlinear_matmul(operation: Operation) -> Value:
+    a, b = operation.value(0), operation.value(3)
+    rank = len(b.type.shape)
+    left = _operand(operation, 0, axis=max(len(a.type.shape) - 2, 0))
+    right = _operand(operation, 3, axis=max(rank - 1, 0))
+    (y,) = operation.apply("MatMul", left, right)
+    return _result(operation, y, 6, a)
+
+
+def _qgemm(operation: Operation) -> Value:
+    """`alpha · A · B + C`; the bias C has the scale of the product."""
+    axis = 0 if operation.flag("transB") else 1
+    inputs = [_operand(operation, 0), _operand(operation, 3, axis)]
+    if operation.optional(6) is not None:
+        product = operation.emit(Binary("mul"), operation.value(1), operation.value(4))
+        alpha = operation.literal(np.asarray(operation.real("alpha", 1.0), np.float32))
+        scale = operation.emit(Binary("mul"), product, alpha)
+        inputs.append(dequantized(operation, operation.value(6), scale, None, axis=0))
+    (y,) = operation.apply("Gemm", *inputs, attributes=operation.proto.attribute)
+    if operation.optional(7) is None:
+        return y
+    return _result(operation, y, 7, operation.value(0))
+
+
+def _binary(kind: str) -> Converter:
+    def convert(operation: Operation) -> Value:
+        a, b = _operand(operation, 0), _operand(operation, 3)
+        (y,) = operation.apply(kind, a, b)
+        return _result(operation, y, 6, operation.value(0))
+
+    return convert
+
+
+def _unary(kind: str) -> Converter:
+    """Of one tensor; attributes are those of the operator on real numbers."""
+
+    def convert(operation: Operation) -> Value:
+        attributes = [a for a in operation.proto.attribute if a.name not in _OWN]
+        (y,) = operation.apply(kind, _operand(operation, 0), attributes=attributes)
+        return _result(operation, y, 3, operation.value(0))
+
+    return convert
+
+
+_OWN = ("channels_last", "opset")
+"""Attributes of onnxruntime's operators alone."""
+
+
+def _pool(kind: str) -> Converter:
+    convert = _unary(kind)
+
+    def pool(operation: Operation) -> Results:
+        if operation.flag("channels_last"):
+            raise operation.refuse("channels_last is not supported: export the network as NCHW")
+        return convert(operation)
+
+    return pool
+
+
+def _softmax(operation: Operation) -> Value:
+    """QLinearSoftmax, whose `opset` tells which Softmax is meant."""
+    (y,) = operation.apply(
+        "Softmax",
+        _operand(operation, 0),
+        version=operation.integer("opset", 13),
+        attributes=[a for a in operation.proto.attribute if a.name == "axis"],
+    )
+    return _result(operation, y, 3, operation.value(0))
+
+
+def _concat(operation: Operation) -> Value:
+    """QLinearConcat: scale and zero point of the output, then three operands a tensor."""
+    if operation.count < 5 or operation.count % 3 != 2:
+        raise operation.wrong(f"it has {operation.count} inputs, not three for each tensor and two")
+    parts = [_operand(operation, first) for first in range(2, operation.count, 3)]
+    (y,) = operation.apply("Concat", *parts, attributes=operation.proto.attribute)
+    return _result(operation, y, 0, operation.value(2))
+
+
+def _where(operation: Operation) -> Value:
+    """QLinearWhere: condition, then three operands a tensor."""
+    (y,) = operation.apply(
+        "Where", operation.value(0), _operand(operation, 1), _operand(operation, 4)
+    )
+    return _result(operation, y, 7, operation.value(1))
+
+
+def _reduce_mean(operation: Operation) -> Value:
+    (y,) = operation.apply(
+        "ReduceMean", _operand(operation, 0), version=11, attributes=operation.proto.attribute
+    )
+    return _result(operation, y, 3, operation.value(0))
+
+
+_MICROSOFT: Sequence[tuple[str, Converter]] = (
+    ("QuantizeLinear", _quantize_linear),
+    ("DequantizeLinear", _dequantize_linear),
+    ("QLinearConv", _qlinear_conv),
+    ("QLinearAdd", _binary("Add")),
+    ("QLinearMul", _binary("Mul")),
+    ("QLinearSigmoid", _unary("Sigmoid")),
+    ("QLinearLeakyRelu", _unary("LeakyRelu")),
+    ("QLinearSoftmax", _softmax),
+    ("QLinearGlobalAveragePool", _pool("GlobalAveragePool")),
+    ("QLinearAveragePool", _pool("AveragePool")),
+    ("QLinearReduceMean", _reduce_mean),
+    ("QLinearConcat", _concat),
+    ("QLinearWhere", _where),
+    ("QGemm", _qgemm),
+)
+
+CONVERTERS: dict[str, Converter] = {
+    "QuantizeLinear": _quantize_linear,
+    "DequantizeLinear": _dequantize_linear,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
+    **{f"com.microsoft::{kind}": convert for kind, convert in _MICROSOFT},
+}

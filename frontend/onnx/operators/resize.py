@@ -1,0 +1,224 @@
+"""Resize and Upsample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.frontend.onnx.interpolation import (
+    COORDINATES,
+    MODES,
+    NEAREST,
+    SIMPLE,
+    Interpolation,
+    Table,
+)
+from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.windows import LARGEST
+from smelt.ir import Array, DType, Value
+from smelt.ops.resample import Resample
+from smelt.ops.resize import Resize
+
+_FLAGS = ((False, False), (True, False), (False, True))
+"""Aligned corners and half-pixel centres of a `Resize`."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis that is resized, its output size, and the output's over the input's."""
+
+    axis: int
+    size: int
+    outputs: int
+    scale: np.float32
+
+
+def _resize(operation: Operation) -> Value:
+    x, rank = operation.value(0), len(operation.value(0).type.shape)
+    old = operation.version < 11
+    mode = operation.text("mode", "nearest")
+    coordinates = operation.text(
+        "coordinate_transformation_mode", "asymmetric" if old else "half_pixel"
+    )
+    interpolation = Interpolation(
+        _one_of(operation, "mode", mode, MODES),
+        _one_of(operation, "coordinate_transformation_mode", coordinates, COORDINATES),
+        _one_of(
+            operation,
+            "nearest_mode",
+            operation.text("nearest_mode", SIMPLE if old else "round_prefer_floor"),
+            (*NEAREST, SIMPLE) if old else NEAREST,
+        ),
+        operation.real("cubic_coeff_a", -0.75),
+        operation.flag("exclude_outside"),
+        operation.flag("antialias"),
+    )
+    axes = operation.axes(operation.integers("axes", tuple(range(rank))), rank)
+    resized = _sizes(operation, x, axes, 1 if old else 2)
+    roi = _roi(operation, axes) if coordinates == "tf_crop_and_resize" else {}
+    tables = {
+        a: interpolation.table(a.size, a.outputs, a.scale, roi.get(a.axis, (0.0, 1.0)))
+        for a in resized
+        if a.size != a.outputs or a.scale != 1 or a.axis in roi
+    }
+    return _emit(operation, x, interpolation, tables)
+
+
+def _upsample(operation: Operation) -> Value:
+    x = operation.value(0)
+    mode = operation.text("mode", "nearest").removeprefix("bi")
+    _one_of(operation, "mode", mode, MODES[:2])
+    interpolation = Interpolation(mode, "asymmetric", SIMPLE)
+    if operation.has("scales"):
+        scales = np.asarray(operation.reals("scales"), np.float32)
+    else:
+        scales = operation.constant(1, "scales")
+    resized = _scaled(operation, x, tuple(range(len(x.type.shape))), scales)
+    tables = {a: interpolation.table(a.size, a.outputs, a.scale) for a in resized if a.scale != 1}
+    return _emit(operation, x, interpolation, tables)
+
+
+def _one_of(operation: Operation, name: str, given: str, known: Sequence[str]) -> str:
+    if given not in known:
+        raise operation.wrong(f"there is no {name} '{given}'; see {', '.join(known)}")
+    return given
+
+
+def _sizes(operation: Operation, x: Value, axes: Sequence[int], scales: int) -> tuple[_Axis, ...]:
+    """The axes by the operand of scales, or where that is empty by the one of sizes after it."""
+    given = operation.optional(scales)
+    if given is not None and given.type.size:
+        return _scaled(operation, x, axes, operation.constant(scales, "scales"))
+    sizes = operation.given("", scales + 1)
+    if sizes is None or len(sizes) != len(axes) or min(sizes, default=1) < 1:
+        raise operation.wrong(f"its sizes are {sizes} for {len(axes)} axes of {x.type}")
+    shape = [x.type.shape[axis] for axis in axes]
+    policy = operation.text("keep_aspect_ratio_policy", "stretch")
+    _one_of(
+        operation,
+        "keep_aspect_ratio_policy",
+        policy,
+        ("stretch", "not_larger", "not_smaller"),
+    )
+    _refuse_empty(operation, x)
+    if policy == "stretch":
+        factors = [outputs / size for outputs, size in zip(sizes, shape, strict=True)]
+    else:
+        choose = min if policy == "not_larger" else max
+        factors = [choose(o / n for o, n in zip(sizes, shape, strict=True))] * len(axes)
+        sizes = tuple(int(factors[0] * n + 0.5) for n in shape)
+    found = tuple(
+        _Axis(axis, size, outputs, np.float32(factor))
+        for axis, size, outputs, factor in zip(axes, shape, sizes, factors, strict=True)
+    )
+    return _limited(operation, found)
+
+
+def _scaled(
+    operation: Operation, x: Value, axes: Sequence[int], scales: Array
+) -> tuple[_Axis, ...]:
+    factors = np.asarray(scales, np.float32).ravel()
+    if len(factors) != len(axes) or not (np.isfinite(factors) & (factors > 0)).all():
+        raise operation.wrong(f"its scales are {factors.tolist()} for {len(axes)} axes of {x.type}")
+    _refuse_empty(operation, x)
+    found = tuple(
+        _Axis(axis, x.type.shape[axis], int(factor * np.float32(x.type.shape[axis])), factor)
+        for axis, factor in zip(axes, factors, strict=True)
+    )
+    if any(a.outputs < 1 for a in found):
+        raise operation.wrong(f"scales {factors.tolist()} leave nothing of {x.type}")
+    return _limited(operation, found)
+
+
+def _limited(operation: Operation, axes: tuple[_Axis, ...]) -> tuple[_Axis, ...]:
+    largest = max((a.outputs for a in axes), default=0)
+    if largest > LARGEST:
+        raise operation.refuse(f"an axis of {largest} elements is too large")
+    return axes
+
+
+def _refuse_empty(operation: Operation, x: Value) -> None:
+    if x.type.size == 0:
+        raise operation.refuse(f"{x.type} holds nothing to resize")
+
+
+def _roi(operation: Operation, axes: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """Begin and end of the region of interest along each axis."""
+    given = operation.constant(1, "region of interest").ravel()
+    if len(given) != 2 * len(axes) or not np.isfinite(given).all():
+        raise operation.wrong(f"its region of interest is {given.tolist()} for {len(axes)} axes")
+    halves = given[: len(axes)].tolist(), given[len(axes) :].tolist()
+    return dict(zip(axes, zip(*halves, strict=True), strict=True))
+
+
+def _emit(
+    operation: Operation, x: Value, interpolation: Interpolation, tables: dict[_Axis, Table]
+) -> Value:
+    """An image is resized at once where a `Resize` does the same; else axis by axis."""
+    nearest = interpolation.mode == "nearest"
+    if not nearest and x.type.dtype is not DType.FLOAT32:
+        raise operation.refuse(f"{x.type} can only be resized with mode 'nearest'")
+    if not tables:
+        return x
+    image = len(x.type.shape) > 2 and min(a.axis for a in tables) >= 2
+    if image:
+        x = operation.channels_last(x)
+        tables = {_moved(a): table for a, table in tables.items()}
+    y = _at_once(operation, x, interpolation, tables)
+    if y is None:
+        y = x
+        # The smaller the sooner, so that what is between is small.
+        for a, table in sorted(tables.items(), key=lambda item: item[0].outputs / item[0].size):
+            op = Resample(a.axis, operation.real("extrapolation_value", 0.0))
+            operands = [operation.literal(table.positions.astype(np.int32))]
+            if not nearest:
+                operands.append(operation.literal(table.weights.astype(np.float32)))
+            y = operation.emit(op, y, *operands, quant=x.type.quant)
+    return operation.channels_first(y) if image else y
+
+
+def _moved(a: _Axis) -> _Axis:
+    """The axis after channels have gone last."""
+    return _Axis(a.axis - 1, a.size, a.outputs, a.scale)
+
+
+def _at_once(
+    operation: Operation, x: Value, interpolation: Interpolation, tables: dict[_Axis, Table]
+) -> Value | None:
+    """The image resized along rows and columns by one operator, if that has the same tables."""
+    axes = {a.axis: (a, table) for a, table in tables.items()}
+    if len(x.type.shape) != 4 or not axes.keys() <= {1, 2} or interpolation.mode == "cubic":
+        return None
+    nearest = interpolation.mode == "nearest"
+    sizes = tuple(axes[i][0].outputs if i in axes else x.type.shape[i] for i in (1, 2))
+    for flags in _FLAGS:
+        op = Resize("nearest" if nearest else "bilinear", (sizes[0], sizes[1]), *flags)
+        if all(_agrees(op, a, table) for a, table in axes.values()):
+            return operation.emit(op, x, quant=x.type.quant)
+    return None
+
+
+def _agrees(op: Resize, a: _Axis, table: Table) -> bool:
+    """Whether the operator has that table, up to the rounding of coordinates."""
+    if (table.positions < 0).any():
+        return False
+    if op.kind == "nearest":
+        return np.array_equal(op.nearest(a.size, a.outputs), table.positions[:, 0])
+    lower, upper, lower_weight, upper_weight = op.linear(a.size, a.outputs)
+    ours = _matrix(table.positions, table.weights, a.size)
+    theirs = _matrix(
+        np.stack([lower, upper], axis=1), np.stack([lower_weight, upper_weight], axis=1), a.size
+    )
+    return bool(np.abs(ours - theirs).max() <= 4 * np.finfo(np.float32).eps * a.size)
+
+
+def _matrix(positions: Array, weights: Array, size: int) -> Array:
+    """The table as a matrix `[o,size]`."""
+    matrix = np.zeros((len(positions), size))
+    np.add.at(matrix, (np.arange(len(positions))[:, None], positions), weights)
+    return matrix
+
+
+CONVERTERS: dict[str, Converter] = {"Resize": _resize, "Upsample": _upsample}

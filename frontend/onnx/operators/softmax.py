@@ -1,0 +1,36 @@
+"""Softmax and its kin, along any axis."""
+
+from __future__ import annotations
+
+from math import prod
+
+from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.ir import Op, Value
+from smelt.ops.softmax import Hardmax, LogSoftmax, Softmax
+
+_ALONG_ONE_AXIS = 13
+"""The operator set before which all axes from the given one on were taken as one."""
+
+
+def _softmax(op: Op) -> Converter:
+    def convert(operation: Operation) -> Value:
+        x = operation.value(0)
+        shape = x.type.shape
+        if operation.version < _ALONG_ONE_AXIS:
+            axis = operation.integer("axis", 1)
+            axis = axis if axis == len(shape) else operation.axis(axis, len(shape))
+            rows = operation.reshape(x, (prod(shape[:axis]), prod(shape[axis:])))
+            return operation.reshape(operation.emit(op, rows), shape)
+        axis = operation.axis(operation.integer("axis", -1), len(shape))
+        order = [*(i for i in range(len(shape)) if i != axis), axis]
+        last = operation.emit(op, operation.transpose(x, order))
+        return operation.transpose(last, [order.index(i) for i in range(len(shape))])
+
+    return convert
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Softmax": _softmax(Softmax()),
+    "LogSoftmax": _softmax(LogSoftmax()),
+    "Hardmax": _softmax(Hardmax()),
+}

@@ -1,0 +1,280 @@
+"""Converters of operators that select elements: by bounds, by indices, by their order."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import tflite
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.tflite.operation import ANY_TYPE, ARITHMETIC, Converter, Operation
+from smelt.ir import DType, Value
+from smelt.ops.arg_reduce import ArgReduce
+from smelt.ops.concat import Concat
+from smelt.ops.gather import Gather, GatherND
+from smelt.ops.indices import positions
+from smelt.ops.one_hot import OneHot
+from smelt.ops.pad import Pad
+from smelt.ops.reshape import Reshape
+from smelt.ops.reverse_sequence import ReverseSequence
+from smelt.ops.slice import Slice
+from smelt.ops.tile import Tile
+from smelt.ops.top_k import TopK
+from smelt.ops.transpose import Transpose
+
+
+def _slice(operation: Operation) -> None:
+    x = operation.input(0)
+    shape = x.type.shape
+    starts, sizes = operation.integers(1, "begin"), operation.integers(2, "size")
+    if not len(starts) == len(sizes) == len(shape):
+        raise ModelError(f"{operation}: begin {list(starts)}, size {list(sizes)} for {x.type}")
+    rest = [n - start for n, start in zip(shape, starts, strict=True)]
+    sizes = tuple(r if size == -1 else size for r, size in zip(rest, sizes, strict=True))
+    operation.emit(Slice(starts, sizes, (1,) * len(shape)), x, moves_data=True)
+
+
+def _strided_slice(operation: Operation) -> None:
+    """Python's slices; a bit for each axis says whether a bound is left out, or one index given."""
+    x, options = operation.input(0), operation.options(tflite.StridedSliceOptions)
+    if any(options.integer(mask) for mask in ("EllipsisMask", "NewAxisMask", "Offset")):
+        raise UnsupportedError(f"{operation}: ellipses, new axes and offsets are not supported")
+    begins, ends, strides = (
+        operation.integers(i, role) for i, role in enumerate(("begin", "end", "strides"), 1)
+    )
+    shape = x.type.shape
+    if not len(begins) == len(ends) == len(strides) <= len(shape) or 0 in strides:
+        raise ModelError(
+            f"{operation}: {x.type} from {list(begins)} to {list(ends)} in steps {list(strides)}"
+        )
+    masks = [options.integer(mask) for mask in ("BeginMask", "EndMask", "ShrinkAxisMask")]
+    chosen = [range(n) for n in shape]
+    dropped: set[int] = set()
+    for axis, (begin, end, stride) in enumerate(zip(begins, ends, strides, strict=True)):
+        open_begin, open_end, single = (bool(mask >> axis & 1) for mask in masks)
+        if not single:
+            bounds = slice(None if open_begin else begin, None if open_end else end, stride)
+            chosen[axis] = range(shape[axis])[bounds]
+            continue
+        if not -shape[axis] <= begin < shape[axis]:
+            raise ModelError(f"{operation}: index {begin} of axis {axis} of {x.type}")
+        chosen[axis] = range(begin % shape[axis], begin % shape[axis] + 1)
+        dropped.add(axis)
+    op = Slice(
+        tuple(r.start if r else 0 for r in chosen),
+        tuple(len(r) for r in chosen),
+        tuple(r.step if len(r) > 1 else 1 for r in chosen),
+    )
+    if not dropped:
+        operation.emit(op, x, moves_data=True)
+        return
+    kept = tuple(len(r) for axis, r in enumerate(chosen) if axis not in dropped)
+    operation.emit(Reshape(kept), operation.step(op, x, name="slice"), moves_data=True)
+
+
+def _gather(operation: Operation) -> None:
+    x, indices = operation.input(0), operation.input(1)
+    options = operation.options(tflite.GatherOptions, optional=True)
+    (axis,) = operation.axes([options.integer("Axis")], len(x.type.shape))
+    batch = options.integer("BatchDims")
+    batch += len(indices.type.shape) if batch < 0 else 0
+    size = x.type.shape[axis]
+    if indices.data is None or batch:
+        operation.emit(Gather(axis, batch), x, indices, moves_data=True)
+        return
+    if indices.data.size and not 0 <= indices.data.min() <= indices.data.max() < size:
+        raise ModelError(f"{operation}: index out of range for axis {axis} of {x.type}")
+    where = positions(indices.data, size).ravel()
+    steps = {int(step) for step in np.diff(where)}
+    if not where.size or len(steps) > 1 or steps == {0}:
+        operation.emit(Gather(axis), x, indices, moves_data=True)
+        return
+    # Evenly spaced elements are a slice.
+    step = steps.pop() if steps else 1
+    part = Slice.along(axis, int(where[0]), where.size, x.type.shape, step)
+    shape = (*x.type.shape[:axis], *indices.type.shape, *x.type.shape[axis + 1 :])
+    operation.emit(Reshape(shape), operation.step(part, x, name="slice"), moves_data=True)
+
+
+def _gather_nd(operation: Operation) -> None:
+    operation.emit(GatherND(), operation.input(0), operation.input(1), moves_data=True)
+
+
+def _split(operation: Operation) -> None:
+    """SPLIT: its axis is the first operand."""
+    x, count = operation.input(1), operation.output_count
+    (axis,) = operation.axes(operation.integers(0, "axis"), len(x.type.shape))
+    if x.type.shape[axis] % count:
+        raise ModelError(f"{operation}: {x.type} has no {count} equal parts along axis {axis}")
+    _parts(operation, x, axis, [x.type.shape[axis] // count] * count)
+
+
+def _split_v(operation: Operation) -> None:
+    x, sizes = operation.input(0), list(operation.integers(1, "sizes"))
+    (axis,) = operation.axes(operation.integers(2, "axis"), len(x.type.shape))
+    if sizes.count(-1) == 1:
+        sizes[sizes.index(-1)] = x.type.shape[axis] - sum(sizes) - 1
+    if len(sizes) != operation.output_count or sum(sizes) != x.type.shape[axis]:
+        raise ModelError(f"{operation}: {x.type} cannot be split into {sizes} along axis {axis}")
+    _parts(operation, x, axis, sizes)
+
+
+def _parts(operation: Operation, x: Value, axis: int, sizes: list[int]) -> None:
+    for i, size in enumerate(sizes):
+        op = Slice.along(axis, sum(sizes[:i]), size, x.type.shape)
+        operation.emit(op, x, moves_data=True, output=i)
+
+
+def _pack(operation: Operation) -> None:
+    """PACK: the operands joined along a new axis."""
+    values = operation.inputs()
+    if not values:
+        raise ModelError(f"{operation} has no operands: the file is corrupted")
+    shape = values[0].type.shape
+    options = operation.options(tflite.PackOptions)
+    (axis,) = operation.axes([options.integer("Axis")], len(shape) + 1)
+    layer = Reshape((*shape[:axis], 1, *shape[axis:]))
+    layers = [operation.step(layer, v, name=f"layer{i}") for i, v in enumerate(values)]
+    operation.emit(Concat(axis), *layers, moves_data=True)
+
+
+def _unpack(operation: Operation) -> None:
+    """UNPACK: the slices along an axis, which goes away."""
+    x = operation.input(0)
+    shape = x.type.shape
+    options = operation.options(tflite.UnpackOptions)
+    (axis,) = operation.axes([options.integer("Axis")], len(shape))
+    if operation.output_count != shape[axis]:
+        raise ModelError(
+            f"{operation}: {operation.output_count} slices along axis {axis} of {x.type}"
+        )
+    for i in range(shape[axis]):
+        layer = operation.step(Slice.along(axis, i, 1, shape), x, name=f"layer{i}")
+        kept = Reshape((*shape[:axis], *shape[axis + 1 :]))
+        operation.emit(kept, layer, moves_data=True, output=i)
+
+
+def _one_hot(operation: Operation) -> None:
+    indices = operation.input(0)
+    depth = operation.integers(1, "depth")
+    if len(depth) != 1 or operation.input(2).type.size != 1 or operation.input(3).type.size != 1:
+        raise ModelError(f"{operation}: depth and values must have one element each")
+    options = operation.options(tflite.OneHotOptions, optional=True)
+    (axis,) = operation.axes([options.integer("Axis")], len(indices.type.shape) + 1)
+    hot, cold = (
+        operation.step(Reshape((1,)), operation.input(i), name=f"value{i}") for i in (2, 3)
+    )
+    values = operation.step(Concat(0), cold, hot, name="values")
+    operation.emit(OneHot(depth[0], axis), values, indices, moves_data=True)
+
+
+def _top_k(operation: Operation) -> None:
+    x, k = operation.input(0), operation.integers(1, "k")
+    if len(k) != 1 or not x.type.shape:
+        raise ModelError(f"{operation}: {list(k)} elements of {x.type}")
+    op = TopK(k[0], len(x.type.shape) - 1, index=DType.INT32)
+    operation.emit(op, x, moves_data=True)
+
+
+def _arg(kind: str) -> Converter:
+    def convert(operation: Operation) -> None:
+        x = operation.input(0)
+        (axis,) = operation.axes(operation.integers(1, "axis")[:1], len(x.type.shape)) or (0,)
+        op = ArgReduce(kind, axis, keep_dims=False, index=operation.output_type.dtype)
+        operation.emit(op, x, moves_data=True)
+
+    return Converter(convert, ANY_TYPE)
+
+
+def _reverse(operation: Operation) -> None:
+    x = operation.input(0)
+    axes = operation.axes(operation.integers(1, "axes"), len(x.type.shape))
+    shape = x.type.shape
+    op = Slice(
+        tuple(max(n - 1, 0) if axis in axes else 0 for axis, n in enumerate(shape)),
+        shape,
+        tuple(-1 if axis in axes else 1 for axis in range(len(shape))),
+    )
+    operation.emit(op, x, moves_data=True)
+
+
+def _reverse_sequence(operation: Operation) -> None:
+    options = operation.options(tflite.ReverseSequenceOptions)
+    op = ReverseSequence(options.integer("BatchDim"), options.integer("SeqDim"))
+    operation.emit(op, operation.input(0), operation.input(1), moves_data=True)
+
+
+def _mirror_pad(operation: Operation) -> None:
+    counts = operation.integers(1, "paddings")
+    rank = len(operation.input(0).type.shape)
+    if len(counts) != 2 * rank or min(counts, default=0) < 0:
+        raise ModelError(f"{operation}: paddings {list(counts)} of a tensor with {rank} dimensions")
+    reflect = operation.options(tflite.MirrorPadOptions).integer("Mode") == 0
+    padding = tuple(zip(counts[::2], counts[1::2], strict=True))
+    op = Pad(padding, mode="reflect" if reflect else "symmetric")
+    operation.emit(op, operation.input(0), moves_data=True)
+
+
+def _blocks(operation: Operation, table: type) -> tuple[Value, int]:
+    """An image, and the option that is the side of a block."""
+    x = operation.input(0)
+    size = operation.options(table).integer("BlockSize")
+    if len(x.type.shape) != 4 or size < 1:
+        raise ModelError(f"{operation}: blocks of {size} of {x.type}")
+    return x, size
+
+
+def _space_to_depth(operation: Operation) -> None:
+    x, size = _blocks(operation, tflite.SpaceToDepthOptions)
+    n, h, w, c = x.type.shape
+    if h % size or w % size:
+        raise ModelError(f"{operation}: blocks of {size} do not fill {x.type}")
+    split = operation.step(Reshape((n, h // size, size, w // size, size, c)), x, name="blocks")
+    moved = operation.step(Transpose((0, 1, 3, 2, 4, 5)), split, name="moved")
+    shape = (n, h // size, w // size, size * size * c)
+    operation.emit(Reshape(shape), moved, moves_data=True)
+
+
+def _depth_to_space(operation: Operation) -> None:
+    x, size = _blocks(operation, tflite.DepthToSpaceOptions)
+    n, h, w, depth = x.type.shape
+    if depth % (size * size):
+        raise ModelError(f"{operation}: blocks of {size} do not divide the channels of {x.type}")
+    c = depth // (size * size)
+    split = operation.step(Reshape((n, h, w, size, size, c)), x, name="blocks")
+    moved = operation.step(Transpose((0, 1, 3, 2, 4, 5)), split, name="moved")
+    operation.emit(Reshape((n, h * size, w * size, c)), moved, moves_data=True)
+
+
+def _broadcast_to(operation: Operation) -> None:
+    x, shape = operation.input(0), operation.integers(1, "shape")
+    own = (*[1] * (len(shape) - len(x.type.shape)), *x.type.shape)
+    if len(own) != len(shape) or any(n not in (1, s) for n, s in zip(own, shape, strict=True)):
+        raise ModelError(f"{operation}: {x.type} cannot be broadcast to {list(shape)}")
+    if min(shape, default=1) < 1 or prod(shape) >= 2**31:
+        raise UnsupportedError(f"{operation}: a result of shape {list(shape)} is not supported")
+    multiples = tuple(s // n for n, s in zip(own, shape, strict=True))
+    operation.emit(Tile(multiples), operation.step(Reshape(own), x, name="axes"), moves_data=True)
+
+
+CONVERTERS = {
+    "SLICE": Converter(_slice, ANY_TYPE),
+    "STRIDED_SLICE": Converter(_strided_slice, ANY_TYPE),
+    "GATHER": Converter(_gather, ANY_TYPE),
+    "GATHER_ND": Converter(_gather_nd, ANY_TYPE),
+    "SPLIT": Converter(_split, ANY_TYPE),
+    "SPLIT_V": Converter(_split_v, ANY_TYPE),
+    "PACK": Converter(_pack, ANY_TYPE),
+    "UNPACK": Converter(_unpack, ANY_TYPE),
+    "ONE_HOT": Converter(_one_hot, ANY_TYPE),
+    "TOPK_V2": Converter(_top_k, ANY_TYPE),
+    "ARG_MAX": _arg("max"),
+    "ARG_MIN": _arg("min"),
+    "REVERSE_V2": Converter(_reverse, ANY_TYPE),
+    "REVERSE_SEQUENCE": Converter(_reverse_sequence, ANY_TYPE),
+    "MIRROR_PAD": Converter(_mirror_pad, ARITHMETIC),
+    "SPACE_TO_DEPTH": Converter(_space_to_depth, ANY_TYPE),
+    "DEPTH_TO_SPACE": Converter(_depth_to_space, ANY_TYPE),
+    "BROADCAST_TO": Converter(_broadcast_to, ANY_TYPE),
+}

@@ -1,0 +1,71 @@
+"""Arithmetic of the binary operators on floats, and on integers that are not quantized.
+
+Integers wrap as unsigned ones of their width do in C. What C leaves undefined is defined: a
+quotient or a remainder by zero is 0; a shift by less than 0 is one by the width.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.ir import Array
+
+
+def divide(a: Array, b: Array) -> Array:
+    """Quotient; of integers truncated towards zero, as in C (and 0 where b is 0)."""
+    if a.dtype.kind == "f":
+        return a / b
+    floor = a // b
+    inexact = floor * b != a
+    return np.where(b == 0, 0, floor + (inexact & ((a < 0) != (b < 0)))).astype(a.dtype)
+
+
+def square_of_difference(a: Array, b: Array) -> Array:
+    """`(a - b)²`."""
+    return (a - b) * (a - b)
+
+
+def modulo(a: Array, b: Array) -> Array:
+    """Remainder with the sign of b, as Python's `%`."""
+    return np.mod(a, b)
+
+
+def remainder(a: Array, b: Array) -> Array:
+    """Remainder with the sign of a, as C's `%` and `fmod`."""
+    return np.fmod(a, b)
+
+
+def power(a: Array, b: Array) -> Array:
+    """`a` to the power of `b`; of integers by repeated squaring, truncated where b is negative."""
+    if a.dtype.kind == "f":
+        return np.power(a, b)
+    base, exponent = (np.asarray(x) for x in np.broadcast_arrays(a, b))
+    odd = (exponent & 1).astype(np.bool_)
+    fraction = np.where(base == 1, 1, np.where((base + 1 == 0) & odd, -1, 0))
+    fraction = np.where((base + 1 == 0) & ~odd, 1, fraction)
+    negative = exponent < 0
+    rest = np.where(negative, 0, exponent).astype(np.uint64)
+    square = base.astype(np.uint64)
+    result = np.ones(base.shape, np.uint64)
+    while rest.any():
+        result = np.where(rest & np.uint64(1), result * square, result)
+        square, rest = square * square, rest >> np.uint64(1)
+    return np.where(negative, fraction.astype(a.dtype), result.astype(a.dtype))
+
+
+def shift_left(a: Array, b: Array) -> Array:
+    """Towards the highest bit; 0 where b is negative or the width at least."""
+    inside, distance = _distance(a, b)
+    return np.where(inside, a << distance, 0).astype(a.dtype)
+
+
+def shift_right(a: Array, b: Array) -> Array:
+    """Copies of the sign follow; they are all that is left of a shift by the width or more."""
+    inside, distance = _distance(a, b)
+    signs = (0 - (a < 0).astype(np.int64)).astype(a.dtype)
+    return np.where(inside, a >> distance, signs)
+
+
+def _distance(a: Array, b: Array) -> tuple[Array, Array]:
+    inside = (b >= 0) & (b < 8 * a.dtype.itemsize)
+    return inside, np.where(inside, b, 0).astype(a.dtype)

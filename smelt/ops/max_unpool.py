@@ -1,0 +1,149 @@
+"""MaxPoolIndices and MaxUnpool: maxima with where they were found, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ops.case import Case, Data
+from smelt.ops.constraints import arrays, operands, quantized
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class MaxPoolIndices(Op):
+    """Largest elements of windows over the axes behind the first two, and their indices.
+
+    `[n,c,*size]` to `[n,c,*out]` twice: the maxima, and (int64) the index in the flattened input
+    of the first element that is one. Padding never is. With `column_major`, elements of a plane
+    `[*size]` are numbered with the first axis innermost.
+    """
+
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: Pairs
+    dilation: tuple[int, ...]
+    column_major: bool = False
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = operands(self, inputs, 1)
+        fields = (self.window, self.stride, self.padding, self.dilation)
+        rank = len(x.shape) - 2
+        if rank < 1 or any(len(f) != rank for f in fields) or x.size == 0:
+            raise ModelError(f"MaxPoolIndices of {x} has windows {fields}")
+        if min(*self.window, *self.stride, *self.dilation) < 1 or min(map(min, self.padding)) < 0:
+            raise ModelError(f"MaxPoolIndices of {x} has windows {fields}")
+        if not (x.dtype.is_float or x.dtype.is_integer):
+            raise ModelError(f"MaxPoolIndices cannot be computed on {x}")
+        size = tuple(len(self.taps(axis, n)) for axis, n in enumerate(x.shape[2:]))
+        covered = (
+            ((taps >= 0) & (taps < n)).any(axis=1).all()
+            for n, taps in ((n, self.taps(axis, n)) for axis, n in enumerate(x.shape[2:]))
+        )
+        if min(size) < 1 or not all(covered):
+            raise ModelError(f"MaxPoolIndices of {x}: windows {fields} lie outside of it")
+        shape = (*x.shape[:2], *size)
+        return TensorType(shape, x.dtype), TensorType(shape, DType.INT64)
+
+    def taps(self, axis: int, size: int) -> Array:
+        """Positions along an axis that each window looks at: int64 `[o, k]`."""
+        (before, after), step = self.padding[axis], self.dilation[axis]
+        last = size + after - (self.window[axis] - 1) * step
+        starts = np.arange(-before, last, self.stride[axis])
+        return starts[:, None] + np.arange(self.window[axis]) * step
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        quantized(node, ())
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        values, indices = (np.zeros(v.type.shape, v.type.dtype.numpy) for v in node.outputs)
+        size = x.shape[2:]
+        flat = np.arange(x.size).reshape(x.shape)
+        if self.column_major:
+            order = (0, 1, *range(x.ndim - 1, 1, -1))
+            flat = flat.reshape([x.shape[axis] for axis in order]).transpose(order)
+        taps = [self.taps(axis, n) for axis, n in enumerate(size)]
+        for place in product(*(range(len(t)) for t in taps)):
+            own = [
+                t[p][(t[p] >= 0) & (t[p] < n)] for t, p, n in zip(taps, place, size, strict=True)
+            ]
+            window = (slice(None), slice(None), *np.ix_(*own))
+            seen = x[window].reshape(*x.shape[:2], -1)
+            best = seen.argmax(axis=2)[..., None]
+            at = (..., *place)
+            values[at] = np.take_along_axis(seen, best, 2)[..., 0]
+            indices[at] = np.take_along_axis(flat[window].reshape(seen.shape), best, 2)[..., 0]
+        return values, indices
+
+
+@dataclass(frozen=True)
+class MaxUnpool(Op):
+    """Elements put to their indices (int64) in a flattened tensor of `shape`; zeros elsewhere.
+
+    Where an index comes twice, its last element stays; indices beyond the tensor are left out.
+    """
+
+    shape: tuple[int, ...]
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, indices = operands(self, inputs, 2)
+        if indices.shape != x.shape or indices.dtype is not DType.INT64:
+            raise ModelError(f"MaxUnpool of {x} has indices {indices}")
+        if min(self.shape, default=1) < 1:
+            raise ModelError(f"MaxUnpool cannot have the shape {self.shape}")
+        return (TensorType(self.shape, x.dtype),)
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        quantized(node, ())
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        x, indices = arrays(node, inputs, 2)
+        y = np.zeros(node.output.type.size, x.dtype)
+        inside = (indices >= 0) & (indices < y.size)
+        y[indices[inside]] = x[inside]
+        return (y.reshape(self.shape),)
+
+
+_PLAIN = (DType.FLOAT32, DType.UINT8, DType.INT8)
+
+CASES = (
+    *(
+        Case(name, op, (Data(shape, -50.0, 50.0),), _PLAIN, plain=True)
+        for name, op, shape in (
+            ("2x2", MaxPoolIndices((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1)), (2, 3, 4, 6)),
+            ("padded", MaxPoolIndices((3, 3), (2, 1), ((1, 1), (1, 0)), (1, 1)), (1, 2, 5, 6)),
+            ("dilated", MaxPoolIndices((2, 3), (1, 1), ((0, 0), (1, 2)), (2, 2)), (1, 1, 4, 6)),
+            ("vector", MaxPoolIndices((3,), (2,), ((1, 0),), (1,)), (2, 2, 7)),
+            (
+                "volume",
+                MaxPoolIndices((2, 1, 2), (1, 1, 2), ((0, 0), (0, 0), (0, 1)), (1, 1, 1)),
+                (1, 2, 3, 2, 3),
+            ),
+            (
+                "column_major",
+                MaxPoolIndices((2, 2), (1, 1), ((0, 1), (0, 0)), (1, 1), True),
+                (2, 2, 3, 4),
+            ),
+        )
+    ),
+    Case(
+        "double",
+        MaxUnpool((1, 2, 4, 4)),
+        (Data((1, 2, 2, 2)), Data((1, 2, 2, 2), -3, 40, DType.INT64)),
+        _PLAIN,
+        plain=True,
+    ),
+)

@@ -1,0 +1,158 @@
+"""Normalization: mean and variance over some axes become 0 and 1.
+
+Sources: Ba et al., "Layer Normalization" (2016); Ulyanov et al., "Instance Normalization" (2016);
+Wu and He, "Group Normalization" (2018); Zhang and Sennrich, "Root Mean Square Layer
+Normalization" (2019); Krizhevsky et al., "ImageNet Classification with Deep Convolutional Neural
+Networks" (2012), section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ops.case import Argument, Case, Constant, Data
+from smelt.ops.constraints import arrays, axis_in_range, operands
+
+
+@dataclass(frozen=True)
+class Normalization(Op):
+    """`(x - mean) / sqrt(variance + epsilon) · scale + bias`, over `axes` (ascending).
+
+    Layers, instances, groups: it depends on the axes. Where it is not `centred`, the mean is taken
+    to be 0. Scale and bias are optional operands that are broadcast to x. With `statistics` there
+    are two more results, the mean and the inverse of the root, whose `axes` have size 1.
+    """
+
+    axes: tuple[int, ...]
+    epsilon: float
+    centred: bool = True
+    statistics: bool = False
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = operands(self, inputs, 1)
+        for axis in self.axes:
+            axis_in_range(self, axis, len(x.shape))
+        if list(self.axes) != sorted(set(self.axes)):
+            raise ModelError(f"{self.name} needs axes in ascending order, got {self.axes}")
+        if not x.dtype.is_float:
+            raise ModelError(f"{self.name} needs floats, got {x}")
+        for role, operand in zip(("scale", "bias"), inputs[1:], strict=False):
+            if operand is not None and not _fits(operand, x):
+                raise ModelError(f"{self.name} cannot broadcast {role} {operand} to {x}")
+        shape = tuple(1 if i in self.axes else n for i, n in enumerate(x.shape))
+        statistics = (TensorType(shape, x.dtype),) * 2 if self.statistics else ()
+        return (TensorType(x.shape, x.dtype), *statistics)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        real = x.astype(np.float64)
+        count = np.float64(self.count(node.input(0).type))
+        with np.errstate(all="ignore"):
+            mean = np.sum(real, axis=self.axes, keepdims=True) / count
+            centred = real - mean if self.centred else real
+            variance = np.sum(centred * centred, axis=self.axes, keepdims=True) / count
+            inverse = 1 / np.sqrt(variance + float(np.float32(self.epsilon)))
+            result = centred * inverse
+            for array, apply in zip(inputs[1:], (np.multiply, np.add), strict=False):
+                result = result if array is None else apply(result, array.astype(np.float64))
+        results = (result, mean, inverse)[: len(node.outputs)]
+        return tuple(np.asarray(r, x.dtype) for r in results)
+
+    def count(self, x: TensorType) -> int:
+        """How many elements of `x` share a mean."""
+        return prod(x.shape[axis] for axis in self.axes)
+
+
+def _fits(operand: TensorType, x: TensorType) -> bool:
+    try:
+        shape = np.broadcast_shapes(operand.shape, x.shape)
+    except ValueError:
+        return False
+    return shape == x.shape and operand.dtype is x.dtype
+
+
+@dataclass(frozen=True)
+class LocalResponse(Op):
+    """Each element divided by a power of the squares of those near it on the last axis.
+
+    `x / (bias + alpha / size · Σ x²) ^ beta`, the sum over `size` elements around x, of which one
+    more lies behind where `size` is even.
+    """
+
+    size: int
+    alpha: float
+    beta: float
+    bias: float
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = operands(self, inputs, 1)
+        if not x.shape or not x.dtype.is_float:
+            raise ModelError(f"{self.name} needs floats with at least one axis, got {x}")
+        if self.size < 1:
+            raise ModelError(f"{self.name} over {self.size} elements")
+        return (TensorType(x.shape, x.dtype),)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How many elements before and behind an element count with it."""
+        return (self.size - 1) // 2, self.size // 2
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        real = x.astype(np.float64)
+        before, behind = self.reach
+        sums = np.cumsum(real * real, axis=-1)
+        channels = np.arange(x.shape[-1], dtype=np.int64)
+        until = np.minimum(channels + behind, x.shape[-1] - 1)
+        since = channels - before - 1
+        squares = sums[..., until] - np.where(since >= 0, sums[..., np.maximum(since, 0)], 0)
+        alpha, beta, bias = (float(np.float32(v)) for v in (self.alpha, self.beta, self.bias))
+        base = bias + alpha / self.size * np.maximum(squares, 0)
+        return ((real / base**beta).astype(x.dtype),)
+
+
+def _case(name: str, op: Normalization, *arguments: Argument) -> Case:
+    return Case(name, op, arguments, (DType.FLOAT32,))
+
+
+_SCALE, _BIAS = Constant((0.5, 1.5, -1.0, 2.0, 0.25), (5,)), Constant((0.1, -2.0, 0, 1, 3), (5,))
+_OFF = Data((1, 6, 7, 5), 90.0, 110.0)
+_GROUPED = Data((2, 3, 4, 2, 6), -3.0, 5.0)
+CASES = (
+    _case("layer", Normalization((2,), 1e-5), Data((2, 3, 5), -4.0, 4.0), _SCALE, _BIAS),
+    _case("layer_wide", Normalization((1,), 1e-5), Data((2, 131), -4.0, 4.0), None, Data((131,))),
+    _case("layer_axes", Normalization((1, 2), 1e-3), Data((2, 3, 5), -4.0, 4.0), _SCALE),
+    _case("statistics", Normalization((1, 2), 1e-3, True, True), Data((2, 3, 5)), _SCALE, _BIAS),
+    _case("lanes_statistics", Normalization((1, 2), 1e-3, True, True), Data((2, 3, 2, 6))),
+    _case("instance", Normalization((1, 2), 1e-5), _OFF, _SCALE, _BIAS),
+    _case("instance_signal", Normalization((1,), 1e-5), Data((2, 9, 5), -1.0, 3.0), None, _BIAS),
+    _case("group", Normalization((1, 2, 4), 1e-5), _GROUPED, Data((2, 6)), Data((2, 6))),
+    _case("group_scalar", Normalization((1, 2, 4), 1e-5), _GROUPED, Data((2, 1)), Data(())),
+    _case("apart", Normalization((0, 2), 1e-5), Data((3, 2, 5, 3)), Data((5, 1))),
+    _case("everything", Normalization((0, 1), 1e-5), Data((4, 9), -2.0, 1.0)),
+    _case("root_mean_square", Normalization((2,), 1e-6, False), Data((2, 3, 5)), _SCALE),
+    _case("root_mean_square_lanes", Normalization((1,), 1e-6, False), Data((2, 3, 5)), _SCALE),
+    *(
+        Case(
+            name,
+            LocalResponse(size, alpha, beta, bias),
+            (Data((1, 2, 3, 7), -4.0, 4.0),),
+            (DType.FLOAT32,),
+        )
+        for name, size, alpha, beta, bias in (
+            ("usual", 5, 1e-4, 0.75, 1.0),
+            ("even", 4, 0.5, 0.5, 2.0),
+            ("wide", 9, 0.25, 0.75, 0.5),
+        )
+    ),
+)

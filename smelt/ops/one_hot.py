@@ -1,0 +1,80 @@
+"""OneHot: a new axis with one value where an index says, and another elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ops.case import Case, Constant, Data
+from smelt.ops.constraints import arrays, operands, same_quant
+
+
+@dataclass(frozen=True)
+class OneHot(Op):
+    """Inputs: two values, elsewhere and at the index; the indices, of any number type.
+
+    The output has an axis of size `depth` more, at position `axis`. An index below zero counts
+    from its end; of one that lies outside, every element is the first value. Real indices are
+    rounded towards zero.
+    """
+
+    depth: int
+    axis: int
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        values, indices = operands(self, inputs, 2)
+        if values.shape != (2,) or self.depth < 0 or not 0 <= self.axis <= len(indices.shape):
+            raise ModelError(
+                f"OneHot of values {values} by {indices}: depth {self.depth}, axis {self.axis}"
+            )
+        if indices.dtype in (DType.BOOL, DType.FLOAT16):
+            raise ModelError(f"OneHot cannot have indices {indices}")
+        shape = (*indices.shape[: self.axis], self.depth, *indices.shape[self.axis :])
+        return (TensorType(shape, values.dtype),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The values'."""
+        return operands(self, inputs, 1)[0].quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        same_quant(node)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        values, indices = arrays(node, inputs, 2)
+        shape = [1] * len(node.output.type.shape)
+        shape[self.axis] = self.depth
+        places = np.expand_dims(_places(indices, self.depth), self.axis)
+        hot: Array = places == np.arange(self.depth).reshape(shape)
+        return (np.where(hot, values[1:], values[:1]),)
+
+
+def _places(indices: Array, depth: int) -> Array:
+    """The positions (int64) that indices stand for; outside, some number outside."""
+    if indices.dtype.kind == "f":
+        whole = np.nan_to_num(np.trunc(indices.astype(np.float64)), nan=depth)
+        places = np.clip(whole, -depth - 1, depth).astype(np.int64)
+    elif indices.dtype.kind == "u":
+        places = np.minimum(indices.astype(np.uint64), np.uint64(depth)).astype(np.int64)
+    else:
+        places = indices.astype(np.int64)
+    return np.asarray(np.where(places < 0, places + depth, places))
+
+
+_VALUES = Data((2,))
+
+CASES = (
+    Case("last", OneHot(5, 1), (_VALUES, Data((7,), -7, 7, DType.INT64))),
+    Case("first", OneHot(4, 0), (_VALUES, Data((3, 2), -4, 3, DType.INT32))),
+    Case("middle", OneHot(3, 1), (_VALUES, Data((2, 5), 0, 2, DType.UINT8))),
+    Case("real", OneHot(4, 1), (_VALUES, Data((9,), -6, 6, DType.FLOAT32))),
+    Case("wide", OneHot(3, 0), (_VALUES, Data((4,), 0, 5, DType.UINT64))),
+    Case("zeros", OneHot(6, 1), (Constant((0, 1), (2,)), Data((5,), 0, 5, DType.INT64))),
+    Case("scalar", OneHot(6, 0), (_VALUES, Data((), 0, 5, DType.INT64))),
+)

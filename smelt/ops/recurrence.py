@@ -1,0 +1,304 @@
+"""Recurrence: what remains of LSTM, GRU and RNN when the input's part is a product of its own.
+
+ONNX LSTM, GRU and RNN, operator sets 7 to 22. For all time steps at once, a dense layer multiplies
+the input by the weights of all gates and adds the biases; this operator does the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ops.case import Case, Constant, Data, Weights
+from smelt.ops.constraints import operands
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+"""Gates by kind of recurrence; ONNX's order of them: i o f c, z r h."""
+
+ACTIVATIONS = {"lstm": 3, "gru": 2, "rnn": 1}
+"""Activations by kind of recurrence: f g h, f g, f."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """An activation of a gate: its name in ONNX, in lower case, and its two constants."""
+
+    kind: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+GATE_DEFAULTS: dict[str, tuple[float, float]] = {
+    "relu": (0.0, 0.0),
+    "tanh": (0.0, 0.0),
+    "sigmoid": (0.0, 0.0),
+    "affine": (1.0, 0.0),
+    "leakyrelu": (0.01, 0.0),
+    "thresholdedrelu": (1.0, 0.0),
+    "scaledtanh": (1.0, 1.0),
+    "hardsigmoid": (0.2, 0.5),
+    "elu": (1.0, 0.0),
+    "softsign": (0.0, 0.0),
+    "softplus": (0.0, 0.0),
+}
+"""The constants alpha and beta that an activation has where a file gives none."""
+
+
+def _sigmoid(x: Array) -> Array:
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+_COMPUTE: dict[str, Callable[[Array, float, float], Array]] = {
+    "relu": lambda x, a, b: np.maximum(x, 0),
+    "tanh": lambda x, a, b: np.tanh(x),
+    "sigmoid": lambda x, a, b: _sigmoid(x),
+    "affine": lambda x, a, b: a * x + b,
+    "leakyrelu": lambda x, a, b: np.where(x >= 0, x, a * x),
+    "thresholdedrelu": lambda x, a, b: np.where(x > a, x, 0),
+    "scaledtanh": lambda x, a, b: a * np.tanh(b * x),
+    "hardsigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
+    "elu": lambda x, a, b: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))),
+    "softsign": lambda x, a, b: x / (1 + np.abs(x)),
+    "softplus": lambda x, a, b: np.logaddexp(0, x),
+}
+
+OPERANDS: tuple[str, ...] = ("gates", "weights", "bias", "hidden", "cell", "peepholes", "lengths")
+"""The operands' names, in their order; the first two must be given."""
+
+
+@dataclass(frozen=True)
+class Recurrence(Op):
+    """Steps of an LSTM, GRU or simple RNN of H units over T time steps, for B sequences at once.
+
+    - Operands: what the input adds to the gates, biases included `[T, B, G·H]`; recurrent weights
+      `[G·H, H]`; the recurrent bias of the candidate `[H]` (GRU with `reset_after` only); initial
+      hidden and cell state `[B, H]`; peephole weights `[3·H]` in the order i o f; lengths of the
+      sequences `[B]` (int32). All but the first two may be absent; states then start at zero.
+    - Results: the hidden states of all steps `[T, B, H]` (if `sequence`), zero beyond a sequence's
+      length; the last hidden state `[B, H]`; of an LSTM the last cell state `[B, H]`.
+
+    Attributes:
+        kind: a key of `GATES`.
+        activations: names of the gates' functions, keys of `GATE_DEFAULTS`.
+        alphas: a first constant for each of them.
+        betas: a second one.
+        reverse: the last time step comes first.
+        sequence: whether the hidden states of all steps are a result.
+        clip: bound of the gates before their activations; 0 for none.
+        input_forget: the forget gate of an LSTM is one minus the input gate.
+        reset_after: a GRU's reset gate multiplies a product instead of the hidden state in it
+            (ONNX: linear_before_reset).
+    """
+
+    kind: str
+    activations: tuple[str, ...]
+    alphas: tuple[float, ...]
+    betas: tuple[float, ...]
+    reverse: bool = False
+    sequence: bool = True
+    clip: float = 0.0
+    input_forget: bool = False
+    reset_after: bool = False
+
+    @property
+    def name(self) -> str:
+        """See `Op.name`."""
+        return f"Recurrence({self.kind})"
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """The activations with their constants."""
+        return tuple(map(Gate, self.activations, self.alphas, self.betas))
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        self._check_attributes()
+        x, weights = operands(self, inputs, 2)
+        if len(x.shape) != 3 or len(weights.shape) != 2 or 0 in (*x.shape, *weights.shape):
+            raise ModelError(f"{self.name} cannot use {x} with recurrent weights {weights}")
+        steps, batch, _ = x.shape
+        units = weights.shape[1]
+        wide = GATES[self.kind] * units
+        state = (batch, units)
+        shapes = (
+            (steps, batch, wide),
+            (wide, units),
+            (units,),
+            state,
+            state,
+            (3 * units,),
+            (batch,),
+        )
+        for name, type_, shape in zip(OPERANDS, inputs, shapes, strict=False):
+            dtype = DType.INT32 if name == "lengths" else DType.FLOAT32
+            if type_ is not None and (type_.shape, type_.dtype) != (shape, dtype):
+                raise ModelError(
+                    f"{self.name}: {name} must be {TensorType(shape, dtype)}, not {type_}"
+                )
+        if len(inputs) > len(OPERANDS):
+            raise ModelError(f"{self.name} has {len(inputs)} operands")
+        self._check_absent(inputs)
+        last = TensorType(state, DType.FLOAT32)
+        results = (last, last) if self.kind == "lstm" else (last,)
+        whole = TensorType((steps, *state), DType.FLOAT32)
+        return (whole, *results) if self.sequence else results
+
+    def _check_attributes(self) -> None:
+        if self.kind not in GATES:
+            raise ModelError(f"there is no recurrence '{self.kind}'; see {sorted(GATES)}")
+        count = ACTIVATIONS[self.kind]
+        if not len(self.activations) == len(self.alphas) == len(self.betas) == count:
+            raise ModelError(f"{self.name} has {count} activations, not {self.activations}")
+        for activation in self.activations:
+            if activation not in GATE_DEFAULTS:
+                raise ModelError(
+                    f"{self.name} cannot use activation '{activation}'; see {sorted(GATE_DEFAULTS)}"
+                )
+
+    def _check_absent(self, inputs: Sequence[TensorType | None]) -> None:
+        """`ModelError` for an operand that this kind of recurrence does not have."""
+        given = {name for name, t in zip(OPERANDS, inputs, strict=False) if t is not None}
+        if "bias" in given and not (self.kind == "gru" and self.reset_after):
+            raise ModelError(f"{self.name} has no recurrent bias of its own")
+        if given & {"cell", "peepholes"} and self.kind != "lstm":
+            raise ModelError(f"{self.name} has neither cell state nor peepholes")
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        given = dict(zip(OPERANDS, inputs, strict=False))
+        x, weights = (np.asarray(given[name], np.float64) for name in OPERANDS[:2])
+        (steps, batch, _), units = x.shape, weights.shape[1]
+        bias, peepholes = (
+            _or_zero(given, "bias", (units,)),
+            _or_zero(given, "peepholes", (3 * units,)),
+        )
+        hidden, cell = (_or_zero(given, name, (batch, units)) for name in ("hidden", "cell"))
+        found = given.get("lengths")
+        lengths = np.full(batch, steps) if found is None else np.clip(found, 0, steps)
+        every = np.zeros((steps, batch, units))
+        with np.errstate(all="ignore"):
+            for step in range(steps):
+                rows = np.flatnonzero(step < lengths)
+                at = lengths[rows] - 1 - step if self.reverse else np.full(len(rows), step)
+                new = self._step(x[at, rows], weights, bias, peepholes, hidden[rows], cell[rows])
+                hidden[rows], cell[rows] = new
+                every[at, rows] = hidden[rows]
+            results = ([every] if self.sequence else []) + [hidden] + [cell] * (self.kind == "lstm")
+            return tuple(np.asarray(r, np.float32) for r in results)
+
+    def _step(
+        self, x: Array, weights: Array, bias: Array, peepholes: Array, hidden: Array, cell: Array
+    ) -> tuple[Array, Array]:
+        """Hidden and cell state after one step."""
+        f, *others = (self._activation(gate, i) for i, gate in enumerate(self.gates))
+        if self.kind == "rnn":
+            return f(x + hidden @ weights.T), cell
+        g, units = others[0], hidden.shape[1]
+        if self.kind == "gru":
+            first = x[:, : 2 * units] + hidden @ weights[: 2 * units].T
+            update, reset = (f(part) for part in np.split(first, 2, axis=1))
+            last = weights[2 * units :].T
+            product = (
+                reset * (hidden @ last + bias) if self.reset_after else (reset * hidden) @ last
+            )
+            candidate = g(x[:, 2 * units :] + product)
+            return (1 - update) * candidate + update * hidden, cell
+        i, o, forget, c = np.split(x + hidden @ weights.T, 4, axis=1)
+        p_i, p_o, p_f = np.split(peepholes, 3)
+        i = f(i + p_i * cell)
+        forget = 1 - i if self.input_forget else f(forget + p_f * cell)
+        cell = forget * cell + i * g(c)
+        return f(o + p_o * cell) * others[1](cell), cell
+
+    def bound(self, index: int) -> float:
+        """The bound of what the activation at `index` is applied to; the cell state has none."""
+        return self.clip if self.clip and index < 2 else np.inf
+
+    def _activation(self, gate: Gate, index: int) -> Callable[[Array], Array]:
+        bound = self.bound(index)
+        constants = float(np.float32(gate.alpha)), float(np.float32(gate.beta))
+        return lambda x: _COMPUTE[gate.kind](np.clip(x, -bound, bound), *constants)
+
+    def macs(self, node: Node) -> int:
+        """The recurrent products."""
+        steps, batch, _ = node.input(0).type.shape
+        return steps * batch * node.input(1).type.size
+
+
+def _or_zero(given: dict[str, Array | None], name: str, shape: tuple[int, ...]) -> Array:
+    """A copy of an operand, or zeros where it is absent."""
+    array = given.get(name)
+    return np.zeros(shape) if array is None else array.astype(np.float64)
+
+
+def recurrence(kind: str, *activations: str, **attributes: bool | float) -> Recurrence:
+    """A `Recurrence` with the usual constants; without names, with the usual activations."""
+    names = activations or ("sigmoid", "tanh", "tanh")[-1 if kind == "rnn" else 0 :]
+    names = names[: ACTIVATIONS[kind]]
+    alphas, betas = zip(*(GATE_DEFAULTS[name] for name in names), strict=True)
+    return replace(Recurrence(kind, names, alphas, betas), **attributes)
+
+
+def _case(
+    name: str,
+    op: Recurrence,
+    shape: tuple[int, int, int],
+    given: str = "",
+    *,
+    lengths: tuple[int, ...] = (),
+    constant: bool = True,
+) -> Case:
+    """A case of `shape` (steps, batch, units); `given` lists optional operands."""
+    steps, batch, units = shape
+    wide = GATES[op.kind] * units
+    shapes = ((units,), (batch, units), (batch, units), (3 * units,))
+    weights = Weights((wide, units)) if constant else Data((wide, units), -0.5, 0.5)
+    optional = [
+        (Weights(s) if n in ("bias", "peepholes") and constant else Data(s)) if n in given else None
+        for n, s in zip(OPERANDS[2:], shapes, strict=False)
+    ]
+    last = Data((batch,), 0, steps + 1, DType.INT32) if "lengths" in given else None
+    if lengths:
+        last = Constant(lengths, (batch,), DType.INT32)
+    arguments = (Data((steps, batch, wide), -2.0, 2.0), weights, *optional, last)
+    return Case(name, op, arguments, (DType.FLOAT32,))
+
+
+_STATES = "hidden cell"
+CASES = (
+    _case("lstm", recurrence("lstm"), (5, 1, 7)),
+    _case("lstm_step", recurrence("lstm", sequence=False), (1, 1, 16), _STATES),
+    _case("lstm_batch", recurrence("lstm"), (3, 6, 9), _STATES),
+    _case("lstm_reverse", recurrence("lstm", reverse=True), (4, 2, 5), _STATES),
+    _case("lstm_peepholes", recurrence("lstm", clip=0.7), (4, 1, 5), "peepholes cell"),
+    _case("lstm_input_forget", recurrence("lstm", input_forget=True), (4, 2, 5), "peepholes"),
+    _case("lstm_lengths", recurrence("lstm"), (4, 3, 5), "lengths" + _STATES),
+    _case(
+        "lstm_reverse_lengths",
+        recurrence("lstm", reverse=True),
+        (4, 3, 5),
+        "peepholes hidden cell",
+        lengths=(2, 4, 0),
+    ),
+    _case("lstm_computed", recurrence("lstm"), (3, 2, 6), _STATES + "peepholes", constant=False),
+    _case("gru", recurrence("gru"), (5, 1, 7)),
+    _case("gru_wide", recurrence("gru"), (2, 1, 33), "hidden"),
+    _case("gru_reset_after", recurrence("gru", reset_after=True), (5, 1, 7), "bias hidden"),
+    _case("gru_reset_after_plain", recurrence("gru", reset_after=True), (3, 4, 6)),
+    _case("gru_lengths", recurrence("gru", reverse=True), (4, 3, 5), "lengths hidden"),
+    _case("gru_clip", recurrence("gru", reset_after=True, clip=0.5), (4, 2, 5), "bias"),
+    _case("gru_computed", recurrence("gru"), (3, 2, 6), "hidden", constant=False),
+    _case("rnn", recurrence("rnn"), (5, 1, 7), "hidden"),
+    _case("rnn_reverse", recurrence("rnn", reverse=True, sequence=False), (5, 2, 20)),
+    _case("rnn_lengths", recurrence("rnn"), (5, 2, 8), "lengths hidden"),
+    *(
+        _case(f"rnn_{name}", recurrence("rnn", name), (3, 1, 6), "hidden")
+        for name in GATE_DEFAULTS
+        if name != "tanh"
+    ),
+)

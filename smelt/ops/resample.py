@@ -1,0 +1,126 @@
+"""Resample: one axis brought to another size, by a table of positions and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ops.case import FLOAT_AND_INT8, Case, Constant, Data
+from smelt.ops.constraints import arrays, axis_in_range, operands, same_quant
+
+
+@dataclass(frozen=True)
+class Resample(Op):
+    """Weighted sums of elements along `axis`, which every interpolation is made of.
+
+    Operands: the data, of any shape; positions `i32[o,t]` along the axis; weights `f32[o,t]`, or
+    none where each output is a copy (t = 1). An output whose first position is -1 is `fill`, as
+    it is stored.
+    """
+
+    axis: int
+    fill: float = 0.0
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, positions = operands(self, inputs, 2)
+        weights = inputs[2] if len(inputs) > 2 else None
+        axis_in_range(self, self.axis, len(x.shape))
+        if x.size == 0 or len(positions.shape) != 2 or positions.size == 0:
+            raise ModelError(f"Resample cannot bring {x} to the positions {positions}")
+        if positions.dtype is not DType.INT32:
+            raise ModelError(f"Resample has positions {positions}; int32 is needed")
+        if weights is None and positions.shape[1] != 1:
+            raise ModelError(f"Resample of {positions.shape[1]} elements each has no weights")
+        if weights is not None:
+            if weights.shape != positions.shape or weights.dtype is not DType.FLOAT32:
+                raise ModelError(f"Resample has positions {positions} and weights {weights}")
+            if x.dtype is not DType.FLOAT32:
+                raise ModelError(f"Resample cannot weigh {x}; float32 is needed")
+        shape = (*x.shape[: self.axis], positions.shape[0], *x.shape[self.axis + 1 :])
+        return (TensorType(shape, x.dtype),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The input's."""
+        return operands(self, inputs, 1)[0].quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        same_quant(node)
+        positions = node.input(1).data
+        size = node.input(0).type.shape[self.axis]
+        if positions is not None and (positions.min() < -1 or positions.max() >= size):
+            raise ModelError(f"{node.origin}: Resample has positions beyond an axis of {size}")
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        x, positions = arrays(node, inputs, 2)
+        weights = inputs[2] if len(inputs) > 2 else None
+        outside = positions[:, 0] < 0
+        taken = np.moveaxis(x, self.axis, -1)[..., np.where(positions < 0, 0, positions)]
+        if weights is None:
+            result = taken[..., 0]
+        else:
+            result = (taken.astype(np.float64) * weights).sum(axis=-1)
+        if outside.any():
+            result = np.where(outside, self.fill, result)
+        return (np.ascontiguousarray(np.moveaxis(result, -1, self.axis).astype(x.dtype)),)
+
+
+def _table(values: Sequence[Sequence[float]], dtype: DType) -> Constant:
+    flat = tuple(v for row in values for v in row)
+    return Constant(flat, (len(values), len(values[0])), dtype)
+
+
+_PAIRS = ((0, 0), (0, 1), (1, 2), (2, 2), (3, 1))
+_HALVES = ((1.0, 0.0), (0.25, 0.75), (0.5, 0.5), (-0.5, 1.5), (0.125, 0.875))
+_CUBES = ((0, 1, 2, 3), (-1, -1, -1, -1), (2, 2, 3, 3))
+_CUBIC = ((-0.1, 0.6, 0.6, -0.1), (0.0, 0.0, 0.0, 0.0), (-0.03, 0.2, 0.9, -0.07))
+_FLOAT = (DType.FLOAT32,)
+
+CASES = (
+    *(
+        Case(
+            f"pairs_{name}",
+            Resample(axis),
+            (Data(shape), _table(_PAIRS, DType.INT32), _table(_HALVES, DType.FLOAT32)),
+            _FLOAT,
+        )
+        for name, shape, axis in (
+            ("rows", (2, 4, 3, 5), 1),
+            ("columns", (1, 3, 4, 6), 2),
+            ("last", (3, 4), 1),
+            ("vector", (4,), 0),
+        )
+    ),
+    Case(
+        "filled",
+        Resample(1, 2.5),
+        (Data((2, 4, 7)), _table(_CUBES, DType.INT32), _table(_CUBIC, DType.FLOAT32)),
+        _FLOAT,
+    ),
+    *(
+        Case(
+            f"copies_{name}",
+            Resample(axis, fill),
+            (Data(shape), Constant(positions, (len(positions), 1), DType.INT32)),
+            FLOAT_AND_INT8 if fill == 0 else (DType.FLOAT32,),
+        )
+        for name, shape, axis, positions, fill in (
+            ("rows", (1, 3, 2, 5), 1, (0, 0, 1, 1, 2, 2), 0.0),
+            ("last", (2, 5), 1, (4, 2, 0), 0.0),
+            ("filled", (2, 3, 4), 1, (-1, 2, 0, -1), 1.0),
+        )
+    ),
+    Case(
+        "wide",
+        Resample(0),
+        (Data((3, 2), -99.0, 99.0), Constant((2, 0, 1, 1), (4, 1), DType.INT32)),
+        (DType.INT64, DType.UINT8, DType.BOOL),
+        plain=True,
+    ),
+)

@@ -1,0 +1,134 @@
+"""RoiAlign: regions of an image brought to one size (He et al., Mask R-CNN, 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ops.case import Case, Data
+from smelt.ops.constraints import arrays, operands, quantized
+
+KINDS = ("average", "max")
+MOST_SAMPLES = 4096
+"""Samples along an axis of a bin, at most."""
+
+
+@dataclass(frozen=True)
+class RoiAlign(Op):
+    """Images `[n,h,w,c]`, boxes `f32[r,4]` (x and y, then x and y), images' numbers `i64[r]`.
+
+    The result is `[r,*size,c]`. Each bin of a box is sampled at `samples` points along each axis
+    (0: one a pixel), by bilinear interpolation; their average is taken, or the largest of the
+    weighted neighbours of all. Boxes are multiplied by `scale`, and moved by half a pixel where
+    `half_pixel`; else they are at least one pixel large. A number beyond the images stands for
+    the nearest.
+    """
+
+    kind: str
+    size: tuple[int, int]
+    samples: int = 0
+    scale: float = 1.0
+    half_pixel: bool = True
+
+    @property
+    def name(self) -> str:
+        """See `Op.name`."""
+        return f"RoiAlign({self.kind})"
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, boxes, numbers = operands(self, inputs, 3)
+        if self.kind not in KINDS:
+            raise ModelError(f"there is no RoiAlign '{self.kind}'; see {KINDS}")
+        if min(self.size) < 1 or not 0 <= self.samples <= MOST_SAMPLES:
+            raise ModelError(f"{self.name} has size {self.size} and {self.samples} samples")
+        if len(x.shape) != 4 or x.size == 0 or x.dtype is not DType.FLOAT32:
+            raise ModelError(f"{self.name} cannot be computed on {x}")
+        count = numbers.shape[0] if len(numbers.shape) == 1 else 0
+        if count < 1 or boxes.shape != (count, 4) or boxes.dtype is not DType.FLOAT32:
+            raise ModelError(f"{self.name} has boxes {boxes} of images {numbers}")
+        if numbers.dtype is not DType.INT64:
+            raise ModelError(f"{self.name} has the images' numbers {numbers}; int64 is needed")
+        return (TensorType((count, *self.size, x.shape[3]), x.dtype),)
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        quantized(node, (), 2)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        x, boxes, numbers = arrays(node, inputs, 3)
+        y = np.zeros(node.output.type.shape, np.float64)
+        chosen = np.clip(numbers, 0, len(x) - 1)
+        for image, box, result in zip(x[chosen].astype(np.float64), boxes, y, strict=True):
+            rows, columns = (
+                self._samples(box[[axis, axis + 2]], self.size[1 - axis]) for axis in (1, 0)
+            )
+            for i, row in enumerate(rows):
+                for j, column in enumerate(columns):
+                    seen = [_neighbours(image, a, b) for a in row for b in column]
+                    if not seen:
+                        continue
+                    every = np.stack(seen)
+                    result[i, j] = (
+                        every.max(axis=(0, 1))
+                        if self.kind == "max"
+                        else every.sum(axis=(0, 1)) / len(seen)
+                    )
+        return (y.astype(x.dtype),)
+
+    def _samples(self, ends: Array, bins: int) -> list[list[np.float32]]:
+        """Where each bin along an axis is sampled; float32 throughout, as in the kernel."""
+        half = np.float32(0.5)
+        offset = half if self.half_pixel else np.float32(0)
+        begin, end = ends * np.float32(self.scale) - offset
+        length = end - begin if self.half_pixel else max(end - begin, np.float32(1))
+        step = length / np.float32(bins)
+        count = self.samples or int(min(max(np.ceil(step), 0), MOST_SAMPLES))
+        return [
+            [
+                begin + np.float32(b) * step + (np.float32(s) + half) * step / np.float32(count)
+                for s in range(count)
+            ]
+            for b in range(bins)
+        ]
+
+
+def _neighbours(image: Array, y: np.float32, x: np.float32) -> Array:
+    """The four pixels around a point, weighted: `[4,c]`; zeros outside of the image."""
+    height, width, channels = image.shape
+    if not (-1 <= y <= height and -1 <= x <= width):
+        return np.zeros((4, channels))
+    rows, columns = (_pair(float(at), size) for at, size in ((y, height), (x, width)))
+    return np.stack([image[r, c] * (a * b) for r, a in rows for c, b in columns])
+
+
+def _pair(at: float, size: int) -> list[tuple[int, float]]:
+    at = min(max(at, 0.0), size - 1.0)
+    lower = int(at)
+    return [(lower, lower + 1 - at), (min(lower + 1, size - 1), at - lower)]
+
+
+CASES = tuple(
+    Case(
+        f"{name}",
+        RoiAlign(kind, size, samples, scale, half_pixel),
+        (
+            Data((2, 6, 7, 3)),
+            Data((4, 4), low, high),
+            Data((4,), 0, 1, DType.INT64),
+        ),
+        (DType.FLOAT32,),
+    )
+    for kind in KINDS
+    for name, size, samples, scale, half_pixel, low, high in (
+        ("adaptive", (3, 2), 0, 0.5, True, -4.0, 18.0),
+        ("two_samples", (2, 4), 2, 1.0, True, 0.0, 7.0),
+        ("whole_pixels", (2, 2), 0, 1.0, False, -3.0, 9.0),
+        ("one_sample", (1, 1), 1, 0.25, False, 0.0, 30.0),
+    )
+)

@@ -1,0 +1,82 @@
+"""Slice: elements at regular distances along each axis, in either direction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ops.case import Case, Data
+from smelt.ops.constraints import arrays, operands, same_quant
+
+
+@dataclass(frozen=True)
+class Slice(Op):
+    """Element `i` along axis `a` of the output is element `starts[a] + i * steps[a]` of the input.
+
+    All three have one entry per axis. Starts are not negative, steps may be; `sizes` are those of
+    the output.
+    """
+
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @staticmethod
+    def along(axis: int, start: int, size: int, shape: Sequence[int], step: int = 1) -> Slice:
+        """Of a tensor of `shape`, `size` elements along one axis and all along the others."""
+        starts, sizes, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        starts[axis], sizes[axis], steps[axis] = start, size, step
+        return Slice(tuple(starts), tuple(sizes), tuple(steps))
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = operands(self, inputs, 1)
+        rank = len(x.shape)
+        if not len(self.starts) == len(self.sizes) == len(self.steps) == rank:
+            raise ModelError(f"Slice of {x} needs a start, a size and a step for each axis")
+        for size, start, count, step in zip(
+            x.shape, self.starts, self.sizes, self.steps, strict=True
+        ):
+            last = start + (count - 1) * step
+            inside = 0 <= start < size and 0 <= last < size
+            if count < 0 or step == 0 or (count > 0 and not inside):
+                raise ModelError(
+                    f"Slice of {x} from {list(self.starts)} in steps of {list(self.steps)} "
+                    f"cannot have size {list(self.sizes)}"
+                )
+        return (TensorType(self.sizes, x.dtype),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The input's."""
+        return operands(self, inputs, 1)[0].quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        same_quant(node)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        for axis, (start, size, step) in enumerate(
+            zip(self.starts, self.sizes, self.steps, strict=True)
+        ):
+            x = x.take(start + np.arange(size) * step, axis)
+        return (x.copy(),)
+
+
+CASES = (
+    Case("rows", Slice((0, 1, 0, 0), (1, 3, 4, 2), (1, 1, 1, 1)), (Data((1, 5, 4, 2)),)),
+    Case("window", Slice((0, 1, 2, 0), (1, 2, 2, 3), (1, 1, 1, 1)), (Data((1, 4, 5, 3)),)),
+    Case("channels", Slice((0, 0, 0, 1), (2, 3, 2, 2), (1, 1, 1, 1)), (Data((2, 3, 2, 4)),)),
+    Case("strided", Slice((0, 1, 0, 0), (1, 2, 3, 2), (1, 2, 2, 1)), (Data((1, 5, 5, 2)),)),
+    Case("every_other", Slice((1,), (4,), (2,)), (Data((9,)),)),
+    Case("reversed", Slice((6,), (7,), (-1,)), (Data((7,)),)),
+    Case("mirrored", Slice((0, 0, 4, 0), (1, 3, 5, 2), (1, 1, -1, 1)), (Data((1, 3, 5, 2)),)),
+    Case("backwards", Slice((3, 0, 5), (2, 2, 3), (-2, 1, -2)), (Data((4, 2, 6)),)),
+    Case("scalar", Slice((), (), ()), (Data(()),)),
+    Case("everything", Slice((0, 0), (2, 3), (1, 1)), (Data((2, 3)),)),
+)

@@ -1,0 +1,63 @@
+"""Triangle: matrices with zeros above or below a diagonal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ops.case import Case, Data
+from smelt.ops.constraints import arrays, operands, same_quant
+
+
+@dataclass(frozen=True)
+class Triangle(Op):
+    """What stands on and above diagonal `k` of the last two axes, or below it unless `upper`.
+
+    Diagonal 0 is the main one, greater ones lie above. The rest is stored zero.
+    """
+
+    upper: bool = True
+    k: int = 0
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = operands(self, inputs, 1)
+        if len(x.shape) < 2:
+            raise ModelError(f"Triangle needs matrices, got {x}")
+        return (TensorType(x.shape, x.dtype),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The input's."""
+        return operands(self, inputs, 1)[0].quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        same_quant(node)
+        quant = node.output.type.quant
+        if quant is not None and any(quant.zero_point):
+            raise UnsupportedError(
+                f"{node.origin}: Triangle of quantized data whose zero point is not 0 is not "
+                "supported; keep this operator in float"
+            )
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        return (np.triu(x, self.k) if self.upper else np.tril(x, self.k),)
+
+
+_TYPES = (DType.FLOAT32, DType.INT8, DType.BOOL, DType.INT64)
+
+CASES = (
+    Case("upper", Triangle(), (Data((4, 5)),), _TYPES, plain=True),
+    Case("lower", Triangle(False), (Data((2, 4, 3)),), _TYPES, plain=True),
+    Case("above", Triangle(True, 2), (Data((4, 5)),), _TYPES, plain=True),
+    Case("below", Triangle(False, -1), (Data((5, 4)),), _TYPES, plain=True),
+    Case("nothing", Triangle(True, 9), (Data((3, 4)),), _TYPES, plain=True),
+    Case("everything", Triangle(True, -9), (Data((3, 4)),), _TYPES, plain=True),
+    Case("empty_lower", Triangle(False, -9), (Data((3, 4)),), _TYPES, plain=True),
+)

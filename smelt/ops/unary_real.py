@@ -1,0 +1,124 @@
+"""The real functions of the unary operators that numpy does not have.
+
+They take float64 arrays and the operator's `alpha` and `beta`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from smelt.ir import Array
+
+Real = Callable[[Array, float, float], Array]
+"""A function of an array and the operator's `alpha` and `beta`."""
+
+
+def plain(function: Callable[[Array], Array]) -> Real:
+    """A function that needs neither."""
+
+    def compute(x: Array, alpha: float, beta: float) -> Array:
+        del alpha, beta
+        return function(x)
+
+    return compute
+
+
+def within(low: float, high: float) -> Real:
+    """A clamp to fixed limits."""
+    return plain(lambda x: np.clip(x, low, high))
+
+
+def logistic(x: Array) -> Array:
+    """`1 / (1 + e^-x)`."""
+    # Of the two equal forms, the one whose exponential does not overflow.
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
+    """`alpha · x + beta`, clamped to [0, 1]."""
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+def hard_swish(x: Array) -> Array:
+    """`x · relu6(x + 3) / 6` (Howard et al., "Searching for MobileNetV3")."""
+    return x * np.clip(x + 3, 0, 6) / 6
+
+
+def swish(x: Array, alpha: float, beta: float) -> Array:
+    """`x` times the logistic function of `alpha · x`."""
+    del beta
+    return x * logistic(alpha * x)
+
+
+def softplus(x: Array) -> Array:
+    """`log(1 + e^x)`."""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def softsign(x: Array) -> Array:
+    """`x / (1 + |x|)`."""
+    return x / (1 + np.abs(x))
+
+
+def mish(x: Array) -> Array:
+    """`x · tanh(softplus(x))` (Misra, "Mish: a self regularized activation function")."""
+    return x * np.tanh(softplus(x))
+
+
+def erf(x: Array) -> Array:
+    """The error function."""
+    values = [math.erf(v) for v in x.ravel().tolist()]
+    return np.asarray(values, np.float64).reshape(x.shape)
+
+
+def gelu(x: Array) -> Array:
+    """`x` times the distribution function of the normal distribution."""
+    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+def gelu_tanh(x: Array) -> Array:
+    """GELU, its error function approximated by a hyperbolic tangent."""
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def leaky_relu(x: Array, alpha: float, beta: float) -> Array:
+    """Slope `alpha` on the negative side."""
+    del beta
+    return np.where(x > 0, x, x * alpha)
+
+
+def thresholded_relu(x: Array, alpha: float, beta: float) -> Array:
+    """`x` above `alpha`, else 0."""
+    del beta
+    return np.where(x > alpha, x, 0)
+
+
+def elu(x: Array, alpha: float, beta: float) -> Array:
+    """`alpha · (e^x - 1)` on the negative side."""
+    del beta
+    return np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
+
+
+def celu(x: Array, alpha: float, beta: float) -> Array:
+    """`alpha · (e^(x / alpha) - 1)` where that is negative, else its positive part."""
+    del beta
+    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha))
+
+
+def selu(x: Array, alpha: float, beta: float) -> Array:
+    """ELU times `beta`."""
+    return beta * elu(x, alpha, 0.0)
+
+
+def shrink(x: Array, alpha: float, beta: float) -> Array:
+    """Zero in [-alpha, alpha], else nearer to zero by `beta`."""
+    return np.where(x < -alpha, x + beta, np.where(x > alpha, x - beta, 0))
+
+
+def rsqrt(x: Array) -> Array:
+    """`1 / sqrt(x)`."""
+    return 1 / np.sqrt(x)
