@@ -179,6 +179,7 @@ def _with_constant_weights(path: Path) -> onnx.ModelProto:
 def _onnxruntime(path: Path, sample: Sample) -> Peer:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
     model = _with_constant_weights(path).SerializeToString()
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     feed = {value.name: x for value, x in zip(session.get_inputs(), sample, strict=True)}

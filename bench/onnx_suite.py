@@ -36,7 +36,7 @@ SHAPE_OPERANDS: dict[str, tuple[int, ...]] = (
         "CumSum": (1,),
         "DFT": (1, 2),
         "Expand": (1,),
-    "Loop": (0,),
+        "Loop": (0,),
         "OneHot": (1,),
         "Pad": (1, 3),
         "Range": (0, 1, 2),

@@ -21,6 +21,7 @@ from smelt.codegen.passes import PASSES
 from smelt.frontend import load
 from smelt.ir.archive import save
 from smelt.ir.text import parse_graph, print_graph
+from tests import onnx_networks as onnx
 from tests.shared import ROOT
 from tests.tflite_networks import DIGITS
 
@@ -354,9 +355,16 @@ def test_missing_and_broken_models(
         refused(smelt(command, model, *own.get(command, ())), "ModelError", model.name)
 
 
-def test_onnx_is_refused_by_name(smelt: Smelt) -> None:
-    ran = smelt("build", DIGITS / "digits.onnx", "-o", "out")
-    refused(ran, "UnsupportedError", "ONNX")
+def test_open_dimensions_of_onnx_are_named(smelt: Smelt, tmp_path: Path) -> None:
+    relu = onnx.node("Relu", "x", "y")
+    proto = onnx.model(onnx.graph([relu], {"x": ["batch", 3]}, "y"))
+    path = tmp_path / "open.onnx"
+    path.write_bytes(proto.SerializeToString())
+    refused(smelt("build", path, "-o", "out"), "UnsupportedError", "'batch'", "--dim batch=1")
+    refused(smelt("inspect", path, "--dim", "batch"), "ConfigError", "batch=1")
+    refused(smelt("inspect", path, "--shape", "x"), "ConfigError", "--shape x")
+    refused(smelt("inspect", path, "--value", "x=many"), "ConfigError", "--value x=many")
+    assert "f32[2,3]" in smelt("inspect", path, "--dim", "batch=2").out
 
 
 @pytest.mark.parametrize(

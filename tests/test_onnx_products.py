@@ -1,4 +1,4 @@
-"""Products of matrices, Einsum, transforms and attention of ONNX files: ONNX Runtime is the judge."""
+"""Products of matrices, Einsum, transforms and attention of ONNX files, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -110,7 +110,12 @@ def test_gemm(constants: tuple[int, ...]) -> None:
     for (trans_a, trans_b), c, (alpha, beta) in GEMM:
         shapes = [(4, 3) if trans_a else (3, 4), (5, 4) if trans_b else (4, 5)]
         operands = arrays(*shapes, *([] if c is None else [c]))
-        attributes = {"transA": trans_a, "transB": trans_b, "alpha": alpha, "beta": beta}
+        attributes: dict[str, Any] = {
+            "transA": trans_a,
+            "transB": trans_b,
+            "alpha": alpha,
+            "beta": beta,
+        }
         agrees(*single("Gemm", operands, constants=constants, **attributes))
 
 
@@ -123,7 +128,7 @@ def test_gemm_with_constants_is_one_dense_layer() -> None:
 def test_fused_matmul(constants: tuple[int, ...]) -> None:
     for trans_a, trans_b in itertools.product((0, 1), (0, 1)):
         shapes = [(2, 4, 3) if trans_a else (2, 3, 4), (5, 4) if trans_b else (4, 5)]
-        attributes = {"transA": trans_a, "transB": trans_b, "alpha": 0.25}
+        attributes: dict[str, Any] = {"transA": trans_a, "transB": trans_b, "alpha": 0.25}
         domain = "com.microsoft"
         agrees(
             *single(
@@ -254,7 +259,7 @@ def attention(
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
     shapes = [
         (2, length, count * 8) if rank == 3 else (2, count, length, 8)
-        for count, length in zip((heads[0], heads[1], heads[1]), (lengths[0], *lengths[1:] * 2))
+        for count, length in ((heads[0], lengths[0]), *[(heads[1], lengths[1])] * 2)
     ]
     if rank == 3:
         attributes |= {"q_num_heads": heads[0], "kv_num_heads": heads[1]}

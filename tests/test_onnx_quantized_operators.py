@@ -181,8 +181,8 @@ def _int32_product(proto: onnx.ModelProto, feeds: Mapping[str, Array]) -> Array:
     plain.attribute.extend(step.attribute)
     inputs = [tensor_info("a", a.shape, "d"), tensor_info("b", b.shape, "d")]
     run = ReferenceEvaluator(model(graph([plain], inputs, [tensor_info("y", None, "d")]), 17))
-    y: Any = run.run(None, {"a": a - zeros[0], "b": b - zeros[1]})[0]
-    return np.asarray(y).astype(np.int32)
+    results: Any = run.run(None, {"a": a - zeros[0], "b": b - zeros[1]})
+    return np.asarray(results[0]).astype(np.int32)
 
 
 def test_quantized_inputs_are_labelled() -> None:

@@ -40,7 +40,7 @@ def load(model: StoredModel, name: str, options: InputOptions) -> Imported:
     inputs = Inputs(model.graph, options)
     if not inputs.tensors:
         raise UnsupportedError(
-            "the network has no inputs that change: its outputs are constants, and there is nothing "
+            "the network has no inputs that change: its outputs are constants, and nothing is left "
             "to compute on a device"
         )
     shared = _Shared(set(), model.opsets)

@@ -86,7 +86,9 @@ class _Parser(Cursor):
         self._depth -= 1
         states = tuple(State(b, body.next[b], initial) for b, initial in body.states.items())
         lengths = tuple(body.lengths.values())
-        return Graph(name, tuple(body.inputs), tuple(body.outputs), tuple(body.nodes), states, lengths)
+        return Graph(
+            name, tuple(body.inputs), tuple(body.outputs), tuple(body.nodes), states, lengths
+        )
 
     def _statement(self, body: _Body) -> None:
         if self.accept("input"):

@@ -142,7 +142,7 @@ def _weights(
         scores = operation.emit(Binary("mul"), limited, operation.scalar(cap, limited))
     if bias is None:
         return operation.emit(Softmax(), scores)
-    kept = ~np.isneginf(bias).all(axis=-1, keepdims=True)
+    kept = np.asarray(bias.max(axis=-1, keepdims=True) > -np.inf)
     masked = operation.literal(np.where(kept, bias, 0).astype(np.float32))
     weights = operation.emit(Softmax(), operation.emit(Binary("add"), scores, masked))
     if kept.all():
