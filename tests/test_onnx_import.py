@@ -192,9 +192,11 @@ def test_unknown_operators_are_all_named_before_any_work() -> None:
     nodes = [
         node("Relu", "x", "a"),
         node("NonMaxSuppression", "a a", "b"),
-        node("Unique", "b", "y"),
+        node("StringNormalizer", "b", "y"),
     ]
-    with pytest.raises(UnsupportedError, match=r"NonMaxSuppression \(#1 .*nor are Unique"):
+    with pytest.raises(
+        UnsupportedError, match=r"NonMaxSuppression \(#1 .*nor are StringNormalizer"
+    ):
         imported(model(graph(nodes, {"x": [1, 2, 3]}, "y")))
 
 
@@ -313,7 +315,7 @@ def test_operands_that_do_not_fit_together() -> None:
 def test_tensors_that_no_device_holds() -> None:
     nodes = [node("Expand", "x shape", "y")]
     constants = {"shape": ints(100_000, 100_000)}
-    with pytest.raises(SmeltError, match="bytes"):
+    with pytest.raises(SmeltError, match="10,000,000,000"):
         imported(model(graph(nodes, {"x": [1]}, "y", constants)))
 
 

