@@ -17,6 +17,8 @@ VERSION = 1
 """Of the protocol."""
 
 _TRIES = 4
+_BYTES_PER_S = 10_000
+"""What the slowest line carries; streams may take data faster than the device does."""
 _QUIET_S = 0.3
 
 
@@ -162,7 +164,7 @@ class Device:
                 self._send(command)
                 self._expect("m-load-[")
                 self._stream.send(data)
-                self._expect("m-load-done")
+                self._expect("m-load-done", self._timeout_s + len(data) / _BYTES_PER_S)
                 self._expect("m-ready")
             except _Refused as refused:
                 problem = str(refused)

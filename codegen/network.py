@@ -10,7 +10,7 @@ from textwrap import wrap
 
 from smelt.codegen import arena
 from smelt.codegen.helpers import required_headers, required_helpers
-from smelt.codegen.render import c_comment, c_elements, c_float, c_lines, render
+from smelt.codegen.render import c_comment, c_float, render
 from smelt.codegen.schedule import (
     ARENA,
     STATE,
@@ -26,6 +26,7 @@ from smelt.codegen.schedule import (
     Step,
 )
 from smelt.codegen.steps import Turn
+from smelt.codegen.weights import Binary, declared, is_binary, render_binary, render_text
 from smelt.ir import DType, Value
 from smelt.ops.length import LengthOf
 
@@ -113,17 +114,6 @@ class LoopView:
 
 
 @dataclass(frozen=True)
-class ConstantView:
-    """A constant array as the templates see it; `lines` is its initializer."""
-
-    name: str
-    c_type: str
-    count: int
-    comment: str
-    lines: list[str]
-
-
-@dataclass(frozen=True)
 class StateView:
     """A state tensor as the templates see it."""
 
@@ -146,7 +136,10 @@ class LengthView:
 
 @dataclass(frozen=True)
 class Network:
-    """Everything that the templates of the network and of the project ask about it."""
+    """Everything that the templates of the network and of the project ask about it.
+
+    `weights_binary` is the file of the weights where they are not C text, empty where they are.
+    """
 
     name: str
     summary: str
@@ -161,6 +154,7 @@ class Network:
     block: BlockView
     step_count: int
     lengths: tuple[LengthView, ...] = ()
+    weights_binary: str = ""
     api_version: int = API_VERSION
 
     @property
@@ -185,8 +179,9 @@ class Network:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The network's C files."""
-        return (f"{self.name}.c", f"{self.name}_kernels.c", f"{self.name}_weights.c")
+        """The network's C files; the last is an assembler file where the weights are binary."""
+        weights = f"{self.name}_weights.{'S' if self.weights_binary else 'c'}"
+        return (f"{self.name}.c", f"{self.name}_kernels.c", weights)
 
 
 def describe(
@@ -240,10 +235,11 @@ def describe(
         _block(schedule.block, plan),
         len(schedule.steps),
         tuple(LengthView(x.name, _word(x.name), x.minimum, x.maximum) for x in graph.lengths),
+        f"{name}_weights.bin" if is_binary(schedule) else "",
     )
 
 
-def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
+def render_network(network: Network, schedule: Schedule) -> dict[str, str | Binary]:
     """The network's files: name to contents."""
     functions = [
         {
@@ -254,32 +250,27 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
         for f in schedule.functions
     ]
     helpers = frozenset[str]().union(*(f.helpers for f in schedule.functions))
-    constants = [
-        ConstantView(
-            name,
-            DType.of(array).c_name,
-            max(array.size, 1),  # C has no arrays of no elements
-            schedule.constant_comments[name],
-            c_lines(c_elements(array) or ["0"]),
-        )
-        for name, array in schedule.constants.items()
-    ]
     bodies = required_helpers(helpers)
     text = "".join([*bodies, *(f.definition for f in schedule.functions)])
     common: Mapping[str, object] = {
         "net": network,
         "functions": functions,
-        "constants": constants,
+        "constants": declared(schedule),
         "helpers": bodies,
         "headers": required_headers(text),
-        "infinite": any("INFINITY" in line for c in constants for line in c.lines),
     }
+    *_, source = network.sources
+    weights: dict[str, str | Binary] = {}
+    if network.weights_binary:
+        weights[source], weights[network.weights_binary] = render_binary(schedule, common)
+    else:
+        weights[source] = render_text(schedule, common)
     return {
         f"{network.name}.h": render("network/header.h.j2", common),
         f"{network.name}.c": render("network/network.c.j2", common),
         f"{network.name}_kernels.h": render("network/kernels.h.j2", common),
         f"{network.name}_kernels.c": render("network/kernels.c.j2", common),
-        f"{network.name}_weights.c": render("network/weights.c.j2", common),
+        **weights,
     }
 
 

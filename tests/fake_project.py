@@ -34,6 +34,7 @@ class FakeNetwork:
     )
     sources: tuple[str, ...] = ("fake.c",)
     has_state: bool = True
+    lengths: tuple[object, ...] = ()
 
     @cached_property
     def files(self) -> tuple[str, ...]:

@@ -449,7 +449,7 @@ REFUSALS: tuple[tuple[Op, Array, tuple[Quant | None, ...], Quant | None, type[Ex
     (Unary("tanh"), _BYTE, _ONE, _Q(0.5), ModelError),
     (Unary("hard_swish"), _BYTE, _ONE, _Q(1e-5), ModelError),
     (Pool2D("average", (2, 2)), _BYTE, _ONE, _Q(0.2, 3), ModelError),
-    (Pool2D("max", (2, 2)), _UNSIGNED, _ONE, _ONE[0], UnsupportedError),
+    (Pool2D("sum", (2, 2)), _BYTE, _ONE, _ONE[0], UnsupportedError),
     (Reduce("prod", (1,)), _BYTE, _ONE, _Q(0.1), UnsupportedError),
     (Reduce("max", (1,)), _BYTE, _ONE, _Q(0.1), ModelError),
     (Softmax(), _BYTE, _ONE, _Q(1 / 256), ModelError),

@@ -615,15 +615,8 @@ def test_another_format_is_a_model_error(tmp_path: Path, content: bytes) -> None
     path.write_bytes(content)
     with pytest.raises(ModelError, match="not a TFLite file"):
         load(path)
-    with pytest.raises(ModelError, match="neither"):
+    with pytest.raises(ModelError, match="not a readable ONNX file|holds no network"):
         load(content)
-
-
-def test_onnx_is_not_available_yet(tmp_path: Path) -> None:
-    path = tmp_path / "net.onnx"
-    path.write_bytes(b"\x08\x08")
-    with pytest.raises(UnsupportedError, match="ONNX import is not available yet"):
-        load(path)
 
 
 @pytest.mark.parametrize(

@@ -199,10 +199,11 @@ class _Parser(Cursor):
         if self.token.kind == "digest":
             array = self._stored()
         else:
-            flat = np.array(self.items("[", "]", lambda: self._element(type_.dtype)))
+            elements = self.items("[", "]", lambda: self._element(type_.dtype))
+            flat = np.array(elements, type_.dtype.numpy)
             if flat.size != type_.size:
                 self.fail(f"expected {type_.size} elements for {type_}, found {flat.size}", offset)
-            array = flat.astype(type_.dtype.numpy).reshape(type_.shape)
+            array = flat.reshape(type_.shape)
         if (array.shape, array.dtype) != (type_.shape, type_.dtype.numpy):
             self.fail(f"expected {type_}, found {array.dtype}{list(array.shape)}", offset)
         return array
