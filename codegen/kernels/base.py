@@ -138,14 +138,19 @@ class KernelCall:
     quantum: tuple[int, int] = (1, 1)
 
 
+WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
+STORED_FLOATS = (DType.FLOAT16, *WIDE_FLOATS)
+"""What kernels serve that move data and do not compute with it."""
+
+
 class Kernel(ABC):
     """Serves the nodes of one operator class on one backend."""
 
     op: ClassVar[type[Op]]
     spatial: ClassVar[bool] = False
     """Whether `lower` honours a `Placement`."""
-    float64: ClassVar[bool] = False
-    """Whether data may be float64; `supports` need not ask where it may not."""
+    floats: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
+    """The floating-point types that data may have; `supports` need not ask for others."""
 
     def supports(self, node: Node, target: Target) -> str | None:
         """None if the kernel serves the node, else one sentence saying why not."""
@@ -169,17 +174,22 @@ class Backend:
         reasons: list[str] = []
         for kernel in self.kernels:
             if isinstance(node.op, kernel.op):
-                reason = _refuse_float64(node, kernel) or kernel.supports(node, target)
+                reason = _refuse_float(node, kernel) or kernel.supports(node, target)
                 if reason is None:
                     return kernel
                 reasons.append(reason)
         return " ".join(reasons) or f"backend '{self.name}' has no kernel for {node.op.name}."
 
 
-def _refuse_float64(node: Node, kernel: Kernel) -> str | None:
-    types = [v.type.dtype for v in (*node.inputs, *node.outputs) if v is not None]
-    if DType.FLOAT64 in types and not kernel.float64:
-        return f"{node.op.name} is not served for f64 data: export the network in float32."
+def _refuse_float(node: Node, kernel: Kernel) -> str | None:
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and value.type.dtype.is_float:
+            dtype = value.type.dtype
+            if dtype not in kernel.floats:
+                return (
+                    f"{node.op.name} is not served for {dtype.value} data: "
+                    "export the network in float32."
+                )
     return None
 
 
@@ -195,6 +205,8 @@ def backend(name: str, extra: tuple[Kernel, ...] = ()) -> Backend:
 
 
 __all__ = [
+    "STORED_FLOATS",
+    "WIDE_FLOATS",
     "Backend",
     "Input",
     "Kernel",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.binary_onnx import onnx_formula
 from smelt.codegen.kernels.c.binary_plain import Formula, plain_formula
 from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, depth, index, nest
@@ -29,14 +29,12 @@ class BinaryKernel(Kernel):
     """Nested loops, as few as broadcasting allows; an operand is scaled where it changes."""
 
     op = Binary
-    float64 = True
+    floats = WIDE_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
         op, dtype = node.op, node.input(0).type.dtype
-        if dtype is DType.FLOAT16:
-            return f"{op.name} is not served for f16 data."
         if not isinstance(op, Binary):
             raise TypeError(f"{op.name} is no Binary")
         if op.activation is not Activation.NONE and dtype in _TOO_WIDE_TO_CLAMP:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Operand, Output, Packed, Request
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Request,
+)
 from smelt.codegen.kernels.c.gather import compact
 from smelt.codegen.kernels.c.loops import ALL_NAMES, copy, dense_strides, index, nest, total
 from smelt.ir import Node
@@ -16,7 +25,7 @@ class BorderKernel(Kernel):
     """Writes the output in order; a table tells where each index of a padded axis is read."""
 
     op = Pad
-    float64 = True
+    floats = STORED_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import DType, Node
 from smelt.ops.cast import Cast
-from smelt.targets import Target
 
 
 class CastKernel(Kernel):
     """One conversion an element."""
 
     op = Cast
-    float64 = True
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if DType.FLOAT16 in (node.input(0).type.dtype, node.output.type.dtype):
-            return "Cast is not served for f16 data."
-        return None
+    floats = WIDE_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

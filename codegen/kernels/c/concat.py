@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.concat import Concat
 
@@ -13,7 +13,7 @@ class ConcatKernel(Kernel):
     """Block copies: one an input for each index of the axes before the joined one."""
 
     op = Concat
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

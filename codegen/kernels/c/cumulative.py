@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import index, nest
-from smelt.ir import DType, Node
+from smelt.ir import Node
 from smelt.ops.cumulative import Cumulative
-from smelt.targets import Target
 
 
 class CumulativeKernel(Kernel):
     """One pass along the axis for each of the other axes' elements."""
 
     op = Cumulative
-    float64 = True
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if node.input(0).type.dtype is DType.FLOAT16:
-            return f"{node.op.name} is not served for f16 data."
-        return None
+    floats = WIDE_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

@@ -7,7 +7,16 @@ from math import prod
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Operand, Output, Packed, Request
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Request,
+)
 from smelt.codegen.kernels.c.loops import ALL_NAMES, Loop, copy, dense_strides, index, nest, total
 from smelt.codegen.kernels.c.store import helpers_in
 from smelt.ir import Array, Node, Op
@@ -19,7 +28,7 @@ class GatherKernel(Kernel):
     """One block copy an index; constant indices become a table of positions."""
 
     op = Gather
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
@@ -59,7 +68,7 @@ class GatherElementsKernel(Kernel):
     """One element an index."""
 
     op = GatherElements
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
@@ -83,7 +92,7 @@ class GatherNDKernel(Kernel):
     """One block copy a tuple of indices."""
 
     op = GatherND
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

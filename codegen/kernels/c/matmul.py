@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import Loop, dense_strides, index, nest, total
 from smelt.ir import DType, Node
 from smelt.ops.matmul import MATMUL_DTYPES, MatMul
@@ -139,7 +139,7 @@ class MatMulKernel(Kernel):
     """Products of matrices that are computed at run time."""
 
     op = MatMul
-    float64 = True
+    floats = WIDE_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

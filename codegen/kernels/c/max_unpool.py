@@ -7,7 +7,7 @@ from math import prod
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import dense_strides, total
 from smelt.codegen.kernels.c.store import offset
-from smelt.ir import DType, Node
+from smelt.ir import Node
 from smelt.ops.max_unpool import MaxPoolIndices, MaxUnpool
 from smelt.targets import Target
 
@@ -23,9 +23,7 @@ class MaxPoolIndicesKernel(Kernel):
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
-        x, rank = node.input(0).type, len(node.input(0).type.shape) - 2
-        if x.dtype is DType.FLOAT16:
-            return f"{node.op.name} is not served for f16 data."
+        rank = len(node.input(0).type.shape) - 2
         if rank > len(_NAMES):
             return f"{node.op.name} is served for images of up to 3 axes, not {rank}."
         return None

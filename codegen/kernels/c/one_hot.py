@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import ALL_NAMES, index, nest, total
 from smelt.codegen.kernels.c.store import offset
 from smelt.ir import DType, Node
@@ -16,7 +16,7 @@ class OneHotKernel(Kernel):
     """Fills the output with the one value, then sets an element an index."""
 
     op = OneHot
-    float64 = True
+    floats = STORED_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

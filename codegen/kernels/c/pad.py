@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.images import frame, pixel_offset
 from smelt.codegen.render import c_elements
 from smelt.errors import GraphError
@@ -17,7 +17,7 @@ class PadKernel(Kernel):
     """Writes the output from its first element to its last: fills and block copies."""
 
     op = Pad
-    float64 = True
+    floats = STORED_FLOATS
     spatial = True
 
     def supports(self, node: Node, target: Target) -> str | None:

@@ -21,8 +21,6 @@ class QuantizeKernel(Kernel):
         """See `Kernel.supports`."""
         del target
         x, y = node.input(0).type, node.output.type
-        if x.dtype is DType.FLOAT16:
-            return "Quantize is not served for f16 data."
         if any(t.quant is not None and not t.quant.is_per_tensor for t in (x, y)):
             return "Quantize is served for one scale per tensor, not for one per channel."
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.loops import (
     LANES,
@@ -59,14 +59,12 @@ class ReduceKernel(Kernel):
     """Accumulates in registers, four neighbours at a time."""
 
     op = Reduce
-    float64 = True
+    floats = WIDE_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
         op, x = node.op, node.input(0).type
-        if x.dtype is DType.FLOAT16:
-            return f"{op.name} is not served for f16 data."
         if not isinstance(op, Reduce):
             raise TypeError(f"{op.name} is no Reduce")
         if op.kind == "mean" and x.dtype in (DType.INT64, DType.UINT64):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import Loop, block_copies, dense_strides, index
 from smelt.ir import Node
 from smelt.ops.reverse_sequence import ReverseSequence
@@ -14,7 +14,7 @@ class ReverseSequenceKernel(Kernel):
     """Sequence by sequence, element by element of it; what stays together is a block."""
 
     op = ReverseSequence
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

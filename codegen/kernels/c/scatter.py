@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Operand, Output, Request
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Request,
+)
 from smelt.codegen.kernels.c.gather import element_loops, element_offset, tuple_offset
 from smelt.codegen.kernels.c.loops import ALL_NAMES, Loop, index, nest
 from smelt.codegen.kernels.c.store import helpers_in
@@ -30,7 +38,7 @@ class ScatterElementsKernel(_ScatterKernel):
     """One update an index."""
 
     op = ScatterElements
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
@@ -52,7 +60,7 @@ class ScatterNDKernel(_ScatterKernel):
     """A slice of updates a tuple of indices."""
 
     op = ScatterND
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
@@ -86,7 +94,7 @@ class TensorScatterKernel(_ScatterKernel):
     """Block copies: one a run, two where it goes on at the beginning."""
 
     op = TensorScatter
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

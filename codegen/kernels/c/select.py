@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, depth, index, nest
 from smelt.ir import Node
 from smelt.ops.select import Select
@@ -12,7 +12,7 @@ class SelectKernel(Kernel):
     """Nested loops, as few as broadcasting allows."""
 
     op = Select
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import block_copies, dense_strides
 from smelt.ir import Node
 from smelt.ops.tile import Tile
@@ -12,7 +12,7 @@ class TileKernel(Kernel):
     """Writes the output in order; elements that stay neighbours are copied as a block."""
 
     op = Tile
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import DType, Node
 from smelt.ops.top_k import TopK
-from smelt.targets import Target
 
 
 class TopKKernel(Kernel):
     """A heap of the best elements so far, in the output of the indices; then a heap sort of it."""
 
     op = TopK
-    float64 = True
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if node.input(0).type.dtype is DType.FLOAT16:
-            return "TopK is not served for f16 data."
-        return None
+    floats = WIDE_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

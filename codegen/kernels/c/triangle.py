@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.store import offset
 from smelt.ir import Node
 from smelt.ops.triangle import Triangle
@@ -14,7 +14,7 @@ class TriangleKernel(Kernel):
     """Row by row, a block copy and a fill."""
 
     op = Triangle
-    float64 = True
+    floats = STORED_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

@@ -7,7 +7,15 @@ import re
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Packed, Request
+from smelt.codegen.kernels.base import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Request,
+)
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, TensorType
@@ -107,14 +115,12 @@ class UnaryKernel(Kernel):
     """One pass over the elements, in any order."""
 
     op = Unary
-    float64 = True
+    floats = WIDE_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
         x = node.input(0).type
-        if x.dtype is DType.FLOAT16:
-            return f"{node.op.name} is not served for f16 data."
         if x.dtype is DType.FLOAT64 and isinstance(node.op, Unary) and not _exact(node.op):
             return f"{node.op.name} is not served for f64 data: export the network in float32."
         if x.is_quantized and x.dtype not in (DType.INT8, DType.UINT8):
