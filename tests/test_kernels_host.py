@@ -130,8 +130,6 @@ def moved_types() -> Iterator[tuple[str, Graph]]:
     )
     for dtype in DType:
         for op, count in moves:
-            if isinstance(op, Resize) and dtype is DType.FLOAT64:
-                continue
             graph = one_node(op, *[TensorType((1, 3, 4, 2), dtype)] * count)
             yield f"{op}-{dtype.value}", graph
     for value in (7, -1, 300):

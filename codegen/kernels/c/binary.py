@@ -5,7 +5,15 @@ from __future__ import annotations
 from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.binary_onnx import onnx_formula
 from smelt.codegen.kernels.c.binary_plain import Formula, plain_formula
-from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, depth, index, nest
+from smelt.codegen.kernels.c.loops import (
+    Loop,
+    broadcast_strides,
+    dense_strides,
+    depth,
+    index,
+    nest,
+    unbroadcast,
+)
 from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
 from smelt.codegen.kernels.c.vectors import VECTORS, fills_vectors, in_vectors, one_lane
 from smelt.ir import DType, Node, TensorType
@@ -79,7 +87,7 @@ class BinaryKernel(Kernel):
                 "vectors": vectors,
             },
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
-            in_place=tuple((0, i) for i, x in enumerate((a, b)) if x.bytes == y.bytes),
+            in_place=unbroadcast((a, b), y),
             helpers=helpers,
             summary=f"{op.kind} over {len(loops)} nested loops",
         )

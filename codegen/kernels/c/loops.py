@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
+from smelt.ir import TensorType
+
 LANES = 4
 """How many neighbouring results are accumulated in registers at a time."""
 
@@ -42,6 +44,14 @@ def broadcast_strides(shape: Sequence[int], to: Sequence[int]) -> tuple[int, ...
         0 if size == 1 else stride
         for size, stride in zip(padded, dense_strides(padded), strict=True)
     )
+
+
+def unbroadcast(operands: Sequence[TensorType], y: TensorType) -> tuple[tuple[int, int], ...]:
+    """`KernelCall.in_place` where each element is read once, just before its result is written.
+
+    A broadcast operand may have as many bytes as a result of smaller elements: it is read again.
+    """
+    return tuple((0, i) for i, x in enumerate(operands) if (x.size, x.bytes) == (y.size, y.bytes))
 
 
 def nest(shape: Sequence[int], *strides: Sequence[int], names: str = _NAMES) -> tuple[Loop, ...]:

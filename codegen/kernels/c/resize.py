@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Packed, Request
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Request,
+)
 from smelt.codegen.kernels.c.images import frame, pixel_offset
 from smelt.ir import Array, DType, Node
 from smelt.ops.resize import Resize
@@ -16,6 +24,7 @@ class ResizeKernel(Kernel):
 
     op = Resize
     spatial = True
+    floats = STORED_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, depth, index, nest
+from smelt.codegen.kernels.c.loops import (
+    broadcast_strides,
+    dense_strides,
+    depth,
+    index,
+    nest,
+    unbroadcast,
+)
 from smelt.ir import Node
 from smelt.ops.select import Select
 
@@ -41,7 +48,7 @@ class SelectKernel(Kernel):
                 Input(2, "b"),
                 Output(0, "output"),
             ),
-            in_place=tuple((0, i) for i, x in enumerate(operands) if x.bytes == y.bytes),
+            in_place=unbroadcast(operands, y),
             summary=f"{len(loops)} nested loops",
         )
 
