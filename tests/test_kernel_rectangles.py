@@ -27,8 +27,6 @@ TARGETS = ("host", "cortex-m0")
 
 DTYPES = (DType.FLOAT32, DType.INT8)
 
-pytestmark = pytest.mark.xdist_group(__name__)  # One program for all, built once.
-
 
 @dataclass(frozen=True)
 class Image:

@@ -68,8 +68,6 @@ COMPILERS = {
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-ffp-contract=off")
 RANDOM_RUNS = 2
 
-pytestmark = pytest.mark.xdist_group(__name__)  # One program for all, built once.
-
 
 @dataclass(frozen=True)
 class Entry:
