@@ -1,16 +1,17 @@
 """Which nodes the generated code computes for so many rows as there are at run time.
 
-A length must be the outermost dimension in memory of every tensor that has it, and every operator
-must compute its rows each by itself. A kernel is then made for a few rows and called in a loop.
-Recurrences, which go from row to row, are told the length instead.
+A length must be the outermost dimension in memory of the tensors that have it, and operators must
+compute their rows each by itself. A kernel is then made for a few rows and called in a loop.
+What needs to know the length is told it instead; see `smelt.codegen.lengths`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
-from smelt.codegen.lengths import Mark, Marks, node_at, refuse, trace, type_at
+from smelt.codegen.lengths import tell_length
 from smelt.ir import Graph, Length, Node, Rewrite, Value
 from smelt.ops.arg_reduce import ArgReduce
 from smelt.ops.binary import Binary
@@ -20,7 +21,8 @@ from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D
 from smelt.ops.copy import Copy
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.gather import Gather
-from smelt.ops.length import LengthOf
+from smelt.ops.length import FillRows, LengthOf, TransposeLength
+from smelt.ops.lengths import Mark, Marks, node_at, picks_rows, refuse, trace, type_at
 from smelt.ops.matmul import MatMul
 from smelt.ops.normalization import LocalResponse, Normalization
 from smelt.ops.one_hot import OneHot
@@ -28,7 +30,7 @@ from smelt.ops.pad import Pad
 from smelt.ops.pool import Pool2D
 from smelt.ops.prelu import PRelu
 from smelt.ops.quantize import Dequantize, Quantize
-from smelt.ops.recurrence import OPERANDS, Recurrence
+from smelt.ops.recurrence import Recurrence
 from smelt.ops.reduce import Reduce
 from smelt.ops.reshape import Reshape
 from smelt.ops.select import Select
@@ -45,8 +47,6 @@ _BLOCK = 4
 _ELEMENTWISE = (Binary, Cast, Copy, Dequantize, PRelu, Quantize, Reshape, Select, Table, Unary)
 _LAST = (FullyConnected, Hardmax, LocalResponse, LogSoftmax, Softmax)
 """Operators that mix the elements of the last axis only."""
-
-_LENGTHS = OPERANDS.index("lengths")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Rows:
 
 
 def bind_lengths(graph: Graph) -> Graph:
-    """Tell recurrences the lengths of their sequences, and check that code can be generated.
+    """Tell operators the lengths that they need, and check that code can be generated.
 
     Raises:
         UnsupportedError: an operator needs all rows at once, or rows do not lie one by one.
@@ -80,11 +80,28 @@ def bind_lengths(graph: Graph) -> Graph:
     if not graph.lengths:
         return graph
     marks = trace(graph)
-    bound = graph.rewrite(lambda node: _bound(node, marks))
+    bound = _shared(graph.rewrite(lambda node: tell_length(node, marks)))
     marks = trace(bound)
+    told: set[Value] = set()
     for node in bound.nodes:
-        _require_rows(node, marks)
+        computed = [v for v in node.inputs if v is not None and not v.is_constant]
+        if isinstance(node.op, LengthOf) or (computed and told.issuperset(computed)):
+            told.update(node.outputs)
+        _require_rows(node, marks, told)
     return bound
+
+
+def _shared(graph: Graph) -> Graph:
+    """The graph with one node for all that are told the same."""
+    first: dict[LengthOf, Value] = {}
+
+    def share(node: Node) -> Rewrite:
+        if not isinstance(node.op, LengthOf):
+            return None
+        value = first.setdefault(node.op, node.output)
+        return None if value is node.output else ((), (value,))
+
+    return graph.rewrite(share)
 
 
 def rows_of(graph: Graph) -> Callable[[Node], Rows | None]:
@@ -93,7 +110,7 @@ def rows_of(graph: Graph) -> Callable[[Node], Rows | None]:
 
     def find(node: Node) -> Rows | None:
         mark = next((marks[v] for v in node.outputs if v in marks), None)
-        if mark is None or isinstance(node.op, Recurrence):
+        if mark is None or isinstance(node.op, Recurrence | TransposeLength):
             return None
         block = _block(node, mark)
         sizes = {mark.length.name: block}
@@ -111,36 +128,40 @@ def _block(node: Node, mark: Mark) -> int:
     return max(b for b in range(1, _BLOCK + 1) if mark.length.maximum % b == 0)
 
 
-def _bound(node: Node, marks: Marks) -> Rewrite:
-    """A recurrence with the lengths of its sequences among its operands."""
-    gates = node.inputs[0] if node.inputs else None
-    if not isinstance(node.op, Recurrence) or gates is None or gates not in marks:
-        return None
-    if node.optional(_LENGTHS) is not None:
-        return None
-    length, batch = marks[gates].length, gates.type.shape[1]
-    op = LengthOf(length.name, length.maximum, batch)
-    lengths = Value(f"{node.name}:{length.name}", op.infer(())[0])
-    absent = (None,) * (_LENGTHS - len(node.inputs))
-    operands = (*node.inputs[:_LENGTHS], *absent, lengths)
-    return [Node(op, (), (lengths,), node.origin), replace(node, inputs=operands)], node.outputs
-
-
-def _require_rows(node: Node, marks: Marks) -> None:
+def _require_rows(node: Node, marks: Marks, told: AbstractSet[Value]) -> None:
     marked = [v for v in (*node.inputs, *node.outputs) if v is not None and v in marks]
     if not marked:
         return
     length = marks[marked[0]].length
+    if isinstance(node.op, TransposeLength) or is_in_place(node, marks):
+        return
     for value in marked:
         if marks[value].outer > 1:
             raise refuse(
                 node, length, f"where it is not the outermost dimension of '{value.name}' in memory"
             )
+    if isinstance(node.op, FillRows) or picks_rows(node, marks):
+        return
+    if isinstance(node.op, Gather) and node.input(1) in told:
+        return
     if not _keeps_rows(node, marks):
         raise refuse(node, length, "which computes each element from many along it")
     lost = [v for v in node.outputs if v not in marks]
     if lost and not isinstance(node.op, Recurrence):
         raise refuse(node, length, "which sums it up")
+
+
+def is_in_place(node: Node, marks: Marks) -> bool:
+    """Whether each element comes from those in its place in memory, wherever the length is."""
+    shape = node.outputs[0].type.shape
+    return isinstance(node.op, Reshape) or (
+        isinstance(node.op, _ELEMENTWISE)
+        and all(
+            value.type.size == 1 or (value in marks and value.type.shape == shape)
+            for value in node.inputs
+            if value is not None
+        )
+    )
 
 
 def _keeps_rows(node: Node, marks: Marks) -> bool:

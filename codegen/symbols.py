@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Scratch
@@ -65,7 +67,7 @@ class Constants:
     def add(self, owner: str, role: str, origin: str, array: Array) -> str:
         """The C name of the array that holds these constants."""
         array = np.ascontiguousarray(array)
-        key = array.dtype.str, array.tobytes()
+        key = array.dtype.str, hashlib.sha256(array.reshape(-1).data).digest()
         if key not in self._names:
             name = f"{self._prefix}_{owner}_{role}"
             self._names[key] = name

@@ -13,6 +13,7 @@ from smelt.codegen.network import Network, Tensor
 from smelt.codegen.schedule import ARENA, STATE, Schedule
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.frontend import Imported
+from smelt.ir import Graph
 from smelt.targets import Optimize, Platform
 
 Report = dict[str, Any]
@@ -103,6 +104,7 @@ def build_report(
             "macs": schedule.graph.macs,
             "inputs": [_tensor(t) for t in network.inputs],
             "outputs": [_tensor(t) for t in network.outputs],
+            "lengths": lengths(schedule.graph),
         },
         "target": platform.target.name,
         "board": None if board is None else board.name,
@@ -134,6 +136,19 @@ def build_report(
         ],
         "notes": list(imported.notes),
     }
+
+
+def lengths(graph: Graph) -> list[Report]:
+    """The dimensions whose size is known at run time; `axes` are by the inputs' names."""
+    return [
+        {
+            "name": length.name,
+            "minimum": length.minimum,
+            "maximum": length.maximum,
+            "axes": [{"input": graph.inputs[i].name, "axis": axis} for i, axis in length.axes],
+        }
+        for length in graph.lengths
+    ]
 
 
 def complete(report: Mapping[str, Any], measured: Measured) -> Report:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smelt.boards import Device, ElfInfo, compile_project, open_device
-from smelt.codegen.lengths import cut, padded, sizes_of, trace
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, Value
+from smelt.ops.lengths import cut, padded, sizes_of, trace
 from smelt.report import Gates, Measured, Report, complete
 from smelt.samples import Sample, random_samples
 

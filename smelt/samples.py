@@ -12,11 +12,11 @@ from tokenize import TokenError
 
 import numpy as np
 
-from smelt.codegen.lengths import sizes_of, trace
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, TensorType, Value
 from smelt.ops.case import random_array
 from smelt.ops.fixed_point import round_half_away
+from smelt.ops.lengths import sizes_of, trace
 
 Sample = tuple[Array, ...]
 """One inference: one array per input, of exactly its shape and element type."""
@@ -193,9 +193,10 @@ def _find(
                 for axis, (size, most) in enumerate(zip(own, shape, strict=True))
             )
             if not fits or array.ndim > len(shape) + 1:
+                sizes = [f"{'at most ' if a in open_ else ''}{n}" for a, n in enumerate(shape)]
                 raise ConfigError(
-                    f"{role} '{name}' has shape {list(array.shape)}; {list(shape)} is needed, or "
-                    f"[samples, {', '.join(map(str, shape))}]"
+                    f"{role} '{name}' has shape {list(array.shape)}; [{', '.join(sizes)}] is "
+                    f"needed, or [{', '.join(['samples', *sizes])}]"
                 )
             return value, array
     raise ConfigError(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lengths import cut, evaluate_at_size, trace
 from smelt.errors import VerifyError
 from smelt.ir import Array, Evaluation, Graph, Value
+from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.pipeline import Artefact
 from smelt.run import Progress, Result, built, connected, device_inputs, run, set_sizes
 from smelt.samples import Sample

@@ -13,20 +13,21 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from smelt.boards import compile_project, open_device
-from smelt.codegen.lengths import (
+from smelt.codegen.passes import run_passes
+from smelt.errors import ConfigError, DeviceError, GraphError, UnsupportedError
+from smelt.frontend import InputOptions, load
+from smelt.frontend.onnx.lengths import require_same
+from smelt.ir import Array, Graph, Length, evaluate, verify
+from smelt.ir.literal import digest
+from smelt.ir.text import parse_graph, print_graph
+from smelt.ops.case import random_array
+from smelt.ops.lengths import (
     at_sizes,
     evaluate_at_size,
-    require_same,
     sizes_of,
     trace,
     with_lengths,
 )
-from smelt.codegen.passes import run_passes
-from smelt.errors import ConfigError, DeviceError, GraphError, UnsupportedError
-from smelt.frontend import InputOptions, load
-from smelt.ir import Array, Graph, Length, evaluate, verify
-from smelt.ir.literal import digest
-from smelt.ir.text import parse_graph, print_graph
 from smelt.run import device_inputs, run, set_sizes
 from smelt.samples import Sample, bind_samples, random_samples
 from smelt.verify import verify_model
@@ -85,16 +86,75 @@ RECURRENCE = f"""
     output %fh
     output %z
     """
-NETWORKS = {"dense": DENSE, "recurrence": RECURRENCE}
+SUMMARY = """
+    input %x: f32[9,2,3]
+    input %i: i8[1,9,4] q(0.5, 3)
+    length %x 0 "T" 2
+    length %i 1 "T" 2
+    %sum: f32[2,3] = Reduce(%x) {kind="sum", axes=(0)} from SUM #0
+    %mean: f32[1,2,3] = Reduce(%x) {kind="mean", axes=(0), keep_dims=true} from MEAN #1
+    %all: f32[] = Reduce(%x) {kind="mean", axes=(0, 1, 2)} from MEAN #2
+    %max: f32[2] = Reduce(%x) {kind="max", axes=(0, 2)} from MAX #3
+    %prod: f32[2,3] = Reduce(%x) {kind="prod", axes=(0)} from PROD #4
+    %log: f32[2,3] = Reduce(%x) {kind="log_sum_exp", axes=(0)} from LSE #5
+    %min: i8[1,4] q(0.5, 3) = Reduce(%i) {kind="min", axes=(1)} from MIN #6
+    %last: f32[2,2,3] = Slice(%x) {starts=(7, 0, 0), sizes=(2, 2, 3), steps=(1, 1, 1)} from S #7
+    %one: f32[1,1,3] = Slice(%x) {starts=(8, 1, 0), sizes=(1, 1, 3), steps=(1, 1, 1)} from S #8
+    %first: f32[2,1,3] = Slice(%x) {starts=(0, 1, 0), sizes=(2, 1, 3), steps=(1, 1, 1)} from S #9
+    output %sum
+    output %mean
+    output %all
+    output %max
+    output %prod
+    output %log
+    output %min
+    output %last
+    output %one
+    output %first
+    """
+INNER = """
+    input %x: f32[2,4,9]
+    length %x 2 "T" 1
+    %n: f32[2,4,9] = Unary(%x) {kind="neg"} from NEG #0 "n"
+    %t: f32[2,9,4] = Transpose(%n) {permutation=(0, 2, 1)} from T #1 "t"
+    %s: f32[2,9,4] = Softmax(%t) from SOFTMAX #2 "s"
+    %u: f32[2,4,9] = Transpose(%s) {permutation=(0, 2, 1)} from T #3 "u"
+    %y: f32[2,4,9] = Binary(%u, %x) {kind="add"} from ADD #4 "y"
+    %m: f32[2,4] = Reduce(%u) {kind="max", axes=(2)} from MAX #5 "m"
+    output %n
+    output %s
+    output %y
+    output %m
+    """
+ANYWHERE = """
+    input %x: f32[2,4,9]
+    input %z: f32[2,4,9]
+    length %x 2 "T" 1
+    length %z 2 "T" 1
+    const %k: f32[] = [0.25]
+    %n: f32[2,4,9] = Unary(%x) {kind="neg"} from NEG #0 "n"
+    %a: f32[2,4,9] = Binary(%n, %z) {kind="mul"} from MUL #1 "a"
+    %s: f32[2,4,9] = Binary(%a, %k) {kind="add"} from ADD #2 "s"
+    output %s
+    """
+NETWORKS = {
+    "dense": DENSE,
+    "recurrence": RECURRENCE,
+    "summary": SUMMARY,
+    "inner": INNER,
+    "anywhere": ANYWHERE,
+}
 
 
 def falling(graph: Graph) -> list[Sample]:
     """Every size from the largest to the least: what is beyond a size is from the one before."""
     (length,) = graph.lengths
-    rng = np.random.default_rng(5)
-    (shape,), (axis,) = (v.type.shape for v in graph.inputs), (a for _, a in length.axes)
+    axes, rng = dict(length.axes), np.random.default_rng(5)
     return [
-        (rng.uniform(-1, 1, (*shape[:axis], size, *shape[axis + 1 :])).astype(np.float32),)
+        tuple(
+            np.ascontiguousarray(random_array(value.type, rng).take(range(size), axes[index]))
+            for index, value in enumerate(graph.inputs)
+        )
         for size in range(length.maximum, length.minimum - 1, -1)
     ]
 
@@ -132,7 +192,7 @@ def test_code_is_clean_under_sanitizers(network: str, tmp_path: Path) -> None:
             set_sizes(device, artefact.graph, sample)
             answers, _ = device.run(device_inputs(artefact.graph, sample))
             for data, array in zip(answers, theirs, strict=True):
-                whole = np.frombuffer(data, np.float32)
+                whole = np.frombuffer(data, array.dtype)
                 np.testing.assert_allclose(whole[: array.size], array.ravel(), atol=1e-5)
 
 
@@ -193,6 +253,12 @@ def test_the_api_sets_a_size(tmp_path: Path) -> None:
     subprocess.run(["gcc", *flags, main, *sources, "-lm", "-o", program], check=True)
     done = subprocess.run([program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1"] * 6
+
+
+def test_elementwise_operators_need_no_rows() -> None:
+    """A length may be anywhere in memory of what they take, if it is so in all."""
+    nodes = run_passes(parse(ANYWHERE)).nodes
+    assert [node.op.name for node in nodes] == ["Unary(neg)", "Binary(mul)", "Binary(add)"]
 
 
 def test_code_without_lengths_has_no_trace_of_them() -> None:
@@ -299,9 +365,24 @@ def test_inputs_of_one_dimension_agree() -> None:
 @pytest.mark.parametrize(
     ("operator", "message"),
     [
-        ('%y: f32[3] = Reduce(%x) {kind="sum", axes=(0)} from SUM #7 "y"', "SUM #7 'y', which"),
+        (
+            '%y: i64[1,3] = ArgReduce(%x) {kind="max", axis=0} from ARGMAX #7 "y"',
+            "ARGMAX #7 'y', which computes each element from many",
+        ),
         ("%y: f32[2,9] = Reshape(%x) {shape=(2, 9)} from RESHAPE #7", "which splits it"),
-        ("%y: f32[3,6] = Transpose(%x) {permutation=(1, 0)} from T #7", "not the outermost"),
+        (
+            "%t: f32[3,6] = Transpose(%x) {permutation=(1, 0)} from T #7\n"
+            "%y: f32[3,6] = Softmax(%t) from SOFTMAX #8",
+            "SOFTMAX #8 'y', where it is not the outermost dimension of 't'",
+        ),
+        (
+            "%y: f32[3,3] = Slice(%x) {starts=(3, 0), sizes=(3, 3), steps=(1, 1)} from S #7",
+            "size 1",
+        ),
+        (
+            "%y: f32[1,3] = Slice(%x) {starts=(2, 0), sizes=(1, 3), steps=(1, 1)} from S #7",
+            "size 1",
+        ),
         ('%y: f32[6,3] = Binary(%x, %k) {kind="add"} from ADD #7', "which needs its size"),
         ("%y: f32[8,3] = Concat(%x, %two) {axis=0} from CONCAT #7", "grows in another way"),
         ("%y: f32[12,3] = Concat(%x, %x) {axis=0} from CONCAT #7", "each element from many"),
@@ -348,7 +429,7 @@ def mean(size: int, divisor: float) -> Graph:
 def test_a_file_that_computes_with_a_size_is_refused() -> None:
     """At the largest size all looks well: only another import of the file tells."""
     require_same(mean(8, 3.0), mean(5, 3.0))
-    with pytest.raises(UnsupportedError, match="the network computes with it; fix it with --dim"):
+    with pytest.raises(UnsupportedError, match="computes with it, as DIV #0 'y' tells; fix it"):
         require_same(mean(8, 8.0), mean(5, 5.0))
 
 

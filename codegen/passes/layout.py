@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 
 from smelt.ir import Array
+from smelt.ops.lengths import Mark
 
 Shape = tuple[int, ...]
 Order = tuple[int, ...]
@@ -141,3 +143,20 @@ def permutation(source: Layout, target: Layout) -> tuple[Shape, Order] | None:
 def _refined(factors: Shape, layout: Layout) -> Order:
     groups: Sequence[Sequence[int]] = _groups(factors, layout.view)
     return tuple(index for axis in layout.order for index in groups[axis])
+
+
+def is_outermost(mark: Mark, layout: Layout) -> bool:
+    """Whether memory holds all of a length once, for a value that lies in a layout."""
+    before = 1
+    for axis, size in enumerate(layout.view):
+        if mark.outer % before == 0 and size % (mark.outer // before * mark.length.maximum) == 0:
+            first = layout.order[: layout.order.index(axis)]
+            return mark.outer // before * prod(layout.view[other] for other in first) == 1
+        before *= size
+    return False
+
+
+def rows_first(mark: Mark, shape: Shape) -> Layout:
+    """The layout of a tensor where the axis of its length comes first."""
+    others = (axis for axis in range(len(shape)) if axis != mark.axis)
+    return Layout.plain(shape, (mark.axis, *others))

@@ -3,10 +3,12 @@
 Every value may lie in memory in another order of its axes than the graph says, and every node may
 take one of several forms (`forms`). A transposition is needed where a node wants an operand in
 another order than the one it was left in; the transpositions of the graph are but a reason for
-their users to want one. Which nodes should change their form together is a cut: grow a region of
-nodes from a transposition, each with the form that its neighbour's suggests, and find the cheapest
-choice of those that take theirs ("expansion move": Boykov, Veksler and Zabih, "Fast approximate
-energy minimization via graph cuts", 2001). Every move that is made saves bytes, so that it ends.
+their users to want one. A size that is known at run time must belong to the outermost axis in
+memory: any other layout counts as more bytes than there are. Which nodes should change their form
+together is a cut: grow a region of nodes from a transposition, each with the form that its
+neighbour's suggests, and find the cheapest choice of those that take theirs ("expansion move":
+Boykov, Veksler and Zabih, "Fast approximate energy minimization via graph cuts", 2001). Every move
+that is made saves bytes, so that it ends.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ from dataclasses import dataclass
 
 from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
 from smelt.codegen.passes.forms import Form, form_for_operand, form_for_result, natural_form
-from smelt.codegen.passes.layout import Key, Layout
+from smelt.codegen.passes.layout import Key, Layout, is_outermost, rows_first
 from smelt.codegen.passes.min_cut import UNCUTTABLE, CutProblem
 from smelt.codegen.passes.relayout import relay_out
+from smelt.codegen.rows import is_in_place
 from smelt.ir import Graph, Node, Value
+from smelt.ops.lengths import Marks, trace
 from smelt.ops.transpose import Transpose
 
 Use = tuple[Node | None, int]
@@ -38,14 +42,24 @@ def cancel_transposes(graph: Graph) -> Graph:
         search.run()
         # Transpositions that are shared now leave moves that were none before.
         cheaper = drop_dead_nodes(drop_identities(relay_out(graph, search.forms)))
-        if _moved(cheaper) >= _moved(graph):
+        if _cost(cheaper) >= _cost(graph):
             return graph
         graph = cheaper
 
 
-def _moved(graph: Graph) -> int:
-    """Bytes that the transpositions of a graph move."""
-    return sum(n.output.type.bytes for n in graph.nodes if isinstance(n.op, Transpose))
+def _cost(graph: Graph) -> tuple[int, int]:
+    """Nodes whose rows do not lie one by one, and the bytes that the transpositions move."""
+    marks = trace(graph)
+    wrong = 0
+    for node in graph.nodes:
+        found = [marks[v] for v in (*node.inputs, *node.outputs) if v is not None and v in marks]
+        wrong += any(mark.outer > 1 for mark in found) and not _is_anywhere(node, marks)
+    return wrong, sum(n.output.type.bytes for n in graph.nodes if isinstance(n.op, Transpose))
+
+
+def _is_anywhere(node: Node, marks: Marks) -> bool:
+    """Whether a length may be anywhere in memory in the node's result."""
+    return isinstance(node.op, Transpose) or is_in_place(node, marks)
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,8 @@ class _Search:
                     self._uses[operand].append((node, i))
         for value in graph.results:
             self._uses[value].append((None, 0))
+        self._marks = trace(graph)
+        self._wrong = 1 + sum(value.type.bytes for value in self._uses) * len(graph.nodes)
 
     def run(self) -> None:
         """Make moves until none saves anything."""
@@ -88,6 +104,16 @@ class _Search:
         node, index = self._producer[value]
         return forms.get(node, self.forms[node]).outputs[index]
 
+    def _penalty(self, node: Node, form: Form) -> int:
+        """What it costs beyond all transpositions if a node's rows do not lie one by one."""
+        pairs = (
+            *zip(node.inputs, form.inputs, strict=True),
+            *zip(node.outputs, form.outputs, strict=True),
+        )
+        marked = [(self._marks[v], at) for v, at in pairs if v is not None and v in self._marks]
+        wrong = any(not is_outermost(mark, at) for mark, at in marked if at is not None)
+        return self._wrong if wrong and not _is_anywhere(node, self._marks) else 0
+
     def _want(self, value: Value, use: Use, forms: Mapping[Node, Form]) -> Layout:
         """How a user wants a value to lie in memory."""
         node, index = use
@@ -97,12 +123,25 @@ class _Search:
     def _seeds(self, value: Value) -> Iterator[dict[Node, Form]]:
         """First steps towards a value that lies as its users want it."""
         supply = self._supply(value, {})
+        if value in self._marks:
+            yield from self._straightened(value)
         for use in self._uses[value]:
             want = self._want(value, use, {})
             if want.key == supply.key:
                 continue
             yield from self._forward(use, supply)
             yield from self._backward(value, want)
+
+    def _straightened(self, value: Value) -> Iterator[dict[Node, Form]]:
+        """First steps towards rows that lie one by one, of nodes that have none."""
+        layout = rows_first(self._marks[value], value.type.shape)
+        if value in self._producer:
+            node, _ = self._producer[value]
+            if self._penalty(node, self.forms[node]):
+                yield from self._backward(value, layout)
+        for node, index in self._uses[value]:
+            if node is not None and self._penalty(node, self.forms[node]):
+                yield from self._forward((node, index), layout)
 
     def _forward(self, use: Use, layout: Layout) -> Iterator[dict[Node, Form]]:
         """The form of a user that takes its operand in a layout, if there is one."""
@@ -133,6 +172,7 @@ class _Search:
         }
         chosen = self._cut(region, values)
         saved = sum(self._cost(v, {}) - self._cost(v, chosen) for v in values)
+        saved += sum(self._penalty(n, self.forms[n]) - self._penalty(n, chosen[n]) for n in chosen)
         if saved > 0:
             self.forms |= chosen
         return saved > 0
@@ -171,6 +211,9 @@ class _Search:
         """
         problem = CutProblem()
         vertices = {node: problem.vertex() for node in region}
+        for node, vertex in vertices.items() if self._marks else ():
+            problem.edge(vertex, problem.SINK, self._penalty(node, self.forms[node]))
+            problem.edge(problem.SOURCE, vertex, self._penalty(node, region[node]))
         for value in values:
             producer = self._producer[value][0] if value in self._producer else None
             vertex = None if producer is None else vertices.get(producer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -14,7 +14,8 @@ from smelt.frontend.onnx import expansion
 from smelt.frontend.onnx.converters import CONVERTERS
 from smelt.frontend.onnx.file import STANDARD_DOMAINS, StoredModel
 from smelt.frontend.onnx.inputs import Inputs
-from smelt.frontend.onnx.operation import Operation
+from smelt.frontend.onnx.lengths import checked
+from smelt.frontend.onnx.operation import Operand, Operation, TensorSequence
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
 from smelt.frontend.onnx.tensors import NARROWED, array_of
@@ -32,11 +33,22 @@ _OF_SHAPES = frozenset({"Shape", "Size"})
 def load(model: StoredModel, name: str, options: InputOptions) -> Imported:
     """The network as a graph called `name`.
 
+    A size that is known at run time only is the largest one in the graph. The file is imported at
+    other sizes too, to see that the network is the same.
+
     Raises:
         ModelError: the file contradicts itself.
         UnsupportedError: the network asks for something that Smelt cannot do.
         ConfigError: `options` do not fit the network's inputs.
     """
+    imported = _load(model, name, options)
+    return replace(
+        imported,
+        graph=checked(imported.graph, lambda sizes: _load(model, name, options.at(sizes)).graph),
+    )
+
+
+def _load(model: StoredModel, name: str, options: InputOptions) -> Imported:
     inputs = Inputs(model.graph, options)
     if not inputs.tensors:
         raise UnsupportedError(
@@ -57,7 +69,7 @@ def load(model: StoredModel, name: str, options: InputOptions) -> Imported:
         scope.bind(name_, Value.constant(shared.unique(name_), array))
     scope.convert(model.graph)
     outputs = scope.results(model.graph)
-    graph = Graph(name, tuple(values), outputs, tuple(scope.nodes))
+    graph = Graph(name, tuple(values), outputs, tuple(scope.nodes), lengths=inputs.lengths)
     return Imported(verify(label_inputs(graph), "the ONNX import"), _notes(model.graph, inputs))
 
 
@@ -102,23 +114,23 @@ class _Scope:
     ) -> None:
         self._shared = shared
         self._outer = outer
-        self._values: dict[str, Value] = {}
+        self._values: dict[str, Operand] = {}
         self._stored = {tensor.name: tensor for tensor in graph.initializer}
         self.captures: dict[Value, Value] | None = {} if closed else None
         self.nodes: list[Node] = [] if closed or outer is None else outer.nodes
 
-    def bind(self, name: str, value: Value) -> None:
-        """Let a value stand for a tensor of the file."""
+    def bind(self, name: str, value: Operand) -> None:
+        """Let a value stand for a tensor of the file, or a sequence for one of its sequences."""
         self._values[name] = value
 
-    def lookup(self, name: str) -> Value:
+    def lookup(self, name: str) -> Operand:
         """See `operation.Scope`."""
         found = self._find(name)
         if found is None:
             raise ModelError(f"tensor '{name}' is used before any operator makes it")
         return found
 
-    def _find(self, name: str) -> Value | None:
+    def _find(self, name: str) -> Operand | None:
         if name in self._values:
             return self._values[name]
         if name in self._stored:
@@ -126,11 +138,24 @@ class _Scope:
             self._values[name] = Value.constant(self.unique(name), array)
             return self._values[name]
         found = None if self._outer is None else self._outer._find(name)
-        if found is None or self.captures is None or found.is_constant:
+        return None if found is None else _mapped(found, self._captured)
+
+    def _captured(self, found: Value) -> Value:
+        if self.captures is None or found.is_constant:
             return found
         if found not in self.captures:
             self.captures[found] = Value(self.unique(found.name), found.type)
         return self.captures[found]
+
+    def _tensor(self, name: str) -> Value:
+        """The value of a tensor that leaves the graph; `UnsupportedError` for a sequence."""
+        found = self.lookup(name)
+        if isinstance(found, TensorSequence):
+            raise UnsupportedError(
+                f"output '{name}' is a sequence: the graphs of Smelt give tensors; let the network "
+                "take its elements out (SequenceAt) or join them (ConcatFromSequence)"
+            )
+        return found
 
     def unique(self, name: str) -> str:
         """See `operation.Scope`."""
@@ -167,7 +192,7 @@ class _Scope:
         )
         return closed, tuple(captures)
 
-    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Operand]) -> tuple[Operand, ...]:
         """See `operation.Operation.inline`."""
         inner = _Scope(self._shared, graph, self)
         for tensor, value in _pairs(graph, inputs):
@@ -186,7 +211,7 @@ class _Scope:
             if value is not None:
                 inner.bind(name, value)
         inner._operator(node, origin, {**self._shared.opsets, "": version})
-        return tuple(inner.lookup(name) for name in node.output)
+        return tuple(inner._tensor(name) for name in node.output)
 
     def known(self, value: Value) -> Array | None:
         """See `operation.Scope`."""
@@ -205,7 +230,7 @@ class _Scope:
         outputs: list[Value] = []
         made = {value for node in self.nodes for value in node.outputs}
         for index, output in enumerate(graph.output):
-            value = self.lookup(output.name)
+            value = self._tensor(output.name)
             if value.name != output.name or value not in made or value in outputs:
                 origin = Origin("OUTPUT", index, output.name)
                 result = Value(self._output_name(output.name, value), value.type)
@@ -249,7 +274,7 @@ class _Scope:
         if found is None:
             self._expand(node, operation, opsets)
             return
-        results = (found,) if isinstance(found, Value) else tuple(found)
+        results = (found,) if isinstance(found, Operand) else tuple(found)
         wanted = [name for name in node.output if name]
         if len(results) < len(node.output):
             raise operation.refuse(
@@ -260,11 +285,13 @@ class _Scope:
         for name, value in zip([n for n, _ in pairs], self._renamed(pairs, start), strict=True):
             self.bind(name, value)
 
-    def _renamed(self, results: Sequence[tuple[str, Value]], start: int) -> list[Value]:
+    def _renamed(self, results: Sequence[tuple[str, Operand]], start: int) -> list[Operand]:
         """The values under the file's names, where nodes from `start` on made them."""
         made = {value for node in self.nodes[start:] for value in node.outputs}
         renamed: dict[Value, Value] = {}
         for name, value in results:
+            if isinstance(value, TensorSequence):
+                continue
             if value in made and value not in renamed and value.name != name:
                 free = name not in self._shared.taken
                 renamed[value] = Value(self.unique(name) if free else value.name, value.type)
@@ -277,13 +304,15 @@ class _Scope:
                 )
                 for node in self.nodes[start:]
             ]
-        return [renamed.get(value, value) for _, value in results]
+        return [_mapped(value, lambda v: renamed.get(v, v)) for _, value in results]
 
     def _expand(
         self, node: onnx.NodeProto, operation: Operation, opsets: Mapping[str, int]
     ) -> None:
         """Convert an operator without a converter: it is computed, or replaced by its function."""
-        constant = all(v is None or v.is_constant for v in operation.operands)
+        constant = all(
+            v is None or (isinstance(v, Value) and v.is_constant) for v in operation.operands
+        )
         if constant and expansion.is_computable(node):
             arrays = expansion.computed(node, operation)
             for name, array in zip(node.output, arrays, strict=False):
@@ -338,7 +367,14 @@ class _Scope:
 
     def _is_fed(self, name: str) -> bool:
         found = self._find(name)
-        return found is not None and not found.is_constant
+        return isinstance(found, TensorSequence) or (found is not None and not found.is_constant)
+
+
+def _mapped(operand: Operand, change: Callable[[Value], Value]) -> Operand:
+    """The value changed, or each one of a sequence."""
+    if isinstance(operand, Value):
+        return change(operand)
+    return replace(operand, items=tuple(map(change, operand.items)))
 
 
 def _pairs(graph: onnx.GraphProto, given: Sequence[T]) -> Iterable[tuple[onnx.ValueInfoProto, T]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -11,16 +12,27 @@ import onnx
 from smelt.errors import ConfigError, ModelError, UnsupportedError
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.tensors import NARROWED, dtype_of
-from smelt.ir import Array, TensorType
+from smelt.ir import Array, Length, TensorType
+
+_CHANNELS_FIRST = (0, 3, 1, 2)
+"""Brings an image whose channels are last to the layout of the file."""
 
 
 @dataclass(frozen=True)
 class InputTensor:
-    """An input of the network; `permutation` brings it to the layout of the file."""
+    """An input of the network.
+
+    Attributes:
+        name: in the file.
+        type: as the user gives it.
+        permutation: brings it to the layout of the file; None if it has that.
+        open: the name of each of its axes whose size the file leaves open.
+    """
 
     name: str
     type: TensorType
     permutation: tuple[int, ...] | None
+    open: Mapping[int, str]
 
 
 class Inputs:
@@ -56,11 +68,33 @@ class Inputs:
         dtype = dtype_of(code, f"input '{info.name}'")
         if code in NARROWED:
             self.narrowed.add(NARROWED[code])
-        shape = self._shape(info)
+        shape, names = self._shape(info), self._names(info)
         if self._options.layout == "nhwc" and len(shape) == 4:
             n, c, h, w = shape
-            return InputTensor(info.name, TensorType((n, h, w, c), dtype), (0, 3, 1, 2))
-        return InputTensor(info.name, TensorType(shape, dtype), None)
+            moved = {_CHANNELS_FIRST[axis]: name for axis, name in names.items()}
+            type_ = TensorType((n, h, w, c), dtype)
+            return InputTensor(info.name, type_, _CHANNELS_FIRST, moved)
+        return InputTensor(info.name, TensorType(shape, dtype), None, names)
+
+    def _names(self, info: onnx.ValueInfoProto) -> dict[int, str]:
+        """The names of the axes that are open and that --shape does not fix."""
+        dims = () if info.name in self._options.shapes else info.type.tensor_type.shape.dim
+        return {axis: dim.dim_param for axis, dim in enumerate(dims) if dim.dim_param}
+
+    @property
+    def lengths(self) -> tuple[Length, ...]:
+        """The dimensions whose size is known at run time only."""
+        found: list[Length] = []
+        for name, size in self._options.dims.items():
+            axes = tuple(
+                (index, axis)
+                for index, tensor in enumerate(self.tensors)
+                for axis, called in sorted(tensor.open.items())
+                if called == name
+            )
+            if axes and not isinstance(size, int) and size[0] < size[1]:
+                found.append(Length(name, *size, axes))
+        return tuple(found)
 
     def _constant(self, info: onnx.ValueInfoProto, values: tuple[float, ...]) -> Array:
         """An input as a constant, in the layout of the file."""
@@ -137,7 +171,9 @@ class Inputs:
                         f"{', '.join(names) or 'none'}"
                     )
         open_ = {d.dim_param for i in fed for d in i.type.tensor_type.shape.dim if d.dim_param}
-        for name in self._options.dims:
+        for name, size in self._options.dims.items():
+            if not isinstance(size, int) and not 1 <= size[0] <= size[1]:
+                raise ConfigError(f"dimension '{name}' cannot be from {size[0]} to {size[1]}")
             if name not in open_:
                 raise ConfigError(
                     f"--dim names dimension '{name}'; the network's inputs have "

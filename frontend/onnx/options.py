@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Layout = Literal["model", "nhwc"]
@@ -28,3 +28,7 @@ class InputOptions:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     layout: Layout = "model"
+
+    def at(self, sizes: Mapping[str, int]) -> InputOptions:
+        """The same with these sizes of symbolic dimensions."""
+        return replace(self, dims={**self.dims, **sizes})

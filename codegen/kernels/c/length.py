@@ -1,0 +1,103 @@
+"""FillRows and TransposeLength: what must be told a size that is known at run time."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.loops import ALL_NAMES, total
+from smelt.codegen.render import c_elements
+from smelt.ir import Node
+from smelt.ops.length import FillRows, TransposeLength, fill_of
+from smelt.targets import Target
+
+
+class FillRowsKernel(Kernel):
+    """A copy, unless it is made in place, and a loop over what is beyond."""
+
+    op = FillRows
+    floats = WIDE_FLOATS
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        if node.input(0).type.shape != node.output.type.shape:
+            return "FillRows is served between tensors of one shape."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, FillRows):
+            raise TypeError(f"{op.name} is no FillRows")
+        row = prod(x.shape[op.axis + 1 :])
+        (fill,) = c_elements(np.asarray([fill_of(op.fill, x.dtype)], x.dtype.numpy))
+        return KernelCall(
+            template="c/fill_rows.j2",
+            stem="fill_rows",
+            parameters={"x": x, "size": op.size, "row": row, "fill": fill, "total": x.size},
+            operands=(Input(0, "input"), Input(1, "length"), Output(0, "output")),
+            in_place=((0, 0),),
+            helpers=frozenset({"bounded"}),
+            summary="the rows that are there, then a constant",
+        )
+
+
+class TransposeLengthKernel(Kernel):
+    """A loop an axis of the result, with strides that follow the length."""
+
+    op = TransposeLength
+    floats = WIDE_FLOATS
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, TransposeLength):
+            raise TypeError(f"{op.name} is no TransposeLength")
+        axes = [axis for axis in op.permutation if axis == op.axis or x.shape[axis] != 1]
+        names = dict(zip(axes, ALL_NAMES, strict=False))
+        heads = [_head(names[axis], _size(op, axis, x.shape)) for axis in axes]
+        terms = [_product(names[axis], _stride(op, axis, x.shape)) for axis in axes]
+        return KernelCall(
+            template="c/transpose_length.j2",
+            stem="transpose_length",
+            parameters={
+                "x": x,
+                "y": node.output.type,
+                "axis": op.axis,
+                "most": x.shape[op.axis] // op.factor,
+                "type": x.dtype.c_name,
+                "heads": heads,
+                "index": total(terms),
+            },
+            operands=(Input(0, "input"), Input(1, "length"), Output(0, "output")),
+            helpers=frozenset({"bounded"}),
+            summary="strides follow a length",
+        )
+
+
+def _head(name: str, size: str) -> str:
+    return f"for (int32_t {name} = 0; {name} < {size}; ++{name}) {{"
+
+
+def _size(op: TransposeLength, axis: int, shape: tuple[int, ...]) -> str:
+    return str(shape[axis]) if axis != op.axis else _product("count", op.factor)
+
+
+def _stride(op: TransposeLength, axis: int, shape: tuple[int, ...]) -> str:
+    """How far neighbours along an axis of the operand are from each other."""
+    if axis >= op.axis:
+        return str(prod(shape[axis + 1 :]))
+    others = prod(n for other, n in enumerate(shape) if other > axis and other != op.axis)
+    return _product("count", others * op.factor)
+
+
+def _product(name: str, factor: int | str) -> str:
+    return name if str(factor) == "1" else f"{name} * {factor}"
+
+
+KERNELS = (FillRowsKernel(), TransposeLengthKernel())
