@@ -141,6 +141,14 @@ def test_nan_weights_are_refused_with_their_place() -> None:
         imported(proto)
 
 
+def test_a_wrong_declaration_of_an_output_is_noted() -> None:
+    proto = model(graph([node("Relu", "x", "y")], {"x": [1, 2]}, [tensor_info("y", [3, 2])]))
+    (note,) = imported(proto).notes
+    assert note == (
+        "output 'y' is declared with shape [3, 2], but the operators make [1, 2] of the inputs"
+    )
+
+
 def test_infinite_weights_are_refused() -> None:
     weights = uniform(2, 1, 1, 1)
     weights[1] = np.inf
@@ -191,12 +199,10 @@ def test_a_file_above_two_gigabytes_is_refused_unread(tmp_path: Path) -> None:
 def test_unknown_operators_are_all_named_before_any_work() -> None:
     nodes = [
         node("Relu", "x", "a"),
-        node("NonMaxSuppression", "a a", "b"),
+        node("TfIdfVectorizer", "a", "b"),
         node("StringNormalizer", "b", "y"),
     ]
-    with pytest.raises(
-        UnsupportedError, match=r"NonMaxSuppression \(#1 .*nor are StringNormalizer"
-    ):
+    with pytest.raises(UnsupportedError, match=r"TfIdfVectorizer \(#1 .*nor are StringNormalizer"):
         imported(model(graph(nodes, {"x": [1, 2, 3]}, "y")))
 
 

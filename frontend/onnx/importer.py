@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -70,15 +70,34 @@ def _load(model: StoredModel, name: str, options: InputOptions) -> Imported:
     scope.convert(model.graph)
     outputs = scope.results(model.graph)
     graph = Graph(name, tuple(values), outputs, tuple(scope.nodes), lengths=inputs.lengths)
-    return Imported(verify(label_inputs(graph), "the ONNX import"), _notes(model.graph, inputs))
+    notes = (*_narrowing(model.graph, inputs), *_contradictions(model.graph, outputs))
+    return Imported(verify(label_inputs(graph), "the ONNX import"), notes)
 
 
-def _notes(graph: onnx.GraphProto, inputs: Inputs) -> tuple[str, ...]:
+def _narrowing(graph: onnx.GraphProto, inputs: Inputs) -> Iterator[str]:
     kinds = {NARROWED[t.data_type] for t in graph.initializer if t.data_type in NARROWED}
     kinds |= inputs.narrowed
-    if not kinds:
-        return ()
-    return (f"{' and '.join(sorted(kinds))} tensors are imported as float32",)
+    if kinds:
+        yield f"{' and '.join(sorted(kinds))} tensors are imported as float32"
+
+
+def _contradictions(graph: onnx.GraphProto, outputs: Sequence[Value]) -> Iterator[str]:
+    """Outputs whose declared shapes are wrong: the operators decide, as they do in other tools."""
+    for info, value in zip(graph.output, outputs, strict=True):
+        if not info.type.tensor_type.HasField("shape"):
+            continue
+        declared = info.type.tensor_type.shape.dim
+        sizes = [d.dim_value if d.HasField("dim_value") else None for d in declared]
+        shape = value.type.shape
+        fits = len(sizes) == len(shape) and all(
+            size in (None, actual) for size, actual in zip(sizes, shape, strict=True)
+        )
+        if not fits:
+            text = ", ".join("?" if size is None else str(size) for size in sizes)
+            yield (
+                f"output '{info.name}' is declared with shape [{text}], but the operators make "
+                f"{list(shape)} of the inputs"
+            )
 
 
 @dataclass(frozen=True)
