@@ -26,8 +26,9 @@ from smelt.codegen.schedule import (
     Step,
 )
 from smelt.codegen.steps import Turn
-from smelt.codegen.weights import Binary, declared, is_binary, render_binary, render_text
-from smelt.ir import DType, Value
+from smelt.codegen.weights import declared, is_binary, render_assembler, render_text
+from smelt.errors import UnsupportedError
+from smelt.ir import DType, Graph, Length, Value
 from smelt.ops.length import LengthOf
 
 API_VERSION = 1
@@ -234,13 +235,13 @@ def describe(
         states,
         _block(schedule.block, plan),
         len(schedule.steps),
-        tuple(LengthView(x.name, _word(x.name), x.minimum, x.maximum) for x in graph.lengths),
+        _lengths(graph),
         f"{name}_weights.bin" if is_binary(schedule) else "",
     )
 
 
-def render_network(network: Network, schedule: Schedule) -> dict[str, str | Binary]:
-    """The network's files: name to contents."""
+def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
+    """The network's text files: name to contents."""
     functions = [
         {
             "name": f.name,
@@ -259,18 +260,14 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str | Bina
         "helpers": bodies,
         "headers": required_headers(text),
     }
-    *_, source = network.sources
-    weights: dict[str, str | Binary] = {}
-    if network.weights_binary:
-        weights[source], weights[network.weights_binary] = render_binary(schedule, common)
-    else:
-        weights[source] = render_text(schedule, common)
+    *_, weights = network.sources
+    render_weights = render_assembler if network.weights_binary else render_text
     return {
         f"{network.name}.h": render("network/header.h.j2", common),
         f"{network.name}.c": render("network/network.c.j2", common),
         f"{network.name}_kernels.h": render("network/kernels.h.j2", common),
         f"{network.name}_kernels.c": render("network/kernels.c.j2", common),
-        **weights,
+        weights: render_weights(schedule, common),
     }
 
 
@@ -339,6 +336,19 @@ def _step(step: Step, plan: arena.Plan) -> StepView:
             return StepView(
                 step.index, _comment(step), taps, loop=_loop(step.index, step.control, plan)
             )
+
+
+def _lengths(graph: Graph) -> tuple[LengthView, ...]:
+    """Views of the graph's lengths, whose words must differ."""
+    named: dict[str, Length] = {}
+    for length in graph.lengths:
+        other = named.setdefault(_word(length.name), length)
+        if other is not length:
+            raise UnsupportedError(
+                f"dimensions '{other.name}' and '{length.name}' would have one name in C: fix one "
+                f"with --dim {length.name}={length.maximum}"
+            )
+    return tuple(LengthView(x.name, word, x.minimum, x.maximum) for word, x in named.items())
 
 
 def _word(name: str) -> str:

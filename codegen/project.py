@@ -6,15 +6,17 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
 from smelt.codegen.network import Network, render_network
 from smelt.codegen.render import render
 from smelt.codegen.schedule import Schedule
+from smelt.codegen.weights import binary
 from smelt.errors import ConfigError
+from smelt.ir import Array
 from smelt.targets import Optimize, Platform
 
 REPORT = "report.json"
@@ -24,11 +26,16 @@ Finish = Callable[[Path], Mapping[str, object]]
 
 @dataclass(frozen=True)
 class Project:
-    """A C project in memory: path to contents, and the report that goes with it."""
+    """A C project in memory: path to contents, and the report that goes with it.
+
+    Binary files are given as arrays that lie one right behind the other: so large ones are never
+    in memory twice.
+    """
 
     network: Network
     files: Mapping[str, str]
     report: Mapping[str, object]
+    binaries: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
 
     def write(self, directory: Path, *, force: bool = False, finish: Finish | None = None) -> None:
         """Write the project so that `directory` appears whole or not at all.
@@ -54,6 +61,10 @@ class Project:
                 path = staging / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8", newline="\n")
+            for name, arrays in self.binaries.items():
+                with (staging / name).open("wb") as file:
+                    for array in arrays:
+                        array.tofile(file)
             report = self.report if finish is None else finish(staging)
             text = json.dumps(report, indent=2) + "\n"
             (staging / REPORT).write_text(text, encoding="utf-8", newline="\n")
@@ -87,7 +98,8 @@ def render_project(
         else:
             texts[path] = files("smelt.templates").joinpath(template).read_text(encoding="utf-8")
     texts["README.md"] = render("project/README.md.j2", variables)
-    return Project(network, texts, report)
+    binaries = {network.weights_binary: binary(schedule)} if network.weights_binary else {}
+    return Project(network, texts, report, binaries)
 
 
 def _has_room_for_db(network: Network, platform: Platform) -> bool:

@@ -35,6 +35,7 @@ class FakeNetwork:
     sources: tuple[str, ...] = ("fake.c",)
     has_state: bool = True
     lengths: tuple[object, ...] = ()
+    weights_binary: str = ""
 
     @cached_property
     def files(self) -> tuple[str, ...]:
