@@ -13,15 +13,15 @@ from onnx.reference import ReferenceEvaluator
 
 from smelt.errors import ModelError
 from smelt.frontend.onnx.file import STANDARD_DOMAINS
-from smelt.frontend.onnx.operation import Operation
+from smelt.frontend.onnx.operation import Operand, Operation, TensorSequence
 from smelt.frontend.onnx.tensors import PROTO_TYPES, array_of
-from smelt.ir import Array, Value
+from smelt.ir import Array
 
 _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
     | {"RandomUniformLike"}
 )
-_STRUCTURAL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_STRUCTURAL = frozenset({"If", "Loop", "Scan"})
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,17 @@ def has_function(node: onnx.NodeProto) -> bool:
     """Whether the ONNX standard defines an operator by others."""
     schema = _schema(node, None)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def defined() -> set[str]:
+    """Names of the standard's own operators that are replaced by their definition."""
+    schemas: Sequence[Any] = onnx.defs.get_all_schemas()
+    return {
+        str(schema.name)
+        for schema in schemas
+        if schema.domain == "" and schema.name not in _RANDOM and not schema.deprecated
+        if schema.has_function or schema.has_context_dependent_function
+    }
 
 
 def body(node: onnx.NodeProto, operation: Operation) -> Body | None:
@@ -81,8 +92,7 @@ def computed(node: onnx.NodeProto, operation: Operation) -> list[Array]:
     Raises:
         ModelError: the reference cannot compute it.
     """
-    pairs = zip(node.input, operation.operands, strict=True)
-    fed = {name: value for name, value in pairs if value is not None}
+    fed = {name: operation.value(index) for index, name in enumerate(node.input) if name}
     types = [
         helper.make_tensor_value_info(name, PROTO_TYPES[value.type.dtype], value.type.shape)
         for name, value in fed.items()
@@ -123,10 +133,13 @@ def _schema(node: onnx.NodeProto, version: int | None) -> Any:
         return None
 
 
-def _type_proto(value: Value | None) -> bytes:
+def _type_proto(operand: Operand | None) -> bytes:
     proto = onnx.TypeProto()
-    if value is not None:
-        proto = helper.make_tensor_type_proto(PROTO_TYPES[value.type.dtype], value.type.shape)
+    if isinstance(operand, TensorSequence):
+        element = helper.make_tensor_type_proto(PROTO_TYPES[operand.dtype], None)
+        proto = helper.make_sequence_type_proto(element)
+    elif operand is not None:
+        proto = helper.make_tensor_type_proto(PROTO_TYPES[operand.type.dtype], operand.type.shape)
     return proto.SerializeToString()
 
 

@@ -15,11 +15,24 @@ import onnx
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.attributes import Attributes
 from smelt.frontend.onnx.tensors import array_of
-from smelt.ir import Array, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value
+from smelt.ir import Array, DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value
 from smelt.ops.reshape import Reshape
 from smelt.ops.transpose import Transpose
 
-Results = Value | Sequence[Value]
+
+@dataclass(frozen=True)
+class TensorSequence:
+    """A sequence in ONNX's sense: tensors of one element type, their number and shapes known.
+
+    It exists while the network is imported and leaves nothing in the graph.
+    """
+
+    dtype: DType
+    items: tuple[Value, ...]
+
+
+Operand = Value | TensorSequence
+Results = Operand | Sequence[Operand]
 Converter = Callable[["Operation"], Results | None]
 """Emits nodes for an operator; returns the values of its outputs, in their order.
 
@@ -31,10 +44,17 @@ LARGEST_TENSOR = 2**31 - 1
 
 
 class Scope(Protocol):
-    """What an operation asks of the graph that it stands in."""
+    """What an operation asks of the graph that it stands in.
 
-    def lookup(self, name: str) -> Value:
-        """The value of a tensor, from this graph or one around it."""
+    `nodes` are those made so far; `captures` is None unless the graph is a closed one, which takes
+    what it uses from outside as inputs.
+    """
+
+    nodes: list[Node]
+    captures: dict[Value, Value] | None
+
+    def lookup(self, name: str) -> Operand:
+        """What a name stands for, in this graph or one around it."""
         ...
 
     def unique(self, name: str) -> str:
@@ -51,7 +71,7 @@ class Scope(Protocol):
         """See `Operation.subgraph`."""
         ...
 
-    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Operand]) -> tuple[Operand, ...]:
         """See `Operation.inline`."""
         ...
 
@@ -76,7 +96,7 @@ class Operation(Attributes):
     kind: str
     version: int
     origin: Origin
-    operands: tuple[Value | None, ...]
+    operands: tuple[Operand | None, ...]
     outputs: tuple[str, ...]
     proto: onnx.NodeProto
     scope: Scope
@@ -92,8 +112,29 @@ class Operation(Attributes):
         return len(self.operands)
 
     def optional(self, index: int) -> Value | None:
-        """The operand at `index`, or None where it is left out."""
-        return self.operands[index] if index < len(self.operands) else None
+        """The operand at `index`, or None where it is left out; `ModelError` for a sequence."""
+        operand = self.operands[index] if index < len(self.operands) else None
+        if isinstance(operand, TensorSequence):
+            raise ModelError(f"{self} takes a tensor as input {index}, not a sequence of tensors")
+        return operand
+
+    def has_operand(self, index: int) -> bool:
+        """Whether the operand at `index` is given."""
+        return index < len(self.operands) and self.operands[index] is not None
+
+    def operand(self, index: int) -> Operand:
+        """The tensor or sequence at `index`; `ModelError` where it is missing."""
+        operand = self.operands[index] if index < len(self.operands) else None
+        return operand if isinstance(operand, TensorSequence) else self.value(index)
+
+    def sequence(self, index: int) -> TensorSequence:
+        """The sequence at `index`; `ModelError` where a tensor or nothing is there."""
+        operand = self.operand(index)
+        if isinstance(operand, Value):
+            raise ModelError(
+                f"{self} takes a sequence as input {index}, not the tensor '{operand.name}'"
+            )
+        return operand
 
     def value(self, index: int) -> Value:
         """The operand at `index`; `ModelError` where it is missing."""
@@ -284,8 +325,8 @@ class Operation(Attributes):
         """
         return self.scope.subgraph(self.graph(attribute), inputs)
 
-    def inline(self, attribute: str, inputs: Sequence[Value] = ()) -> tuple[Value, ...]:
-        """Convert the graph in an attribute in place, and return the values of its outputs."""
+    def inline(self, attribute: str, inputs: Sequence[Operand] = ()) -> tuple[Operand, ...]:
+        """Convert the graph in an attribute in place, and return what its outputs stand for."""
         return self.scope.inline(self.graph(attribute), inputs)
 
     def tensor(self, name: str) -> Array:

@@ -250,6 +250,8 @@ CASES = (
     Case("wide", Softmax(), (Data((1, 1001), -20.0, 12.0),)),
     Case("soft", Softmax(0.25), (Data((2, 12), -8.0, 8.0),)),
     Case("sharp", Softmax(3.0), (Data((2, 12), -8.0, 8.0),)),
+    Case("double", Softmax(0.25), (Data((2, 12), -8.0, 8.0),), (DType.FLOAT64,), plain=True),
+    Case("double", LogSoftmax(), (Data((2, 12), -8.0, 8.0),), (DType.FLOAT64,), plain=True),
     Case("classes", LogSoftmax(), (Data((1, 10), -6.0, 6.0),)),
     Case("one", LogSoftmax(), (Data((2, 1)),)),
     Case("vector", LogSoftmax(), (Data((7,), -2.0, 9.0),)),

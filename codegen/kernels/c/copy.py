@@ -1,9 +1,10 @@
-"""Copy."""
+"""Copy and BitCast."""
 
 from __future__ import annotations
 
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
+from smelt.ops.bit_cast import BitCast
 from smelt.ops.copy import Copy
 
 
@@ -26,4 +27,10 @@ class CopyKernel(Kernel):
         )
 
 
-KERNELS = (CopyKernel(),)
+class BitCastKernel(CopyKernel):
+    """One block copy."""
+
+    op = BitCast
+
+
+KERNELS = (CopyKernel(), BitCastKernel())

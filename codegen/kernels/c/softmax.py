@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Packed, Request
+from smelt.codegen.kernels.base import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Request,
+)
 from smelt.ir import Array, DType, Node
 from smelt.ops.fixed_point import quantize_multiplier
 from smelt.ops.gemmlowp import exp_on_negative_values
@@ -24,10 +32,10 @@ _NARROW = 511
 def _supports(node: Node) -> str | None:
     """What both operators serve."""
     x = node.input(0).type
-    if x.dtype is DType.FLOAT32:
+    if x.dtype in WIDE_FLOATS:
         return None
     if x.dtype is not DType.INT8:
-        return f"{node.op.name} is served for f32 and i8 data, not {x.dtype.value}."
+        return f"{node.op.name} is served for f32, f64 and i8 data, not {x.dtype.value}."
     if x.shape[-1] > _SUM_LIMIT:
         return f"{node.op.name} of i8 rows is served for at most {_SUM_LIMIT} elements a row."
     return None
@@ -44,7 +52,7 @@ def _call(
         return KernelCall(
             template=f"c/{stem}_float.j2",
             stem=stem,
-            parameters=parameters,
+            parameters={**parameters, "suffix": "f" if x.dtype is DType.FLOAT32 else ""},
             operands=operands,
             in_place=((0, 0),),
             summary="float, three passes a row",
@@ -65,6 +73,7 @@ class SoftmaxKernel(Kernel):
     """Three passes over each row: its maximum, the sum of the exponentials, the quotients."""
 
     op = Softmax
+    floats = WIDE_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -86,6 +95,7 @@ class LogSoftmaxKernel(Kernel):
     """Three passes over each row: its maximum, the sum of the exponentials, the differences."""
 
     op = LogSoftmax
+    floats = WIDE_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

@@ -6,13 +6,14 @@ from math import prod
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation, Results
+from smelt.frontend.onnx.operation import Converter, Operand, Operation, Results
+from smelt.frontend.onnx.operators.shape import require_size
 from smelt.frontend.onnx.tensors import array_of
 from smelt.ir import Value
 
 
-def _identity(operation: Operation) -> Value:
-    return operation.value(0)
+def _identity(operation: Operation) -> Operand:
+    return operation.operand(0)
 
 
 def _dropout(operation: Operation) -> Results:
@@ -21,8 +22,10 @@ def _dropout(operation: Operation) -> Results:
     if training is not None and bool(operation.constant(2, "training mode")):
         raise operation.refuse("training mode is not supported: export the network for inference")
     x = operation.value(0)
-    mask = operation.literal(np.ones(x.type.shape, np.bool_)) if len(operation.outputs) > 1 else x
-    return x, mask
+    if len(operation.outputs) < 2:
+        return x
+    require_size(operation, x.type.shape)
+    return x, operation.literal(np.ones(x.type.shape, np.bool_))
 
 
 def _constant(operation: Operation) -> Value:

@@ -1,4 +1,7 @@
-"""If, Loop and Scan."""
+"""If, Loop and Scan.
+
+A loop that carries a sequence is written out, since sequences exist at compile time only.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.onnx.operation import Converter, Operation, Results
+from smelt.frontend.onnx.operation import Converter, Operand, Operation, Results
+from smelt.frontend.onnx.operators.shape import slice_along
 from smelt.ir import Array, DType, Graph, TensorType, Value
 from smelt.ops.concat import Concat
 from smelt.ops.control import If, Loop, Order
@@ -70,7 +74,8 @@ def _loop(operation: Operation) -> Results:
     The body's own condition input is true in every turn that there is.
     """
     limit, condition = operation.optional(0), operation.optional(1)
-    carried = tuple(operation.value(index) for index in range(2, operation.count))
+    operands = tuple(operation.operand(index) for index in range(2, operation.count))
+    carried = [value for value in operands if isinstance(value, Value)]
     turns: int | None = None
     if limit is not None and limit.data is not None:
         turns, limit = int(limit.data.item()), None
@@ -78,6 +83,8 @@ def _loop(operation: Operation) -> Results:
     if condition is not None and condition.data is not None:
         turns = turns if condition.data.item() else 0
         condition = None
+    if len(carried) < len(operands):
+        return _unrolled(operation, turns, condition, operands, "it carries a sequence")
     true = operation.literal(np.asarray(True))
     try:
         body, captures = operation.subgraph("body", [_NUMBER, true, *(v.type for v in carried)])
@@ -85,11 +92,11 @@ def _loop(operation: Operation) -> Results:
         # With the turn's number known, what the body refuses may have a fixed shape.
         if turns is None or turns > _UNROLLED:
             raise
-        return _unrolled(operation, turns, condition, carried)
+        return _unrolled(operation, turns, condition, carried, _RESHAPED)
     more, *made = body.outputs
     decided = _constant(body, more)
     if turns is not None and _changes_shape(carried, made):
-        return _unrolled(operation, turns, condition, carried)
+        return _unrolled(operation, turns, condition, carried, _RESHAPED)
     if _changes_shape(carried, made):
         raise operation.refuse(
             f"a turn makes {_list([v.type for v in made[: len(carried)]])} of "
@@ -109,30 +116,44 @@ def _changes_shape(carried: Sequence[Value], made: Sequence[Value]) -> bool:
     return any(old.type != new.type for old, new in zip(carried, made, strict=False))
 
 
+_RESHAPED = "its turns differ in shape"
+
+
 def _unrolled(
-    operation: Operation, turns: int, condition: Value | None, carried: Sequence[Value]
+    operation: Operation,
+    turns: int | None,
+    condition: Value | None,
+    carried: Sequence[Operand],
+    reason: str,
 ) -> Results:
     """The turns one after the other: what is carried may then change its shape."""
-    if condition is not None or turns > _UNROLLED:
+    if condition is not None or turns is None or turns > _UNROLLED:
         raise operation.refuse(
-            "its turns differ in shape, which is supported for up to "
-            f"{_UNROLLED} of them, whose number is a constant"
+            f"{reason}, which is supported for up to {_UNROLLED} turns, whose number is a constant"
         )
-    stacked: list[Sequence[Value]] = []
+    stacked: list[Sequence[Operand]] = []
     for turn in range(turns):
         number, true = operation.literal(np.asarray(turn)), operation.literal(np.asarray(True))
         more, *made = operation.inline("body", [number, true, *carried])
         carried = made[: len(carried)]
         stacked.append(made[len(carried) :])
-        if more.data is None:
-            raise operation.refuse("its turns differ in shape, and its body can end it")
-        if not more.data.item():
+        again = _tensor(operation, more).data
+        if again is None:
+            raise operation.refuse(f"{reason}, and its body can end it")
+        if not again.item():
             break
     return (*carried, *(_stacked(operation, slices) for slices in zip(*stacked, strict=True)))
 
 
-def _stacked(operation: Operation, slices: Sequence[Value]) -> Value:
-    """The slices along a new axis 0."""
+def _tensor(operation: Operation, operand: Operand) -> Value:
+    if isinstance(operand, Value):
+        return operand
+    raise operation.wrong("its body gives a sequence where it must give a tensor")
+
+
+def _stacked(operation: Operation, made: Sequence[Operand]) -> Value:
+    """The tensors along a new axis 0."""
+    slices = [_tensor(operation, operand) for operand in made]
     if len({v.type for v in slices}) > 1:
         raise operation.refuse("what its turns stack has several shapes")
     rows = [operation.reshape(v, (1, *v.type.shape)) for v in slices]
@@ -150,18 +171,67 @@ def _constant(graph: Graph, value: Value) -> Array | None:
 
 
 def _scan(operation: Operation) -> Results:
-    """ONNX's Scan from operator set 9 on."""
+    """ONNX's Scan; that of operator set 8 has a batch, whose elements are scanned in turn."""
     if operation.version < 9:
-        raise operation.refuse("Scan of operator set 8 is not supported: export with opset 9 on")
-    scanned = operation.integer("num_scan_inputs")
-    carried = operation.count - scanned
-    if scanned < 1 or carried < 0:
-        raise operation.wrong(f"it has {operation.count} inputs, {scanned} of them scanned")
-    initial = [operation.value(index) for index in range(carried)]
-    axes = operation.integers("scan_input_axes", (0,) * scanned)
-    operands = [
-        _axis_first(operation, operation.value(carried + i), axis) for i, axis in enumerate(axes)
+        return _scan_of_batch(operation)
+    initial, operands = _scan_operands(operation, 0)
+    axes = operation.integers("scan_input_axes", (0,) * len(operands))
+    if len(axes) != len(operands):
+        raise operation.wrong(f"'scan_input_axes' has {len(axes)} elements, not {len(operands)}")
+    operands = [_axis_first(operation, v, axis) for v, axis in zip(operands, axes, strict=True)]
+    results = _scanned(operation, initial, operands, "scan_input_directions")
+    carried = len(initial)
+    axes = operation.integers("scan_output_axes", (0,) * (len(results) - carried))
+    if len(axes) != len(results) - carried:
+        raise operation.wrong(
+            f"'scan_output_axes' has {len(axes)} elements, not {len(results) - carried}"
+        )
+    return (
+        *results[:carried],
+        *(_axis_back(operation, v, a) for v, a in zip(results[carried:], axes, strict=True)),
+    )
+
+
+def _scan_of_batch(operation: Operation) -> Results:
+    if operation.has_operand(0):
+        raise operation.refuse("sequences of several lengths in a batch (sequence_lens)")
+    initial, operands = _scan_operands(operation, 1)
+    sizes = {v.type.shape[0] if v.type.shape else 0 for v in (*initial, *operands)}
+    if len(sizes) != 1 or max(sizes) == 0:
+        raise operation.wrong(f"its inputs are batches of {sorted(sizes)} elements")
+    elements = [
+        _scanned(
+            operation,
+            [_row(operation, v, index) for v in initial],
+            [_row(operation, v, index) for v in operands],
+            "directions",
+        )
+        for index in range(max(sizes))
     ]
+    return [_stacked(operation, made) for made in zip(*elements, strict=True)]
+
+
+def _row(operation: Operation, value: Value, index: int) -> Value:
+    row = slice_along(operation, value, 0, index, 1)
+    return operation.reshape(row, value.type.shape[1:])
+
+
+def _scan_operands(operation: Operation, start: int) -> tuple[list[Value], list[Value]]:
+    """What a scan carries, and what it scans."""
+    count, scanned = operation.count - start, operation.integer("num_scan_inputs")
+    if not 1 <= scanned <= count:
+        raise operation.wrong(f"it has {count} inputs, {scanned} of them scanned")
+    values = [operation.value(start + index) for index in range(count)]
+    return values[: count - scanned], values[count - scanned :]
+
+
+def _scanned(
+    operation: Operation, initial: Sequence[Value], operands: Sequence[Value], directions: str
+) -> tuple[Value, ...]:
+    """One scan along axis 0 of the operands; it stacks along axis 0 too."""
+    carried = len(initial)
+    if not operands[0].type.shape:
+        raise operation.wrong(f"'{operands[0].name}' is {operands[0].type}, without axis to scan")
     turns = operands[0].type.shape[0]
     types = [v.type for v in initial] + [v.type.with_shape(v.type.shape[1:]) for v in operands]
     graph, captures = operation.subgraph("body", types)
@@ -172,15 +242,10 @@ def _scan(operation: Operation) -> Results:
         body,
         carried,
         turns,
-        scans=_orders(operation, "scan_input_directions", scanned),
+        scans=_orders(operation, directions, len(operands)),
         stacks=_orders(operation, "scan_output_directions", stacked),
     )
-    results = operation.emit_all(op, None, None, *initial, *operands, *captures)
-    axes = operation.integers("scan_output_axes", (0,) * stacked)
-    return (
-        *results[:carried],
-        *(_axis_back(operation, v, a) for v, a in zip(results[carried:], axes, strict=True)),
-    )
+    return operation.emit_all(op, None, None, *initial, *operands, *captures)
 
 
 def _orders(operation: Operation, attribute: str, count: int) -> tuple[Order, ...]:

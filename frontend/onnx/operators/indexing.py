@@ -208,8 +208,8 @@ def _of_constants(operation: Operation) -> Sequence[Value]:
 def _depends_on_data(operation: Operation, index: int) -> Exception:
     return operation.refuse(
         f"the shape of its result depends on what '{operation.value(index).name}' holds as the "
-        "network runs; Smelt plans memory for shapes that are known when it compiles. Export the "
-        "network without this operator"
+        "network runs; Smelt plans memory for shapes that are known when it compiles. Cut the "
+        "network before this operator, and do the rest where its outputs are used"
     )
 
 
@@ -230,6 +230,7 @@ CONVERTERS: dict[str, Converter] = {
     "Trilu": _trilu,
     "ReverseSequence": _reverse_sequence,
     "Compress": _compress,
+    "NonMaxSuppression": _of_constants,
     "NonZero": _of_constants,
     "Unique": _of_constants,
 }

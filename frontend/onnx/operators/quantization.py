@@ -119,7 +119,7 @@ _OWN = ("channels_last", "opset")
 def _pool(kind: str) -> Converter:
     convert = _unary(kind)
 
-    def pool(operation: Operation) -> Results:
+    def pool(operation: Operation) -> Results | None:
         if operation.flag("channels_last"):
             raise operation.refuse("channels_last is not supported: export the network as NCHW")
         return convert(operation)

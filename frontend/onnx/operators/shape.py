@@ -88,11 +88,15 @@ def _transpose(operation: Operation) -> Value:
 
 def _concat(operation: Operation) -> Value:
     values = operation.values()
-    # Empty tensors, which shape arithmetic makes, have no array in C.
-    values = [value for value in values if value.type.size] or values[:1]
     if not values:
         raise operation.wrong("there is nothing to join")
-    axis = axis_of(operation, values[0], 1)
+    return joined(operation, values, axis_of(operation, values[0], 1))
+
+
+def joined(operation: Operation, values: Sequence[Value], axis: int) -> Value:
+    """One or more tensors, one after the other along an axis."""
+    # Empty tensors, which shape arithmetic makes, have no array in C.
+    values = [value for value in values if value.type.size] or values[:1]
     if len(values) == 1:
         return values[0]
     return operation.emit(Concat(axis), *values, quant=values[0].type.quant)
@@ -254,6 +258,7 @@ def _eye_like(operation: Operation) -> Value:
     code = operation.integer("dtype", None)
     dtype = x.type.dtype if code is None else dtype_of(code, f"the output of {operation}")
     rows, columns = x.type.shape
+    require_size(operation, x.type.shape)
     k = max(-rows, min(operation.integer("k", 0), columns))
     return operation.literal(np.eye(rows, columns, k, dtype.numpy))
 

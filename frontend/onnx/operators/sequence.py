@@ -1,0 +1,153 @@
+"""Sequences and optionals, which exist at compile time only.
+
+How many tensors a sequence has and which one is meant is known while the network is imported, so
+that nothing is left of it in the graph. An optional is what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from smelt.frontend.onnx.operation import Converter, Operand, Operation, TensorSequence
+from smelt.frontend.onnx.operators.shape import axis_of, joined, slice_along
+from smelt.frontend.onnx.tensors import dtype_of
+from smelt.ir import DType, Value
+
+
+def _empty(operation: Operation) -> TensorSequence:
+    code = operation.integer("dtype", None)
+    dtype = DType.FLOAT32 if code is None else dtype_of(code, f"the output of {operation}")
+    return TensorSequence(dtype, ())
+
+
+def _construct(operation: Operation) -> TensorSequence:
+    values = operation.values()
+    if not values:
+        raise operation.wrong("a sequence is made of one tensor at least")
+    return _of(operation, values[0].type.dtype, values)
+
+
+def _of(operation: Operation, dtype: DType, items: Sequence[Value]) -> TensorSequence:
+    other = next((v for v in items if v.type.dtype is not dtype), None)
+    if other is not None:
+        raise operation.wrong(
+            f"'{other.name}' is {other.type}, the elements of the sequence are {dtype.value}"
+        )
+    return TensorSequence(dtype, tuple(items))
+
+
+def _at(operation: Operation) -> Value:
+    sequence = operation.sequence(0)
+    return sequence.items[_position(operation, 1, len(sequence.items))]
+
+
+def _insert(operation: Operation) -> TensorSequence:
+    sequence = operation.sequence(0)
+    items, position = list(sequence.items), len(sequence.items)
+    if operation.has_operand(2):
+        position = _position(operation, 2, len(items), last=len(items))
+    items.insert(position, operation.value(1))
+    return _of(operation, sequence.dtype, items)
+
+
+def _erase(operation: Operation) -> TensorSequence:
+    sequence = operation.sequence(0)
+    items, position = list(sequence.items), len(sequence.items) - 1
+    if operation.has_operand(1) or not items:
+        position = _position(operation, 1, len(items))
+    del items[position]
+    return TensorSequence(sequence.dtype, tuple(items))
+
+
+def _position(operation: Operation, index: int, length: int, last: int | None = None) -> int:
+    """The position that an operand says, at most `last`, as one that does not count from the end.
+
+    Raises:
+        UnsupportedError: it is computed as the network runs.
+    """
+    given = operation.constant(index, "position in a sequence")
+    last = length - 1 if last is None else last
+    if given.size != 1 or given.dtype.kind not in "iu" or not -length <= given.item() <= last:
+        raise operation.wrong(f"position {given.tolist()} of a sequence of {length} tensors")
+    position = int(given.item())
+    return position + length if position < 0 else position
+
+
+def _length(operation: Operation) -> Value:
+    return operation.literal(np.asarray(len(operation.sequence(0).items), np.int64))
+
+
+def _concat(operation: Operation) -> Value:
+    sequence = operation.sequence(0)
+    if not sequence.items:
+        raise operation.wrong("there is nothing to join: the sequence is empty")
+    values, axis = list(sequence.items), operation.integer("axis")
+    if operation.flag("new_axis"):
+        axis = operation.axis(axis, len(values[0].type.shape) + 1)
+        values = [_with_axis(operation, value, axis) for value in values]
+    return joined(operation, values, axis_of(operation, values[0], 0))
+
+
+def _with_axis(operation: Operation, value: Value, axis: int) -> Value:
+    shape = value.type.shape
+    return operation.reshape(value, (*shape[:axis], 1, *shape[axis:]))
+
+
+def _split(operation: Operation) -> TensorSequence:
+    x = operation.value(0)
+    axis = axis_of(operation, x, 0)
+    sizes = _sizes(operation, x.type.shape[axis])
+    starts = accumulate(sizes, initial=0)
+    parts = [
+        slice_along(operation, x, axis, start, size)
+        for start, size in zip(starts, sizes, strict=False)
+    ]
+    if not operation.has_operand(1) and not operation.flag("keepdims", default=True):
+        shape = x.type.shape
+        parts = [operation.reshape(part, (*shape[:axis], *shape[axis + 1 :])) for part in parts]
+    return TensorSequence(x.type.dtype, tuple(parts))
+
+
+def _sizes(operation: Operation, size: int) -> tuple[int, ...]:
+    """Sizes of the parts: as a vector says; a number's, the last part smaller; or 1."""
+    given = operation.given("", 1)
+    if given is None:
+        return (1,) * size
+    if not operation.value(1).type.shape:
+        (part,) = given
+        if part < 1:
+            raise operation.wrong(f"parts of {part} elements")
+        return tuple(min(part, size - start) for start in range(0, size, part))
+    if min(given, default=0) < 0 or sum(given) != size:
+        raise operation.wrong(f"{size} elements cannot be split into {list(given)}")
+    return given
+
+
+def _optional(operation: Operation) -> Operand:
+    """What an optional holds stands for the optional; an empty one has no such thing."""
+    if not operation.has_operand(0):
+        raise operation.refuse("an empty optional is not supported: leave it out of the network")
+    return operation.operand(0)
+
+
+def _has_element(operation: Operation) -> Value:
+    return operation.literal(np.asarray(operation.has_operand(0)))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "SequenceEmpty": _empty,
+    "SequenceConstruct": _construct,
+    "SequenceAt": _at,
+    "SequenceInsert": _insert,
+    "SequenceErase": _erase,
+    "SequenceLength": _length,
+    "ConcatFromSequence": _concat,
+    "SplitToSequence": _split,
+    "Optional": _optional,
+    "OptionalGetElement": _optional,
+    "OptionalHasElement": _has_element,
+}
+"""Operator's name to its converter."""

@@ -1,0 +1,44 @@
+"""BitCast: the same bits as elements of another type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ops.case import Case, Data
+from smelt.ops.constraints import arrays, operands
+
+
+@dataclass(frozen=True)
+class BitCast(Op):
+    """The bits of each element as one of type `to`, of the same size; nothing is quantized."""
+
+    to: DType
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = operands(self, inputs, 1)
+        if x.quant is not None or x.dtype.size != self.to.size:
+            raise ModelError(f"BitCast cannot make {self.to.value} of {x}: sizes must be equal")
+        if self.to is DType.BOOL:
+            raise ModelError(
+                "BitCast cannot make bool: only two of its bit patterns mean something"
+            )
+        return (TensorType(x.shape, self.to),)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        return (np.ascontiguousarray(x).view(self.to.numpy).reshape(x.shape),)
+
+
+CASES = (
+    Case("word", BitCast(DType.INT32), (Data((3, 5)),), (DType.FLOAT32,), plain=True),
+    Case("long", BitCast(DType.UINT64), (Data((7,)),), (DType.FLOAT64,), plain=True),
+    Case("byte", BitCast(DType.INT8), (Data((2, 3)),), (DType.UINT8,), plain=True),
+    Case("scalar", BitCast(DType.FLOAT32), (Data(()),), (DType.INT32,), plain=True),
+)
