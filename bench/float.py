@@ -3,6 +3,9 @@
 onnx2c's counts are of its C for the same files, compiled by arm-none-eabi-gcc 12.2 at -O3 for
 `-mcpu=cortex-m4 -mfpu=fpv4-sp-d16`, under QEMU 7.2 with `-icount shift=0`. They are not measured
 here.
+
+Times are ratios to an engine that runs in turns with ours; README.md has a run of both. A file with
+8-bit weights and float activations (kws_float32) differs from LiteRT, which quantizes those too.
 """
 
 from __future__ import annotations

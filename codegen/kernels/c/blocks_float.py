@@ -26,7 +26,7 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.c.images import Frame, pixel_offset
 from smelt.codegen.kernels.c.store import Store, stored
-from smelt.codegen.kernels.c.vectors import VECTORS, vector_width
+from smelt.codegen.kernels.c.vectors import UNROLL, VECTORS, padded_vectors, vectors_of
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.fixed_point import Activation
@@ -58,6 +58,7 @@ _LOADED_FLOATS = 240
 class Channels:
     """Output channels of a group, from `begin` to `end`, `count` at a time.
 
+    A block that is alone may compute more than there are, with weights of zero for the others.
     `unrolled` of the `length` inputs of a run are written out in one turn of the innermost loop.
     """
 
@@ -73,6 +74,26 @@ class Channels:
         return self.end - self.begin > self.count
 
     @property
+    def lanes(self) -> tuple[tuple[int, int], ...]:
+        """The first and the number of the channels that share an array of sums."""
+        return vectors_of(self.count)
+
+    @property
+    def real(self) -> int:
+        """Channels of a block that there are."""
+        return min(self.count, self.end - self.begin)
+
+    @property
+    def stored(self) -> tuple[tuple[int, int], ...]:
+        """`lanes`, without the channels that there are not."""
+        return tuple((first, min(size, self.real - first)) for first, size in self.lanes)
+
+    @property
+    def computed(self) -> int:
+        """Channels in all blocks, with those that there are not."""
+        return max(self.count, self.end - self.begin)
+
+    @property
     def looped(self) -> int:
         """Inputs of a run that a loop goes over; 0 where everything is written out."""
         return 0 if self.length <= self.unrolled else self.length - self.length % self.unrolled
@@ -84,15 +105,22 @@ class Channels:
 
 
 def float_store(activation: Activation, y: TensorType, target: Target) -> Store:
-    """How a sum is stored; without vector instructions a comparison costs more than the sign."""
-    if activation is Activation.RELU and "simd_float" not in target.features:
+    """How a sum is stored; without vector instructions a comparison costs more than the sign.
+
+    A sum in a vector is never stored as it is: gcc makes that a copy of memory, and keeps the sums
+    there, as soon as several vectors make up an array of them.
+    """
+    vectors = "simd_float" in target.features
+    if activation is Activation.RELU and not vectors:
         return Store("rectified(%s)")
+    if activation is Activation.NONE and vectors:
+        return Store("%s + 0.0f")
     return stored(activation, y)
 
 
 def float_helpers(store: Store, *, vectors: bool) -> frozenset[str]:
     """The helpers of a kernel that stores so."""
-    return store.helpers | (VECTORS if vectors else frozenset[str]())
+    return store.helpers | (UNROLL | VECTORS if vectors else frozenset[str]())
 
 
 def packed_channels(
@@ -105,7 +133,9 @@ def packed_channels(
     parts: list[Array] = []
     for group in rows.reshape(groups, -1, rows.shape[1]):
         for block in blocks:
-            chosen = group[block.begin : block.end].reshape(-1, block.count, rows.shape[1])
+            chosen = group[block.begin : block.end]
+            chosen = np.pad(chosen, ((0, block.computed - len(chosen)), (0, 0)))
+            chosen = chosen.reshape(-1, block.count, rows.shape[1])
             parts.append(chosen.transpose(0, 2, 1).ravel())
     return np.concatenate(parts)
 
@@ -216,8 +246,13 @@ def _block(pixels: int, outputs: int, target: Target) -> tuple[int, int]:
 
 def _vector_block(pixels: int, outputs: int) -> tuple[int, int]:
     """Pixels and channels of a block whose channels share vector registers."""
-    channels = vector_width(outputs)
-    count = min(_VECTOR_SUMS // channels, 6 if channels >= 8 else 8, pixels)
+    channels = min(padded_vectors(outputs), 16)
+
+    def cost(count: int) -> tuple[int, int]:
+        return -(-pixels // count) * (count + 2), -count
+
+    most = min(6 if channels >= 8 else 8, pixels)
+    count = min(range(1, most + 1), key=cost)
     while count * channels * 2 <= min(_VECTOR_SUMS, count * outputs):
         channels *= 2
     return count, channels
@@ -257,5 +292,8 @@ def _channels(
             )
         return Channels(begin, end, count, length, unrolled)
 
-    parts = (channels(0, whole, block), channels(whole, outputs, outputs - whole or 1))
+    rest = max(outputs - whole, 1)
+    if "simd_float" in request.target.features:
+        rest = padded_vectors(rest)
+    parts = (channels(0, whole, block), channels(whole, outputs, rest))
     return tuple(part for part in parts if part.end > part.begin)

@@ -2,9 +2,10 @@
 
 Every element that is loaded serves a whole block: one of the left operand all its columns, one of
 the right operand all its rows. Where floats are computed several at a time, neighbouring columns
-share vector registers; where columns do not stand together but the factors of a sum do, several
-partial sums of each element do. Operands are addressed by strides, so that no transposition is
-needed before or after a product.
+share vector registers. Where columns do not stand together, those of a block are copied first, if
+enough rows use the copy; else several partial sums of each element share registers, if the factors
+of a sum stand together. Operands are addressed by strides, so that no transposition is needed
+before or after a product.
 
 The last block of rows, and of columns, ends where the matrix does: it overlaps the block before.
 """
@@ -14,24 +15,43 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Request,
+    Scratch,
+)
 from smelt.codegen.kernels.c.loops import Loop, dense_strides, index, nest, total
+from smelt.codegen.kernels.c.vectors import UNROLL, VECTORS, vectors_of
 from smelt.ir import DType, Node
 from smelt.ops.matmul import MATMUL_DTYPES, MatMul
 from smelt.targets import Target
 
 LANES = 8
-"""Partial sums of an element, or neighbouring columns, that are computed together."""
+"""Partial sums of an element that are computed together."""
 
-_VECTOR_SUMS = 32
+_VECTOR_SUMS = 96
 """Floats that a block keeps in vector registers."""
+
+_PANEL_ROWS = 16
+"""Rows from which on copying the columns of a block pays."""
+
+_CALL = 40
+"""Instructions around a block of vectors, which is a call of its own."""
 
 
 class Form(Enum):
-    """What a block computes at a time: one element, neighbouring columns, partial sums of one."""
+    """What a block computes at a time: one element, neighbouring columns, partial sums of one.
+
+    A panel is a copy of a block's columns that has them stand together.
+    """
 
     SINGLE = "single"
     COLUMNS = "columns"
+    PANEL = "panel"
     PARTS = "parts"
 
 
@@ -94,6 +114,7 @@ class Product:
         depth: products that make one element.
         left: stride of the left operand from one factor of a sum to the next.
         right: that of the right operand.
+        panel: whether the columns of a block are copied first.
     """
 
     stack: tuple[Loop, ...]
@@ -102,12 +123,13 @@ class Product:
     depth: int
     left: int
     right: int
+    panel: bool = False
 
-    def a(self, row: int, factor: str = "k") -> str:
+    def a(self, row: int, factor: int | str = "k") -> str:
         """The C expression of a left factor of a row of the block."""
         return f"a[{total((str(row * self.rows.operand), _scaled(factor, self.left)))}]"
 
-    def b(self, column: int, factor: str = "k") -> str:
+    def b(self, column: int, factor: int | str = "k") -> str:
         """The C expression of a right factor of a column of the block."""
         return f"b[{total((str(column * self.columns.operand), _scaled(factor, self.right)))}]"
 
@@ -117,12 +139,30 @@ class Product:
         return f"y[{total((str(row * self.rows.output), offset))}]"
 
     @property
+    def spans(self) -> tuple[Span, Span]:
+        """Rows and columns in the order of the loops over blocks, the outer one first."""
+        return (self.columns, self.rows) if self.panel else (self.rows, self.columns)
+
+    @property
+    def line(self) -> str:
+        """The C expression of where the columns of a block have their right factors `k`."""
+        return total(("b", _scaled("k", self.columns.count if self.panel else self.right)))
+
+    @property
+    def copied(self) -> str:
+        """The C expression of right factor `k` of column `l` of a block, which is copied."""
+        columns = self.columns
+        start = index(self.stack, 1), columns.start(columns.operand)
+        return f"b[{total((*start, _scaled('k', self.right), _scaled('l', columns.operand)))}]"
+
+    @property
     def arguments(self) -> str:
         """The C arguments of the call that computes a block."""
         rows, columns = self.rows, self.columns
+        right = "b", index(self.stack, 1), columns.start(columns.operand)
         starts = (
             ("a", index(self.stack, 0), rows.start(rows.operand)),
-            ("b", index(self.stack, 1), columns.start(columns.operand)),
+            ("panel",) if self.panel else right,
             ("y", index(self.stack, 2), rows.start(rows.output), columns.start(columns.output)),
         )
         return ", ".join(total(terms) for terms in starts)
@@ -156,7 +196,9 @@ class MatMulKernel(Kernel):
             product,
             rows=replace(product.rows, count=rows),
             columns=replace(product.columns, count=columns),
+            panel=form is Form.PANEL,
         )
+        panel = Scratch("panel", DType.FLOAT32, product.depth * columns)
         dtype = node.output.type.dtype
         a, b = node.input(0).type, node.input(1).type
         return KernelCall(
@@ -167,12 +209,18 @@ class MatMulKernel(Kernel):
                 "p": product,
                 "form": form.value,
                 "lanes": LANES,
+                "across": vectors_of(columns),
                 "type": dtype.c_name,
                 "sum_type": _sum_type(dtype),
                 "fused": dtype is DType.FLOAT32 and "fma" in request.target.features,
             },
-            operands=(Input(0, "a"), Input(1, "b"), Output(0, "y")),
-            helpers=frozenset({"sum_of_8"} if form is Form.PARTS else ()),
+            operands=(
+                Input(0, "a"),
+                Input(1, "b"),
+                *((panel,) if product.panel else ()),
+                Output(0, "y"),
+            ),
+            helpers=_HELPERS[form],
             summary=f"blocks of {rows} rows x {columns} columns, {_SUMMARY[form]}",
         )
 
@@ -180,7 +228,16 @@ class MatMulKernel(Kernel):
 _SUMMARY = {
     Form.SINGLE: "one product at a time",
     Form.COLUMNS: "columns in vectors",
+    Form.PANEL: "columns in vectors, copied",
     Form.PARTS: f"{LANES} partial sums an element",
+}
+
+
+_HELPERS = {
+    Form.SINGLE: frozenset[str](),
+    Form.COLUMNS: UNROLL | VECTORS,
+    Form.PANEL: UNROLL | VECTORS,
+    Form.PARTS: VECTORS | {"sum_of_8"},
 }
 
 
@@ -239,15 +296,24 @@ def _stack(
     return [0] * (rank - len(own)) + own
 
 
+def _form(product: Product, dtype: DType, request: Request) -> Form:
+    """What a block computes at a time."""
+    several = product.columns.size > 1 and product.depth > 0
+    if dtype is not DType.FLOAT32 or "simd_float" not in request.target.features:
+        return Form.SINGLE
+    if several and product.columns.operand == 1:
+        return Form.COLUMNS
+    if several and product.rows.size >= _PANEL_ROWS and request.optimize != "ram":
+        return Form.PANEL
+    if product.left == 1 and product.right == 1 and product.depth >= LANES:
+        return Form.PARTS
+    return Form.SINGLE
+
+
 def _block(product: Product, dtype: DType, request: Request) -> tuple[Form, int, int]:
     """The form, and the rows and columns of a block, that cost the fewest instructions."""
     target = request.target
-    form = Form.SINGLE
-    if dtype is DType.FLOAT32 and "simd_float" in target.features:
-        if product.columns.operand == 1 and product.columns.size > 1:
-            form = Form.COLUMNS
-        elif product.left == 1 and product.right == 1 and product.depth >= LANES:
-            form = Form.PARTS
+    form = _form(product, dtype, request)
     registers = 31 if "fpu" in target.features and request.optimize != "size" else 8
     m, n = product.rows.size, product.columns.size
 
@@ -260,8 +326,12 @@ def _block(product: Product, dtype: DType, request: Request) -> tuple[Form, int,
     def cost(block: tuple[int, int]) -> tuple[int, int]:
         rows, columns = block
         turns = -(-m // rows) * -(-n // columns)
-        across = _vectors(columns) if form is Form.COLUMNS else columns
-        return turns * (rows + across + rows * across + 3), rows * columns
+        if form is Form.SINGLE:
+            return turns * (rows + columns + rows * columns + 3), rows * columns
+        across = columns if form is Form.PARTS else _vectors(columns)
+        steps = product.depth // LANES if form is Form.PARTS else product.depth
+        each = (rows + across + 2 * rows * across) * steps + _CALL
+        return turns * each, rows * columns
 
     rows, columns = min(
         (
@@ -276,8 +346,8 @@ def _block(product: Product, dtype: DType, request: Request) -> tuple[Form, int,
 
 
 def _vectors(columns: int) -> int:
-    """Instructions for that many neighbouring columns, in vectors of four."""
-    return columns // 4 if columns % 4 == 0 else columns
+    """Instructions for that many neighbouring columns, in vectors of eight."""
+    return sum(-(-size // 8) for _, size in vectors_of(columns))
 
 
 KERNELS = (MatMulKernel(),)

@@ -11,6 +11,7 @@ from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import frame, pixel_offset
 from smelt.codegen.kernels.c.loops import LANES, Block, lane_blocks, total
 from smelt.codegen.kernels.c.store import helpers_in, offset, stored
+from smelt.codegen.kernels.c.vectors import UNROLL
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node
 from smelt.ops.fixed_point import clamp_limits
@@ -23,6 +24,9 @@ _RECIPROCAL_LIMIT = 361
 For |sum| <= 128 count, the quotient is exact while 128.5 count^2 < 2^24, and the product of
 numerator and reciprocal then stays below 2^32.
 """
+
+_VECTOR_LANES = 16
+"""Channels at a time where floats are computed several at a time."""
 
 _TAPS_LIMIT = 4
 """Widest window whose columns are written out instead of looped over."""
@@ -80,7 +84,7 @@ class Span:
 
 
 class PoolKernel(Kernel):
-    """Accumulates four channels of a window at a time."""
+    """Accumulates several channels of a window at a time."""
 
     op = Pool2D
     spatial = True
@@ -115,10 +119,13 @@ class PoolKernel(Kernel):
         clips = rows.clips or columns.clips
         counts = clips and not op.counts_padding
         first, centre = _first(op.kind, x.dtype), 0
-        results = [store(_result(op.kind, x.dtype, lane, reciprocal)) for lane in range(LANES)]
+        vectors = x.dtype.is_float and "simd_float" in request.target.features
+        lanes = _VECTOR_LANES if vectors else LANES
+        names = ["acc[j]"] if vectors else [f"acc{lane}" for lane in range(lanes)]
+        results = [store(_result(op.kind, x.dtype, name, reciprocal)) for name in names]
         if op.scales(node):
             result = _scaled(node, op, varies=counts)
-            results = [result.replace("%s", f"acc{lane}") for lane in range(LANES)]
+            results = [result.replace("%s", name) for name in names]
             first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
         parameters: dict[str, object] = {
             **place.variables,
@@ -138,8 +145,10 @@ class PoolKernel(Kernel):
             "fixed_reciprocal": -(-(1 << 24) // count),
             "pixel_step": place.source.pixel * columns.step,
             "blocks": [
-                _block(op, block, place.source, centre) for block in lane_blocks(y.shape[3])
+                _block(op, block, place.source, centre, vectors=vectors)
+                for block in lane_blocks(y.shape[3], lanes)
             ],
+            "vectors": vectors,
             "results": results,
             "wraps": wraps,
             "output_pixel": pixel_offset(place.target, "y", "x"),
@@ -149,8 +158,9 @@ class PoolKernel(Kernel):
             stem=f"{op.kind}_pool_{op.window[0]}x{op.window[1]}",
             parameters=parameters,
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=helpers_in(results),
-            summary=f"{op.kind} of {op.window[0]}x{op.window[1]} windows, 4 channels at a time",
+            helpers=helpers_in(results) | (UNROLL if vectors else frozenset[str]()),
+            summary=f"{op.kind} of {op.window[0]}x{op.window[1]} windows, "
+            f"{lanes} channels at a time",
         )
 
 
@@ -172,31 +182,37 @@ def _scaled(node: Node, op: Pool2D, *, varies: bool) -> str:
     return f"({y.dtype.c_name})({result})"
 
 
-def _block(op: Pool2D, block: Block, source: Layout, centre: int) -> dict[str, object]:
+def _block(
+    op: Pool2D, block: Block, source: Layout, centre: int, *, vectors: bool
+) -> dict[str, object]:
     """Where a block's elements start, and its steps: a list for each column of the window.
 
-    Elements are added less `centre`.
+    Elements are added less `centre`; with vectors there is one step for all of a column.
     """
 
-    def step(lane: int, column: int) -> str:
-        element = f"in[{lane + column * op.dilation[1] * source.pixel}]"
+    def step(lane: int | str, column: int) -> str:
+        name = f"acc[{lane}]" if vectors else f"acc{lane}"
+        element = f"in[{offset(str(lane), column * op.dilation[1] * source.pixel)}]"
+        if not vectors:
+            element = f"in[{int(lane) + column * op.dilation[1] * source.pixel}]"
         if op.kind == "max":
-            return f"acc{lane} = {element} > acc{lane} ? {element} : acc{lane};"
-        return f"acc{lane} += {offset(element, -centre)};"
+            return f"{name} = {element} > {name} ? {element} : {name};"
+        return f"{name} += {offset(element, -centre)};"
 
     pixel = pixel_offset(source, "iy", "ix" if source.wraps_rows else "ix_begin")
     return {
         "block": block,
+        "whole": ((0, block.lanes),),
         "input": total(("input", pixel, block.position)),
         "steps": [
-            [step(lane, column) for lane in range(block.lanes)] for column in range(op.window[1])
+            [step(lane, column) for lane in (["j"] if vectors else range(block.lanes))]
+            for column in range(op.window[1])
         ],
     }
 
 
-def _result(kind: str, dtype: DType, lane: int, reciprocal: bool) -> str:
+def _result(kind: str, dtype: DType, acc: str, reciprocal: bool) -> str:
     """What becomes of an accumulator."""
-    acc = f"acc{lane}"
     if kind != "average":
         return acc
     if dtype.is_float:

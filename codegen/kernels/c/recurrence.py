@@ -23,6 +23,7 @@ from smelt.codegen.kernels.base import (
     Scratch,
 )
 from smelt.codegen.kernels.c.store import helpers_in
+from smelt.codegen.kernels.c.vectors import UNROLL, VECTORS, vectors_of
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, Value
 from smelt.ops.recurrence import GATES, OPERANDS, Gate, Recurrence
@@ -45,7 +46,7 @@ EXPRESSIONS: dict[str, str] = {
 _MOST_ROWS = 4
 """Sequences that are multiplied by the weights together, at most."""
 
-_VECTOR_SUMS = 32
+_VECTOR_SUMS = 96
 _SCALAR_SUMS = 16
 """Sums of a block: where floats are computed several at a time, and where not."""
 
@@ -101,6 +102,7 @@ class RecurrenceKernel(Kernel):
         names = (["every"] if op.sequence else []) + ["hidden"] + ["cell"] * (op.kind == "lstm")
         size = products[-1].start + products[-1].padded
         gated = len(products) > 1
+        vectors = _in_vectors(weights, request)
         parameters: dict[str, object] = {
             "title": f"{op.name} of {node.input(0).type}, {units} units",
             "op": op,
@@ -112,12 +114,13 @@ class RecurrenceKernel(Kernel):
             "rows": rows,
             "products": products,
             "block": products[0].block,
+            "lanes": vectors_of(products[0].block),
             "sums_each": size,
             "candidate_weights": (products[0].padded if weights.is_constant else 2 * units) * units,
             "letters": letters,
             "functions": functions,
             "packed": weights.is_constant,
-            "vectors": weights.is_constant and "simd_float" in request.target.features,
+            "vectors": vectors,
             "fused": "fma" in request.target.features,
         }
         operands: list[Operand] = [Input(0, "input")]
@@ -142,9 +145,15 @@ class RecurrenceKernel(Kernel):
             in_place=tuple(
                 (names.index(n), OPERANDS.index(n)) for n in ("hidden", "cell") if n in given
             ),
-            helpers=helpers_in(line for f in functions for line in f.lines),
+            helpers=helpers_in(line for f in functions for line in f.lines)
+            | (UNROLL | VECTORS if vectors else frozenset[str]()),
             summary=f"{rows} x {products[0].block} sums of sequences x gates at a time",
         )
+
+
+def _in_vectors(weights: Value, request: Request) -> bool:
+    """Whether sums of several gates share vector registers."""
+    return weights.is_constant and "simd_float" in request.target.features
 
 
 def _divisor(number: int, most: int) -> int:
@@ -158,7 +167,7 @@ def _products(op: Recurrence, weights: Value, rows: int, request: Request) -> tu
     gates = [GATES[op.kind] * units]
     if op.kind == "gru" and not op.reset_after:
         gates = [2 * units, units]
-    vectors = weights.is_constant and "simd_float" in request.target.features
+    vectors = _in_vectors(weights, request)
     most = (_VECTOR_SUMS if vectors else _SCALAR_SUMS) // rows
     if "fpu" not in request.target.features or request.optimize == "size":
         most = 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from smelt.codegen.kernels.base import (
     Packed,
     Request,
 )
+from smelt.codegen.kernels.c.loops import Loop, index, nest
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
+from smelt.codegen.kernels.c.vectors import VECTORS, fills_vectors, in_vectors, one_lane
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.unary import Unary
@@ -28,7 +31,7 @@ FLOAT: dict[str, str] = {
     "relu_n1_to_1": "clamp_float(x, -1.0f, 1.0f)",
     "relu_0_to_1": "clamp_float(x, 0.0f, 1.0f)",
     "clamp": "clamp_float(x, {alpha}, {beta})",
-    "leaky_relu": "x > 0.0f ? x : {alpha} * x",
+    "leaky_relu": "(x > 0.0f ? 1.0f : {alpha}) * x",
     "thresholded_relu": "x > {alpha} ? x : 0.0f",
     "logistic": "1.0f / (1.0f + expf(-x))",
     "tanh": "tanhf(x)",
@@ -74,6 +77,9 @@ FLOAT: dict[str, str] = {
     "is_negative_infinite": "x == -INFINITY",
 }
 """C expressions of `x`, one a kind; `{alpha}` and `{beta}` are the operator's constants."""
+
+_CALLS = re.compile(r"\b(?!clamp_float|at_least|fabsf)\w+\(")
+"""A call of a function that does not become instructions of vectors."""
 
 SIGNED: dict[str, str] = {
     "abs": "x < 0 ? ({type})(0u - ({wide})x) : x",
@@ -129,7 +135,6 @@ class UnaryKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        del request
         op = node.op
         if not isinstance(op, Unary):
             raise TypeError(f"{op.name} is no Unary")
@@ -137,14 +142,31 @@ class UnaryKernel(Kernel):
         if x.is_quantized:
             return table_call(tabulate(node), x, y, op.kind, "lookup")
         expression = _expression(op, x.dtype)
+        loops = nest([x.size], [1], [1])
+        statements: list[list[str]] = [[] for _ in loops]
+        statements.append(_statements(loops, x, expression))
+        vectors = (
+            {x.dtype, y.dtype} == {DType.FLOAT32}
+            and not _CALLS.search(expression)
+            and fills_vectors(loops, request.target)
+        )
+        if vectors:
+            several = _statements(one_lane(loops), x, expression)
+            statements = in_vectors(loops, statements, several)
         return KernelCall(
             template="c/unary.j2",
             stem=op.kind,
-            parameters={"kind": op.kind, "x": x, "expression": expression},
+            parameters={
+                "kind": op.kind,
+                "x": x,
+                "loops": loops[:-1] if vectors else loops,
+                "statements": statements,
+                "vectors": vectors,
+            },
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.bytes == y.bytes else (),
-            helpers=helpers_in([expression]),
-            summary=f"{op.kind}, one element at a time",
+            helpers=helpers_in([expression]) | (VECTORS if vectors else frozenset[str]()),
+            summary=f"{op.kind}, {'several elements' if vectors else 'one element'} at a time",
         )
 
 
@@ -152,6 +174,14 @@ def _exact(op: Unary) -> bool:
     """Whether an expression needs neither a float function of ours nor constants with fractions."""
     text = FLOAT[op.kind]
     return not helpers_in([text]) and not re.search(r"{|\d\.\d*[1-9]|1\.0f / 6", text)
+
+
+def _statements(loops: Sequence[Loop], x: TensorType, expression: str) -> list[str]:
+    """The C lines that compute an element, in all loops."""
+    return [
+        f"const {x.dtype.c_name} x = input[{index(loops, 0)}];",
+        f"output[{index(loops, 1)}] = {expression};",
+    ]
 
 
 def _expression(op: Unary, dtype: DType) -> str:

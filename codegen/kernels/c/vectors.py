@@ -15,12 +15,36 @@ from smelt.targets import Target
 VECTORS = frozenset({"SMELT_VECTORS"})
 """The helper that a function of vector instructions is declared with."""
 
+UNROLL = frozenset({"SMELT_UNROLL"})
+"""The helper that stands before loops over the neighbours of a block (templates/c/lanes.j2)."""
+
 _LANES = 16
 
 
 def vector_width(channels: int) -> int:
     """Neighbouring elements that share vector registers, out of so many."""
     return next(size for size in (_LANES, 8, 4, 2, 1) if size <= channels)
+
+
+def padded_vectors(count: int) -> int:
+    """How many elements to compute where `count` are wanted, for vectors to be whole."""
+    if count <= 4:
+        return 4 if count > 1 else count
+    return -(-count // 8) * 8
+
+
+def vectors_of(count: int) -> tuple[tuple[int, int], ...]:
+    """The first and the number of the neighbours that share an array of sums, out of `count`.
+
+    Compilers keep an array in registers if it is one vector, or a few that they unroll.
+    """
+    parts: list[tuple[int, int]] = []
+    first = 0
+    while first < count:
+        size = vector_width(count - first)
+        parts.append((first, size))
+        first += size
+    return tuple(parts)
 
 
 def fills_vectors(loops: Sequence[Loop], target: Target) -> bool:
