@@ -21,7 +21,7 @@ from onnxruntime.quantization import (
 from smelt.codegen.passes import run_passes
 from smelt.frontend import load
 from smelt.ir import Array, Graph
-from tests.onnx_networks import graph, model, node
+from tests.onnx_networks import graph, model, node, session
 
 Feeds = Mapping[str, Array]
 
@@ -97,6 +97,41 @@ def steps(proto: onnx.ModelProto) -> list[float]:
     arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
     makers = {name: step for step in proto.graph.node for name in step.output}
     return [float(arrays[makers[output.name].input[1]].item()) for output in proto.graph.output]
+
+
+@dataclass(frozen=True)
+class Departures:
+    """How outputs differ from onnxruntime's: counts of elements, the largest difference in steps
+    of the output's scale."""
+
+    elements: int = 0
+    differ: int = 0
+    largest: int = 0
+
+    def __add__(self, other: Departures) -> Departures:
+        return Departures(
+            self.elements + other.elements,
+            self.differ + other.differ,
+            max(self.largest, other.largest),
+        )
+
+    @property
+    def share(self) -> float:
+        """Of the elements that differ."""
+        return self.differ / max(self.elements, 1)
+
+
+def departures(
+    proto: onnx.ModelProto, feeds: Sequence[Feeds], outputs: Sequence[Sequence[Array]]
+) -> Departures:
+    """What outputs for `feeds` have against those of onnxruntime without optimizations."""
+    runtime, scales = session(proto), steps(proto)
+    total = Departures()
+    for feed, found in zip(feeds, outputs, strict=True):
+        for ours, theirs, scale in zip(found, runtime.run(None, dict(feed)), scales, strict=True):
+            apart = np.rint(np.abs(np.float64(ours) - theirs) / scale)
+            total += Departures(apart.size, int((apart > 0).sum()), int(apart.max(initial=0)))
+    return total
 
 
 def samples(shape: Sequence[int], count: int, seed: int) -> list[Feeds]:

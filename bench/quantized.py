@@ -1,0 +1,100 @@
+"""Quantized ONNX: how many outputs of generated C differ from onnxruntime's, and by how much.
+
+onnxruntime runs without graph optimizations. Networks are float ones that its own tools quantize,
+to every format and type: QDQ and QOperator, int8 and uint8, one scale a tensor and one a channel.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from rich.console import Console
+from rich.progress import track
+
+from smelt.pipeline import compile_model
+from smelt.run import run
+from smelt.show import Table
+from tests.quantized_networks import (
+    SCHEMES,
+    Departures,
+    Feeds,
+    Scheme,
+    dense_network,
+    departures,
+    image_network,
+    quantize,
+    samples,
+)
+from tests.shared import SHARED
+
+CALIBRATION = 40
+TESTS = 50
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A float network, and inputs to calibrate and to compare with."""
+
+    name: str
+    proto: onnx.ModelProto
+    calibration: Sequence[Feeds]
+    tests: Sequence[Feeds]
+
+
+def main() -> None:
+    """Count how quantized ONNX networks differ from onnxruntime, in steps of the output's scale."""
+    warnings.simplefilter("ignore")
+    console = Console(stderr=True)
+    found: dict[tuple[str, str], Departures] = defaultdict(Departures)
+    work = [(candidate, scheme) for candidate in candidates() for scheme in SCHEMES]
+    for candidate, scheme in track(work, console=console):
+        kind = "QDQ" if scheme.is_qdq else "QOperator"
+        found[candidate.name, kind] += measure(candidate, scheme)
+    rows = [
+        (name, kind, f"{d.elements:,}", f"{d.differ:,}", f"{d.share:.3%}", d.largest)
+        for (name, kind), d in found.items()
+    ]
+    header = ("network", "format", "outputs", "differ", "share", "largest difference (steps)")
+    Table(header, tuple(rows)).print(Console())
+
+
+def measure(candidate: Candidate, scheme: Scheme) -> Departures:
+    """The network in one scheme: generated C on the host beside onnxruntime."""
+    with tempfile.TemporaryDirectory() as folder:
+        proto = quantize(candidate.proto, scheme, candidate.calibration, Path(folder))
+    artefact = compile_model(proto.SerializeToString())
+    outputs = run(artefact, [tuple(feeds.values()) for feeds in candidate.tests]).outputs
+    return departures(proto, candidate.tests, outputs)
+
+
+def candidates() -> Iterator[Candidate]:
+    """Networks made for this, and the trained ones of the shared folder."""
+    networks: tuple[tuple[Callable[[], onnx.ModelProto], tuple[int, ...]], ...] = (
+        (image_network, (1, 3, 16, 16)),
+        (dense_network, (4, 20)),
+    )
+    for network, shape in networks:
+        yield Candidate(
+            network.__name__, network(), samples(shape, CALIBRATION, 1), samples(shape, TESTS, 2)
+        )
+    paths = sorted(SHARED.glob("quant/*.onnx"))
+    digits = np.load(SHARED / "quant/digits_split.npz") if paths else {}
+    for path in paths:
+        proto = onnx.load(path)
+        for value in (*proto.graph.input, *proto.graph.output):
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+        (given,) = proto.graph.input
+        shape = [d.dim_value for d in given.type.tensor_type.shape.dim]
+        images = digits["X"].reshape(-1, *shape).astype(np.float32)
+        feeds = [
+            [{given.name: images[i]} for i in digits[part][:count]]
+            for part, count in (("calib", CALIBRATION), ("test", TESTS))
+        ]
+        yield Candidate(path.stem, proto, *feeds)
