@@ -56,13 +56,16 @@ _TYPES = {
 }
 
 
-def run(graph: Graph, inputs: Sequence[Array]) -> Array | None:
-    """The output of a one-node graph by ONNX Runtime; None where ONNX has no such operator."""
+def has(graph: Graph) -> bool:
+    """Whether a one-node graph has an ONNX form here."""
+    return _lowered(graph) is not None
+
+
+def run(graph: Graph, inputs: Sequence[Array]) -> Array:
+    """The output of a one-node graph by ONNX Runtime."""
     (node,) = graph.nodes
-    builder = _Builder()
-    lower = _LOWERINGS.get(type(node.op))
-    if lower is None or lower(builder, node, builder.result) is None:
-        return None
+    builder = _lowered(graph)
+    assert builder is not None, node.op
     proto = helper.make_graph(
         builder.nodes,
         graph.name,
@@ -75,6 +78,13 @@ def run(graph: Graph, inputs: Sequence[Array]) -> Array | None:
     fed = {v.name: array for v, array in zip(graph.inputs, inputs, strict=True)}
     result: Array = np.asarray(session.run(None, fed)[0])
     return result
+
+
+def _lowered(graph: Graph) -> _Builder | None:
+    (node,) = graph.nodes
+    builder = _Builder()
+    lower = _LOWERINGS.get(type(node.op))
+    return None if lower is None or lower(builder, node, builder.result) is None else builder
 
 
 def _info(value: Value) -> onnx.ValueInfoProto:
