@@ -615,7 +615,7 @@ def test_another_format_is_a_model_error(tmp_path: Path, content: bytes) -> None
     path.write_bytes(content)
     with pytest.raises(ModelError, match="not a TFLite file"):
         load(path)
-    with pytest.raises(ModelError, match="not a readable ONNX file|holds no network"):
+    with pytest.raises(ModelError, match=r"not a readable ONNX file|holds no network"):
         load(content)
 
 
