@@ -19,6 +19,8 @@ SETUPS = {
     "m0": Options(board="mps2-an385", target="cortex-m0"),
     "m3": Options(board="mps2-an385"),
     "m4": Options(board="mps2-an386"),
+    "m7": Options(board="mps2-an500"),
+    "m33": Options(board="mps2-an505"),
     "m55": Options(board="mps3-an547"),
 }
 """Where generated code must run, by the core."""

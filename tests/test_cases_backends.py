@@ -17,6 +17,13 @@ from smelt.samples import Sample
 from tests.graphs import SETUPS, Member, assert_same, run_together
 
 SHARDS = 3
+LIKE_M4 = ("m7", "m33")
+"""Cores that take the M4's kernels: whole networks run on them, every case in the long tests."""
+
+EACH = [
+    pytest.param(s, marks=[pytest.mark.qemu, *([pytest.mark.slow] if s in LIKE_M4 else [])])
+    for s in SETUPS
+]
 PATTERNS = {"least": (0,), "greatest": (1,), "alternating": (0, 1), "zero": (None,)}
 """Which end of the range each element is, repeatedly; None: real zero."""
 
@@ -48,7 +55,7 @@ def _extremes(inputs: list[tuple[TensorType, Data]]) -> Iterator[Sample]:
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
-@pytest.mark.parametrize("setup", [pytest.param(s, marks=pytest.mark.qemu) for s in SETUPS])
+@pytest.mark.parametrize("setup", EACH)
 def test_every_case(setup: str, shard: int) -> None:
     chosen = pairs()[shard::SHARDS]
     members = [member_of(case, dtype) for case, dtype in chosen]

@@ -327,7 +327,9 @@ def test_float32_is_close(networks: list[Member], chosen: Options) -> None:
 
 @pytest.mark.qemu
 @pytest.mark.slow
-@pytest.mark.parametrize("board", ["mps2-an385", "mps2-an386", "mps3-an547"])
+@pytest.mark.parametrize(
+    "board", ["mps2-an385", "mps2-an386", "mps2-an500", "mps2-an505", "mps3-an547"]
+)
 @given(data=st.data())
 @settings(max_examples=10, phases=PHASES)
 def test_int8_is_exact_on_boards(board: str, data: st.DataObject) -> None:

@@ -38,10 +38,16 @@ from tests.fake_project import (
 SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=all -g"
 SAMPLE = bytes(range(100, 116))
 HASH = "0123456789abcdef"
-QEMU = [
-    pytest.param(name, marks=pytest.mark.qemu)
-    for name in ("mps2-an385", "mps2-an385:cortex-m0", "mps2-an386", "mps3-an547", "microbit")
-]
+BOARDS = (
+    "mps2-an385",
+    "mps2-an385:cortex-m0",
+    "mps2-an386",
+    "mps2-an500",
+    "mps2-an505",
+    "mps3-an547",
+    "microbit",
+)
+QEMU = [pytest.param(name, marks=pytest.mark.qemu) for name in BOARDS]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def slow_network() -> Graph:
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("board", ["mps2-an385", "mps3-an547", "microbit"])
+@pytest.mark.parametrize("board", ["mps2-an385", "mps2-an505", "mps3-an547", "microbit"])
 def test_nothing_is_lost_during_an_inference(board: str, tmp_path: Path) -> None:
     artefact = compile_graph(slow_network(), Options(board=board))
     artefact.write(tmp_path / "project")
