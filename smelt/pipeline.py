@@ -14,6 +14,7 @@ from smelt.codegen import arena
 from smelt.codegen.kernels.base import Kernel, Request, backend
 from smelt.codegen.network import Network, describe, network_hash
 from smelt.codegen.passes import run_passes
+from smelt.codegen.passes.channels import Removals
 from smelt.codegen.project import Project, render_project
 from smelt.codegen.schedule import Schedule, require_weights_fit, schedule
 from smelt.errors import ConfigError
@@ -125,7 +126,8 @@ def compile_model(
         model if isinstance(model, Imported) else load_model(model, options.name, options.inputs)
     )
     name = _name(options, imported.graph.name, platform)
-    graph = run_passes(imported.graph, observe=observe)
+    removals = Removals(imported.graph, observe)
+    graph = run_passes(imported.graph, observe=removals)
     backends = [backend(b, options.kernels.get(b, ())) for b in platform.target.backends]
     scheduled = schedule(
         graph,
@@ -141,7 +143,9 @@ def compile_model(
     require_weights_fit(scheduled, platform)
     hash_ = network_hash(*_identity(graph, options, platform))
     network = describe(scheduled, plan, name, hash_, keep_inputs=options.keep_inputs)
-    report = build_report(imported, scheduled, plan, network, platform, board, options.optimize)
+    report = build_report(
+        imported, removals.found, scheduled, plan, network, platform, board, options.optimize
+    )
     project = render_project(network, scheduled, platform, options.optimize, report)
     return Artefact(imported, graph, scheduled, plan, network, project, platform, board, options)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from smelt import __version__
 from smelt.boards import Board
 from smelt.codegen import arena
 from smelt.codegen.network import Network, Tensor
+from smelt.codegen.passes.channels import Removal
 from smelt.codegen.schedule import ARENA, STATE, Schedule
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.frontend import Imported
@@ -87,6 +88,7 @@ class Gates:
 
 def build_report(
     imported: Imported,
+    removals: Sequence[Removal],
     schedule: Schedule,
     plan: arena.Plan,
     network: Network,
@@ -134,7 +136,21 @@ def build_report(
             }
             for index, step in enumerate(schedule.steps)
         ],
+        "removed": {
+            "macs": imported.graph.macs - schedule.graph.macs,
+            "channels": [_removal(removal) for removal in removals],
+        },
         "notes": list(imported.notes),
+    }
+
+
+def _removal(removal: Removal) -> Report:
+    """Channels that a layer does not compute, and why not: `constant` or `unread`."""
+    return {
+        "origin": str(removal.origin),
+        "channels": removal.channels,
+        "constant": removal.constant,
+        "unread": removal.unread,
     }
 
 

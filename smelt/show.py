@@ -201,6 +201,11 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
         ("arena", f"{arena['bytes']:,} bytes ({proof})"),
         ("weights", f"{report['weights']['bytes']:,} bytes"),
     ]
+    removed = report["removed"]
+    if removed["channels"]:
+        count = sum(r["constant"] + r["unread"] for r in removed["channels"])
+        why = f"{count:,} channels of {len(removed['channels'])} layers, constant or never read"
+        rows.append(("removed", f"{removed['macs']:,} MACs: {why}"))
     if report["state"]["bytes"]:
         rows.append(("state", f"{report['state']['bytes']:,} bytes"))
     if flash["network"] is not None:

@@ -23,8 +23,8 @@ from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.unary import Unary
 from smelt.samples import random_samples
 from tests.graphs import assert_same
+from tests.random_networks import PHASES
 from tests.test_passes import body, parse
-from tests.test_random_graphs import PHASES
 
 
 def check(transform: Pass, before: str, after: str) -> None:

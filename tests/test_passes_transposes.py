@@ -30,8 +30,7 @@ from smelt.ops.unary import Unary
 from smelt.pipeline import Options
 from smelt.samples import random_samples
 from tests.graphs import Member, assert_same, run_together
-from tests.test_passes import body, parse
-from tests.test_random_graphs import (
+from tests.random_networks import (
     PHASES,
     Block,
     Builder,
@@ -49,6 +48,7 @@ from tests.test_random_graphs import (
     transpose,
     unary,
 )
+from tests.test_passes import body, parse
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from smelt.codegen.passes.activations import fuse_activations
+from smelt.codegen.passes.channels import drop_channels
 from smelt.codegen.passes.dense import use_dense_layers
 from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
 from smelt.codegen.passes.duplicates import share_common_nodes, simplify_arithmetic
@@ -42,6 +43,7 @@ PASSES: tuple[Pass, ...] = (
     fold_pads,
     fold_scales,
     fuse_activations,
+    drop_channels,
     merge_reshapes,
     drop_dead_nodes,
     bind_lengths,

@@ -1,0 +1,233 @@
+"""Rules for channels of convolutions and fully-connected layers; see `channel_rules`.
+
+Accumulators are bounded by interval arithmetic. A constant channel that every window covers alike
+goes into the bias: where windows reach into the padding, which counts as zero, it stays unless it
+is zero itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from smelt.codegen.passes.channel_rules import (
+    Bounds,
+    Build,
+    Mask,
+    Rule,
+    channels,
+)
+from smelt.ir import Array, DType, Node, Op, Quant, Rounding, Value
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.fixed_point import (
+    INT32_MAX,
+    Requantizer,
+    along_axis,
+    convolution_scales,
+    finish,
+    wrap_int32,
+)
+from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
+
+
+class _Product(Rule):
+    """Sums of products with constant weights, requantized.
+
+    Subclasses see the weights as `[outputs, taps, inputs]`, without their zero points.
+    """
+
+    def serves(self, node: Node) -> bool:
+        """See `Rule.serves`."""
+        bias = node.optional(2)
+        types = (node.input(0).type, node.input(1).type, node.output.type)
+        return (
+            all(t.is_quantized for t in types)
+            and node.input(1).is_constant
+            and (bias is None or bias.is_constant)
+        )
+
+    def _accumulated(self, node: Node, low: Array, high: Array) -> Bounds:
+        """The result's bounds, of sums of products between `low` and `high`."""
+        bias = node.optional(2)
+        added = 0 if bias is None else bias.array.ravel().astype(np.int64)
+        y, rounding = node.output.type, node.rounding or Rounding.TFLM
+        requantize = Requantizer(_scales(node, rounding), rounding)
+        ends = np.stack([low, high]) + added
+        left = 0 if rounding is Rounding.ONNX else max(0, *requantize.shifts)
+        if np.abs(ends).max(initial=0) > INT32_MAX >> left:
+            return Bounds.anything(y)  # Sums may wrap.
+        activation = getattr(node.op, "activation")  # noqa: B009 - every product has one
+        stored = finish(ends, requantize, activation, y).astype(np.int64)
+        return Bounds(stored[0], stored[1])
+
+
+def _scales(node: Node, rounding: Rounding) -> tuple[float, ...]:
+    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+    dense = isinstance(node.op, FullyConnected)
+    return (fully_connected_scales if dense else convolution_scales)(x, weights, y, rounding)
+
+
+def _centred(weights: Value) -> Array:
+    """Weights without their zero points: int64."""
+    quant = weights.type.quant
+    zero = 0 if quant is None else along_axis(quant, len(weights.type.shape))[1]
+    return weights.array.astype(np.int64) - zero
+
+
+def _around_zero(node: Node, given: Bounds | None) -> tuple[Array, Array, bool]:
+    """Bounds of what is multiplied, zero included where there is padding; whether there is."""
+    assert given is not None
+    zero = node.input(0).type.zero_point
+    low, high = given.low - zero, given.high - zero
+    op = node.op
+    padded = isinstance(op, Conv2D | DepthwiseConv2D) and any(map(any, op.padding))
+    return (np.minimum(low, 0), np.maximum(high, 0), True) if padded else (low, high, False)
+
+
+def _picked(value: Value, data: Array, quant_axis: int, mask: Mask, build: Build) -> Value:
+    """A constant with other data, of whose scales along an axis some are left."""
+    quant = value.type.quant
+    if quant is not None and quant.axis == quant_axis and len(quant.scale) > 1:
+        quant = Quant(
+            tuple(s for s, keep in zip(quant.scale, mask, strict=True) if keep),
+            tuple(z for z, keep in zip(quant.zero_point, mask, strict=True) if keep),
+            quant.axis,
+        )
+    return build(value.name, data, quant)
+
+
+def _bias(node: Node, result: Mask, added: Array, build: Build) -> tuple[Value, ...]:
+    """The operand of the bias with what constant channels add; none where there is none."""
+    bias = node.optional(2)
+    if bias is None:
+        if not added.any():
+            return ()
+        return (build(f"{node.name}:bias", wrap_int32(added)[result].astype(np.int32), None),)
+    total = bias.array.ravel().astype(np.int64) + added
+    if bias.type.dtype is DType.INT32:
+        total = wrap_int32(total)
+    return (_picked(bias, total[result].astype(bias.array.dtype), 0, result, build),)
+
+
+class _Mixing(_Product):
+    """Every output is a sum over all inputs: convolution of one group, fully-connected."""
+
+    chooses = True
+
+    def serves(self, node: Node) -> bool:
+        """See `Rule.serves`."""
+        x, op = node.input(0).type, node.op
+        if getattr(op, "sums", False) or getattr(op, "groups", 1) > 1 or not super().serves(node):
+            return False
+        return channels(x) > 0 and node.input(1).type.shape[-1] % channels(x) == 0
+
+    def bounds(self, node: Node, operands: Sequence[Bounds | None]) -> Bounds:
+        """See `Rule.bounds`."""
+        low, high, _ = _around_zero(node, operands[0])
+        weights = _taps(node)
+        least = np.where(weights > 0, weights * low, weights * high).sum(axis=(1, 2))
+        greatest = np.where(weights > 0, weights * high, weights * low).sum(axis=(1, 2))
+        return self._accumulated(node, least, greatest)
+
+    def needs(
+        self, node: Node, wanted: Mask, operands: Sequence[Bounds | None]
+    ) -> tuple[Mask, Sequence[Mask | None]]:
+        """See `Rule.needs`."""
+        read = (_taps(node)[wanted] != 0).any(axis=(0, 1))
+        needed = read & ~_foldable(node, operands[0])
+        return wanted, [needed, *(None for _ in node.inputs[1:])]
+
+    def carries(self, node: Node, kept: Sequence[Mask | None]) -> Mask | bool:
+        """See `Rule.carries`."""
+        del node, kept
+        return False
+
+    def narrow(
+        self,
+        node: Node,
+        result: Mask,
+        kept: Sequence[Mask | None],
+        operands: Sequence[Bounds | None],
+        build: Build,
+    ) -> tuple[Op, tuple[Value | None, ...]]:
+        """See `Rule.narrow`."""
+        x, weights, given, mask = node.input(0), node.input(1), operands[0], kept[0]
+        assert given is not None
+        assert mask is not None
+        constant = np.where(mask, 0, given.low - x.type.zero_point)
+        added = (_taps(node).sum(axis=1) * constant).sum(axis=1)
+        stored = weights.array.reshape(len(weights.array), -1, mask.size)[result][..., mask]
+        shape = (int(result.sum()), *weights.array.shape[1:-1], -1)
+        picked = _picked(weights, stored.reshape(shape), 0, result, build)
+        return node.op, (x, picked, *_bias(node, result, added, build))
+
+
+def _taps(node: Node) -> Array:
+    """Weights as `[outputs, taps, inputs]`."""
+    weights = _centred(node.input(1))
+    return weights.reshape(len(weights), -1, channels(node.input(0).type))
+
+
+def _foldable(node: Node, given: Bounds | None) -> Mask:
+    """Input channels that add the same to every output pixel: constant, and zero if padded."""
+    assert given is not None
+    zero = node.input(0).type.zero_point
+    padded = _around_zero(node, given)[2]
+    return given.constant & ((given.low == zero) | (not padded))
+
+
+class _Depthwise(_Product):
+    """Outputs are of one input each, `m` of every input."""
+
+    def bounds(self, node: Node, operands: Sequence[Bounds | None]) -> Bounds:
+        """See `Rule.bounds`."""
+        low, high, _ = _around_zero(node, operands[0])
+        weights = _centred(node.input(1))
+        weights = weights.reshape(-1, weights.shape[-1])
+        times = weights.shape[-1] // low.size
+        low, high = np.repeat(low, times), np.repeat(high, times)
+        least = np.where(weights > 0, weights * low, weights * high).sum(axis=0)
+        greatest = np.where(weights > 0, weights * high, weights * low).sum(axis=0)
+        return self._accumulated(node, least, greatest)
+
+    def serves(self, node: Node) -> bool:
+        """See `Rule.serves`."""
+        return not getattr(node.op, "sums", False) and super().serves(node)
+
+    def needs(
+        self, node: Node, wanted: Mask, operands: Sequence[Bounds | None]
+    ) -> tuple[Mask, Sequence[Mask | None]]:
+        """See `Rule.needs`."""
+        del operands
+        needed: Mask = np.any(wanted.reshape(channels(node.input(0).type), -1), axis=1)
+        result = np.repeat(needed, wanted.size // needed.size)
+        return result, [needed, *(None for _ in node.inputs[1:])]
+
+    def carries(self, node: Node, kept: Sequence[Mask | None]) -> Mask | bool:
+        """See `Rule.carries`."""
+        (mask, *_) = kept
+        assert mask is not None
+        return np.repeat(mask, channels(node.output.type) // mask.size)
+
+    def narrow(
+        self,
+        node: Node,
+        result: Mask,
+        kept: Sequence[Mask | None],
+        operands: Sequence[Bounds | None],
+        build: Build,
+    ) -> tuple[Op, tuple[Value | None, ...]]:
+        """See `Rule.narrow`."""
+        del kept, operands
+        weights = node.input(1)
+        picked = _picked(weights, weights.array[..., result], 3, result, build)
+        none = np.zeros(result.size, np.int64)
+        return node.op, (node.input(0), picked, *_bias(node, result, none, build))
+
+
+RULES: dict[type[Op], Rule] = {
+    Conv2D: _Mixing(),
+    DepthwiseConv2D: _Depthwise(),
+    FullyConnected: _Mixing(),
+}
