@@ -2,66 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from smelt.codegen.passes.inside import everywhere
+from smelt.codegen.passes.quantized import use_integer_arithmetic
 from smelt.errors import VerifyError
 from smelt.ir import Array, Evaluation, Graph, Value
 from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.pipeline import Artefact
 from smelt.run import Progress, Result, built, connected, device_inputs, run, set_sizes
 from smelt.samples import Sample
-
-FLOAT_TOLERANCE = 1e-5
-"""Largest accepted difference of floats, relative to the range of the expected tensor."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How two tensors differ: in how many elements, and at most by how much."""
-
-    elements: int
-    total: int
-    largest: float
-
-    def __str__(self) -> str:
-        return f"{self.elements} of {self.total} elements differ, at most by {self.largest:g}"
+from smelt.tolerances import FLOAT_TOLERANCE, Difference, compare, inexact
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verification that succeeded: on how many samples, exactly or within tolerance."""
+    """A verification that succeeded.
+
+    Attributes:
+        samples: how many it was tried on.
+        tolerance: the part of an output's range that was accepted; 0: bit-exact.
+        result: what the device gave.
+        real: where the file dequantizes, operates on real numbers and quantizes, and the network
+            computes with integers: how that differs from real numbers; None: not at all.
+    """
 
     samples: int
-    exact: bool
+    tolerance: float
     result: Result
+    real: Difference | None = None
 
     def __str__(self) -> str:
-        how = "bit-exact" if self.exact else f"within {FLOAT_TOLERANCE:g} of the output's range"
-        return f"{how}, {self.samples} samples"
-
-
-def compare(expected: Array, found: Array) -> Difference | None:
-    """How `found` differs, or None: integers must be equal, floats within the tolerance."""
-    if expected.shape != found.shape:
-        return Difference(expected.size, expected.size, float("nan"))
-    if expected.dtype.kind != "f":
-        distance = np.abs(expected.astype(np.int64) - found.astype(np.int64))
-        wrong = distance > 0
-    else:
-        wide, other = expected.astype(np.float64), found.astype(np.float64)
-        finite = wide[np.isfinite(wide)]
-        spread = float(finite.max() - finite.min()) if finite.size else 0.0
-        magnitude = float(np.abs(finite).max()) if finite.size else 0.0
-        equal = (wide == other) | (np.isnan(wide) & np.isnan(other))
-        with np.errstate(invalid="ignore"):
-            distance = np.where(equal, 0.0, np.abs(wide - other))
-        wrong = ~(distance <= FLOAT_TOLERANCE * max(spread, magnitude, 1e-30))
-    if not wrong.any():
-        return None
-    return Difference(int(wrong.sum()), expected.size, float(distance[wrong].max()))
+        how = (
+            f"within {self.tolerance:.3g} of the output's range" if self.tolerance else "bit-exact"
+        )
+        text = f"{how}, {self.samples} samples"
+        if self.real is None:
+            return text
+        return (
+            f"{text}; beside the file's real numbers, which integers stand for, "
+            f"{self.real.elements:,} of {self.real.total:,} outputs differ, at most by "
+            f"{self.real.largest:g}"
+        )
 
 
 def verify_model(
@@ -73,19 +58,22 @@ def verify_model(
 ) -> Verdict:
     """Check every step of the road on every sample, one after the other as a device takes them.
 
-    (1) The reference of the imported graph equals that of the optimized graph. (2) The reference
-    of the optimized graph equals the device. (3) If `expected` is given, the device's outputs
-    equal it. On a mismatch in (2), a second build with taps finds the first step that differs.
+    (1) The reference of the imported graph equals that of the optimized graph; integers that stand
+    for the real numbers of a quantized ONNX file count as imported. (2) The reference of the
+    optimized graph equals the device. (3) If `expected` is given, the device's outputs equal it.
+    On a mismatch in (2), a second build with taps finds the first step that differs. What equal
+    means is in `smelt.tolerances`.
 
     Raises:
         VerifyError: something differs; the message says where, in how many elements, by how much.
     """
     references = [e.values for e in _evaluations(artefact.graph, samples)]
-    _check_passes(artefact, samples, references)
+    parts = inexact(artefact.graph)
+    real = _check_passes(artefact, samples, references, parts)
     result = run(artefact, samples, on, progress)
     for index, (reference, outputs) in enumerate(zip(references, result.outputs, strict=True)):
         for value, found in zip(artefact.graph.outputs, outputs, strict=True):
-            difference = compare(reference[value], found)
+            difference = compare(reference[value], found, parts.get(value, 0.0))
             if difference is not None:
                 culprit = find_first_difference(artefact, samples[: index + 1], reference, on)
                 raise VerifyError(
@@ -93,9 +81,11 @@ def verify_model(
                     f"Output '{value.name}': {difference}."
                 )
     if expected is not None:
-        _check_expected(artefact, result, expected)
-    exact = all(not v.type.dtype.is_float for v in artefact.graph.outputs)
-    return Verdict(len(samples), exact, result)
+        _check_expected(artefact, result, expected, parts)
+    floats = any(v.type.dtype.is_float for v in artefact.graph.outputs)
+    accepted = max(parts.get(v, 0.0) for v in artefact.graph.outputs)
+    tolerance = max(accepted, FLOAT_TOLERANCE if floats else 0.0)
+    return Verdict(len(samples), tolerance, result, real)
 
 
 def find_first_difference(
@@ -119,6 +109,7 @@ def find_first_difference(
             for sample in samples[:-1]:
                 set_sizes(device, artefact.graph, sample)
                 device.run(device_inputs(artefact.graph, sample))
+        parts = inexact(artefact.graph)
         sizes, marks = set_sizes(device, artefact.graph, samples[-1]), trace(artefact.graph)
         for i, data in enumerate(device_inputs(artefact.graph, samples[-1])):
             device.load(i, data)
@@ -131,7 +122,7 @@ def find_first_difference(
             counts[tap.step] = counts.get(tap.step, 0) + 1
             dtype = value.type.dtype.numpy
             found = cut(value, np.frombuffer(tap.data, dtype), marks, sizes)
-            difference = compare(reference[value], found)
+            difference = compare(reference[value], found, parts.get(value, 0.0))
             if difference is not None:
                 return (
                     f"First layer that differs: step {tap.step}, {step.node.op.name} of "
@@ -150,24 +141,49 @@ def _evaluations(graph: Graph, samples: Sequence[Sample]) -> Iterator[Evaluation
 
 
 def _check_passes(
-    artefact: Artefact, samples: Sequence[Sample], optimized: Sequence[dict[Value, Array]]
-) -> None:
-    for index, imported in enumerate(_evaluations(artefact.imported.graph, samples)):
+    artefact: Artefact,
+    samples: Sequence[Sample],
+    optimized: Sequence[Mapping[Value, Array]],
+    parts: Mapping[Value, float],
+) -> Difference | None:
+    """Check the passes; how integer arithmetic differs from that of a file with real numbers."""
+    graph = artefact.imported.graph
+    integers = everywhere(use_integer_arithmetic)(graph)
+    for index, imported in enumerate(_evaluations(integers, samples)):
         for before, value in zip(imported.outputs, artefact.graph.outputs, strict=True):
-            difference = compare(before, optimized[index][value])
+            difference = compare(before, optimized[index][value], parts.get(value, 0.0))
             if difference is not None:
                 raise VerifyError(
                     f"sample {index}: the optimized graph differs from the imported one in output "
                     f"'{value.name}': {difference}. This is a bug in Smelt; please report it."
                 )
+    if len(integers.nodes) == len(graph.nodes):
+        return None
+    reals = [e.outputs for e in _evaluations(graph, samples)]
+    found = [
+        compare(real, values[value])
+        for outputs, values in zip(reals, optimized, strict=True)
+        for real, value in zip(outputs, artefact.graph.outputs, strict=True)
+    ]
+    differing = [d for d in found if d is not None]
+    if not differing:
+        return None
+    return Difference(
+        sum(d.elements for d in differing),
+        sum(real.size for outputs in reals for real in outputs),
+        max(d.largest for d in differing),
+    )
 
 
 def _check_expected(
-    artefact: Artefact, result: Result, expected: Sequence[Sequence[Array]]
+    artefact: Artefact,
+    result: Result,
+    expected: Sequence[Sequence[Array]],
+    parts: Mapping[Value, float],
 ) -> None:
     for index, (wanted, outputs) in enumerate(zip(expected, result.outputs, strict=True)):
         for value, want, found in zip(artefact.graph.outputs, wanted, outputs, strict=True):
-            difference = compare(want, found)
+            difference = compare(want, found, parts.get(value, 0.0))
             if difference is not None:
                 raise VerifyError(
                     f"sample {index}: the device computes what Smelt's reference says, but output "

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from onnxruntime.quantization import QuantFormat, QuantType
 
 from smelt.codegen.network import render_network
 from smelt.errors import VerifyError
 from smelt.frontend import Imported
 from smelt.ir import Array, DType, Graph, Node, Origin, State, TensorType, Value, verify
 from smelt.ops.binary import Binary
-from smelt.pipeline import Artefact, Options
+from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import Sample, random_samples
-from smelt.verify import compare, verify_model
+from smelt.tolerances import compare, inexact
+from smelt.verify import verify_model
 from tests.graphs import compile_graph
+from tests.onnx_networks import graph, model, node
 from tests.projects import digits
+from tests.quantized_networks import Scheme, quantize, samples
 from tests.tflite_networks import DIGITS
 
 INT8, FLOAT = "digits_int8", "digits_float32"
@@ -48,7 +53,7 @@ def test_agreement(model: str, how: str) -> None:
     done: list[int] = []
     verdict = verify_model(artefact, random_samples(artefact.graph, 3, 0), progress=done.append)
     assert str(verdict).startswith(how)
-    assert verdict.exact == (model == INT8)
+    assert (verdict.tolerance == 0) == (model == INT8)
     assert done == [1, 2, 3]
     assert verdict.result.report["flash"]["network"] > 0
 
@@ -177,3 +182,49 @@ def test_compare(expected: Array, found: Array, elements: int) -> None:
 def test_largest_difference_does_not_wrap() -> None:
     difference = compare(np.array([-128, 3], np.int8), np.array([127, 3], np.int8))
     assert str(difference) == "1 of 2 elements differ, at most by 255"
+
+
+def test_what_is_quantized_of_real_numbers_may_be_the_next_integer(tmp_path: Path) -> None:
+    """16-bit activations are computed as real numbers, with this machine's rounding errors."""
+    rng = np.random.default_rng(2)
+    constants = {
+        "w": (rng.standard_normal((4, 3, 1, 1)) / 2).astype(np.float32),
+        "v": (rng.standard_normal((4, 5)) / 2).astype(np.float32),
+    }
+    nodes = [
+        node("Conv", "x w", "c"),
+        node("Relu", "c", "r"),
+        node("GlobalAveragePool", "r", "p"),
+        node("Flatten", "p", "f"),
+        node("MatMul", "f v", "m"),
+        node("Tanh", "m", "y"),
+    ]
+    proto = model(graph(nodes, {"x": (1, 3, 2, 4)}, "y", constants), 21)
+    scheme = Scheme(QuantFormat.QDQ, QuantType.QInt16, QuantType.QInt8, per_channel=False)
+    quantized = quantize(proto, scheme, samples((1, 3, 2, 4), 8, 1), tmp_path)
+    artefact = compile_model(quantized.SerializeToString())
+    part = max(inexact(artefact.graph).values())
+    assert part == 2 / 65535
+    verdict = verify_model(artefact, random_samples(artefact.graph, 20, 0))
+    assert verdict.tolerance == part
+    far, near = np.array([0, 9], np.int16), np.array([2, 8], np.int16)
+    assert compare(far, near, part) is None
+    assert compare(far, near + np.int16(1), part) is not None
+    assert compare(far, near) is not None
+
+
+def test_integers_stand_for_the_real_numbers_of_a_file() -> None:
+    constants = {"s": np.array(0.0373, np.float32), "z": np.array(3, np.int8)}
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("AveragePool", "d", "p", kernel_shape=[2, 2]),  # Often halfway between two integers.
+        node("QuantizeLinear", "p s z", "r"),
+        node("DequantizeLinear", "r s z", "y"),
+    ]
+    proto = model(graph(nodes, {"x": (1, 3, 6, 6)}, "y", constants), 21)
+    artefact = compile_model(proto.SerializeToString())
+    verdict = verify_model(artefact, random_samples(artefact.graph, 20, 0))
+    assert verdict.real is not None
+    assert 0 < verdict.real.elements < verdict.real.total / 2
+    assert "beside the file's real numbers" in str(verdict)

@@ -1,0 +1,5 @@
+"""`python -m smelt`."""
+
+from smelt.cli import main
+
+main()

@@ -1,0 +1,98 @@
+"""How far the device may be from the reference: nothing for integers, rounding errors for floats.
+
+Where computed real numbers are quantized on the way, one that is almost halfway between two
+integers may become either. What depends on it may differ by two steps of that quantization, as a
+part of the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.ir import Array, Graph, Node, Value
+from smelt.ops.cast import Cast
+from smelt.ops.concat import Concat
+from smelt.ops.copy import Copy
+from smelt.ops.pad import Pad
+from smelt.ops.quantize import Dequantize, Quantize
+from smelt.ops.reshape import Reshape
+from smelt.ops.slice import Slice
+from smelt.ops.transpose import Transpose
+
+FLOAT_TOLERANCE = 1e-5
+"""Largest accepted difference of floats, relative to the range of the expected tensor."""
+
+_STEPS = 2
+_WIDE = 4
+"""Bytes of integers that are no quantized numbers."""
+_EXACT = (Concat, Copy, Dequantize, Pad, Quantize, Reshape, Slice, Transpose)
+"""Operators whose real numbers are the same on every machine if their operands are."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two tensors differ: in how many elements, and at most by how much."""
+
+    elements: int
+    total: int
+    largest: float
+
+    def __str__(self) -> str:
+        return f"{self.elements} of {self.total} elements differ, at most by {self.largest:g}"
+
+
+def inexact(graph: Graph) -> Mapping[Value, float]:
+    """The part of its range that each value may differ by that rounding errors reach.
+
+    Through a quantization, that is: others are not in it.
+    """
+    found: dict[Value, float] = {}
+    rounded: set[Value] = set()
+    for node in graph.nodes:
+        operands = [v for v in node.inputs if v is not None]
+        part = max((found.get(v, 0.0) for v in operands), default=0.0)
+        if any(v in rounded for v in operands) and isinstance(node.op, Quantize | Cast):
+            bytes_ = node.output.type.dtype.size
+            part = max(part, _STEPS / (2 ** (8 * bytes_) - 1) if bytes_ < _WIDE else 0.0)
+        for value in node.outputs:
+            if part:
+                found[value] = part
+            if value.type.dtype.is_float and _rounds(node, rounded):
+                rounded.add(value)
+    return found
+
+
+def _rounds(node: Node, rounded: set[Value]) -> bool:
+    return not isinstance(node.op, _EXACT) or any(v in rounded for v in node.inputs)
+
+
+def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | None:
+    """How `found` differs, or None.
+
+    Args:
+        expected: the right result.
+        found: of the same shape.
+        part: of the range, that the difference may be: of an integer type's whole range, or of
+            the expected floats' own, for which it is `FLOAT_TOLERANCE` at least.
+    """
+    if expected.shape != found.shape:
+        return Difference(expected.size, expected.size, float("nan"))
+    if expected.dtype.kind != "f":
+        distance = np.abs(expected.astype(np.int64) - found.astype(np.int64))
+        levels = 2.0 ** (8 * expected.dtype.itemsize) - 1
+        wrong = distance > part * levels
+    else:
+        wide, other = expected.astype(np.float64), found.astype(np.float64)
+        finite = wide[np.isfinite(wide)]
+        spread = float(finite.max() - finite.min()) if finite.size else 0.0
+        magnitude = float(np.abs(finite).max()) if finite.size else 0.0
+        equal = (wide == other) | (np.isnan(wide) & np.isnan(other))
+        with np.errstate(invalid="ignore"):
+            distance = np.where(equal, 0.0, np.abs(wide - other))
+        wrong = ~(distance <= max(part, FLOAT_TOLERANCE) * max(spread, magnitude, 1e-30))
+    if not wrong.any():
+        return None
+    return Difference(int(wrong.sum()), expected.size, float(distance[wrong].max()))
