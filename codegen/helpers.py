@@ -14,7 +14,7 @@ _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _HEADERS = {
     "string.h": re.compile(r"\b(memcpy|memset|memmove)\("),
     "math.h": re.compile(
-        r"\bINFINITY\b|\b(?!sizeof\b)\w+f\(|\b(exp|expm1|log|log1p|pow|sqrt|fabs|fmod|rint|floor|ceil"
+        r"\b(INFINITY|NAN)\b|\b(?!sizeof\b)\w+f\(|\b(exp|expm1|log|log1p|pow|sqrt|fabs|fmod|rint|floor|ceil"
         r"|erf|erfc|a?(sin|cos|tan)h?)\("
     ),
 }

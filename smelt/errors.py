@@ -25,10 +25,6 @@ class ConfigError(SmeltError):
     """An option, a board file or an input array is wrong."""
 
 
-class QuantizationError(SmeltError):
-    """Calibration data or quantization parameters are unusable."""
-
-
 class ToolError(SmeltError):
     """An external program (compiler, simulator, flasher) is missing or failed."""
 

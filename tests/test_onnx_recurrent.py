@@ -147,6 +147,7 @@ def configurations() -> list[Network]:
         found.append(network("GRU", len(found), direction="bidirectional", **common))
         found.append(network("GRU", len(found), clip=0.4, **common))
         found.append(network("GRU", len(found), computed="B", **common))
+        found.append(network("GRU", len(found), units=19, **common))
     further: tuple[dict[str, Any], ...] = (
         {},
         {"input_forget": 1},
@@ -154,11 +155,14 @@ def configurations() -> list[Network]:
         {"direction": "bidirectional"},
     )
     for attributes in further:
-        found.append(network("LSTM", len(found), given="B H C P", **attributes))
+        for units in (4, 19):
+            found.append(network("LSTM", len(found), given="B H C P", units=units, **attributes))
     for number, name in enumerate(sorted(NAMES)):
         constants: dict[str, Any] = {"activation_alpha": [0.3], "activation_beta": [0.2]}
         found.append(
-            network("RNN", 100 + number, given="B H", activations=[NAMES[name]], **constants)
+            network(
+                "RNN", 100 + number, given="B H", units=9, activations=[NAMES[name]], **constants
+            )
         )
         if name not in NO_COMMON_DEFAULT:
             found.append(network("RNN", 200 + number, activations=[NAMES[name]]))

@@ -23,23 +23,23 @@ from smelt.codegen.kernels.base import (
     Scratch,
 )
 from smelt.codegen.kernels.c.store import helpers_in
-from smelt.codegen.kernels.c.vectors import UNROLL, VECTORS, vectors_of
+from smelt.codegen.kernels.c.vectors import LANES, UNROLL, VECTORS, vectors_of, without_branch
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, Value
 from smelt.ops.recurrence import GATES, OPERANDS, Gate, Recurrence
 
 EXPRESSIONS: dict[str, str] = {
     "relu": "x > 0.0f ? x : 0.0f",
-    "tanh": "tanhf(x)",
-    "sigmoid": "1.0f / (1.0f + expf(-x))",
+    "tanh": "tanh_float(x)",
+    "sigmoid": "logistic_float(x)",
     "affine": "{alpha} * x + {beta}",
     "leakyrelu": "x >= 0.0f ? x : {alpha} * x",
     "thresholdedrelu": "x > {alpha} ? x : 0.0f",
-    "scaledtanh": "{alpha} * tanhf({beta} * x)",
+    "scaledtanh": "{alpha} * tanh_float({beta} * x)",
     "hardsigmoid": "clamp_float({alpha} * x + {beta}, 0.0f, 1.0f)",
-    "elu": "x >= 0.0f ? x : {alpha} * expm1f(x)",
+    "elu": "x < 0.0f ? {alpha} * expm1_float(x) : x",
     "softsign": "x / (1.0f + fabsf(x))",
-    "softplus": "x > 0.0f ? x + log1pf(expf(-x)) : log1pf(expf(x))",
+    "softplus": "softplus_float(x)",
 }
 """C expressions of `x`, one an activation."""
 
@@ -98,11 +98,13 @@ class RecurrenceKernel(Kernel):
         given = {n for n, v in zip(OPERANDS, node.inputs, strict=False) if v is not None}
         rows = 1 if "lengths" in given else _divisor(batch, _MOST_ROWS)
         products = _products(op, weights, rows, request)
-        letters, functions = _functions(op)
         names = (["every"] if op.sequence else []) + ["hidden"] + ["cell"] * (op.kind == "lstm")
         size = products[-1].start + products[-1].padded
         gated = len(products) > 1
         vectors = _in_vectors(weights, request)
+        unit_lanes = LANES if units % LANES == 0 else LANES // 2
+        whole_units = units - units % unit_lanes if vectors else 0
+        letters, functions = _functions(op, branches=not whole_units)
         parameters: dict[str, object] = {
             "title": f"{op.name} of {node.input(0).type}, {units} units",
             "op": op,
@@ -121,6 +123,8 @@ class RecurrenceKernel(Kernel):
             "functions": functions,
             "packed": weights.is_constant,
             "vectors": vectors,
+            "whole_units": whole_units,
+            "unit_lanes": unit_lanes,
             "fused": "fma" in request.target.features,
         }
         operands: list[Operand] = [Input(0, "input")]
@@ -197,7 +201,7 @@ def _packed(weights: Array, products: tuple[Product, ...]) -> Array:
     return np.concatenate(parts)
 
 
-def _functions(op: Recurrence) -> tuple[dict[str, str], tuple[Function, ...]]:
+def _functions(op: Recurrence, *, branches: bool) -> tuple[dict[str, str], tuple[Function, ...]]:
     """The letter under which each activation is found, and the functions, each once."""
     letters: dict[str, str] = {}
     found: dict[tuple[Gate, float], Function] = {}
@@ -205,7 +209,8 @@ def _functions(op: Recurrence) -> tuple[dict[str, str], tuple[Function, ...]]:
         letter, bound = "fgh"[index], op.bound(index)
         if (gate, bound) not in found:
             constants = {"alpha": c_float(gate.alpha), "beta": c_float(gate.beta)}
-            lines = [f"return {EXPRESSIONS[gate.kind].format(**constants)};"]
+            expression = EXPRESSIONS[gate.kind].format(**constants)
+            lines = [f"return {expression if branches else without_branch(expression)};"]
             if bound < inf:
                 bounds = f"{c_float(-bound)}, {c_float(bound)}"
                 lines.insert(0, f"x = clamp_float(x, {bounds});")

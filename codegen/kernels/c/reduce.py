@@ -111,7 +111,7 @@ class ReduceKernel(Kernel):
                 "blocks": [_block(block, formula, outer, inner) for block in blocks],
             },
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=helpers_in([formula.step, formula.result]),
+            helpers=helpers_in([formula.step, formula.result, *(formula.second or ())]),
             summary=f"{op.kind} of {op.count(x)} elements, {blocks[0].lanes} at a time",
         )
 
@@ -182,7 +182,9 @@ def _real(op: Reduce, x: TensorType) -> _Formula:
         case "sum_square":
             return _Formula(kind, "0.0f", "{acc} += {x} * {x};", "{acc}")
         case "log_sum":
-            return _Formula(kind, "0.0f", "{acc} += {x};", in_precision_of(x.dtype, "logf({acc})"))
+            return _Formula(
+                kind, "0.0f", "{acc} += {x};", in_precision_of(x.dtype, "log_float({acc})")
+            )
         case "log_sum_exp":
             return _log_sum_exp(x.dtype)
         case _:
@@ -193,12 +195,15 @@ def _log_sum_exp(dtype: DType) -> _Formula:
     """The greatest element is taken off first, where it is finite: no power overflows."""
     greatest = _extremum("max", dtype)
     pivot = f"const {dtype.c_name} pivot{{lane}} = fabsf({{acc}}) < INFINITY ? {{acc}} : 0.0f;"
-    second = f"{pivot} {dtype.c_name} sum{{lane}} = 0.0f;", "sum{lane} += expf({x} - pivot{lane});"
+    second = (
+        f"{pivot} {dtype.c_name} sum{{lane}} = 0.0f;",
+        "sum{lane} += exp_float({x} - pivot{lane});",
+    )
     return _Formula(
         dtype.c_name,
         greatest.first,
         greatest.step,
-        in_precision_of(dtype, "logf(sum{lane}) + pivot{lane}"),
+        in_precision_of(dtype, "log_float(sum{lane}) + pivot{lane}"),
         (in_precision_of(dtype, second[0]), in_precision_of(dtype, second[1])),
     )
 

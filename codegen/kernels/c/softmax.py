@@ -1,6 +1,6 @@
 """Softmax, LogSoftmax and Hardmax.
 
-Exponentials are by a table of differences for int8, expf for float.
+Exponentials are by a table of differences for int8, by a function for float.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from smelt.codegen.kernels.base import (
     Packed,
     Request,
 )
+from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
+from smelt.codegen.kernels.c.vectors import VECTORS, vector_width
 from smelt.ir import Array, DType, Node
 from smelt.ops.fixed_point import quantize_multiplier
 from smelt.ops.gemmlowp import exp_on_negative_values
@@ -27,6 +29,9 @@ _SUM_LIMIT = 4095
 
 _NARROW = 511
 """The same for a sum less than 2^28."""
+
+_LEAST_LANES = 4
+"""Elements of a row of floats that are worth a vector."""
 
 
 def _supports(node: Node) -> str | None:
@@ -42,21 +47,19 @@ def _supports(node: Node) -> str | None:
 
 
 def _call(
-    node: Node, stem: str, helpers: frozenset[str], beta: float, extra: dict[str, object]
+    node: Node,
+    request: Request,
+    stem: str,
+    helpers: frozenset[str],
+    beta: float,
+    extra: dict[str, object],
 ) -> KernelCall:
     x = node.input(0).type
     size = x.shape[-1]
+    if x.quant is None:
+        return _float_call(node, request, stem, beta)
     parameters = {"x": x, "size": size, "rows": x.size // size, "beta": beta, **extra}
     operands = Input(0, "input"), Output(0, "output")
-    if x.quant is None:
-        return KernelCall(
-            template=f"c/{stem}_float.j2",
-            stem=stem,
-            parameters={**parameters, "suffix": "f" if x.dtype is DType.FLOAT32 else ""},
-            operands=operands,
-            in_place=((0, 0),),
-            summary="float, three passes a row",
-        )
     table = exponentials(x.scale, beta)
     return KernelCall(
         template=f"c/{stem}_int8.j2",
@@ -66,6 +69,36 @@ def _call(
         in_place=((0, 0),),
         helpers=helpers,
         summary=f"int8, a table of {table.size} exponentials",
+    )
+
+
+def _float_call(node: Node, request: Request, stem: str, beta: float) -> KernelCall:
+    x = node.input(0).type
+    size = x.shape[-1]
+    logarithmic = stem == "log_softmax"
+    called = ("exp", "log") if logarithmic else ("exp",)
+    names = {name: in_precision_of(x.dtype, f"{name}_float(")[:-1] for name in called}
+    lanes = vector_width(size)
+    vectors = x.dtype is DType.FLOAT32 and "simd_float" in request.target.features
+    whole = size - size % lanes if vectors and lanes >= _LEAST_LANES else 0
+    return KernelCall(
+        template="c/softmax_float.j2",
+        stem=stem,
+        parameters={
+            "x": x,
+            "size": size,
+            "rows": x.size // size,
+            "beta": beta,
+            "logarithmic": logarithmic,
+            **names,
+            "lanes": lanes,
+            "whole": whole,
+        },
+        operands=(Input(0, "input"), Output(0, "output")),
+        in_place=((0, 0),),
+        helpers=helpers_in(f"{name}(" for name in names.values())
+        | (VECTORS if whole else frozenset[str]()),
+        summary="float, three passes a row",
     )
 
 
@@ -82,13 +115,12 @@ class SoftmaxKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        del request
         op = node.op
         if not isinstance(op, Softmax):
             raise TypeError(f"{op.name} is no Softmax")
         helpers = frozenset({"leading_zeros", "reciprocal", "requantize"})
         wide = node.input(0).type.shape[-1] > _NARROW
-        return _call(node, "softmax", helpers, op.beta, {"wide": wide})
+        return _call(node, request, "softmax", helpers, op.beta, {"wide": wide})
 
 
 class LogSoftmaxKernel(Kernel):
@@ -104,7 +136,6 @@ class LogSoftmaxKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        del request
         x = node.input(0).type
         extra: dict[str, object] = {}
         if x.quant is not None:
@@ -112,7 +143,7 @@ class LogSoftmaxKernel(Kernel):
             divisor = quantize_multiplier(2.0 ** (31 - scaling.shift) / scaling.multiplier)
             extra = {"scaling": scaling, "divisor": divisor}
         helpers = frozenset({"log_of_sum", "requantize", "rounding_shift_right"})
-        return _call(node, "log_softmax", helpers, 1.0, extra)
+        return _call(node, request, "log_softmax", helpers, 1.0, extra)
 
 
 def exponentials(scale: float, beta: float) -> Array:

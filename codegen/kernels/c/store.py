@@ -76,8 +76,10 @@ def helpers_in(lines: Iterable[str]) -> frozenset[str]:
 
 
 def in_precision_of(dtype: DType, text: str) -> str:
-    """C of floats, its calls of math.h those for double precision where that is the type."""
-    return re.sub(r"\b(\w+)f\(", r"\1(", text) if dtype is DType.FLOAT64 else text
+    """C of floats; in double precision it calls math.h instead of our functions and of `…f`."""
+    if dtype is not DType.FLOAT64:
+        return text
+    return re.sub(r"\b(?:(exp|expm1|log|tanh|erf)_float|(\w+)f)\(", r"\1\2(", text)
 
 
 def offset(value: str, number: int) -> str:

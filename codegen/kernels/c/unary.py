@@ -19,7 +19,13 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.c.loops import Loop, index, nest
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
-from smelt.codegen.kernels.c.vectors import VECTORS, fills_vectors, in_vectors, one_lane
+from smelt.codegen.kernels.c.vectors import (
+    VECTORS,
+    fills_vectors,
+    in_vectors,
+    one_lane,
+    without_branch,
+)
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.unary import Unary
@@ -33,30 +39,30 @@ FLOAT: dict[str, str] = {
     "clamp": "clamp_float(x, {alpha}, {beta})",
     "leaky_relu": "(x > 0.0f ? 1.0f : {alpha}) * x",
     "thresholded_relu": "x > {alpha} ? x : 0.0f",
-    "logistic": "1.0f / (1.0f + expf(-x))",
-    "tanh": "tanhf(x)",
+    "logistic": "logistic_float(x)",
+    "tanh": "tanh_float(x)",
     "hard_sigmoid": "clamp_float({alpha} * x + {beta}, 0.0f, 1.0f)",
     "hard_swish": "x * clamp_float(x + 3.0f, 0.0f, 6.0f) * (1.0f / 6.0f)",
-    "swish": "x / (1.0f + expf({minus_alpha} * x))",
-    "mish": "mish(x)",
-    "softplus": "(x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)))",
+    "swish": "x / (1.0f + exp_float({minus_alpha} * x))",
+    "mish": "mish_float(x)",
+    "softplus": "softplus_float(x)",
     "softsign": "x / (1.0f + fabsf(x))",
     "shrink": "x < {minus_alpha} ? x + {beta} : x > {alpha} ? x - {beta} : 0.0f",
-    "elu": "x < 0.0f ? {alpha} * expm1f(x) : x",
-    "celu": "x < 0.0f ? {alpha} * expm1f(x / {alpha}) : x",
-    "selu": "x < 0.0f ? {alpha_beta} * expm1f(x) : {beta} * x",
-    "gelu": "0.5f * x * erfcf(x * -0.70710678f)",
-    "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
+    "elu": "x < 0.0f ? {alpha} * expm1_float(x) : x",
+    "celu": "x < 0.0f ? {alpha} * expm1_float(x / {alpha}) : x",
+    "selu": "x < 0.0f ? {alpha_beta} * expm1_float(x) : {beta} * x",
+    "gelu": "gelu_float(x)",
+    "gelu_tanh": "0.5f * x * (1.0f + tanh_float(0.79788456f * (x + 0.044715f * x * x * x)))",
     "abs": "fabsf(x)",
     "neg": "-x",
     "sign": "x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x",
-    "exp": "expf(x)",
-    "log": "logf(x)",
+    "exp": "exp_float(x)",
+    "log": "log_float(x)",
     "sqrt": "sqrtf(x)",
     "rsqrt": "1.0f / sqrtf(x)",
     "reciprocal": "1.0f / x",
     "square": "x * x",
-    "erf": "erff(x)",
+    "erf": "erf_float(x)",
     "sin": "sinf(x)",
     "cos": "cosf(x)",
     "tan": "tanf(x)",
@@ -78,7 +84,13 @@ FLOAT: dict[str, str] = {
 }
 """C expressions of `x`, one a kind; `{alpha}` and `{beta}` are the operator's constants."""
 
-_CALLS = re.compile(r"\b(?!clamp_float|at_least|fabsf)\w+\(")
+FLOAT64 = FLOAT | {
+    "logistic": "1.0f / (1.0f + expf(-x))",
+    "softplus": "(x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)))",
+}
+"""The same before they are brought to double precision, where functions are those of math.h."""
+
+_CALLS = re.compile(r"\b(?!\w+_float\b|either\b|at_least\b|fabsf\b)\w+\(")
 """A call of a function that does not become instructions of vectors."""
 
 SIGNED: dict[str, str] = {
@@ -151,6 +163,7 @@ class UnaryKernel(Kernel):
             and fills_vectors(loops, request.target)
         )
         if vectors:
+            expression = without_branch(expression)
             several = _statements(one_lane(loops), x, expression)
             statements = in_vectors(loops, statements, several)
         return KernelCall(
@@ -172,7 +185,7 @@ class UnaryKernel(Kernel):
 
 def _exact(op: Unary) -> bool:
     """Whether an expression needs neither a float function of ours nor constants with fractions."""
-    text = FLOAT[op.kind]
+    text = in_precision_of(DType.FLOAT64, FLOAT64[op.kind])
     return not helpers_in([text]) and not re.search(r"{|\d\.\d*[1-9]|1\.0f / 6", text)
 
 
@@ -191,7 +204,8 @@ def _expression(op: Unary, dtype: DType) -> str:
         return table[op.kind].format(type=dtype.c_name, wide=wide)
     if op.kind == "clamp" and math.isinf(op.beta):
         return f"at_least(x, {c_float(op.alpha)})"
-    expression = FLOAT[op.kind].format(
+    table = FLOAT64 if dtype is DType.FLOAT64 else FLOAT
+    expression = table[op.kind].format(
         alpha=c_float(op.alpha),
         beta=c_float(op.beta),
         minus_alpha=c_float(-op.alpha),

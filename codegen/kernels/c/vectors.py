@@ -6,6 +6,7 @@ read after it was written. Results of a few elements therefore wait in an array 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,12 +19,15 @@ VECTORS = frozenset({"SMELT_VECTORS"})
 UNROLL = frozenset({"SMELT_UNROLL"})
 """The helper that stands before loops over the neighbours of a block (templates/c/lanes.j2)."""
 
-_LANES = 16
+LANES = 16
+"""Elements that are computed together in loops over them."""
+
+_CHOICE = re.compile(r"([^?]+) \? (.+_float\(.+) : (.+)")
 
 
 def vector_width(channels: int) -> int:
     """Neighbouring elements that share vector registers, out of so many."""
-    return next(size for size in (_LANES, 8, 4, 2, 1) if size <= channels)
+    return next(size for size in (LANES, 8, 4, 2, 1) if size <= channels)
 
 
 def padded_vectors(count: int) -> int:
@@ -52,13 +56,21 @@ def fills_vectors(loops: Sequence[Loop], target: Target) -> bool:
     if "simd_float" not in target.features or not loops:
         return False
     inner = loops[-1]
-    return inner.size >= _LANES and set(inner.strides) <= {0, 1} and inner.strides[-1] == 1
+    return inner.size >= LANES and set(inner.strides) <= {0, 1} and inner.strides[-1] == 1
 
 
 def one_lane(loops: Sequence[Loop]) -> tuple[Loop, ...]:
     """The loops as they index an element inside of `in_vectors`."""
     inner = loops[-1]
     return (*loops[:-1], replace(inner, name=f"{inner.name} + lane"))
+
+
+def without_branch(expression: str) -> str:
+    """The expression with a choice of functions of ours as one that compilers need not prove safe.
+
+    Where nothing is computed in vectors, the branch is cheaper than both results.
+    """
+    return _CHOICE.sub(r"either(\1, \2, \3)", expression)
 
 
 def in_vectors(
@@ -72,13 +84,13 @@ def in_vectors(
         several: those inside all loops as of `one_lane`; the last one assigns to the output.
     """
     inner = loops[-1]
-    whole = inner.size - inner.size % _LANES
+    whole = inner.size - inner.size % LANES
     target, value = several[-1].split(" = ", 1)
-    lane = f"for (int32_t lane = 0; lane < {_LANES}; ++lane) {{"
+    lane = f"for (int32_t lane = 0; lane < {LANES}; ++lane) {{"
     name = inner.name
     block = [
-        f"for (int32_t {name} = 0; {name} < {whole}; {name} += {_LANES}) {{",
-        f"    float results[{_LANES}];",
+        f"for (int32_t {name} = 0; {name} < {whole}; {name} += {LANES}) {{",
+        f"    float results[{LANES}];",
         f"    {lane}",
         *(f"        {line}" for line in (*several[:-1], f"results[lane] = {value}")),
         "    }",
