@@ -143,7 +143,7 @@ def describe(
             plan[schedule.storage[s.before]].offset,
             s.before.type.bytes,
             schedule.initial_states[s.before],
-            f"{base_of(plan, schedule.storage[s.after])} + {plan[schedule.storage[s.after]].offset}",
+            _address(plan, schedule.storage[s.after]),
         )
         for s in graph.states
     )
@@ -164,6 +164,11 @@ def describe(
         _lengths(graph),
         f"{name}_weights.bin" if is_binary(schedule) else "",
     )
+
+
+def _address(plan: arena.Plan, buffer: str) -> str:
+    """The C expression of where a buffer lies."""
+    return f"{base_of(plan, buffer)} + {plan[buffer].offset}"
 
 
 def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
