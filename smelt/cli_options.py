@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -23,6 +23,8 @@ from smelt.pipeline import Options
 from smelt.plugins import kernels as plugin_kernels
 from smelt.plugins import load_plugins
 from smelt.report import Gates
+
+T = TypeVar("T")
 
 
 class Optimize(StrEnum):
@@ -80,7 +82,9 @@ ShapeOption = Annotated[
 ]
 ValueOption = Annotated[
     list[str] | None,
-    typer.Option("--value", help="Make an input a constant, as `rate=16000` or `axes=0,2`."),
+    typer.Option(
+        "--value", help="Make an input a constant, as `rate=16000`, `axes=0,2` or `flag=true`."
+    ),
 ]
 InputLayoutOption = Annotated[
     InputLayout, typer.Option("--input-layout", help="nhwc: images come channels last (cameras).")
@@ -116,9 +120,9 @@ class InputGroup:
     def options(self) -> InputOptions:
         """The same, read; `ConfigError` for a text of another form."""
         return InputOptions(
-            dict(map(_dim, self.dim or ())),
-            dict(map(_shape, self.shape or ())),
-            dict(map(_value, self.value or ())),
+            _table("--dim", map(_dim, self.dim or ())),
+            _table("--shape", map(_shape, self.shape or ())),
+            _table("--value", map(_value, self.value or ())),
             self.input_layout.value,
         )
 
@@ -193,6 +197,16 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
+def _table(option: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """What an option gives each name; `ConfigError` where it gives one twice."""
+    table: dict[str, T] = {}
+    for name, given in pairs:
+        if name in table:
+            raise ConfigError(f"{option} is given twice for '{name}': give it once")
+        table[name] = given
+    return table
+
+
 def _dim(text: str) -> tuple[str, int | tuple[int, int]]:
     match = re.fullmatch(r"(.+)=(\d+)(?:\.\.(\d+))?", text)
     if match is None:
@@ -215,9 +229,20 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 def _value(text: str) -> tuple[str, tuple[float, ...]]:
     name, _, numbers = text.rpartition("=")
     try:
-        values = tuple(float(number) for number in numbers.split(","))
+        values = tuple(_number(word) for word in numbers.split(","))
     except ValueError:
         values = ()
     if not name or not values:
-        raise ConfigError(f"--value {text}: give an input and its value, as rate=16000")
+        raise ConfigError(
+            f"--value {text}: give an input and its value, as rate=16000 or flag=true"
+        )
     return name, values
+
+
+def _number(word: str) -> float:
+    found = _WORDS.get(word.strip().lower())
+    return float(word) if found is None else found
+
+
+_WORDS = {"true": True, "false": False}
+"""What the elements of a bool input may be called, besides 1 and 0."""

@@ -279,6 +279,9 @@ def _unary(b: _Builder, node: Node, result: str) -> str:
         case "swish":
             inner = b.node("Mul", [x, b.constant(np.asarray(op.alpha, np.float32))])
             return b.node("Mul", [x, b.node("Sigmoid", [inner])], result)
+        case "to_float16" | "to_bfloat16":
+            narrow = getattr(onnx.TensorProto, op.kind.removeprefix("to_").upper())
+            return b.node("Cast", [b.node("Cast", [x], to=narrow)], result, to=1)
         case "is_positive_infinite":
             return b.node("IsInf", [x], result, detect_negative=0)
         case "is_negative_infinite":

@@ -365,6 +365,38 @@ def test_open_dimensions_of_onnx_are_named(smelt: Smelt, tmp_path: Path) -> None
     refused(smelt("inspect", path, "--shape", "x"), "ConfigError", "--shape x")
     refused(smelt("inspect", path, "--value", "x=many"), "ConfigError", "--value x=many")
     assert "f32[2,3]" in smelt("inspect", path, "--dim", "batch=2").out
+    both = ("--shape", "x=4x3", "--dim", "batch=2")
+    refused(smelt("inspect", path, *both), "ConfigError", "'batch', 2", "size 4")
+    refused(smelt("inspect", path, "--dim", "batch=2", *both), "ConfigError", "--dim", "twice")
+    layout = ("--dim", "batch=2", "--input-layout", "nhwc")
+    refused(smelt("inspect", path, *layout), "ConfigError", "nhwc", "f32[2,3]")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--dim", "n=1", "--dim", "n=1"),
+        ("--shape", "n=1", "--shape", "n=2"),
+        ("--value", "n=1", "--value", "n=2"),
+    ],
+)
+def test_an_input_option_is_given_once(smelt: Smelt, options: tuple[str, ...]) -> None:
+    refused(smelt("inspect", MODEL, *options), "ConfigError", options[0], "twice for 'n'")
+
+
+def test_a_bool_input_is_given_by_words(smelt: Smelt, tmp_path: Path) -> None:
+    nodes = [onnx.node("Where", "c x z", "y")]
+    inputs = [onnx.tensor_info("c", [2], "b"), *(onnx.tensor_info(n, [2]) for n in "xz")]
+    path = tmp_path / "where.onnx"
+    path.write_bytes(onnx.model(onnx.graph(nodes, inputs, "y")).SerializeToString())
+    texts = [
+        smelt("inspect", path, "--ir", "--value", f"c={words}").out
+        for words in ("true,false", "True,False", "1,0", "false,true")
+    ]
+    assert texts[0] == texts[1] == texts[2] != texts[3]
+    refused(smelt("inspect", path, "--value", "c=2"), "ConfigError", "bool")
+    refused(smelt("inspect", path, "--value", "x=true"), "ConfigError", "float32")
+    refused(smelt("inspect", path, "--value", "c=yes"), "ConfigError", "flag=true")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from smelt.errors import ModelError, SmeltError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array, Graph, evaluate
 from smelt.ops.unary import Unary
-from tests.onnx_networks import agrees, graph, ints, model, node, tensor_info
+from smelt.pipeline import Options
+from tests.graphs import SETUPS, Member, run_together
+from tests.onnx_networks import agrees, graph, ints, model, node, session, tensor_info
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-3, 3, (2, 3, 4)).astype(np.float32)
@@ -150,6 +152,128 @@ def test_floats_beyond_an_integer_saturate() -> None:
     graph_ = imported(one("Cast", 13, x, to=onnx.TensorProto.INT8))
     (y,) = evaluate(graph_, [x]).outputs
     np.testing.assert_array_equal(y, [-128, -128, -128, -1, 0, 1, 127, 127, 127, 0])
+
+
+def through_c(protos: list[onnx.ModelProto], feeds: list[list[Array]], options: Options) -> None:
+    """Generated C computes to the bit what ONNX Runtime does, up to which NaN it is."""
+    members = [Member(imported(p), [tuple(f)]) for p, f in zip(protos, feeds, strict=True)]
+    for proto, arrays, (found,) in zip(protos, feeds, run_together(members, options), strict=True):
+        names = [info.name for info in proto.graph.input]
+        wanted = session(proto).run(None, dict(zip(names, arrays, strict=True)))
+        for ours, theirs in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(ours, theirs, str(proto.graph.node))
+
+
+NAN = floats(1, np.nan, 3, -2, -np.nan, 0, 7, -np.inf, np.inf) * np.ones((4, 9), np.float32)
+"""Both of NaN's signs, in rows that are long enough for vectors."""
+LIMITS = (one("Relu", 14, NAN), one("Clip", 13, NAN, number(0), number(6)))
+EXTREMA = {
+    "largest": fed("Max", 13, NAN, NAN[:, ::-1]),
+    "smallest": fed("Min", 13, NAN, NAN[:, ::-1]),
+    "largest of columns": fed("Max", 13, NAN, NAN[:, ::-1][:, :1]),
+}
+
+
+def summed(*rest: onnx.NodeProto) -> onnx.ModelProto:
+    """A convolution of NaN, whose results are clamped."""
+    constants = {
+        "w": np.eye(4, dtype=np.float32).reshape(4, 4, 1),
+        "six": number(6),
+        "o": number(0),
+    }
+    nodes = [node("Conv", "x w", "s"), *rest]
+    return model(graph(nodes, {"x": [1, 4, 9]}, "y", constants), 14)
+
+
+CONVOLVED = [
+    summed(node("Relu", "s", "y")),
+    summed(node("Clip", "s o six", "y")),
+    summed(node("Max", "s o", "y")),
+]
+
+
+@pytest.mark.parametrize("setup", ["host", "m4", "m55"])
+def test_nan_is_never_hidden(setup: str) -> None:
+    protos, feeds = [*LIMITS, *EXTREMA.values()], [[NAN]] * len(LIMITS)
+    feeds += [[NAN, NAN[:, ::-1]], [NAN, NAN[:, ::-1]], [NAN, NAN[:, ::-1][:, :1]]]
+    finite = np.where(np.isinf(NAN), np.float32(5), NAN).reshape(1, 4, 9)
+    through_c(protos + CONVOLVED, feeds + [[finite]] * len(CONVOLVED), SETUPS[setup])
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
+def test_nan_is_the_extremum(kind: str, last: int) -> None:
+    """As in NumPy and PyTorch; in ONNX Runtime it depends on where the others stand."""
+    graph_ = imported(one(kind, 13, NAN, axis=1, select_last_index=last))
+    (found,) = run_together([Member(graph_, [(NAN,)])], SETUPS["host"])[0]
+    np.testing.assert_array_equal(found[0].ravel(), 4 if last else 1)
+
+
+def narrowed(code: int, size: int) -> onnx.ModelProto:
+    nodes = [node("Cast", "x", "narrow", to=code), node("Cast", "narrow", "y", to=1)]
+    return model(graph(nodes, {"x": [size]}, "y"))
+
+
+def neighbours(stored: Array) -> Array:
+    """Numbers of a narrow type as float32, what lies halfway, and the next floats around these."""
+    up, down = np.float32(np.inf), np.float32(-np.inf)
+    halfway = ((stored[:-1].astype(np.float64) + stored[1:]) / 2).astype(np.float32)
+    points = np.concatenate([stored, halfway])
+    return np.concatenate([points, np.nextafter(points, up), np.nextafter(points, down)])
+
+
+@pytest.mark.parametrize(("code", "dtype"), [(10, np.uint16), (16, np.uint32)])
+def test_conversions_round(code: int, dtype: type) -> None:
+    """All float16 numbers and all bfloat16 ones, with every tie between two of them."""
+    bits = np.arange(1 << 16, dtype=dtype)
+    if code == onnx.TensorProto.FLOAT16:
+        stored = bits.view(np.float16).astype(np.float32)
+    else:
+        stored = (bits << 16).view(np.float32)
+    with np.errstate(all="ignore"):
+        x = np.concatenate([neighbours(stored), floats(65519.99, 65520, -65520, 7e4, 1e-9, 3e38)])
+    proto = narrowed(code, len(x))
+    through_c([proto], [[x]], SETUPS["host"])
+    assert len(np.unique(x[np.isfinite(x)])) > 190_000
+
+
+def test_wider_numbers_round_as_well() -> None:
+    x, integers = X.astype(np.float64) * 3e4, np.arange(2000, 70000, 77)
+    nodes = [
+        node("Cast", "x", "x16", to=onnx.TensorProto.FLOAT16),
+        node("CastLike", "i x16", "i16"),
+        node("Cast", "x16", "y", to=1),
+        node("Cast", "i16", "z", to=1),
+    ]
+    inputs = [tensor_info("x", x.shape, "d"), tensor_info("i", integers.shape, "l")]
+    proto = model(graph(nodes, inputs, "y z"))
+    through_c([proto], [[x, integers]], SETUPS["host"])
+
+
+def test_what_is_narrow_already_is_not_rounded() -> None:
+    for kind, dtype in (("h", np.float16), ("i8", np.int8), ("b", np.bool_)):
+        cast = node("Cast", "x", "y", to=onnx.TensorProto.FLOAT16)
+        proto = model(graph([cast], [tensor_info("x", [3], kind)], [tensor_info("y", [3], "h")]))
+        assert not any(isinstance(n.op, Unary) for n in imported(proto).nodes), dtype
+
+
+def test_functions_know_what_their_operands_are() -> None:
+    """CastLike in the body of a function, like a half-precision operand of the function."""
+    like = node("CastLike", "a b", "c")
+    function = onnx.helper.make_function(
+        "local", "Like", ["a", "b"], ["c"], [like], [onnx.helper.make_opsetid("", 21)]
+    )
+    nodes = [
+        node("Cast", "x", "h", to=onnx.TensorProto.FLOAT16),
+        node("Neg", "h", "n"),
+        node("Like", "x n", "c", domain="local"),
+        node("Cast", "c", "y", to=1),
+    ]
+    proto = model(graph(nodes, {"x": X.shape}, "y"), local=1)
+    proto.functions.append(function)
+    agrees(proto, {"x": X})
+    (rounded,) = evaluate(imported(proto), [X]).outputs
+    np.testing.assert_array_equal(rounded, X.astype(np.float16))
 
 
 TRAINING = one("BatchNormalization", 15, IMAGE, SIX, SIX, SIX, SIX, training_mode=1)

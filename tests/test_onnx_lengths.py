@@ -250,11 +250,18 @@ def test_axes_of_all_inputs_that_have_the_dimension_are_found() -> None:
     assert fixed.lengths == ()
 
 
-def test_a_shape_goes_before_a_dimension() -> None:
-    shapes = {"z": (4, 3)}
-    dims = {"T": (1, 9), "S": (2, 4)}
-    found = load(two_inputs().SerializeToString(), None, InputOptions(dims=dims, shapes=shapes))
+def test_a_shape_fixes_a_dimension_that_is_not_left_to_run_time() -> None:
+    data, shapes = two_inputs().SerializeToString(), {"z": (4, 3)}
+    found = load(data, None, InputOptions({"T": (1, 9), "S": 4}, shapes))
     assert [length.name for length in found.graph.lengths] == ["T"]
+    with pytest.raises(ConfigError, match=r"dimension 0 of input 'z' size 4.*'S', 2 to 4"):
+        load(data, None, InputOptions({"T": (1, 9), "S": (2, 4)}, shapes))
+
+
+def test_a_dimension_of_a_constant_alone_is_not_left_to_run_time() -> None:
+    given = InputOptions({"T": (1, 9), "S": (2, 4)}, values={"z": (1.0,)})
+    with pytest.raises(ConfigError, match=r"'S' from 2 to 4, but no input"):
+        load(two_inputs().SerializeToString(), None, given)
 
 
 def test_images_given_channels_last_have_the_dimension_elsewhere() -> None:

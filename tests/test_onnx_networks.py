@@ -90,7 +90,8 @@ def test_no_transposes_are_left_inside(path: Path | None) -> None:
     or comes channels last."""
     path = present(path)
     given = options(path)
-    for layout in ("model", "nhwc"):
+    (x,) = load(path, inputs=given).graph.inputs
+    for layout in ("model", "nhwc") if len(x.type.shape) == 4 else ("model",):
         chosen = InputOptions(dims=given.dims, layout=layout)
         graph = run_passes(load(path, inputs=chosen).graph)
         left = [node for node in graph.nodes if isinstance(node.op, Transpose)]

@@ -192,13 +192,43 @@ def test_resize(mode: str, seed: int) -> None:
         attributes |= {"cubic_coeff_a": r.choice(-0.5, -0.75), "exclude_outside": r.number(0, 1)}
     x = r.array(1, 2, *r.numbers(rank, 2, 7))
     operands: dict[str, Array | None] = {"x": x, "roi": np.zeros(0, np.float32)}
-    if coordinates != "align_corners" and r.number(0, 1):
+    if r.number(0, 1):
         scales = [r.choice(0.5, 0.6, 1, 1.5, 2, 2.3, 3) for _ in range(rank)]
         operands["scales"] = np.asarray([1, 1, *scales], np.float32)
     else:
         operands["scales"] = np.zeros(0, np.float32) if opset == 11 else None
         operands["sizes"] = ints(1, 2, *r.numbers(rank, 1, 12))
     compare("Resize", operands, "roi scales sizes", opset, **attributes)
+
+
+@pytest.mark.parametrize("scales", [(1.7, 1.7), (0.55, 2.3), (1.33, 0.3)])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(
+    "coordinates", [*COORDINATES[19], "pytorch_half_pixel", "tf_crop_and_resize"]
+)
+def test_fractions_of_pixels(coordinates: str, mode: str, scales: tuple[float, float]) -> None:
+    """Where the size of the output is not the scale times that of the input."""
+    attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    operands: dict[str, Array | None] = {"x": Random(1).array(1, 2, 9, 7), "roi": None}
+    further: list[dict[str, Any]] = [{"antialias": 0}, {"antialias": 1}]
+    if coordinates == "tf_crop_and_resize":
+        operands["roi"] = np.asarray((0, 0, 0.1, -0.2, 1, 1, 0.8, 1.3), np.float32)
+        further = [{"extrapolation_value": 1.5}]
+    operands["scales"] = np.asarray((1, 1, *scales), np.float32)
+    if mode == "nearest":
+        further = [{"nearest_mode": name} for name in ROUNDINGS]
+    for more in further:
+        compare("Resize", operands, "roi scales", 19, **attributes, **more)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_scales_that_leave_the_size_resize_nothing(mode: str) -> None:
+    operands = {
+        "x": Random(1).array(1, 2, 5, 3),
+        "roi": None,
+        "scales": np.asarray((1, 1, 1.1, 1.3), np.float32),
+    }
+    compare("Resize", operands, "scales", 19, mode=mode, nearest_mode="ceil")
 
 
 @pytest.mark.parametrize("scales", [(2.0, 3.0), (0.6, 0.5), (1.0, 1.5)])

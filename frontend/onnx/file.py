@@ -12,6 +12,7 @@ import onnx.version_converter
 from google.protobuf.message import DecodeError
 
 from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.onnx.checks import require_expandable, require_text
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28
 """Versions of the operator set `ai.onnx` that are imported."""
@@ -58,6 +59,7 @@ def _parse(data: bytes) -> onnx.ModelProto:
         model.ParseFromString(data)
     except (DecodeError, ValueError, RecursionError) as error:
         raise ModelError(f"not a readable ONNX file: {error}") from error
+    require_text(model)
     return model
 
 
@@ -118,6 +120,7 @@ def _load_external(model: onnx.ModelProto, folder: Path | None) -> None:
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the calls of its own functions replaced by their bodies."""
+    require_expandable(model)
     try:
         return onnx.inliner.inline_local_functions(model)
     except Exception as error:

@@ -11,14 +11,16 @@ import onnx
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.imported import Imported
 from smelt.frontend.onnx import expansion
+from smelt.frontend.onnx.checks import require_known_attributes, require_size
 from smelt.frontend.onnx.converters import CONVERTERS
 from smelt.frontend.onnx.file import STANDARD_DOMAINS, StoredModel
 from smelt.frontend.onnx.inputs import Inputs
 from smelt.frontend.onnx.lengths import checked
+from smelt.frontend.onnx.narrowed import ElementTypes
 from smelt.frontend.onnx.operation import Operand, Operation, TensorSequence
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
-from smelt.frontend.onnx.tensors import NARROWED, array_of
+from smelt.frontend.onnx.tensors import DTYPES, NARROWED, array_of, type_name
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.quantize import Dequantize
 from smelt.ops.reshape import Reshape
@@ -55,7 +57,7 @@ def _load(model: StoredModel, name: str, options: InputOptions) -> Imported:
             "the network has no inputs that change: its outputs are constants, and nothing is left "
             "to compute on a device"
         )
-    shared = _Shared(set(), model.opsets)
+    shared = _Shared({}, model.opsets)
     scope = _Scope(shared, model.graph)
     values: list[Value] = []
     for tensor in inputs.tensors:
@@ -82,37 +84,51 @@ def _narrowing(graph: onnx.GraphProto, inputs: Inputs) -> Iterator[str]:
 
 
 def _contradictions(graph: onnx.GraphProto, outputs: Sequence[Value]) -> Iterator[str]:
-    """Outputs whose declared shapes are wrong: the operators decide, as they do in other tools."""
+    """Outputs whose declared types are wrong: the operators decide, as they do in other tools."""
     for info, value in zip(graph.output, outputs, strict=True):
-        if not info.type.tensor_type.HasField("shape"):
-            continue
-        declared = info.type.tensor_type.shape.dim
-        sizes = [d.dim_value if d.HasField("dim_value") else None for d in declared]
-        shape = value.type.shape
-        fits = len(sizes) == len(shape) and all(
-            size in (None, actual) for size, actual in zip(sizes, shape, strict=True)
-        )
-        if not fits:
+        stored, actual = info.type.tensor_type, value.type
+        if stored.elem_type and DTYPES.get(stored.elem_type) is not actual.dtype:
+            yield (
+                f"output '{info.name}' is declared as {type_name(stored.elem_type)}, but the "
+                f"operators make {actual.dtype.name.lower()} of the inputs"
+            )
+        sizes = [d.dim_value if d.HasField("dim_value") else None for d in stored.shape.dim]
+        if stored.HasField("shape") and not _fits(sizes, actual.shape):
             text = ", ".join("?" if size is None else str(size) for size in sizes)
             yield (
                 f"output '{info.name}' is declared with shape [{text}], but the operators make "
-                f"{list(shape)} of the inputs"
+                f"{list(actual.shape)} of the inputs"
             )
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """What all graphs of one file share: value names that are taken, versions of operator sets."""
+def _fits(declared: Sequence[int | None], shape: Sequence[int]) -> bool:
+    return len(declared) == len(shape) and all(
+        size in (None, actual) for size, actual in zip(declared, shape, strict=True)
+    )
 
-    taken: set[str]
+
+@dataclass
+class _Shared:
+    """What all graphs of one file share.
+
+    Attributes:
+        taken: names of values, with the last number that was put behind each.
+        opsets: versions of operator sets.
+        converted: how many operators there have been.
+    """
+
+    taken: dict[str, int]
     opsets: Mapping[str, int]
+    converted: int = 0
 
     def unique(self, name: str) -> str:
-        candidate, count = name, 1
+        candidate, count = name, self.taken.get(name, 1)
         while candidate in self.taken:
             count += 1
             candidate = f"{name}:{count}"
-        self.taken.add(candidate)
+        # The search goes on from here: a loop written out makes a name very often.
+        self.taken[name] = count
+        self.taken.setdefault(candidate, 1)
         return candidate
 
 
@@ -135,6 +151,7 @@ class _Scope:
         self._outer = outer
         self._values: dict[str, Operand] = {}
         self._stored = {tensor.name: tensor for tensor in graph.initializer}
+        self._types = ElementTypes(graph, None if outer is None else outer._types)
         self.captures: dict[Value, Value] | None = {} if closed else None
         self.nodes: list[Node] = [] if closed or outer is None else outer.nodes
 
@@ -232,6 +249,10 @@ class _Scope:
         inner._operator(node, origin, {**self._shared.opsets, "": version})
         return tuple(inner._tensor(name) for name in node.output)
 
+    def element_type(self, name: str) -> int:
+        """See `operation.Scope`."""
+        return self._types.code(name)
+
     def known(self, value: Value) -> Array | None:
         """See `operation.Scope`."""
         if value.data is not None:
@@ -243,6 +264,26 @@ class _Scope:
             return None
         array = self.known(maker.input(0))
         return None if array is None else maker.op.reference(maker, [array])[0]
+
+    def sources(self, value: Value) -> tuple[Value, ...]:
+        """See `operation.Scope`."""
+        if self._outer is not None and self.captures is None:
+            return self._outer.sources(value)
+        makers = {made: node for node in self.nodes for made in node.outputs}
+        outside = {inner: outer for outer, inner in (self.captures or {}).items()}
+        found: dict[Value, None] = {}
+        seen, waiting = {value}, [value]
+        while waiting:
+            current = waiting.pop()
+            if current in makers:
+                used = {v for v in makers[current].inputs if v is not None} - seen
+                seen |= used
+                waiting += used
+            elif self._outer is None and not current.is_constant:
+                found[current] = None
+            elif self._outer is not None and current in outside:
+                found |= dict.fromkeys(self._outer.sources(outside[current]))
+        return tuple(sorted(found, key=lambda source: source.name))
 
     def results(self, graph: onnx.GraphProto) -> tuple[Value, ...]:
         """The values of a graph's outputs, each one's own and called by its name."""
@@ -268,16 +309,21 @@ class _Scope:
         _check_names(graph)
         needed = _needed(graph)
         self._refuse_unknown(needed)
+        opsets = self._shared.opsets
         for index, node in needed:
             name = node.name or next((o for o in node.output if o), "")
-            self._operator(node, Origin(node.op_type, index, name), self._shared.opsets)
+            origin, domain = Origin(node.op_type, index, name), _domain(node)
+            require_known_attributes(node, domain, opsets.get(domain, 1), str(origin))
+            self._operator(node, origin, opsets)
 
     def _operator(self, node: onnx.NodeProto, origin: Origin, opsets: Mapping[str, int]) -> None:
-        domain = "" if node.domain in STANDARD_DOMAINS else node.domain
+        self._shared.converted += 1
+        require_size(self._shared.converted)
+        self._types.follow(node)
         operation = Operation(
             {attribute.name: attribute for attribute in node.attribute},
             node.op_type,
-            opsets.get(domain, 1),
+            opsets.get(_domain(node), 1),
             origin,
             tuple(self.lookup(name) if name else None for name in node.input),
             tuple(node.output),
@@ -345,9 +391,10 @@ class _Scope:
                 f"runs. `smelt ops` lists what is; {_remedy(node)}"
             )
         inner = _Scope(self._shared, onnx.GraphProto(), self)
-        for name, value in zip(body.inputs, operation.operands, strict=False):
+        for name, value, given in zip(body.inputs, operation.operands, node.input, strict=False):
             if value is not None:
                 inner.bind(name, value)
+                inner._types.bind(name, self._types.code(given))
         for step in body.nodes:
             inner._operator(step, operation.origin, {**opsets, **body.opsets})
         for name, result in zip(node.output, body.outputs, strict=False):
@@ -404,6 +451,11 @@ def _pairs(graph: onnx.GraphProto, given: Sequence[T]) -> Iterable[tuple[onnx.Va
     return zip(graph.input, given, strict=True)
 
 
+def _domain(node: onnx.NodeProto) -> str:
+    """The domain of the operator's set, ONNX's own as ""."""
+    return "" if node.domain in STANDARD_DOMAINS else node.domain
+
+
 def _key(node: onnx.NodeProto) -> str:
     """The operator's name in the converter table: with its domain unless that is ONNX's own."""
     if node.domain in STANDARD_DOMAINS:
@@ -449,6 +501,8 @@ def _check_names(graph: onnx.GraphProto) -> None:
     """Every tensor is made once."""
     makers: dict[str, str] = {}
     for tensor in graph.input:
+        if tensor.name and tensor.name in makers:
+            raise ModelError(f"graph '{graph.name}' has two inputs called '{tensor.name}'")
         makers[tensor.name] = "the inputs"
     for index, node in enumerate(graph.node):
         where = f"{node.op_type} #{index}"

@@ -12,7 +12,7 @@ import onnx
 from smelt.errors import ConfigError, ModelError, UnsupportedError
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.tensors import NARROWED, dtype_of
-from smelt.ir import Array, Length, TensorType
+from smelt.ir import Array, DType, Length, TensorType
 
 _CHANNELS_FIRST = (0, 3, 1, 2)
 """Brings an image whose channels are last to the layout of the file."""
@@ -56,6 +56,12 @@ class Inputs:
             for i in fed
             if i.name in options.values
         }
+        self._check_lengths()
+        if options.layout == "nhwc" and all(t.permutation is None for t in self.tensors):
+            raise ConfigError(
+                "--input-layout nhwc is for images, which have 4 dimensions; the network's inputs "
+                f"are {', '.join(f'{t.name} {t.type}' for t in self.tensors) or 'all constant'}"
+            )
 
     def _tensor(self, info: onnx.ValueInfoProto) -> InputTensor:
         kind = info.type.WhichOneof("value")
@@ -96,12 +102,23 @@ class Inputs:
                 found.append(Length(name, *size, axes))
         return tuple(found)
 
+    def _check_lengths(self) -> None:
+        """Every size that is left to run time is one of an input that is fed."""
+        found = {length.name for length in self.lengths}
+        for name, size in self._options.dims.items():
+            if not isinstance(size, int) and size[0] < size[1] and name not in found:
+                raise ConfigError(
+                    f"--dim leaves '{name}' from {size[0]} to {size[1]}, but no input that is fed "
+                    "as the network runs has that dimension: give it one size"
+                )
+
     def _constant(self, info: onnx.ValueInfoProto, values: tuple[float, ...]) -> Array:
         """An input as a constant, in the layout of the file."""
         dtype = dtype_of(info.type.tensor_type.elem_type, f"input '{info.name}'")
         shape = self._shape(info)
         array = np.asarray(values).astype(dtype.numpy)
-        if not np.array_equal(array, values):
+        words = any(isinstance(value, bool) for value in values) and dtype is not DType.BOOL
+        if words or not np.array_equal(array, values):
             raise ConfigError(
                 f"--value {info.name}: {list(values)} cannot be of type {array.dtype}"
             )
@@ -146,9 +163,15 @@ class Inputs:
             return dim.dim_value
         if dim.WhichOneof("value") == "dim_value" and dim.dim_value < -1:
             raise ModelError(f"dimension {axis} of input '{name}' is {dim.dim_value}")
+        size = self._options.dims.get(dim.dim_param)
+        if given is not None and size not in (None, given):
+            text = str(size) if isinstance(size, int) else f"{size[0]} to {size[1]}"
+            raise ConfigError(
+                f"--shape gives dimension {axis} of input '{name}' size {given}, but --dim "
+                f"gives it, as '{dim.dim_param}', {text}"
+            )
         if given is not None:
             return given
-        size = self._options.dims.get(dim.dim_param)
         if size is None:
             raise UnsupportedError(
                 f"dimension {axis} of input '{name}' is open"

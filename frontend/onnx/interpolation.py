@@ -78,21 +78,23 @@ class Interpolation:
     ) -> Array:
         """Where each output lies along the input: float32, as ONNX Runtime computes it."""
         x, half = np.arange(outputs, dtype=np.float32), np.float32(0.5)
-        # Of the output as it would be if its size were not rounded down.
-        length = scale * np.float32(size)
         span = np.float32(size - 1)
         match self.coordinates:
             case "asymmetric":
                 return x / scale
             case "tf_half_pixel_for_nn":
                 return (x + half) / scale
-            case "align_corners":
-                return np.zeros_like(x) if length == 1 else x * span / (length - np.float32(1))
-            case "pytorch_half_pixel" if outputs == 1:
+            case "align_corners" | "pytorch_half_pixel" if outputs == 1:
                 return np.zeros_like(x)
+            case "align_corners":
+                return x * span / np.float32(outputs - 1)
             case "half_pixel_symmetric":
+                # Of the output as it would be if its size were not rounded down.
+                length = scale * np.float32(size)
                 shift = np.float32(size) / 2 * (1 - np.float32(outputs) / length)
-                return shift + (x + half) / scale - half
+                # Here in double precision, which tells on which side of an integer it lies.
+                at = float(shift) + (x.astype(np.float64) + 0.5) / float(scale) - 0.5
+                return at.astype(np.float32)
             case "tf_crop_and_resize":
                 begin, end = np.float32(roi[0]), np.float32(roi[1])
                 if outputs == 1:
@@ -102,17 +104,16 @@ class Interpolation:
                 return (x + half) / scale - half
 
     def _round(self, at: Array, shrinks: bool) -> Array:
-        half = np.float32(0.5)
-        mode = self.nearest_mode
+        mode, exact = self.nearest_mode, at.astype(np.float64)
         match ("ceil" if shrinks else "floor") if mode == SIMPLE else mode:
             case "floor":
-                rounded = np.floor(at)
+                rounded = np.floor(exact)
             case "ceil":
-                rounded = np.ceil(at)
+                rounded = np.ceil(exact)
             case "round_prefer_ceil":
-                rounded = np.floor(at + half)
+                rounded = np.floor(exact + 0.5)
             case _:
-                rounded = np.ceil(at - half)
+                rounded = np.ceil(exact - 0.5)
         return rounded.astype(np.int64)
 
     def _neighbours(self, at: Array, scale: float) -> tuple[Array, Array]:

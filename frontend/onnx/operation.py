@@ -81,8 +81,16 @@ class Scope(Protocol):
         """See `Operation.apply`."""
         ...
 
+    def element_type(self, name: str) -> int:
+        """ONNX's code of a tensor's element type in the file; 0 where it is not known."""
+        ...
+
     def known(self, value: Value) -> Array | None:
         """The array of a constant, stored as integers or not; None for any other value."""
+        ...
+
+    def sources(self, value: Value) -> tuple[Value, ...]:
+        """The network's inputs that a value is computed from."""
         ...
 
 
@@ -117,6 +125,10 @@ class Operation(Attributes):
         if isinstance(operand, TensorSequence):
             raise ModelError(f"{self} takes a tensor as input {index}, not a sequence of tensors")
         return operand
+
+    def element_type(self, index: int) -> int:
+        """ONNX's code of the operand's element type in the file; 0 where it is not known."""
+        return self.scope.element_type(self.proto.input[index])
 
     def has_operand(self, index: int) -> bool:
         """Whether the operand at `index` is given."""
@@ -216,7 +228,10 @@ class Operation(Attributes):
     def emit_all(
         self, op: Op, *inputs: Value | None, quants: Sequence[Quant | None] | None = None
     ) -> tuple[Value, ...]:
-        """Add a node of any number of outputs; see `emit`."""
+        """Add a node of any number of outputs; see `emit`.
+
+        Where these have no elements, nothing is left to compute: they are constants too.
+        """
         try:
             types = op.infer([None if v is None else v.type for v in inputs])
         except (ModelError, UnsupportedError) as error:
@@ -236,6 +251,11 @@ class Operation(Attributes):
         rounding = Rounding.ONNX if any(v.type.is_quantized for v in present) else None
         node = Node(op, tuple(inputs), outputs, self.origin, rounding)
         op.check(node)
+        if all(type_.size == 0 for type_ in types):
+            return tuple(
+                Value.constant(v.name, np.zeros(v.type.shape, v.type.dtype.numpy), v.type.quant)
+                for v in outputs
+            )
         if all(v is None or v.is_constant for v in inputs):
             return self._computed(node)
         self.scope.add(node)

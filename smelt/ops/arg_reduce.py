@@ -18,8 +18,8 @@ from smelt.ops.indices import INDEX_TYPES
 class ArgReduce(Op):
     """The index of the extremum (`kind` "max" or "min") along `axis`, of element type `index`.
 
-    Of several equal extrema the first, or the last with `last`. With `keep_dims` the axis stays,
-    with size 1.
+    Of several equal extrema the first, or the last with `last`; NaN is more extreme than any
+    number. With `keep_dims` the axis stays, with size 1.
     """
 
     kind: str

@@ -127,6 +127,8 @@ UNARY: dict[str, UnaryKind] = {
     "floor": UnaryKind(plain(np.floor)),
     "ceil": UnaryKind(plain(np.ceil)),
     "round": UnaryKind(plain(np.rint)),
+    "to_float16": UnaryKind(plain(real.to_float16)),
+    "to_bfloat16": UnaryKind(plain(real.to_bfloat16)),
     "is_nan": _test(np.isnan),
     "is_infinite": _test(np.isinf),
     "is_positive_infinite": _test(np.isposinf),
@@ -283,6 +285,9 @@ CASES = (
     _case("leaky_relu", "steep", Data((64,), -2.0, 1.0), 3.0),
     _case("leaky_relu", "falling", Data((64,), -2.0, 1.0), -0.5),
     _case("relu", "scalar", Data((), -1.0, 1.0)),
+    _case("to_float16", "large", Data((257,), -6e4, 6e4)),
+    _case("to_float16", "subnormal", Data((257,), -1e-4, 1e-4)),
+    _case("to_bfloat16", "large", Data((257,), -1e38, 1e38)),
     _case("clamp", "from_below", Data((9,), -4.0, 4.0), -1.0, math.inf),
     _case("clamp", "from_above", Data((9,), -4.0, 4.0), -math.inf, 1.0),
 )

@@ -122,3 +122,15 @@ def shrink(x: Array, alpha: float, beta: float) -> Array:
 def rsqrt(x: Array) -> Array:
     """`1 / sqrt(x)`."""
     return 1 / np.sqrt(x)
+
+
+def to_float16(x: Array) -> Array:
+    """The nearest float16 number, ties to even."""
+    return x.astype(np.float16)
+
+
+def to_bfloat16(x: Array) -> Array:
+    """The nearest bfloat16 number, ties to even: the upper half of the nearest float32's bits."""
+    bits = x.astype(np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(x), x, rounded.view(np.float32))

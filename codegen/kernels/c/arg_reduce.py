@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.ir import Node
+from smelt.ir import DType, Node
 from smelt.ops.arg_reduce import ArgReduce
 
 
@@ -22,7 +22,6 @@ class ArgReduceKernel(Kernel):
         if not isinstance(op, ArgReduce):
             raise TypeError(f"{op.name} is no ArgReduce")
         size, stride = x.shape[op.axis], prod(x.shape[op.axis + 1 :])
-        better = (">" if op.kind == "max" else "<") + ("=" if op.last else "")
         return KernelCall(
             template="c/arg_reduce.j2",
             stem=f"arg_{op.kind}",
@@ -32,7 +31,7 @@ class ArgReduceKernel(Kernel):
                 "kind": {"max": "greatest", "min": "least"}[op.kind],
                 "which": "last" if op.last else "first",
                 "axis": op.axis,
-                "better": better,
+                "better": _better(op, x.dtype),
                 "size": size,
                 "count": y.size,
                 "row": size * stride,
@@ -41,6 +40,15 @@ class ArgReduceKernel(Kernel):
             operands=(Input(0, "input"), Output(0, "output")),
             summary=f"{size} elements a result",
         )
+
+
+def _better(op: ArgReduce, dtype: DType) -> str:
+    """C that tells whether element `x` takes the place of the best one; NaN is best of all."""
+    sign = ">" if op.kind == "max" else "<"
+    if op.last:
+        return f"x {sign}= best || x != x" if dtype.is_float else f"x {sign}= best"
+    worse = "<" if op.kind == "max" else ">"
+    return f"!(x {worse}= best) && best == best" if dtype.is_float else f"x {sign} best"
 
 
 KERNELS = (ArgReduceKernel(),)

@@ -42,7 +42,10 @@ def plain_formula(kind: str, dtype: DType) -> Formula:
     """The formula for elements as they are stored."""
     lines: tuple[str, ...] = ()
     if kind in ("maximum", "minimum"):
-        result = f"left {'<>'[kind == 'maximum']} right ? left : right"
+        better = f"left {'<>'[kind == 'maximum']} right"
+        # A NaN at the left is kept, too.
+        better = f"(({better}) | (left != left))" if dtype.is_float else better
+        result = f"{better} ? left : right"
     elif kind in _COMPARISONS:
         result = f"left {_COMPARISONS[kind]} right"
     elif kind in _BITWISE:

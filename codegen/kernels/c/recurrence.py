@@ -29,7 +29,7 @@ from smelt.ir import Array, DType, Node, Value
 from smelt.ops.recurrence import GATES, OPERANDS, Gate, Recurrence
 
 EXPRESSIONS: dict[str, str] = {
-    "relu": "x > 0.0f ? x : 0.0f",
+    "relu": "x < 0.0f ? 0.0f : x",
     "tanh": "tanh_float(x)",
     "sigmoid": "logistic_float(x)",
     "affine": "{alpha} * x + {beta}",

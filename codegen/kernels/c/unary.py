@@ -32,7 +32,7 @@ from smelt.ops.unary import Unary
 from smelt.targets import Target
 
 FLOAT: dict[str, str] = {
-    "relu": "x > 0.0f ? x : 0.0f",
+    "relu": "x < 0.0f ? 0.0f : x",
     "relu6": "clamp_float(x, 0.0f, 6.0f)",
     "relu_n1_to_1": "clamp_float(x, -1.0f, 1.0f)",
     "relu_0_to_1": "clamp_float(x, 0.0f, 1.0f)",
@@ -77,6 +77,8 @@ FLOAT: dict[str, str] = {
     "floor": "floorf(x)",
     "ceil": "ceilf(x)",
     "round": "rintf(x)",
+    "to_float16": "float16_as_float(x)",
+    "to_bfloat16": "bfloat16_as_float(x)",
     "is_nan": "x != x",
     "is_infinite": "fabsf(x) == INFINITY",
     "is_positive_infinite": "x == INFINITY",

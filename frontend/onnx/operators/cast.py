@@ -7,20 +7,28 @@ from smelt.frontend.onnx.tensors import NARROWED, dtype_of
 from smelt.ir import DType, Value
 from smelt.ops.bit_cast import BitCast
 from smelt.ops.cast import Cast
+from smelt.ops.unary import Unary
+
+_EXACT = (DType.BOOL, DType.INT8, DType.UINT8)
+"""Element types whose every number float16 and bfloat16 have."""
 
 
-def _to(operation: Operation, dtype: DType) -> Value:
+def _to(operation: Operation, dtype: DType, code: int) -> Value:
+    """The operand as `dtype`, rounded where the file has something narrower (`code`)."""
     x = operation.value(0)
-    return x if x.type.dtype is dtype else operation.emit(Cast(dtype), x)
+    y = x if x.type.dtype is dtype else operation.emit(Cast(dtype), x)
+    if code not in NARROWED or code == operation.element_type(0) or x.type.dtype in _EXACT:
+        return y
+    return operation.emit(Unary(f"to_{NARROWED[code]}"), y)
 
 
 def _cast(operation: Operation) -> Value:
-    """To float16 and bfloat16 nothing is rounded: the graph has float32 in their place."""
-    return _to(operation, dtype_of(operation.integer("to"), f"the result of {operation}"))
+    code = operation.integer("to")
+    return _to(operation, dtype_of(code, f"the result of {operation}"), code)
 
 
 def _cast_like(operation: Operation) -> Value:
-    return _to(operation, operation.value(1).type.dtype)
+    return _to(operation, operation.value(1).type.dtype, operation.element_type(1))
 
 
 def _bit_cast(operation: Operation) -> Value:

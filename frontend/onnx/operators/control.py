@@ -5,8 +5,9 @@ A loop that carries a sequence is written out, since sequences exist at compile 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 
@@ -34,29 +35,39 @@ def _if(operation: Operation) -> Results:
         raise operation.wrong(f"its condition '{condition.name}' is {condition.type}, not one bool")
     if condition.data is not None:
         return operation.inline("then_branch" if condition.data.item() else "else_branch")
-    branches = [_branch(operation, name) for name in ("then_branch", "else_branch")]
+    branches = [_branch(operation, name, condition) for name in ("then_branch", "else_branch")]
     captures = tuple(dict.fromkeys(v for _, own in branches for v in own))
     then_graph, else_graph = (_taking(captures, graph, own) for graph, own in branches)
     ours, theirs = ([v.type for v in g.outputs] for g in (then_graph, else_graph))
     if ours != theirs:
         raise operation.refuse(
             f"its branches give {_list(ours)} and {_list(theirs)}: which one is known at run time "
-            f"only, and tensors have one shape. {_REMEDY}"
+            f"only, and tensors have one shape. {_remedy(operation, condition)}"
         )
     return operation.emit_all(If(then_graph, else_graph), condition, *captures)
 
 
-_REMEDY = (
-    "Where the condition never changes on the device, fix the input that it depends on with --value"
-)
+def _remedy(operation: Operation, condition: Value) -> str:
+    """What helps where one of the branches cannot be compiled: a condition that is constant."""
+    sources = operation.scope.sources(condition)
+    # Switches and rates are integers without axes, or of one; nobody gives an image as a constant.
+    named = [v.name for v in sources if not v.type.dtype.is_float and len(v.type.shape) < 2]
+    if not named:
+        return "Make the condition a constant"
+    names, options = _joined(f"'{n}'" for n in named), _joined(f"--value {n}=…" for n in named)
+    return f"If {names} never {'changes' if len(named) == 1 else 'change'}, give it with {options}"
 
 
-def _branch(operation: Operation, name: str) -> tuple[Graph, tuple[Value, ...]]:
+def _joined(words: Iterable[str]) -> str:
+    return " and ".join(words)
+
+
+def _branch(operation: Operation, name: str, condition: Value) -> tuple[Graph, tuple[Value, ...]]:
     try:
         return operation.subgraph(name)
     except (ModelError, UnsupportedError) as error:
         raise type(error)(
-            f"{operation}: its {name} cannot be compiled: {error}. {_REMEDY}"
+            f"{operation}: its {name} cannot be compiled: {error}. {_remedy(operation, condition)}"
         ) from error
 
 
@@ -76,15 +87,16 @@ def _loop(operation: Operation) -> Results:
     limit, condition = operation.optional(0), operation.optional(1)
     operands = tuple(operation.operand(index) for index in range(2, operation.count))
     carried = [value for value in operands if isinstance(value, Value)]
-    turns: int | None = None
+    turns, stated = None, 0
     if limit is not None and limit.data is not None:
-        turns, limit = int(limit.data.item()), None
-        turns = None if turns >= _ENDLESS else max(turns, 0)
+        stated, limit = int(limit.data.item()), None
+        turns = None if stated >= _ENDLESS else max(stated, 0)
     if condition is not None and condition.data is not None:
-        turns = turns if condition.data.item() else 0
+        if not condition.data.item():
+            turns, limit = 0, None
         condition = None
     if len(carried) < len(operands):
-        return _unrolled(operation, turns, condition, operands, "it carries a sequence")
+        return _unrolled(operation, turns, (limit, condition), operands, "it carries a sequence")
     true = operation.literal(np.asarray(True))
     try:
         body, captures = operation.subgraph("body", [_NUMBER, true, *(v.type for v in carried)])
@@ -92,11 +104,11 @@ def _loop(operation: Operation) -> Results:
         # With the turn's number known, what the body refuses may have a fixed shape.
         if turns is None or turns > _UNROLLED:
             raise
-        return _unrolled(operation, turns, condition, carried, _RESHAPED)
+        return _unrolled(operation, turns, (limit, condition), carried, _RESHAPED)
     more, *made = body.outputs
     decided = _constant(body, more)
     if turns is not None and _changes_shape(carried, made):
-        return _unrolled(operation, turns, condition, carried, _RESHAPED)
+        return _unrolled(operation, turns, (limit, condition), carried, _RESHAPED)
     if _changes_shape(carried, made):
         raise operation.refuse(
             f"a turn makes {_list([v.type for v in made[: len(carried)]])} of "
@@ -105,6 +117,10 @@ def _loop(operation: Operation) -> Results:
     if decided is not None and not decided.item():
         turns, limit = 1 if turns is None else min(turns, 1), None
     stops = decided is None
+    if stated >= _ENDLESS and turns is None and not stops:
+        raise operation.refuse(
+            f"it makes {stated:,} turns, and its body never ends it: {_ENDLESS - 1:,} are the most"
+        )
     if not stops:
         body = replace(body, outputs=tuple(made))
     stacks = (Order.FORWARD,) * (len(made) - len(carried))
@@ -122,17 +138,27 @@ _RESHAPED = "its turns differ in shape"
 def _unrolled(
     operation: Operation,
     turns: int | None,
-    condition: Value | None,
+    ends: tuple[Value | None, Value | None],
     carried: Sequence[Operand],
     reason: str,
 ) -> Results:
-    """The turns one after the other: what is carried may then change its shape."""
-    if condition is not None or turns is None or turns > _UNROLLED:
+    """The turns one after the other: what is carried may then change its shape.
+
+    They end at the limit, or where the body's condition, known at compile time, is false.
+    """
+    if ends != (None, None):
         raise operation.refuse(
-            f"{reason}, which is supported for up to {_UNROLLED} turns, whose number is a constant"
+            f"{reason}, which is supported where the number of its turns is known at compile time"
         )
     stacked: list[Sequence[Operand]] = []
-    for turn in range(turns):
+    for turn in count():
+        if turn == turns:
+            break
+        if turn == _UNROLLED:
+            raise operation.refuse(
+                f"{reason}, which is supported for up to {_UNROLLED} turns"
+                + ("" if turns is None else f", not {turns:,}")
+            )
         number, true = operation.literal(np.asarray(turn)), operation.literal(np.asarray(True))
         more, *made = operation.inline("body", [number, true, *carried])
         carried = made[: len(carried)]

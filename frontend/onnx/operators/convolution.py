@@ -139,7 +139,7 @@ def _col2im(operation: Operation) -> Value:
     x = operation.value(0)
     size = operation.given("", 1)
     kernel = operation.given("", 2)
-    if size is None or kernel is None or len(size) != len(kernel) or len(x.type.shape) != 3:
+    if not size or not kernel or len(size) != len(kernel) or len(x.type.shape) != 3:
         raise operation.wrong("its image_shape or block_shape do not fit the input")
     if len(kernel) > 3:
         raise operation.refuse(f"images of {len(kernel)} axes are not supported")

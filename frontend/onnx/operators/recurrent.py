@@ -104,6 +104,7 @@ def _layer(operation: Operation, kind: str) -> _Layer:
         raise operation.wrong(f"hidden_size does not fit recurrent weights {recurrent.type}")
     if 0 in x.type.shape:
         raise operation.refuse(f"its input {x.type} is empty")
+    _refuse_projection(operation, kind, units)
     batch_first = operation.flag("layout")
     if batch_first:
         x = operation.transpose(x, (1, 0, 2))
@@ -111,6 +112,24 @@ def _layer(operation: Operation, kind: str) -> _Layer:
     if lengths is not None and lengths.data is not None and (lengths.data >= x.type.shape[0]).all():
         lengths = None
     return _Layer(operation, kind, x, lengths, batch_first)
+
+
+def _refuse_projection(operation: Operation, kind: str, units: int) -> None:
+    """Refuse what exporters make of a recurrence whose output is projected to a smaller size."""
+    recurrent = operation.value(2).type
+    states = [operation.optional(5), operation.optional(6) if kind == "lstm" else None]
+    wrong = [
+        f"initial state '{v.name}' {v.type}"
+        for v in states
+        if v is not None and v.type.shape[-1:] != (units,)
+    ]
+    if recurrent.shape[1] != GATES[kind] * units:
+        wrong.append(f"recurrent weights {recurrent}")
+    if wrong:
+        raise operation.wrong(
+            f"{wrong[0]} does not fit hidden_size {units}. ONNX has no {operation.kind} with a "
+            "projection (proj_size): export the network without one"
+        )
 
 
 def _gates(operation: Operation, kind: str, directions: int) -> Iterator[tuple[Gate, ...]]:

@@ -58,6 +58,8 @@ def _resize(operation: Operation) -> Value:
     axes = operation.axes(operation.integers("axes", tuple(range(rank))), rank)
     resized = _sizes(operation, x, axes, 1 if old else 2)
     roi = _roi(operation, axes) if coordinates == "tf_crop_and_resize" else {}
+    if not roi and _keeps_shape(resized):
+        return x
     tables = {
         a: interpolation.table(a.size, a.outputs, a.scale, roi.get(a.axis, (0.0, 1.0)))
         for a in resized
@@ -76,6 +78,8 @@ def _upsample(operation: Operation) -> Value:
     else:
         scales = operation.constant(1, "scales")
     resized = _scaled(operation, x, tuple(range(len(x.type.shape))), scales)
+    if _keeps_shape(resized):
+        return x
     tables = {a: interpolation.table(a.size, a.outputs, a.scale) for a in resized if a.scale != 1}
     return _emit(operation, x, interpolation, tables)
 
@@ -123,13 +127,23 @@ def _scaled(
     if len(factors) != len(axes) or not (np.isfinite(factors) & (factors > 0)).all():
         raise operation.wrong(f"its scales are {factors.tolist()} for {len(axes)} axes of {x.type}")
     _refuse_empty(operation, x)
+    sizes = [x.type.shape[axis] for axis in axes]
+    # In float64, since a product in float32, as sizes are, may be infinite.
+    for factor, size in zip(factors.tolist(), sizes, strict=True):
+        if factor * size > LARGEST:
+            raise operation.refuse(f"scale {factor:.6g} makes an axis of {size} too large")
     found = tuple(
-        _Axis(axis, x.type.shape[axis], int(factor * np.float32(x.type.shape[axis])), factor)
-        for axis, factor in zip(axes, factors, strict=True)
+        _Axis(axis, size, int(factor * np.float32(size)), factor)
+        for axis, size, factor in zip(axes, sizes, factors, strict=True)
     )
     if any(a.outputs < 1 for a in found):
         raise operation.wrong(f"scales {factors.tolist()} leave nothing of {x.type}")
     return _limited(operation, found)
+
+
+def _keeps_shape(axes: tuple[_Axis, ...]) -> bool:
+    """Whether nothing is resized; ONNX Runtime then copies, whatever fraction the scales have."""
+    return all(a.size == a.outputs for a in axes)
 
 
 def _limited(operation: Operation, axes: tuple[_Axis, ...]) -> tuple[_Axis, ...]:

@@ -1,0 +1,147 @@
+"""What is checked of an ONNX file before its operators are converted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+import onnx
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from smelt.errors import ModelError, UnsupportedError
+
+LARGEST_NETWORK = 1 << 16
+"""Operators that a network may have, with functions inlined and loops written out."""
+
+_IGNORED = frozenset({"doc_string"})
+"""Texts that nothing reads."""
+
+FunctionKey = tuple[str, str, str]
+"""A function's domain, name and overload."""
+
+
+def require_text(message: Any) -> None:
+    """Check that every name in a message is UTF-8, which protocol buffers leave to their reader.
+
+    Raises:
+        ModelError: one is not.
+    """
+    # A stack of its own: recursion by message would be slow.
+    waiting = [message]
+    while waiting:
+        owner = waiting.pop()
+        texts, messages = _fields(owner.DESCRIPTOR)
+        for name, repeated in texts:
+            found = getattr(owner, name)
+            for text in found if repeated else (found,):
+                if isinstance(text, bytes):
+                    raise ModelError(
+                        f"the file holds the {name} {text!r}, which is not UTF-8: it is damaged"
+                    )
+        for name, repeated in messages:
+            if repeated:
+                waiting.extend(getattr(owner, name))
+            elif owner.HasField(name):
+                waiting.append(getattr(owner, name))
+
+
+@cache
+def _fields(kind: Descriptor) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
+    """The fields of a message that are texts, those that are messages; whether each repeats."""
+
+    def of(wanted: int) -> list[tuple[str, bool]]:
+        return [
+            (f.name, f.is_repeated)
+            for f in kind.fields
+            if f.type == wanted and f.name not in _IGNORED
+        ]
+
+    return of(FieldDescriptor.TYPE_STRING), of(FieldDescriptor.TYPE_MESSAGE)
+
+
+def require_expandable(model: onnx.ModelProto) -> None:
+    """Check that the model is of a size to compile, with its local functions inlined.
+
+    A function that calls another twice, which does so in turn, is small in the file only.
+
+    Raises:
+        ModelError: functions call one another in a circle.
+        UnsupportedError: there are more operators than `LARGEST_NETWORK`.
+    """
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+    calls = {
+        key: [called for node in _nodes(f.node) if (called := _key(node)) in functions]
+        for key, f in functions.items()
+    }
+    try:
+        order = list(TopologicalSorter(calls).static_order())
+    except CycleError as error:
+        names = " calls ".join(f"'{key[1]}'" for key in error.args[1][::-1])
+        raise ModelError(f"the model's local functions never end: {names}") from error
+    sizes: dict[FunctionKey, int] = {}
+    for key in order:
+        sizes[key] = _expanded(functions[key].node, sizes)
+    require_size(_expanded(model.graph.node, sizes))
+
+
+def _expanded(nodes: Iterable[onnx.NodeProto], sizes: dict[FunctionKey, int]) -> int:
+    """Operators that nodes are, with functions of these sizes in the place of their calls."""
+    return sum(sizes.get(_key(node), 1) for node in _nodes(nodes))
+
+
+def require_size(operators: int) -> None:
+    """Raise UnsupportedError for more operators than `LARGEST_NETWORK`."""
+    if operators > LARGEST_NETWORK:
+        raise UnsupportedError(
+            f"the network has more than {LARGEST_NETWORK:,} operators once its functions and "
+            "loops are written out: it is none for an embedded device"
+        )
+
+
+def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, and those of the graphs inside of them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _nodes(graph.node)
+
+
+def _key(node: onnx.NodeProto) -> FunctionKey:
+    return node.domain, node.op_type, node.overload
+
+
+def require_known_attributes(node: onnx.NodeProto, domain: str, version: int, where: str) -> None:
+    """Check that an operator of the standard has the attributes that a node gives it.
+
+    Args:
+        node: of the file.
+        domain: of its operator set, ONNX's own as "".
+        version: of its operator set.
+        where: the node in messages.
+
+    Raises:
+        ModelError: it has not. A misspelt attribute would silently keep its default.
+    """
+    known = _attributes(node.op_type, domain, version)
+    if known is None:
+        return
+    for attribute in node.attribute:
+        # The standard leaves names that begin like this to tools.
+        if attribute.name not in known and not attribute.name.startswith("__"):
+            raise ModelError(
+                f"{where}: operator {node.op_type} of operator set {version} has no attribute "
+                f"'{attribute.name}'; it has {', '.join(known) or 'none'}"
+            )
+
+
+@cache
+def _attributes(kind: str, domain: str, version: int) -> Sequence[str] | None:
+    """The attributes of a standard operator; None where the standard has none of that name."""
+    try:
+        schema: Any = onnx.defs.get_schema(kind, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    return sorted(schema.attributes)

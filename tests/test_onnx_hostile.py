@@ -1,0 +1,390 @@
+"""ONNX files and options made to mislead: each is refused in time, and says what is wrong."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidGraph
+
+from smelt.errors import ConfigError, ModelError, UnsupportedError
+from smelt.frontend import Imported, InputOptions, load
+from smelt.frontend.onnx.checks import LARGEST_NETWORK
+from smelt.ir import Array
+from smelt.pipeline import Options, compile_model
+from tests.onnx_networks import agrees, graph, ints, model, node, session, tensor_info
+
+RNG = np.random.default_rng(11)
+
+
+def imported(proto: onnx.ModelProto, inputs: InputOptions | None = None) -> Imported:
+    return load(proto.SerializeToString(), "net", inputs)
+
+
+def uniform(*shape: int) -> Array:
+    return RNG.uniform(-1, 1, shape).astype(np.float32)
+
+
+# Tensors without elements
+
+_WEIGHTS = {
+    "i": (1, 8, 3),
+    "r": (1, 8, 2),
+    "three": (3,),
+    "w": (4, 3),
+    "k": (5, 2, 3, 3),
+    "q": (2, 5, 3, 3),
+    "scale": (2,),
+    "zero": (4, 0),
+}
+
+_EMPTY: tuple[tuple[onnx.NodeProto, list[int]], ...] = (
+    (node("MatMul", "x w", "y"), [0, 4]),
+    (node("MatMul", "x zero", "y"), [3, 4]),
+    (node("Gemm", "x w", "y"), [0, 4]),
+    (node("Conv", "x k", "y"), [0, 2, 6, 6]),
+    (node("ConvTranspose", "x q", "y"), [0, 2, 6, 6]),
+    (node("MaxPool", "x", "y", kernel_shape=[2, 2]), [0, 2, 6, 6]),
+    (node("InstanceNormalization", "x scale scale", "y"), [0, 2, 6, 6]),
+    (node("LayerNormalization", "x scale", "y"), [0, 2]),
+    (node("LpNormalization", "x", "y", axis=0), [0, 0]),
+    (node("ReduceSum", "x", "y", axes=[1], keepdims=0), [3, 0, 0]),
+    (node("ReduceMax", "x", "y", axes=[1], keepdims=0), [3, 2, 0]),
+    (node("ReduceSum", "x", "y", axes=[1], keepdims=0), [3, 0, 2]),
+    (node("LogSoftmax", "x", "y", axis=0), [3, 0]),
+    (node("Softmax", "x", "y", axis=1), [0, 3]),
+    (node("Concat", "x x", "y", axis=0), [0, 3]),
+    (node("Transpose", "x", "y", perm=[1, 0]), [0, 3]),
+    (node("Relu", "x", "y"), [2, 0]),
+    (node("Resize", "x _ three", "y"), [1, 0, 2]),
+    (node("LSTM", "x i r", "y", hidden_size=2), [0, 1, 3]),
+    (node("Add", "x scale", "y"), [0, 2]),
+)
+
+
+@pytest.mark.parametrize(
+    ("step", "shape"), _EMPTY, ids=[f"{step.op_type}{shape}" for step, shape in _EMPTY]
+)
+def test_tensors_without_elements(step: onnx.NodeProto, shape: list[int]) -> None:
+    """Computed as ONNX Runtime does and compiled to a C project, or refused in a sentence."""
+    constants = {name: abs(uniform(*_WEIGHTS[name])) for name in step.input if name in _WEIGHTS}
+    opset = 11 if step.op_type.startswith("Reduce") else 17
+    proto = model(graph([step], {"x": shape}, "y", constants), opset)
+    if step.op_type in _REFUSED:
+        with pytest.raises((ModelError, UnsupportedError), match=_REFUSED[step.op_type]):
+            imported(proto)
+        return
+    agrees(proto, {"x": uniform(*shape)})
+    compile_model(proto.SerializeToString())
+
+
+_REFUSED = {
+    "Conv": "nothing to convolve",
+    "ConvTranspose": "nothing to convolve",
+    "MaxPool": "nothing to pool",
+    "LogSoftmax": "none of them empty",
+    "Softmax": "none of them empty",
+    "LSTM": "is empty",
+    "Resize": "nothing to resize",
+}
+
+
+def test_an_empty_network_runs() -> None:
+    """The C of a network whose output has no elements compiles and runs."""
+    proto = model(graph([node("MatMul", "x w", "y")], {"x": ["T", 4]}, "y", {"w": uniform(4, 3)}))
+    given = Options(inputs=InputOptions(shapes={"x": (0, 4)}))
+    outputs = compile_model(proto.SerializeToString(), given).run({"x": uniform(0, 4)})
+    assert [array.shape for array in outputs.values()] == [(0, 3)]
+
+
+def test_an_image_of_columns_needs_axes() -> None:
+    proto = model(
+        graph([node("Col2Im", "x s k", "y")], {"x": [1, 5, 5]}, "y", {"s": ints(), "k": ints()})
+    )
+    with pytest.raises(ModelError, match="image_shape or block_shape"):
+        imported(proto)
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("scale", [1e6, 1.9566236e38, 3.4e38])
+def test_a_huge_scale_is_refused(scale: float) -> None:
+    scales = np.asarray([1, 1, 0.5, scale], np.float32)
+    proto = model(graph([node("Resize", "x _ s", "y")], {"x": [1, 1, 9, 70]}, "y", {"s": scales}))
+    with pytest.raises(UnsupportedError, match=r"Resize.*scale .* makes an axis of 70 too large"):
+        imported(proto)
+
+
+def doubling(levels: int, first: onnx.NodeProto) -> onnx.ModelProto:
+    """Local functions, each of which calls the one before twice; the first is an operator."""
+    calls = [
+        [node(f"F{level}", f"{a}", b, "own") for a, b in (("a", "t"), ("t", "b"))]
+        for level in range(levels)
+    ]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    proto = model(graph([node(f"F{levels}", "x", "y", "own")], {"x": [2]}, "y"), own=1)
+    proto.functions.extend(
+        helper.make_function("own", f"F{level}", ["a"], ["b"], body, opsets)
+        for level, body in enumerate([[first], *calls])
+    )
+    return proto
+
+
+def test_functions_that_grow_exponentially_are_refused_at_once() -> None:
+    start = time.monotonic()
+    with pytest.raises(UnsupportedError, match=rf"more than {LARGEST_NETWORK:,} operators"):
+        imported(doubling(60, node("Relu", "a", "b")))
+    assert time.monotonic() - start < 5
+    assert len(imported(doubling(5, node("Neg", "a", "b"))).graph.nodes) == 32
+
+
+def test_functions_that_call_one_another_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"never end: 'F\d' calls 'F\d'"):
+        imported(doubling(2, node("F2", "a", "b", "own")))
+
+
+def nested(depth: int) -> onnx.GraphProto:
+    """A loop's body: a loop of 200 turns in a loop in a loop …, which carry a sequence."""
+    sequence = helper.make_tensor_sequence_value_info
+    inner = (
+        node("Loop", f"turns true s{depth}", f"t{depth}", body=nested(depth - 1))
+        if depth
+        else node("SequenceConstruct", "x", "t0")
+    )
+    return graph(
+        [inner, node("Identity", f"c{depth}", f"more{depth}")],
+        [
+            tensor_info(f"n{depth}", [], "l"),
+            tensor_info(f"c{depth}", [], "b"),
+            sequence(f"s{depth}", 1, None),
+        ],
+        [tensor_info(f"more{depth}", [], "b"), sequence(f"t{depth}", 1, None)],
+    )
+
+
+def test_loops_written_out_in_loops_are_counted() -> None:
+    nodes = [
+        node("SequenceEmpty", "", "empty"),
+        node("Loop", "turns true empty", "made", body=nested(2)),
+        node("ConcatFromSequence", "made", "y", axis=0),
+    ]
+    constants = {"turns": np.asarray(200), "true": np.asarray(True)}
+    with pytest.raises(UnsupportedError, match=rf"more than {LARGEST_NETWORK:,} operators"):
+        imported(model(graph(nodes, {"x": [2]}, "y", constants)))
+
+
+# What the file says
+
+
+def _renamed(data: bytes, old: bytes, new: bytes) -> bytes:
+    assert len(old) == len(new)
+    assert old in data
+    return data.replace(old, new)
+
+
+@pytest.mark.parametrize("name", [b"Sigmoid", b"the_node", b"the_made", b"the_outp", b"the_inpu"])
+def test_names_that_are_not_text_are_refused(name: bytes) -> None:
+    nodes = [node("Sigmoid", "the_inpu", "the_made", name="the_node")]
+    nodes += [node("Relu", "the_made", "the_outp")]
+    data = model(graph(nodes, {"the_inpu": [2]}, "the_outp")).SerializeToString()
+    load(data)
+    with pytest.raises(ModelError, match=r"which is not UTF-8"):
+        load(_renamed(data, name, name[:-1] + b"\xff"))
+
+
+def test_notes_that_are_not_text_do_no_harm() -> None:
+    proto = model(graph([node("Relu", "x", "y")], {"x": [2]}, "y"))
+    proto.doc_string = "nothing reads this"
+    load(_renamed(proto.SerializeToString(), b"reads", b"\xff\xfe\xff\xfe\xff"))
+
+
+def conv(**attributes: Any) -> onnx.ModelProto:
+    steps = [node("Conv", "x w", "y", "", **attributes)]
+    return model(graph(steps, {"x": [1, 3, 8, 8]}, "y", {"w": uniform(4, 3, 3, 3)}), 17)
+
+
+def test_an_attribute_that_the_operator_does_not_have_is_refused() -> None:
+    """As ONNX Runtime does; it also takes names that begin with two underscores."""
+    proto = conv(stridez=[2, 2])
+    with pytest.raises(InvalidGraph, match="stridez"):
+        session(proto)
+    with pytest.raises(
+        ModelError, match=r"Conv #0 'y'.*set 17 has no attribute 'stridez'.*strides"
+    ):
+        imported(proto)
+    session(conv(__tool="of a tool"))
+    imported(conv(__tool="of a tool"))
+
+
+def test_attributes_are_those_of_the_operator_set() -> None:
+    """A sum's axes were an attribute up to operator set 12, and are an input since."""
+    step = node("ReduceSum", "x", "y", axes=[1])
+    imported(model(graph([step], {"x": [2, 3]}, "y"), 12))
+    with pytest.raises(ModelError, match=r"ReduceSum of operator set 13 has no attribute 'axes'"):
+        imported(model(graph([step], {"x": [2, 3]}, "y"), 13))
+
+
+def test_attributes_inside_of_branches_are_checked() -> None:
+    branches: dict[str, Any] = {
+        f"{name}_branch": graph([node("LeakyRelu", "x", name, "", **{attribute: 0.5})], {}, name)
+        for name, attribute in (("then", "alpha"), ("else", "alfa"))
+    }
+    inputs = [tensor_info("c", [], "b"), tensor_info("x", [2])]
+    with pytest.raises(ModelError, match=r"LeakyRelu.*no attribute 'alfa'; it has alpha"):
+        imported(model(graph([node("If", "c", "y", "", **branches)], inputs, "y")))
+
+
+def test_a_wrong_output_type_is_a_note() -> None:
+    proto = conv()
+    proto.graph.output[0].CopyFrom(tensor_info("y", [1, 4, 6, 6], "l"))
+    (note,) = imported(proto).notes
+    assert note == ("output 'y' is declared as int64, but the operators make float32 of the inputs")
+    proto.graph.output[0].CopyFrom(tensor_info("y", [1, 4, 6, "w"]))
+    assert imported(proto).notes == ()
+
+
+def test_two_inputs_of_one_name_are_refused() -> None:
+    infos = [tensor_info("x", [2]), tensor_info("x", [2])]
+    with pytest.raises(ModelError, match="two inputs called 'x'"):
+        imported(model(graph([node("Relu", "x", "y")], infos, "y")))
+
+
+# What the user says
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (InputOptions({"T": 3}, {"x": (2, 4)}), r"'x' size 2, but --dim gives it, as 'T', 3"),
+        (InputOptions({"T": (1, 9)}, {"x": (2, 4)}), r"'x' size 2.*'T', 1 to 9"),
+        (InputOptions({"T": (1, 9)}, values={"x": (1,)}), r"'T' from 1 to 9, but no input"),
+        (InputOptions({"T": 3}, layout="nhwc"), r"nhwc is for images.*x f32\[3,4\]"),
+        (InputOptions({"T": 3}, values={"x": (True,)}), r"--value x: \[True\].*float32"),
+    ],
+)
+def test_options_that_contradict_are_refused(options: InputOptions, message: str) -> None:
+    proto = model(graph([node("Add", "x z", "y")], {"x": ["T", 4], "z": [4]}, "y"))
+    with pytest.raises(ConfigError, match=message):
+        imported(proto, options)
+
+
+def test_options_that_agree_are_taken() -> None:
+    proto = model(graph([node("Relu", "x", "y")], {"x": ["T", 4]}, "y"))
+    found = imported(proto, InputOptions({"T": 3}, {"x": (3, 4)}))
+    assert found.graph.inputs[0].type.shape == (3, 4)
+
+
+# Messages
+
+
+def counting(turns: int, more: str = "going") -> onnx.ModelProto:
+    """A loop of that many turns; `more` goes on where it is true."""
+    body = graph(
+        [node("Add", "s one", "t"), node("Identity", more, "more")],
+        [tensor_info("n", [], "l"), tensor_info("going", [], "b"), tensor_info("s", [2])],
+        [tensor_info("more", [], "b"), tensor_info("t", [2])],
+    )
+    constants = {"turns": np.asarray(turns), "one": uniform(2), "no": np.asarray(False)}
+    return model(graph([node("Loop", "turns _ x", "y", body=body)], {"x": [2]}, "y", constants))
+
+
+def test_the_limit_of_a_long_loop_is_named() -> None:
+    with pytest.raises(UnsupportedError, match=r"makes 1,099,511,627,776 turns.*2,147,483,647"):
+        imported(counting(2**40))
+    agrees(counting(2**40, "no"), {"x": uniform(2)})
+    agrees(counting(3), {"x": uniform(2)})
+
+
+def sequenced(turns: str, going: str) -> onnx.ModelProto:
+    """A loop that appends to a sequence, until its condition or its limit ends it."""
+    sequence = helper.make_tensor_sequence_value_info
+    body = graph(
+        [
+            node("SequenceInsert", "s x", "t"),
+            node("Add", "n one", "next"),
+            node("Less", "next three", "more"),
+        ],
+        [tensor_info("n", [], "l"), tensor_info("c", [], "b"), sequence("s", 1, None)],
+        [tensor_info(going, [], "b"), sequence("t", 1, None)],
+    )
+    nodes = [
+        node("SequenceEmpty", "", "empty"),
+        node("Loop", f"{turns} true empty", "made", body=body),
+        node("ConcatFromSequence", "made", "y", axis=0),
+    ]
+    constants = {"one": np.asarray(1), "three": np.asarray(3), "long": np.asarray(2**62)}
+    constants |= {"many": np.asarray(300), "true": np.asarray(True)}
+    infos = [tensor_info("x", [2]), tensor_info("limit", [], "l")]
+    return model(graph(nodes, infos, "y", constants))
+
+
+@pytest.mark.parametrize("turns", ["_", "long", "many"])
+def test_a_sequence_that_a_condition_ends(turns: str) -> None:
+    proto = sequenced(turns, "more")
+    del proto.graph.input[1]
+    agrees(proto, {"x": uniform(2)})
+
+
+@pytest.mark.parametrize(
+    ("turns", "message"),
+    [
+        ("_", r"up to 256 turns$"),
+        ("many", r"up to 256 turns, not 300$"),
+        ("limit", r"the number of its turns is known at compile time$"),
+    ],
+)
+def test_a_sequence_that_grows_too_long(turns: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        imported(sequenced(turns, "c"))
+
+
+def switched(kind: str, shape: list[int], step: onnx.NodeProto) -> onnx.ModelProto:
+    """A network whose `rate` chooses between an operator of Smelt's and `step`."""
+    branches: dict[str, Any] = {
+        "then_branch": graph([node("Neg", "x", "a")], {}, "a"),
+        "else_branch": graph([step], {}, "b"),
+    }
+    nodes = [
+        node("ReduceMax", "rate", "first", keepdims=0),
+        node("Cast", "first", "condition", to=onnx.TensorProto.BOOL),
+        node("If", "condition", "y", "", **branches),
+    ]
+    infos = [tensor_info("x", [2]), tensor_info("rate", shape, kind)]
+    return model(graph(nodes, infos, "y"))
+
+
+_UNFIT = node("Transpose", "x", "b", perm=[1, 0])
+_LONGER = node("Concat", "x x", "b", axis=0)
+
+
+@pytest.mark.parametrize("step", [_UNFIT, _LONGER], ids=["wrong", "other shape"])
+def test_a_branch_that_fails_names_the_input_that_chooses_it(step: onnx.NodeProto) -> None:
+    for shape in ([], [1]):
+        proto = switched("l", shape, step)
+        with pytest.raises((ModelError, UnsupportedError), match=_HINT):
+            imported(proto)
+        imported(proto, InputOptions(values={"rate": (1.0,)}))
+
+
+_HINT = r"If 'rate' never changes, give it with --value rate=…$"
+
+
+def test_a_branch_that_measurements_choose_gets_no_such_hint() -> None:
+    with pytest.raises(UnsupportedError, match=r"Make the condition a constant$"):
+        imported(switched("f", [7], _LONGER))
+
+
+def test_projections_are_named() -> None:
+    constants = {"w": uniform(1, 16, 6), "r": uniform(1, 16, 2)}
+    steps = [node("LSTM", "x w r", "y", hidden_size=2)]
+    with pytest.raises(ModelError, match=r"recurrent weights f32\[1,16,2\].*2\. .*\(proj_size\)"):
+        imported(model(graph(steps, {"x": [7, 1, 6]}, "y", constants)))
+    constants = {"w": uniform(1, 16, 6), "r": uniform(1, 16, 4), "c": uniform(1, 1, 10)}
+    steps = [node("LSTM", "x w r _ _ _ c", "y", hidden_size=4)]
+    with pytest.raises(ModelError, match=r"state 'c' f32\[1,1,10\].*4\. .*\(proj_size\)"):
+        imported(model(graph(steps, {"x": [7, 1, 6]}, "y", constants)))
