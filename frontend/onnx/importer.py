@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -11,16 +11,21 @@ import onnx
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.imported import Imported
 from smelt.frontend.onnx import expansion
-from smelt.frontend.onnx.checks import require_known_attributes, require_size
+from smelt.frontend.onnx.checks import (
+    require_known_attributes,
+    require_own_names,
+    require_size,
+)
 from smelt.frontend.onnx.converters import CONVERTERS
 from smelt.frontend.onnx.file import STANDARD_DOMAINS, StoredModel
 from smelt.frontend.onnx.inputs import Inputs
 from smelt.frontend.onnx.lengths import checked
 from smelt.frontend.onnx.narrowed import ElementTypes
+from smelt.frontend.onnx.notes import import_notes
 from smelt.frontend.onnx.operation import Operand, Operation, TensorSequence
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
-from smelt.frontend.onnx.tensors import DTYPES, NARROWED, array_of, type_name
+from smelt.frontend.onnx.tensors import array_of
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.quantize import Dequantize
 from smelt.ops.reshape import Reshape
@@ -72,39 +77,8 @@ def _load(model: StoredModel, name: str, options: InputOptions) -> Imported:
     scope.convert(model.graph)
     outputs = scope.results(model.graph)
     graph = Graph(name, tuple(values), outputs, tuple(scope.nodes), lengths=inputs.lengths)
-    notes = (*_narrowing(model.graph, inputs), *_contradictions(model.graph, outputs))
+    notes = tuple(import_notes(model.graph, inputs, outputs))
     return Imported(verify(label_inputs(graph), "the ONNX import"), notes)
-
-
-def _narrowing(graph: onnx.GraphProto, inputs: Inputs) -> Iterator[str]:
-    kinds = {NARROWED[t.data_type] for t in graph.initializer if t.data_type in NARROWED}
-    kinds |= inputs.narrowed
-    if kinds:
-        yield f"{' and '.join(sorted(kinds))} tensors are imported as float32"
-
-
-def _contradictions(graph: onnx.GraphProto, outputs: Sequence[Value]) -> Iterator[str]:
-    """Outputs whose declared types are wrong: the operators decide, as they do in other tools."""
-    for info, value in zip(graph.output, outputs, strict=True):
-        stored, actual = info.type.tensor_type, value.type
-        if stored.elem_type and DTYPES.get(stored.elem_type) is not actual.dtype:
-            yield (
-                f"output '{info.name}' is declared as {type_name(stored.elem_type)}, but the "
-                f"operators make {actual.dtype.name.lower()} of the inputs"
-            )
-        sizes = [d.dim_value if d.HasField("dim_value") else None for d in stored.shape.dim]
-        if stored.HasField("shape") and not _fits(sizes, actual.shape):
-            text = ", ".join("?" if size is None else str(size) for size in sizes)
-            yield (
-                f"output '{info.name}' is declared with shape [{text}], but the operators make "
-                f"{list(actual.shape)} of the inputs"
-            )
-
-
-def _fits(declared: Sequence[int | None], shape: Sequence[int]) -> bool:
-    return len(declared) == len(shape) and all(
-        size in (None, actual) for size, actual in zip(declared, shape, strict=True)
-    )
 
 
 @dataclass
@@ -306,7 +280,7 @@ class _Scope:
 
     def convert(self, graph: onnx.GraphProto) -> None:
         """Convert the operators that the graph's outputs depend on."""
-        _check_names(graph)
+        require_own_names(graph)
         needed = _needed(graph)
         self._refuse_unknown(needed)
         opsets = self._shared.opsets
@@ -495,18 +469,3 @@ def _used(node: onnx.NodeProto) -> Iterable[str]:
             yield from (output.name for output in attribute.g.output)
             for inner in attribute.g.node:
                 yield from _used(inner)
-
-
-def _check_names(graph: onnx.GraphProto) -> None:
-    """Every tensor is made once."""
-    makers: dict[str, str] = {}
-    for tensor in graph.input:
-        if tensor.name and tensor.name in makers:
-            raise ModelError(f"graph '{graph.name}' has two inputs called '{tensor.name}'")
-        makers[tensor.name] = "the inputs"
-    for index, node in enumerate(graph.node):
-        where = f"{node.op_type} #{index}"
-        for name in node.output:
-            if name and name in makers:
-                raise ModelError(f"{where} makes tensor '{name}' again, after {makers[name]}")
-            makers[name] = where
