@@ -13,8 +13,9 @@ import numpy as np
 
 from smelt.codegen.passes.channel_rules import (
     Bounds,
-    Build,
     Mask,
+    Narrowed,
+    Narrowing,
     Rule,
     channels,
 )
@@ -47,13 +48,17 @@ class _Product(Rule):
             and (bias is None or bias.is_constant)
         )
 
-    def _accumulated(self, node: Node, low: Array, high: Array) -> Bounds:
-        """The result's bounds, of sums of products between `low` and `high`."""
+    def _accumulated(
+        self, node: Node, weights: Array, low: Array, high: Array, axes: tuple[int, ...]
+    ) -> Bounds:
+        """The result's bounds: products of weights and inputs, from `low` to `high`, summed."""
+        least = np.where(weights > 0, weights * low, weights * high).sum(axis=axes)
+        greatest = np.where(weights > 0, weights * high, weights * low).sum(axis=axes)
         bias = node.optional(2)
         added = 0 if bias is None else bias.array.ravel().astype(np.int64)
         y, rounding = node.output.type, node.rounding or Rounding.TFLM
         requantize = Requantizer(_scales(node, rounding), rounding)
-        ends = np.stack([low, high]) + added
+        ends = np.stack([least, greatest]) + added
         left = 0 if rounding is Rounding.ONNX else max(0, *requantize.shifts)
         if np.abs(ends).max(initial=0) > INT32_MAX >> left:
             return Bounds.anything(y)  # Sums may wrap.
@@ -75,39 +80,42 @@ def _centred(weights: Value) -> Array:
     return weights.array.astype(np.int64) - zero
 
 
-def _around_zero(node: Node, given: Bounds | None) -> tuple[Array, Array, bool]:
-    """Bounds of what is multiplied, zero included where there is padding; whether there is."""
+def _pads(node: Node) -> bool:
+    """Whether windows reach beyond the image."""
+    return isinstance(node.op, Conv2D | DepthwiseConv2D) and any(map(any, node.op.padding))
+
+
+def _around_zero(node: Node, given: Bounds | None) -> tuple[Array, Array]:
+    """The least and greatest of what is multiplied, zero included where there is padding."""
     assert given is not None
     zero = node.input(0).type.zero_point
     low, high = given.low - zero, given.high - zero
-    op = node.op
-    padded = isinstance(op, Conv2D | DepthwiseConv2D) and any(map(any, op.padding))
-    return (np.minimum(low, 0), np.maximum(high, 0), True) if padded else (low, high, False)
+    return (np.minimum(low, 0), np.maximum(high, 0)) if _pads(node) else (low, high)
 
 
-def _picked(value: Value, data: Array, quant_axis: int, mask: Mask, build: Build) -> Value:
+def _picked(value: Value, data: Array, quant_axis: int, to: Narrowing) -> Value:
     """A constant with other data, of whose scales along an axis some are left."""
     quant = value.type.quant
     if quant is not None and quant.axis == quant_axis and len(quant.scale) > 1:
         quant = Quant(
-            tuple(s for s, keep in zip(quant.scale, mask, strict=True) if keep),
-            tuple(z for z, keep in zip(quant.zero_point, mask, strict=True) if keep),
+            tuple(s for s, keep in zip(quant.scale, to.result, strict=True) if keep),
+            tuple(z for z, keep in zip(quant.zero_point, to.result, strict=True) if keep),
             quant.axis,
         )
-    return build(value.name, data, quant)
+    return to.build(value.name, data, quant)
 
 
-def _bias(node: Node, result: Mask, added: Array, build: Build) -> tuple[Value, ...]:
+def _bias(node: Node, added: Array, to: Narrowing) -> tuple[Value, ...]:
     """The operand of the bias with what constant channels add; none where there is none."""
     bias = node.optional(2)
     if bias is None:
         if not added.any():
             return ()
-        return (build(f"{node.name}:bias", wrap_int32(added)[result].astype(np.int32), None),)
+        return (to.build(f"{node.name}:bias", wrap_int32(added)[to.result].astype(np.int32), None),)
     total = bias.array.ravel().astype(np.int64) + added
     if bias.type.dtype is DType.INT32:
         total = wrap_int32(total)
-    return (_picked(bias, total[result].astype(bias.array.dtype), 0, result, build),)
+    return (_picked(bias, total[to.result].astype(bias.array.dtype), 0, to),)
 
 
 class _Mixing(_Product):
@@ -124,11 +132,7 @@ class _Mixing(_Product):
 
     def bounds(self, node: Node, operands: Sequence[Bounds | None]) -> Bounds:
         """See `Rule.bounds`."""
-        low, high, _ = _around_zero(node, operands[0])
-        weights = _taps(node)
-        least = np.where(weights > 0, weights * low, weights * high).sum(axis=(1, 2))
-        greatest = np.where(weights > 0, weights * high, weights * low).sum(axis=(1, 2))
-        return self._accumulated(node, least, greatest)
+        return self._accumulated(node, _taps(node), *_around_zero(node, operands[0]), (1, 2))
 
     def needs(
         self, node: Node, wanted: Mask, operands: Sequence[Bounds | None]
@@ -143,24 +147,17 @@ class _Mixing(_Product):
         del node, kept
         return False
 
-    def narrow(
-        self,
-        node: Node,
-        result: Mask,
-        kept: Sequence[Mask | None],
-        operands: Sequence[Bounds | None],
-        build: Build,
-    ) -> tuple[Op, tuple[Value | None, ...]]:
+    def narrow(self, node: Node, to: Narrowing) -> Narrowed:
         """See `Rule.narrow`."""
-        x, weights, given, mask = node.input(0), node.input(1), operands[0], kept[0]
+        x, weights, given, mask = node.input(0), node.input(1), to.operands[0], to.kept[0]
         assert given is not None
         assert mask is not None
         constant = np.where(mask, 0, given.low - x.type.zero_point)
         added = (_taps(node).sum(axis=1) * constant).sum(axis=1)
-        stored = weights.array.reshape(len(weights.array), -1, mask.size)[result][..., mask]
-        shape = (int(result.sum()), *weights.array.shape[1:-1], -1)
-        picked = _picked(weights, stored.reshape(shape), 0, result, build)
-        return node.op, (x, picked, *_bias(node, result, added, build))
+        stored = weights.array.reshape(len(weights.array), -1, mask.size)[to.result][..., mask]
+        shape = (int(to.result.sum()), *weights.array.shape[1:-1], -1)
+        picked = _picked(weights, stored.reshape(shape), 0, to)
+        return node.op, (x, picked, *_bias(node, added, to))
 
 
 def _taps(node: Node) -> Array:
@@ -173,8 +170,7 @@ def _foldable(node: Node, given: Bounds | None) -> Mask:
     """Input channels that add the same to every output pixel: constant, and zero if padded."""
     assert given is not None
     zero = node.input(0).type.zero_point
-    padded = _around_zero(node, given)[2]
-    return given.constant & ((given.low == zero) | (not padded))
+    return given.constant & ((given.low == zero) | (not _pads(node)))
 
 
 class _Depthwise(_Product):
@@ -182,14 +178,12 @@ class _Depthwise(_Product):
 
     def bounds(self, node: Node, operands: Sequence[Bounds | None]) -> Bounds:
         """See `Rule.bounds`."""
-        low, high, _ = _around_zero(node, operands[0])
+        low, high = _around_zero(node, operands[0])
         weights = _centred(node.input(1))
         weights = weights.reshape(-1, weights.shape[-1])
         times = weights.shape[-1] // low.size
         low, high = np.repeat(low, times), np.repeat(high, times)
-        least = np.where(weights > 0, weights * low, weights * high).sum(axis=0)
-        greatest = np.where(weights > 0, weights * high, weights * low).sum(axis=0)
-        return self._accumulated(node, least, greatest)
+        return self._accumulated(node, weights, low, high, (0,))
 
     def serves(self, node: Node) -> bool:
         """See `Rule.serves`."""
@@ -210,20 +204,12 @@ class _Depthwise(_Product):
         assert mask is not None
         return np.repeat(mask, channels(node.output.type) // mask.size)
 
-    def narrow(
-        self,
-        node: Node,
-        result: Mask,
-        kept: Sequence[Mask | None],
-        operands: Sequence[Bounds | None],
-        build: Build,
-    ) -> tuple[Op, tuple[Value | None, ...]]:
+    def narrow(self, node: Node, to: Narrowing) -> Narrowed:
         """See `Rule.narrow`."""
-        del kept, operands
         weights = node.input(1)
-        picked = _picked(weights, weights.array[..., result], 3, result, build)
-        none = np.zeros(result.size, np.int64)
-        return node.op, (node.input(0), picked, *_bias(node, result, none, build))
+        picked = _picked(weights, weights.array[..., to.result], 3, to)
+        none = np.zeros(to.result.size, np.int64)
+        return node.op, (node.input(0), picked, *_bias(node, none, to))
 
 
 RULES: dict[type[Op], Rule] = {

@@ -77,6 +77,27 @@ def narrowed(type_: TensorType, mask: Mask) -> TensorType:
     return type_ if mask.all() else type_.with_shape((*type_.shape[:-1], int(mask.sum())))
 
 
+@dataclass(frozen=True, eq=False)
+class Narrowing:
+    """What a node is to be narrowed to.
+
+    Attributes:
+        result: the channels of its result that stay.
+        kept: those of its operands.
+        operands: the bounds of its operands.
+        build: makes its constants.
+    """
+
+    result: Mask
+    kept: Sequence[Mask | None]
+    operands: Sequence[Bounds | None]
+    build: Build
+
+
+Narrowed = tuple[Op, tuple[Value | None, ...]]
+"""An operator and its operands, of which those that are not constant are still whole."""
+
+
 class Rule(ABC):
     """What one kind of operator does to channels. `operands` are the bounds of a node's inputs."""
 
@@ -103,18 +124,8 @@ class Rule(ABC):
         """The channels of the result that are there if those of the operands are."""
 
     @abstractmethod
-    def narrow(
-        self,
-        node: Node,
-        result: Mask,
-        kept: Sequence[Mask | None],
-        operands: Sequence[Bounds | None],
-        build: Build,
-    ) -> tuple[Op, tuple[Value | None, ...]]:
-        """The operator and its constants where the result and the operands have fewer channels.
-
-        Operands that are not constant are left as they are.
-        """
+    def narrow(self, node: Node, to: Narrowing) -> Narrowed:
+        """The operator and its constants where the result and the operands have fewer channels."""
 
 
 class Alike(Rule):
@@ -154,19 +165,11 @@ class Alike(Rule):
                 found = found | mask if mask.size == count else found
         return found
 
-    def narrow(
-        self,
-        node: Node,
-        result: Mask,
-        kept: Sequence[Mask | None],
-        operands: Sequence[Bounds | None],
-        build: Build,
-    ) -> tuple[Op, tuple[Value | None, ...]]:
+    def narrow(self, node: Node, to: Narrowing) -> Narrowed:
         """See `Rule.narrow`."""
-        del result, operands
         return node.op, tuple(
-            v if v is None or v.data is None or mask is None else _sliced(v, mask, build)
-            for v, mask in zip(node.inputs, kept, strict=True)
+            v if v is None or v.data is None or mask is None else _sliced(v, mask, to.build)
+            for v, mask in zip(node.inputs, to.kept, strict=True)
         )
 
 
@@ -253,16 +256,9 @@ class _Function(Alike):
         ]
         return Bounds(np.array([s.min() for s in spans]), np.array([s.max() for s in spans]))
 
-    def narrow(
-        self,
-        node: Node,
-        result: Mask,
-        kept: Sequence[Mask | None],
-        operands: Sequence[Bounds | None],
-        build: Build,
-    ) -> tuple[Op, tuple[Value | None, ...]]:
+    def narrow(self, node: Node, to: Narrowing) -> Narrowed:
         """See `Rule.narrow`."""
-        del result, kept, operands, build
+        del to
         return node.op, node.inputs
 
 
@@ -318,17 +314,9 @@ class _Reshape(Rule):
         (mask,) = (m for m in kept if m is not None)
         return np.tile(mask, channels(node.output.type) // mask.size)
 
-    def narrow(
-        self,
-        node: Node,
-        result: Mask,
-        kept: Sequence[Mask | None],
-        operands: Sequence[Bounds | None],
-        build: Build,
-    ) -> tuple[Op, tuple[Value | None, ...]]:
+    def narrow(self, node: Node, to: Narrowing) -> Narrowed:
         """See `Rule.narrow`."""
-        del kept, operands, build
-        return Reshape(narrowed(node.output.type, result).shape), node.inputs
+        return Reshape(narrowed(node.output.type, to.result).shape), node.inputs
 
 
 RULES: dict[type[Op], Rule] = {

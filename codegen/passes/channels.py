@@ -14,6 +14,7 @@ from smelt.codegen.passes import channel_products, channel_rules
 from smelt.codegen.passes.channel_rules import (
     Bounds,
     Mask,
+    Narrowing,
     Rule,
     channels,
     everything,
@@ -202,7 +203,7 @@ def apply_plan(plan: ChannelPlan) -> Graph:
         kept = [None if v is None else _mask(v, node, result, plan) for v in node.inputs]
         if all(m is None or m.all() for m in (result, *kept)):
             return replace(node, inputs=inputs)
-        op, own = rule.narrow(node, result, kept, operands, build)
+        op, own = rule.narrow(node, Narrowing(result, kept, operands, build))
         inputs = tuple(None if v is None else new.get(v, v) for v in own)
         if not result.all():
             new[node.output] = Value(node.output.name, narrowed(node.output.type, result))
