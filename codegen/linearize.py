@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Scratch
+from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch
 from smelt.codegen.lifetimes import Lifetimes, Reuse
 from smelt.codegen.loops import Form, in_safe_order, is_read, root_of
+from smelt.codegen.partition import Choice
 from smelt.codegen.rows import Rows
 from smelt.codegen.steps import (
     Argument,
@@ -25,6 +26,7 @@ from smelt.codegen.steps import (
     RowLoop,
     Step,
     Turn,
+    own_choice,
 )
 from smelt.codegen.symbols import Constants, Functions
 from smelt.ir import DType, Graph, Node, TensorType, Value
@@ -34,15 +36,6 @@ from smelt.ops.reshape import Reshape
 
 _COUNTERS = "ijkmnpqrstuvwxyz"
 """C variables that count the turns of nested loops, outermost first."""
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """The kernel's answer for a node: whose it is, why no other's, and the call."""
-
-    backend: str
-    reason: str
-    call: KernelCall
 
 
 @dataclass(frozen=True)
@@ -70,13 +63,13 @@ class Linearizer:
 
     def __init__(
         self,
-        lower: Callable[[Node], Lowered],
+        choose: Callable[[Node], Choice],
         functions: Functions,
         constants: Constants,
         lifetimes: Lifetimes,
         rows: Callable[[Node], Rows | None],
     ) -> None:
-        self._lower = lower
+        self._choose = choose
         self._functions = functions
         self._constants = constants
         self._lifetimes = lifetimes
@@ -107,14 +100,15 @@ class Linearizer:
     def _call(self, node: Node, scope: Scope, around: _Surroundings) -> Step:
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         rows = self._rows(node)
-        lowered = self._lower(node if rows is None else rows.node)
-        function = self._functions.add(node, lowered.call)
+        choice = self._choose(node if rows is None else rows.node)
+        call = choice.taken.call
+        function = self._functions.add(node, call)
         for value in node.inputs:
             if value is not None:
                 self._use(_view(scope, value), time)
         for value in node.outputs:
             self._use(self._define(value, scope), time)
-        for output, operand in lowered.call.in_place:
+        for output, operand in call.in_place:
             source, target = node.inputs[operand], node.outputs[output]
             if source is not None and (rows is None or rows.alike(source, target)):
                 self._allow(time, _view(scope, source), scope[target])
@@ -123,18 +117,14 @@ class Linearizer:
             counter = _counter(around.depth)
             loop = RowLoop(counter, rows.length.name, rows.block, rows.length.maximum)
             seen = _in_row(node, scope, rows, counter)
-        arguments = [
-            self._operand(operand, node, index, time, seen) for operand in lowered.call.operands
-        ]
+        arguments = [self._operand(operand, node, index, time, seen) for operand in call.operands]
         return Step(
             index,
             node,
-            lowered.backend,
-            lowered.call,
+            choice,
             function,
             tuple(arguments),
             self._results(node, scope),
-            lowered.reason,
             around.inside,
             rows=loop,
         )
@@ -143,10 +133,10 @@ class Linearizer:
         """Tells the graph a length that the caller has set."""
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         self._use(self._define(node.output, scope), time)
-        call = KernelCall("", "length", {}, (), summary="a length that the caller has set")
+        choice = own_choice("a length that the caller has set")
         target = self._target(scope[node.output], node.output.type)
         results = self._results(node, scope)
-        return Step(index, node, "c", call, "length", (target,), results, "", around.inside)
+        return Step(index, node, choice, "length", (target,), results, around.inside)
 
     def _operand(
         self, operand: Operand, node: Node, index: int, time: int, scope: Scope
@@ -281,7 +271,7 @@ class Linearizer:
         scope: Scope = dict(zip(form.entries, entries, strict=True))
         if form.number is not None and number is not None:
             scope[form.number] = number
-        early = form.written_early(lambda node: self._lower(node).call.in_place)
+        early = form.written_early(lambda node: self._choose(node).taken.call.in_place)
         scope |= {value: results[k] for value, k in early.items()}
         actions = list(self.block(form.body, scope, around))
         placed = form.kept | set(early.values())
@@ -384,9 +374,9 @@ class Linearizer:
         scope: Scope,
         around: _Surroundings,
     ) -> Step:
-        call = KernelCall("", word, {}, (), summary="control flow")
+        choice = own_choice("control flow")
         results = self._results(node, scope)
-        return Step(index, node, "c", call, word, (), results, "", around.inside, control)
+        return Step(index, node, choice, word, (), results, around.inside, control)
 
 
 def _view(scope: Scope, value: Value) -> View:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from smelt.codegen import arena
-from smelt.codegen.kernels.base import Backend, Kernel, Request
 from smelt.codegen.lifetimes import Lifetimes
-from smelt.codegen.linearize import Linearizer, Lowered, Scope, View
+from smelt.codegen.linearize import Linearizer, Scope, View
+from smelt.codegen.partition import Partitioner
 from smelt.codegen.rows import rows_of
 from smelt.codegen.steps import (
     Argument,
@@ -24,8 +24,8 @@ from smelt.codegen.steps import (
     flatten,
 )
 from smelt.codegen.symbols import Constants, Functions
-from smelt.errors import DoesNotFit, UnsupportedError
-from smelt.ir import Array, Graph, Node, Value
+from smelt.errors import DoesNotFit
+from smelt.ir import Array, Graph, Value
 from smelt.targets import Platform
 
 ARENA = "arena"
@@ -63,33 +63,32 @@ class Schedule:
 def schedule(
     graph: Graph,
     platform: Platform,
-    backends: Sequence[Backend],
-    request: Request,
+    partitioner: Partitioner,
     *,
     prefix: str,
     keep_inputs: bool = False,
 ) -> Schedule:
-    """Choose a kernel for every node and lay out steps, functions, constants and buffers.
+    """Lay out steps, functions, constants and buffers.
 
     Args:
         graph: a legalized, verified graph.
         platform: target and memories.
-        backends: in order of preference; the last one is the fallback.
-        request: what is asked of every kernel.
+        partitioner: chooses a kernel for every node.
         prefix: the network's name, in front of every C identifier.
         keep_inputs: whether an inference must leave the inputs as they were.
 
     Raises:
         UnsupportedError: no backend serves a node; names the node and each backend's reason.
+        ConfigError: a layer is placed that there is not.
     """
+    partitioner.require_layers(graph)
     functions, constants, lifetimes = Functions(prefix), Constants(prefix), Lifetimes()
     scope: Scope = {}
     for value in (*graph.inputs, *(state.before for state in graph.states)):
         scope[value] = View(lifetimes.buffer(value.name, value.type.bytes))
     for value in graph.inputs:
         lifetimes.use(_buffer(scope, value), 0)
-    lower = _lowering(backends, request)
-    linearizer = Linearizer(lower, functions, constants, lifetimes, rows_of(graph))
+    linearizer = Linearizer(partitioner.choose, functions, constants, lifetimes, rows_of(graph))
     block = linearizer.block(graph, scope)
     # What the caller reads afterwards lives one slot longer than the last one that may destroy it.
     for value in (*graph.results, *(graph.inputs if keep_inputs else ())):
@@ -112,35 +111,9 @@ def schedule(
     )
 
 
-def _choose(node: Node, backends: Sequence[Backend], request: Request) -> tuple[str, Kernel, str]:
-    reasons: list[str] = []
-    for backend in backends:
-        found = backend.find(node, request.target)
-        if isinstance(found, Kernel):
-            return backend.name, found, " ".join(reasons)
-        reasons.append(found)
-    raise UnsupportedError(
-        f"{node.op.name} of {node.origin} cannot run on target '{request.target.name}': "
-        f"{' '.join(reasons)} See `smelt ops` for what each backend serves."
-    )
-
-
 def _buffer(scope: Scope, value: Value) -> str:
     """The buffer of a value of the outermost graph."""
     return str(scope[value].place)
-
-
-def _lowering(backends: Sequence[Backend], request: Request) -> Callable[[Node], Lowered]:
-    """Asks the backends about each node once."""
-    known: dict[Node, Lowered] = {}
-
-    def lower(node: Node) -> Lowered:
-        if node not in known:
-            backend, kernel, reason = _choose(node, backends, request)
-            known[node] = Lowered(backend, reason, kernel.lower(node, request))
-        return known[node]
-
-    return lower
 
 
 def _problem(lifetimes: Lifetimes, persistent: frozenset[str], platform: Platform) -> arena.Problem:

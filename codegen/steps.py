@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from smelt.codegen.kernels.base import KernelCall
+from smelt.codegen.partition import Candidate, Choice
 from smelt.ir import DType, Node
 
 
@@ -119,12 +120,11 @@ class Step:
     Attributes:
         index: position among all steps; those that it controls come after it.
         node: what is computed.
-        backend: whose kernel it is.
-        call: the kernel's answer; only the summary is meaningful where there is control.
+        choice: the kernel, and those that were not taken; only the call's summary is meaningful
+            where there is control.
         function: name of the C function; `if`, `while` or `for` where there is control.
         arguments: of the function.
         results: where the node's outputs are afterwards.
-        reason: why no backend of higher preference serves the node.
         inside: index of the step that controls it, or None.
         control: the branch or loop.
         rows: where the function computes a few of the rows that there are at run time.
@@ -132,18 +132,36 @@ class Step:
 
     index: int
     node: Node
-    backend: str
-    call: KernelCall
+    choice: Choice
     function: str
     arguments: tuple[Argument, ...]
     results: tuple[Argument, ...]
-    reason: str
     inside: int | None = None
     control: Branch | Repeat | None = None
     rows: RowLoop | None = None
 
+    @property
+    def call(self) -> KernelCall:
+        """The kernel's answer."""
+        return self.choice.taken.call
+
+    @property
+    def backend(self) -> str:
+        """Whose kernel it is."""
+        return self.choice.taken.backend
+
+    @property
+    def reason(self) -> str:
+        """Why no backend of higher preference serves the node."""
+        return self.choice.reason
+
 
 Block = tuple[Step | Move, ...]
+
+
+def own_choice(summary: str) -> Choice:
+    """The choice of a step that is written out where it stands, without a kernel."""
+    return Choice(Candidate("c", KernelCall("", "", {}, (), summary=summary), None))
 
 
 def flatten(block: Block) -> Iterator[Step]:

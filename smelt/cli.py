@@ -202,6 +202,30 @@ def profile(
 
 @app.command()
 @grouped
+def partition(
+    model: Model,
+    *,
+    network: BuildGroup,
+    json_: JsonOption = False,
+) -> None:
+    """Show which backend serves each layer, why not another, and the kernels that were not taken.
+
+    `smelt partition model.tflite --target cortex-m4`
+
+    `smelt partition model.tflite --target cortex-m4 --backends cmsis_nn,cortexm --place conv1=c`
+    """
+    options = network.build_options()
+    console = _console(json_)
+    artefact = compile_model(model, options, _dumper(network.dump_after))
+    _notes(console, artefact)
+    if json_:
+        _print_json(artefact.report["layers"])
+    else:
+        show.partition(Console(), artefact.report, candidates=True)
+
+
+@app.command()
+@grouped
 def inspect(
     model: Model,
     *,

@@ -101,6 +101,25 @@ MaxStack = Annotated[
 MaxInstructions = Annotated[
     int | None, typer.Option("--max-instructions", help="Fail if an inference takes more.")
 ]
+BackendsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backends",
+        help="Backends in order of preference, as `cmsis_nn,cortexm` [default: the target's own, "
+        "the cheapest for each layer].",
+    ),
+]
+PlaceOption = Annotated[
+    list[str] | None,
+    typer.Option("--place", help="Backend that must serve a layer, as `conv1=c` or `conv*=c`."),
+]
+FallbackOption = Annotated[
+    bool,
+    typer.Option(
+        "--fallback/--no-fallback",
+        help="Whether the last backend may serve what the preferred ones do not.",
+    ),
+]
 DumpAfter = Annotated[
     str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
 ]
@@ -136,6 +155,9 @@ class BuildGroup(InputGroup):
     optimize: OptimizeOption = Optimize.speed
     name: NameOption = None
     keep_inputs: KeepInputsOption = False
+    backends: BackendsOption = None
+    place: PlaceOption = None
+    fallback: FallbackOption = True
     dump_after: DumpAfter = None
 
     def build_options(self) -> Options:
@@ -149,6 +171,9 @@ class BuildGroup(InputGroup):
             self.keep_inputs,
             kernels,
             self.options(),
+            None if self.backends is None else _names(self.backends),
+            _table("--place", map(_placed, self.place or ())),
+            self.fallback,
         )
 
 
@@ -205,6 +230,20 @@ def _table(option: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
             raise ConfigError(f"{option} is given twice for '{name}': give it once")
         table[name] = given
     return table
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ConfigError(f"--backends '{text}': give names with commas between them")
+    return names
+
+
+def _placed(text: str) -> tuple[str, str]:
+    layer, _, name = text.rpartition("=")
+    if not layer or not name:
+        raise ConfigError(f"--place {text}: give a layer and a backend, as conv1=c")
+    return layer, name
 
 
 def _dim(text: str) -> tuple[str, int | tuple[int, int]]:

@@ -13,6 +13,7 @@ from smelt.boards import load as load_board
 from smelt.codegen import arena
 from smelt.codegen.kernels.base import Kernel, Request, backend
 from smelt.codegen.network import Network, describe, network_hash
+from smelt.codegen.partition import Partitioner
 from smelt.codegen.passes import run_passes
 from smelt.codegen.passes.channels import Removals
 from smelt.codegen.project import Project, render_project
@@ -25,7 +26,7 @@ from smelt.ir.text import print_graph
 from smelt.report import build_report
 from smelt.run import run
 from smelt.samples import bind_samples, named_outputs
-from smelt.targets import Optimize, Platform, get, library
+from smelt.targets import Optimize, Platform, Target, get, library
 
 Observer = Callable[[str, Graph], None]
 
@@ -42,6 +43,10 @@ class Options:
         keep_inputs: whether an inference leaves its inputs as they were.
         kernels: kernels of plugins, by backend.
         inputs: what an ONNX file leaves open of its inputs.
+        backends: those to use, in order of preference, the target's last one as fallback; where
+            None, the target's own, of which the cheapest serves each layer.
+        place: backends that must serve certain layers, by name or pattern (`conv*`).
+        fallback: whether the last backend may serve what those of higher preference do not.
     """
 
     target: str | None = None
@@ -51,6 +56,9 @@ class Options:
     keep_inputs: bool = False
     kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict[str, tuple[Kernel, ...]])
     inputs: InputOptions = field(default_factory=InputOptions)
+    backends: tuple[str, ...] | None = None
+    place: Mapping[str, str] = field(default_factory=dict[str, str])
+    fallback: bool = True
 
 
 @dataclass(frozen=True)
@@ -128,15 +136,8 @@ def compile_model(
     name = _name(options, imported.graph.name, platform)
     removals = Removals(imported.graph, observe)
     graph = run_passes(imported.graph, observe=removals)
-    backends = [backend(b, options.kernels.get(b, ())) for b in platform.target.backends]
-    scheduled = schedule(
-        graph,
-        platform,
-        backends,
-        Request(platform.target, options.optimize),
-        prefix=name,
-        keep_inputs=options.keep_inputs,
-    )
+    partitioner = _partitioner(platform.target, options)
+    scheduled = schedule(graph, platform, partitioner, prefix=name, keep_inputs=options.keep_inputs)
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
     arena.require_fit(scheduled.problem, plan)
@@ -156,6 +157,26 @@ def _platform(board: Board | None, target: str | None) -> Platform:
     return library(get(target or "host"))
 
 
+def _partitioner(target: Target, options: Options) -> Partitioner:
+    """Chooses among the backends that the options leave."""
+    known = (*target.libraries, *target.backends)
+    for name in (*(options.backends or ()), *options.place.values()):
+        if name not in known:
+            raise ConfigError(
+                f"target '{target.name}' has no backend '{name}'; it has {', '.join(known)}"
+            )
+    table = {name: backend(name, options.kernels.get(name, ())) for name in known}
+    placed = {pattern: table[name] for pattern, name in options.place.items()}
+    *preferred, last = (table[name] for name in target.backends)
+    fallback = (last,) if options.fallback else ()
+    if options.backends is None:
+        groups = [(*preferred, *fallback)]
+    else:
+        wanted = [table[name] for name in options.backends]
+        groups = [(one,) for one in dict.fromkeys((*wanted, *fallback))]
+    return Partitioner(groups, Request(target, options.optimize), placed)
+
+
 def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[str | bytes]:
     """Everything that the generated code depends on."""
     text = print_graph(graph, {})
@@ -166,6 +187,7 @@ def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[st
         platform.target.name,
         options.optimize,
         str(options.keep_inputs),
+        str((options.backends, sorted(options.place.items()), options.fallback)),
     )
 
 

@@ -10,6 +10,7 @@ from smelt import __version__
 from smelt.boards import Board
 from smelt.codegen import arena
 from smelt.codegen.network import Network, Tensor
+from smelt.codegen.partition import Candidate
 from smelt.codegen.passes.channels import Removal
 from smelt.codegen.schedule import ARENA, STATE, Schedule
 from smelt.errors import ConfigError, DoesNotFit
@@ -132,7 +133,11 @@ def build_report(
                 "macs": step.node.macs,
                 "backend": step.backend,
                 "kernel": step.function,
-                "why": step.reason or step.call.summary,
+                "form": step.call.summary,
+                "why": step.reason,
+                "estimate": step.choice.taken.instructions,
+                "scratch": step.call.scratch_bytes,
+                "candidates": [_candidate(lost) for lost in step.choice.lost],
             }
             for index, step in enumerate(schedule.steps)
         ],
@@ -141,6 +146,17 @@ def build_report(
             "channels": [_removal(removal) for removal in removals],
         },
         "notes": list(imported.notes),
+    }
+
+
+def _candidate(candidate: Candidate) -> Report:
+    """A kernel that serves a layer and was not taken; bytes and estimated instructions."""
+    return {
+        "backend": candidate.backend,
+        "form": candidate.call.form,
+        "estimate": candidate.instructions,
+        "constants": candidate.call.constant_bytes,
+        "scratch": candidate.call.scratch_bytes,
     }
 
 

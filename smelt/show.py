@@ -187,8 +187,35 @@ def _range(length: Mapping[str, Any]) -> str:
 
 def build(console: Console, directory: Path, report: Mapping[str, Any]) -> None:
     """What `smelt build` says when it is done."""
+    partition(console, report)
+    console.print()
     measured(console, report)
     console.print(f"wrote {directory}", highlight=False, markup=False)
+
+
+def partition(console: Console, report: Mapping[str, Any], *, candidates: bool = False) -> None:
+    """Which backend serves each layer; with `candidates` also the kernels that were not taken.
+
+    Sentences that say why a preferred backend does not serve a layer stand below the table.
+    """
+    notes: dict[str, int] = {}
+    rows: list[tuple[object, ...]] = []
+    for layer in report["layers"]:
+        note = notes.setdefault(layer["why"], len(notes) + 1) if layer["why"] else "-"
+        estimate = "-" if layer["estimate"] is None else layer["estimate"]
+        kernel = layer["kernel"].removeprefix(f"{report['network']['name']}_")
+        rows.append((layer["step"], layer["name"], layer["backend"], kernel, estimate, note))
+        if candidates:
+            rows += [("", "", f"not {c['backend']}", *_lost(c), "") for c in layer["candidates"]]
+    columns = ("", "layer", "backend", "kernel", "estimate", "why")
+    Table(columns, tuple(rows)).print(console)
+    for sentence, number in notes.items():
+        console.print(f"{number}: {sentence}", highlight=False, markup=False)
+
+
+def _lost(candidate: Mapping[str, Any]) -> tuple[object, object]:
+    estimate = candidate["estimate"]
+    return candidate["form"] or "general", "-" if estimate is None else estimate
 
 
 def measured(console: Console, report: Mapping[str, Any]) -> None:

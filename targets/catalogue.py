@@ -27,6 +27,7 @@ def _cortex_m(
         description=description,
         arch_flags=(f"-mcpu=cortex-{core}", "-mthumb", *floats, *flags),
         features=features,
+        backends=("cortexm", "c"),
         runs_code_of=tuple(f"cortex-{lesser}" for lesser in runs),
     )
 

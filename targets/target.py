@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from smelt.targets.prices import prices_of
 
 Optimize = Literal["speed", "size", "ram"]
 
@@ -34,7 +37,9 @@ class Target:
         arch_flags: what tells the compiler and the linker which machine this is.
         cross: prefix of the compiler's name, empty for the host's own.
         features: of the instruction set, in so far as kernels may care.
-        backends: names of the sets of kernels, in order of preference; the last serves everything.
+        backends: names of the sets of kernels that compete for each layer; the last serves
+            everything.
+        libraries: names of those that call another's library, taken only where asked for.
         runs_code_of: targets whose code this machine executes too.
         alignment: bytes, of the arena and of every buffer in it.
         endianness: of numbers in memory.
@@ -46,9 +51,15 @@ class Target:
     cross: str = "arm-none-eabi-"
     features: frozenset[Feature] = frozenset()
     backends: tuple[str, ...] = ("c",)
+    libraries: tuple[str, ...] = ()
     runs_code_of: tuple[str, ...] = ()
     alignment: int = 16
     endianness: Literal["little", "big"] = "little"
+
+    @property
+    def prices(self) -> Mapping[str, Mapping[str, float]]:
+        """Instructions that each unit of work takes, by form of kernel and unit."""
+        return prices_of(self.name)
 
     def runs(self, other: Target) -> bool:
         """Whether a device with this target can execute code that was made for `other`."""

@@ -19,6 +19,7 @@ import pytest
 
 from smelt.codegen.helpers import required_headers, required_helpers
 from smelt.codegen.kernels.base import Input, Output, Packed, Request, Scratch, backend
+from smelt.codegen.partition import Partitioner
 from smelt.codegen.schedule import Schedule, schedule
 from smelt.ir import (
     Array,
@@ -219,10 +220,10 @@ def graphs() -> dict[str, tuple[Graph, list[Data]]]:
 
 @cache
 def entries() -> dict[str, Entry]:
-    backends = [backend("c")]
+    partitioner = Partitioner([(backend("c"),)], Request(HOST.target))
     found: dict[str, Entry] = {}
     for name, (graph, ranges) in graphs().items():
-        plan = schedule(graph, HOST, backends, Request(HOST.target), prefix=f"k{len(found)}")
+        plan = schedule(graph, HOST, partitioner, prefix=f"k{len(found)}")
         found[name] = Entry(name, graph, plan, tuple(runs(ranges, graph)))
     return found
 

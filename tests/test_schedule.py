@@ -17,6 +17,7 @@ from smelt.codegen.kernels.base import (
     Scratch,
     backend,
 )
+from smelt.codegen.partition import Partitioner
 from smelt.codegen.schedule import ARENA, STATE, InBuffer, InFlash, Schedule, schedule
 from smelt.errors import DoesNotFit, UnsupportedError
 from smelt.ir import DType, Graph, Node, verify
@@ -35,9 +36,9 @@ def parse(text: str) -> Graph:
 def scheduled(
     text: str, *, keep_inputs: bool = False, backends: tuple[Backend, ...] = ()
 ) -> Schedule:
-    chosen = backends or (backend("c"),)
-    request = Request(HOST.target)
-    return schedule(parse(text), HOST, chosen, request, prefix="net", keep_inputs=keep_inputs)
+    groups = [(one,) for one in backends or (backend("c"),)]
+    partitioner = Partitioner(groups, Request(HOST.target))
+    return schedule(parse(text), HOST, partitioner, prefix="net", keep_inputs=keep_inputs)
 
 
 def planned(plan: Schedule) -> arena.Plan:

@@ -126,6 +126,8 @@ class KernelCall:
         helpers: names of the functions of `c/helpers.h` that the template calls.
         summary: one line for reports: which form of the kernel, and why.
         quantum: rows and pixels that a rectangle must be a multiple of (a tensor's end aside).
+        form: name of the way in which the call computes, under which targets keep its prices.
+        work: how much of what the form's prices are for the call does, as `{"products": 4096}`.
     """
 
     template: str
@@ -136,6 +138,18 @@ class KernelCall:
     helpers: frozenset[str] = field(default_factory=lambda: frozenset[str]())
     summary: str = ""
     quantum: tuple[int, int] = (1, 1)
+    form: str = ""
+    work: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Working memory that the call needs beside its operands."""
+        return sum(o.count * o.dtype.size for o in self.operands if isinstance(o, Scratch))
+
+    @property
+    def constant_bytes(self) -> int:
+        """Flash that its constants take, if no other call shares them."""
+        return sum(o.array.nbytes for o in self.operands if isinstance(o, Packed))
 
 
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
@@ -164,21 +178,30 @@ class Kernel(ABC):
 
 @dataclass(frozen=True)
 class Backend:
-    """A named set of kernels."""
+    """A named set of kernels; those of plugins are preferred to any other."""
 
     name: str
     kernels: tuple[Kernel, ...]
+    plugins: tuple[Kernel, ...] = ()
 
-    def find(self, node: Node, target: Target) -> Kernel | str:
-        """The kernel that serves the node, or one sentence saying why none does."""
-        reasons: list[str] = []
-        for kernel in self.kernels:
+    def serving(self, node: Node, target: Target) -> list[Kernel] | str:
+        """The kernels that serve the node, or one sentence saying why none does."""
+        found: list[Kernel] = []
+        reasons: dict[str, None] = {}
+        for kernel in (*self.plugins, *self.kernels):
             if isinstance(node.op, kernel.op):
                 reason = _refuse_float(node, kernel) or kernel.supports(node, target)
                 if reason is None:
-                    return kernel
-                reasons.append(reason)
-        return " ".join(reasons) or f"backend '{self.name}' has no kernel for {node.op.name}."
+                    found.append(kernel)
+                else:
+                    reasons[reason] = None
+        nothing = f"backend '{self.name}' has no kernel for {node.op.name}."
+        return found or " ".join(reasons) or nothing
+
+    def find(self, node: Node, target: Target) -> Kernel | str:
+        """The first kernel that serves the node, or one sentence saying why none does."""
+        found = self.serving(node, target)
+        return found if isinstance(found, str) else found[0]
 
 
 def _refuse_float(node: Node, kernel: Kernel) -> str | None:
@@ -193,15 +216,15 @@ def _refuse_float(node: Node, kernel: Kernel) -> str | None:
     return None
 
 
-def backend(name: str, extra: tuple[Kernel, ...] = ()) -> Backend:
-    """The backend in package `smelt.codegen.kernels.NAME`; kernels of plugins come first."""
+def backend(name: str, plugins: tuple[Kernel, ...] = ()) -> Backend:
+    """The backend in package `smelt.codegen.kernels.NAME`, with kernels of plugins."""
     package = import_module(f"{__package__}.{name}")
     modules = [
         import_module(f"{package.__name__}.{module.name}")
         for module in iter_modules(package.__path__)
     ]
     own = (kernel for module in modules for kernel in getattr(module, "KERNELS", ()))
-    return Backend(name, (*extra, *own))
+    return Backend(name, tuple(own), plugins)
 
 
 __all__ = [

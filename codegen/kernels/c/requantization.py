@@ -148,20 +148,32 @@ class Requantization:
                 return Scaling(multipliers, offsets, shift)
         return None
 
+    def thresholds(self, channels: Array) -> Array:
+        """The sums at which the chosen channels' outputs first reach each value above `low`.
+
+        Args:
+            channels: bool `[o]`; their multipliers are positive.
+
+        Returns:
+            int64 `[chosen, high - low]`; what lies outside of `lowest` and `highest` is not
+            reached (above), or reached by every sum (below). A form of the requantization is exact
+            if, and only if, it has the same thresholds within these limits and rises with the sum.
+        """
+        values = np.arange(self.low - self.zero_point + 1, self.high - self.zero_point + 1)
+        if self.reals is not None:
+            return self._bisected(channels, values)
+        down, multiplier = -self.shifts[channels, None], self.multipliers[channels, None]
+        # The doubling high product, and the sum, at which each value is first reached.
+        product = np.where(down > 0, (values << down) - (1 << down >> 1) + (values <= 0), values)
+        return -(-((product << 31) - (1 << 30)) // multiplier)
+
     def _fit(self, moves: Array, shift: int) -> tuple[Array, Array] | None:
         """Multipliers and offsets of the chosen channels, right at every threshold."""
         multiplier = self.multipliers[moves, None]
         down = -self.shifts[moves, None]
         lowest, highest = self.lowest[moves, None], self.highest[moves, None]
         values = np.arange(self.low - self.zero_point + 1, self.high - self.zero_point + 1)
-        if self.reals is not None:
-            threshold = self._bisected(moves, values)
-        else:
-            # The doubling high product, and the sum, at which each value is first reached.
-            product = np.where(
-                down > 0, (values << down) - (1 << down >> 1) + (values <= 0), values
-            )
-            threshold = -(-((product << 31) - (1 << 30)) // multiplier)
+        threshold = self.thresholds(moves)
         dropped = 31 + down - shift
         reduced = (multiplier + (1 << dropped >> 1)) >> dropped
         goal = values << shift

@@ -1,0 +1,173 @@
+"""Which backend's kernel computes each node, and why no other one does.
+
+Backends stand in groups. A node goes to the first group that serves it; within a group all kernels
+that serve it are candidates, and the best one for `--optimize` is taken. A target's own backends
+are one group: only what they cost counts. Backends that are asked for by name are a group each:
+their order is a preference.
+
+What a candidate costs is estimated from the work that its call declares and from prices that were
+measured on the target (`smelt.targets.prices`); one without prices comes after those with some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from smelt.codegen.kernels.base import Backend, KernelCall, Request
+from smelt.errors import ConfigError, UnsupportedError
+from smelt.ir import Graph, Node
+from smelt.targets import Optimize
+
+SLOWDOWN = 1.3
+"""How much slower than the fastest candidate the smallest one may be to be taken."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel that serves a node.
+
+    `instructions` is the estimate for one inference; None where the target has no prices for it.
+    What a plugin serves is taken before anything else.
+    """
+
+    backend: str
+    call: KernelCall
+    instructions: int | None
+    plugin: bool = False
+
+    @property
+    def text(self) -> str:
+        """The candidate and what it takes, in words."""
+        name = f"{self.backend}'s {self.call.form or self.call.stem}"
+        return name if self.instructions is None else f"{name} ({self.instructions:,} instructions)"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidate that computes a node.
+
+    Attributes:
+        taken: the one chosen.
+        lost: the other candidates of its group, the better ones first.
+        reason: why no backend of higher preference serves the node; empty where one does.
+    """
+
+    taken: Candidate
+    lost: tuple[Candidate, ...] = ()
+    reason: str = ""
+
+
+class Partitioner:
+    """Chooses among backends; each node is asked about once."""
+
+    def __init__(
+        self,
+        groups: Sequence[Sequence[Backend]],
+        request: Request,
+        placed: Mapping[str, Backend] | None = None,
+    ) -> None:
+        """Prepare to choose.
+
+        Args:
+            groups: backends, by preference.
+            request: what is asked of every kernel.
+            placed: backends that must serve certain layers, by a layer's name or a pattern of it
+                (`fnmatch`).
+        """
+        self._groups = groups
+        self._request = request
+        self._placed = placed or {}
+        self._known: dict[Node, Choice] = {}
+
+    def choose(self, node: Node) -> Choice:
+        """The choice for a node.
+
+        Raises:
+            UnsupportedError: no backend serves it; names the node and each backend's reason.
+        """
+        if node not in self._known:
+            self._known[node] = self._choose(node)
+        return self._known[node]
+
+    def require_layers(self, graph: Graph) -> None:
+        """Check that each pattern of `placed` is that of a layer.
+
+        Raises:
+            ConfigError: it is not; the message names layers of similar names.
+        """
+        names = [node.name for node in graph.nodes]
+        for pattern in self._placed:
+            if not any(_matches(name, pattern) for name in names):
+                close = get_close_matches(pattern, names, n=3, cutoff=0.3) or names[:3]
+                raise ConfigError(
+                    f"--place {pattern}=…: no layer is called so; there are "
+                    f"{', '.join(repr(name) for name in close)}, … (`smelt partition` lists all)"
+                )
+
+    def _choose(self, node: Node) -> Choice:
+        forced = next((b for p, b in self._placed.items() if _matches(node.name, p)), None)
+        groups = self._groups if forced is None else ((forced,),)
+        reasons: list[str] = []
+        for group in groups:
+            found = [self._candidates(backend, node) for backend in group]
+            candidates = [c for answer in found if not isinstance(answer, str) for c in answer]
+            if candidates:
+                taken, *lost = _ranked(candidates, self._request.optimize)
+                first = next(i for i, b in enumerate(group) if b.name == taken.backend)
+                reasons += [_why_not(answer, taken) for answer in found[:first]]
+                return Choice(taken, tuple(lost), " ".join(reasons))
+            reasons += [answer for answer in found if isinstance(answer, str)]
+        place = "" if forced is None else f" by backend '{forced.name}', where --place wants it"
+        raise UnsupportedError(
+            f"{node.op.name} of {node.origin} cannot run on target '{self._request.target.name}'"
+            f"{place}: {' '.join(reasons)} See `smelt ops` for what each backend serves."
+        )
+
+    def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | str:
+        """What a backend offers, or why it offers nothing."""
+        kernels = backend.serving(node, self._request.target)
+        if isinstance(kernels, str):
+            return kernels
+        prices, found = self._request.target.prices, list[Candidate]()
+        for kernel in kernels:
+            call = kernel.lower(node, self._request)
+            estimate = _instructions(call, prices.get(call.form))
+            found.append(Candidate(backend.name, call, estimate, kernel in backend.plugins))
+        return found
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+def _instructions(call: KernelCall, prices: Mapping[str, float] | None) -> int | None:
+    if prices is None:
+        return None
+    return round(sum(prices.get(unit, 0.0) * count for unit, count in call.work.items()))
+
+
+def _ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidate]:
+    """The candidates, best first; those that cost the same, or nobody knows, stay in order."""
+    known = [c.instructions for c in candidates if c.instructions is not None]
+    allowed = SLOWDOWN * min(known, default=0)
+
+    def key(candidate: Candidate) -> tuple[float, ...]:
+        call, instructions = candidate.call, candidate.instructions
+        if candidate.plugin or instructions is None:
+            return -1.0 if candidate.plugin else 2.0, 0.0, 0.0
+        if optimize == "speed":
+            return 0.0, instructions, call.constant_bytes
+        too_slow = 1.0 if instructions > allowed else 0.0
+        bytes_ = call.constant_bytes if optimize == "size" else call.scratch_bytes
+        return too_slow, instructions if too_slow else bytes_, instructions
+
+    return sorted(candidates, key=key)
+
+
+def _why_not(answer: Sequence[Candidate] | str, taken: Candidate) -> str:
+    if isinstance(answer, str):
+        return answer
+    return f"{answer[0].text} is not better than {taken.text}."
