@@ -45,7 +45,8 @@ class InputLayout(StrEnum):
 Model = Annotated[Path, typer.Argument(help="A .tflite, .onnx or .smelt file.", show_default=False)]
 BoardOption = Annotated[
     str | None,
-    typer.Option("--board", help="Board to build for (`smelt boards`), or a .toml file."),
+    typer.Option("--board", help="Board to build for (`smelt boards`), or a .toml file; "
+        "`host`: this computer, for code of any --target."),
 ]
 TargetOption = Annotated[
     str | None,

@@ -15,7 +15,7 @@ from smelt.codegen.kernels.base import Kernel, Request, backend
 from smelt.codegen.network import Network, describe, network_hash
 from smelt.codegen.partition import Partitioner
 from smelt.codegen.passes import run_passes
-from smelt.codegen.passes.channels import Removals
+from smelt.codegen.passes.removals import Removals
 from smelt.codegen.project import Project, render_project
 from smelt.codegen.schedule import Schedule, require_weights_fit, schedule
 from smelt.errors import ConfigError
@@ -26,7 +26,7 @@ from smelt.ir.text import print_graph
 from smelt.report import build_report
 from smelt.run import run
 from smelt.samples import bind_samples, named_outputs
-from smelt.targets import Optimize, Platform, Target, get, library
+from smelt.targets import HOST, Optimize, Platform, Target, get, library, stand_in
 
 Observer = Callable[[str, Graph], None]
 
@@ -37,7 +37,8 @@ class Options:
 
     Attributes:
         target: name of a target; the board's own, or `host`, where None.
-        board: name of a board or path of a board file; no board where None.
+        board: name of a board or path of a board file; no board where None. `host`: this computer
+            in place of a board, for code of any target.
         optimize: what kernels and compiler flags favour.
         name: C identifier of the network; the file's stem where None.
         keep_inputs: whether an inference leaves its inputs as they were.
@@ -128,8 +129,9 @@ def compile_model(
         ConfigError: an option is wrong.
     """
     options = options or Options()
-    board = None if options.board is None else load_board(options.board)
-    platform = _platform(board, options.target)
+    here = options.board == HOST.name
+    board = None if options.board is None or here else load_board(options.board)
+    platform = stand_in(get(options.target or "host")) if here else _platform(board, options.target)
     imported = (
         model if isinstance(model, Imported) else load_model(model, options.name, options.inputs)
     )
@@ -145,7 +147,7 @@ def compile_model(
     hash_ = network_hash(*_identity(graph, options, platform))
     network = describe(scheduled, plan, name, hash_, keep_inputs=options.keep_inputs)
     report = build_report(
-        imported, removals.found, scheduled, plan, network, platform, board, options.optimize
+        imported, removals, scheduled, plan, network, platform, board, options.optimize
     )
     project = render_project(network, scheduled, platform, options.optimize, report)
     return Artefact(imported, graph, scheduled, plan, network, project, platform, board, options)

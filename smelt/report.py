@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,9 @@ from smelt.boards import Board
 from smelt.codegen import arena
 from smelt.codegen.network import Network, Tensor
 from smelt.codegen.partition import Candidate
+from smelt.codegen.passes import PASSES
 from smelt.codegen.passes.channels import Removal
+from smelt.codegen.passes.removals import Gone, Removals
 from smelt.codegen.schedule import ARENA, STATE, Schedule
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.frontend import Imported
@@ -89,7 +91,7 @@ class Gates:
 
 def build_report(
     imported: Imported,
-    removals: Sequence[Removal],
+    removals: Removals,
     schedule: Schedule,
     plan: arena.Plan,
     network: Network,
@@ -143,7 +145,8 @@ def build_report(
         ],
         "removed": {
             "macs": imported.graph.macs - schedule.graph.macs,
-            "channels": [_removal(removal) for removal in removals],
+            "channels": [_removal(removal) for removal in removals.channels],
+            "operators": [_gone(gone) for gone in removals.operators],
         },
         "notes": list(imported.notes),
     }
@@ -168,6 +171,20 @@ def _removal(removal: Removal) -> Report:
         "constant": removal.constant,
         "unread": removal.unread,
     }
+
+
+def _gone(gone: Gone) -> Report:
+    """An operator of the model that nothing computes any more, and what the pass does."""
+    return {
+        "origin": str(gone.origin),
+        "operator": gone.operator,
+        "pass": gone.by,
+        "why": _PURPOSES.get(gone.by, ""),
+    }
+
+
+_PURPOSES = {t.__name__: (t.__doc__ or "").partition("\n")[0] for t in PASSES}
+"""What each pass does, in a sentence."""
 
 
 def lengths(graph: Graph) -> list[Report]:

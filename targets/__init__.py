@@ -1,7 +1,17 @@
 """What code is generated for: instruction set, compiler flags, backends, memories."""
 
 from smelt.targets.catalogue import available, get
-from smelt.targets.platform import HOST, Memory, Part, Placement, Platform, Timer, Uart, library
+from smelt.targets.platform import (
+    HOST,
+    Memory,
+    Part,
+    Placement,
+    Platform,
+    Timer,
+    Uart,
+    library,
+    stand_in,
+)
 from smelt.targets.target import Feature, Optimize, Target
 
 __all__ = [
@@ -18,4 +28,5 @@ __all__ = [
     "available",
     "get",
     "library",
+    "stand_in",
 ]

@@ -6,7 +6,7 @@ board file, or one of the two that need no board.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from smelt.targets.catalogue import get
@@ -158,6 +158,12 @@ HOST = Platform(
     name="host", description="standard input and output", target=get("host"), firmware="host"
 )
 """The computer that Smelt runs on."""
+
+
+def stand_in(target: Target) -> Platform:
+    """This computer in place of a device: code for `target`, assembly in its plain-C form."""
+    here = replace(target, arch_flags=(), cross="")
+    return replace(HOST, description=f"{HOST.description}, with code for {target.name}", target=here)
 
 
 def library(target: Target) -> Platform:

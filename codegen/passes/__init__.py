@@ -13,6 +13,7 @@ from smelt.codegen.passes.dense import use_dense_layers
 from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
 from smelt.codegen.passes.duplicates import share_common_nodes, simplify_arithmetic
 from smelt.codegen.passes.fold import fold_constants
+from smelt.codegen.passes.functions import merge_functions
 from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.materialize import materialize_results
 from smelt.codegen.passes.normalizations import recognize_normalizations
@@ -43,6 +44,7 @@ PASSES: tuple[Pass, ...] = (
     fold_pads,
     fold_scales,
     fuse_activations,
+    merge_functions,
     drop_channels,
     merge_reshapes,
     drop_dead_nodes,

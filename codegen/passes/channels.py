@@ -7,7 +7,7 @@ Training with weight decay leaves many of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from smelt.codegen.passes import channel_products, channel_rules
@@ -56,28 +56,6 @@ class ChannelPlan:
             gone = int((~mask).sum())
             found.append(Removal(node.origin, mask.size, constant, gone - constant))
         return tuple(found)
-
-
-class Removals:
-    """Finds what goes while passes run; an observer of `run_passes`.
-
-    Args:
-        graph: what the passes are run on.
-        observe: is told of each pass too.
-    """
-
-    def __init__(self, graph: Graph, observe: Callable[[str, Graph], None] | None) -> None:
-        self.found: tuple[Removal, ...] = ()
-        self._graph = graph
-        self._observe = observe
-
-    def __call__(self, name: str, graph: Graph) -> None:
-        """A pass has run."""
-        if name == drop_channels.__name__:
-            self.found = plan_channels(self._graph).removals()
-        self._graph = graph
-        if self._observe is not None:
-            self._observe(name, graph)
 
 
 def drop_channels(graph: Graph) -> Graph:

@@ -6,16 +6,23 @@ from dataclasses import replace
 
 from smelt.codegen.loops import is_read
 from smelt.ir import Graph, Node, Rewrite, Value
+from smelt.ops.concat import Concat
 from smelt.ops.control import If, Loop
+from smelt.ops.convolution import NO_PADDING
+from smelt.ops.fixed_point import Activation
 from smelt.ops.pad import Pad
+from smelt.ops.pool import Pool2D
 from smelt.ops.quantize import Quantize
 from smelt.ops.reshape import Reshape
+from smelt.ops.slice import Slice
 from smelt.ops.transpose import Transpose
 
 
 def drop_identities(graph: Graph) -> Graph:
-    """Remove reshapes to the same shape, transpositions in order, empty pads, null requantizations.
+    """Remove operators that give back their operand.
 
+    Reshapes to the same shape, transpositions in order, empty pads, slices of everything,
+    requantizations to the same type, pools of single elements, concatenations of one tensor.
     Results of the graph keep their nodes: their names and buffers are the caller's.
     """
     results = set(graph.results)
@@ -36,6 +43,12 @@ def _is_identity(node: Node) -> bool:
             return list(permutation) == sorted(permutation)
         case Pad(padding):
             return not any(before or after for before, after in padding)
+        case Pool2D(_, (1, 1), (1, 1), padding, Activation.NONE):
+            return padding == NO_PADDING and node.input(0).type == node.output.type
+        case Slice():
+            return node.input(0).type == node.output.type and set(node.op.steps) <= {1}
+        case Concat():
+            return len(node.inputs) == 1 and node.input(0).type == node.output.type
         case _:
             return False
 
