@@ -12,13 +12,15 @@ measured on the target (`smelt.targets.prices`); one without prices comes after 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 
 from smelt.codegen.kernels.base import Backend, KernelCall, Request
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.ir import Graph, Node
+from smelt.ops.reshape import Reshape
 from smelt.targets import Optimize
 
 SLOWDOWN = 1.3
@@ -60,6 +62,36 @@ class Choice:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Place:
+    """What must serve a layer: a backend, and one form of its kernels where `form` is not empty."""
+
+    backend: Backend
+    form: str = ""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How well nodes are served together.
+
+    Attributes:
+        group: the last group that one of them needs; None where one is not served at all.
+        instructions: what they take together; None where that is not known of all.
+    """
+
+    group: int | None
+    instructions: int | None
+
+    def better_than(self, other: Standing) -> bool:
+        """Whether a group of higher preference serves, or the same one in fewer instructions."""
+        if self.group is None or other.group is None:
+            return self.group is not None
+        if self.group != other.group:
+            return self.group < other.group
+        ours, theirs = self.instructions, other.instructions
+        return ours is not None and theirs is not None and ours < theirs
+
+
 class Partitioner:
     """Chooses among backends; each node is asked about once."""
 
@@ -67,14 +99,14 @@ class Partitioner:
         self,
         groups: Sequence[Sequence[Backend]],
         request: Request,
-        placed: Mapping[str, Backend] | None = None,
+        placed: Mapping[str, Place] | None = None,
     ) -> None:
         """Prepare to choose.
 
         Args:
             groups: backends, by preference.
             request: what is asked of every kernel.
-            placed: backends that must serve certain layers, by a layer's name or a pattern of it
+            placed: what must serve certain layers, by a layer's name or a pattern of it
                 (`fnmatch`).
         """
         self._groups = groups
@@ -91,6 +123,34 @@ class Partitioner:
         if node not in self._known:
             self._known[node] = self._choose(node)
         return self._known[node]
+
+    def is_placed(self, node: Node) -> bool:
+        """Whether a certain backend must serve the node."""
+        return any(_matches(node.name, pattern) for pattern in self._placed)
+
+    def standing(self, nodes: Sequence[Node]) -> Standing:
+        """How well nodes are served; only those that multiply decide the group, if there are any.
+
+        Reshapes cost nothing and are not asked about.
+        """
+        asked = [node for node in nodes if not isinstance(node.op, Reshape)]
+        try:
+            choices = [self.choose(node) for node in asked]
+        except UnsupportedError:
+            return Standing(None, None)
+        multiplies = any(node.macs for node in asked)
+        groups = [
+            self._group_of(choice)
+            for node, choice in zip(asked, choices, strict=True)
+            if node.macs or not multiplies
+        ]
+        known = [c.taken.instructions for c in choices]
+        total = None if None in known else sum(count or 0 for count in known)
+        return Standing(max(groups, default=0), total)
+
+    def _group_of(self, choice: Choice) -> int:
+        names = [{backend.name for backend in group} for group in self._groups]
+        return next(i for i, group in enumerate(names) if choice.taken.backend in group)
 
     def require_layers(self, graph: Graph) -> None:
         """Check that each pattern of `placed` is that of a layer.
@@ -109,9 +169,10 @@ class Partitioner:
 
     def _choose(self, node: Node) -> Choice:
         forced = next((b for p, b in self._placed.items() if _matches(node.name, p)), None)
-        groups = self._groups if forced is None else ((forced,),)
+        if forced is not None:
+            return self._forced(node, forced)
         reasons: list[str] = []
-        for group in groups:
+        for group in self._groups:
             found = [self._candidates(backend, node) for backend in group]
             candidates = [c for answer in found if not isinstance(answer, str) for c in answer]
             if candidates:
@@ -120,10 +181,27 @@ class Partitioner:
                 reasons += [_why_not(answer, taken) for answer in found[:first]]
                 return Choice(taken, tuple(lost), " ".join(reasons))
             reasons += [answer for answer in found if isinstance(answer, str)]
-        place = "" if forced is None else f" by backend '{forced.name}', where --place wants it"
-        raise UnsupportedError(
+        raise self._refusal(node, "", " ".join(reasons))
+
+    def _forced(self, node: Node, place: Place) -> Choice:
+        name = place.backend.name
+        where = f" by backend '{name}', where --place wants it"
+        found = self._candidates(place.backend, node)
+        if isinstance(found, str):
+            raise self._refusal(node, where, found)
+        taken, *lost = _ranked(found, self._request.optimize)
+        if place.form:
+            taken = next((c for c in found if c.call.form == place.form), None)
+            lost = [c for c in found if c is not taken]
+        if taken is None:
+            forms = ", ".join(candidate.call.form for candidate in found)
+            raise self._refusal(node, where, f"there it has {forms}, not {place.form}.")
+        return Choice(taken, tuple(lost), "--place wants it so.")
+
+    def _refusal(self, node: Node, where: str, reason: str) -> UnsupportedError:
+        return UnsupportedError(
             f"{node.op.name} of {node.origin} cannot run on target '{self._request.target.name}'"
-            f"{place}: {' '.join(reasons)} See `smelt ops` for what each backend serves."
+            f"{where}: {reason} See `smelt ops` for what each backend serves."
         )
 
     def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | str:
@@ -133,7 +211,7 @@ class Partitioner:
             return kernels
         prices, found = self._request.target.prices, list[Candidate]()
         for kernel in kernels:
-            call = kernel.lower(node, self._request)
+            call = _with_work(backend.name, node, kernel.lower(node, self._request))
             estimate = _instructions(call, prices.get(call.form))
             found.append(Candidate(backend.name, call, estimate, kernel in backend.plugins))
         return found
@@ -141,6 +219,16 @@ class Partitioner:
 
 def _matches(name: str, pattern: str) -> bool:
     return name == pattern or fnmatchcase(name, pattern)
+
+
+def _with_work(backend: str, node: Node, call: KernelCall) -> KernelCall:
+    """The call with a form, and with what any kernel does as its work, if it says neither."""
+    if call.form:
+        return call
+    form = f"{backend}_{PurePosixPath(call.template).stem}"
+    operands = [v.type.size for v in node.inputs if v is not None and v.data is None]
+    elements = max([*operands, *(v.type.size for v in node.outputs)])
+    return replace(call, form=form, work={"calls": 1, "elements": elements, "products": node.macs})
 
 
 def _instructions(call: KernelCall, prices: Mapping[str, float] | None) -> int | None:

@@ -45,8 +45,11 @@ class InputLayout(StrEnum):
 Model = Annotated[Path, typer.Argument(help="A .tflite, .onnx or .smelt file.", show_default=False)]
 BoardOption = Annotated[
     str | None,
-    typer.Option("--board", help="Board to build for (`smelt boards`), or a .toml file; "
-        "`host`: this computer, for code of any --target."),
+    typer.Option(
+        "--board",
+        help="Board to build for (`smelt boards`), or a .toml file; "
+        "`host`: this computer, for code of any --target.",
+    ),
 ]
 TargetOption = Annotated[
     str | None,
@@ -112,7 +115,11 @@ BackendsOption = Annotated[
 ]
 PlaceOption = Annotated[
     list[str] | None,
-    typer.Option("--place", help="Backend that must serve a layer, as `conv1=c` or `conv*=c`."),
+    typer.Option(
+        "--place",
+        help="Backend that must serve a layer, as `conv1=c`, `conv*=c` "
+        "or, for one form of kernel, `conv1=cortexm:dsp_dot`.",
+    ),
 ]
 FallbackOption = Annotated[
     bool,

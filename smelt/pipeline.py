@@ -13,8 +13,9 @@ from smelt.boards import load as load_board
 from smelt.codegen import arena
 from smelt.codegen.kernels.base import Kernel, Request, backend
 from smelt.codegen.network import Network, describe, network_hash
-from smelt.codegen.partition import Partitioner
+from smelt.codegen.partition import Partitioner, Place
 from smelt.codegen.passes import run_passes
+from smelt.codegen.passes.legalize import legalize
 from smelt.codegen.passes.removals import Removals
 from smelt.codegen.project import Project, render_project
 from smelt.codegen.schedule import Schedule, require_weights_fit, schedule
@@ -46,7 +47,8 @@ class Options:
         inputs: what an ONNX file leaves open of its inputs.
         backends: those to use, in order of preference, the target's last one as fallback; where
             None, the target's own, of which the cheapest serves each layer.
-        place: backends that must serve certain layers, by name or pattern (`conv*`).
+        place: backends that must serve certain layers, by name or pattern (`conv*`); one form of a
+            backend's kernels as `cortexm:dsp_dot`.
         fallback: whether the last backend may serve what those of higher preference do not.
     """
 
@@ -137,8 +139,9 @@ def compile_model(
     )
     name = _name(options, imported.graph.name, platform)
     removals = Removals(imported.graph, observe)
-    graph = run_passes(imported.graph, observe=removals)
     partitioner = _partitioner(platform.target, options)
+    graph = run_passes(imported.graph, observe=removals)
+    graph, legalized = legalize(graph, partitioner)
     scheduled = schedule(graph, platform, partitioner, prefix=name, keep_inputs=options.keep_inputs)
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
@@ -147,7 +150,7 @@ def compile_model(
     hash_ = network_hash(*_identity(graph, options, platform))
     network = describe(scheduled, plan, name, hash_, keep_inputs=options.keep_inputs)
     report = build_report(
-        imported, removals, scheduled, plan, network, platform, board, options.optimize
+        imported, removals, legalized, scheduled, plan, network, platform, board, options.optimize
     )
     project = render_project(network, scheduled, platform, options.optimize, report)
     return Artefact(imported, graph, scheduled, plan, network, project, platform, board, options)
@@ -162,13 +165,13 @@ def _platform(board: Board | None, target: str | None) -> Platform:
 def _partitioner(target: Target, options: Options) -> Partitioner:
     """Chooses among the backends that the options leave."""
     known = (*target.libraries, *target.backends)
-    for name in (*(options.backends or ()), *options.place.values()):
+    placed = {pattern: name.partition(":") for pattern, name in options.place.items()}
+    for name in (*(options.backends or ()), *(name for name, _, _ in placed.values())):
         if name not in known:
             raise ConfigError(
                 f"target '{target.name}' has no backend '{name}'; it has {', '.join(known)}"
             )
     table = {name: backend(name, options.kernels.get(name, ())) for name in known}
-    placed = {pattern: table[name] for pattern, name in options.place.items()}
     *preferred, last = (table[name] for name in target.backends)
     fallback = (last,) if options.fallback else ()
     if options.backends is None:
@@ -176,7 +179,8 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
     else:
         wanted = [table[name] for name in options.backends]
         groups = [(one,) for one in dict.fromkeys((*wanted, *fallback))]
-    return Partitioner(groups, Request(target, options.optimize), placed)
+    places = {pattern: Place(table[name], form) for pattern, (name, _, form) in placed.items()}
+    return Partitioner(groups, Request(target, options.optimize), places)
 
 
 def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[str | bytes]:

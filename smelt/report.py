@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from smelt.codegen.network import Network, Tensor
 from smelt.codegen.partition import Candidate
 from smelt.codegen.passes import PASSES
 from smelt.codegen.passes.channels import Removal
+from smelt.codegen.passes.legalize import Legalized
 from smelt.codegen.passes.removals import Gone, Removals
 from smelt.codegen.schedule import ARENA, STATE, Schedule
 from smelt.errors import ConfigError, DoesNotFit
@@ -92,6 +93,7 @@ class Gates:
 def build_report(
     imported: Imported,
     removals: Removals,
+    legalized: Sequence[Legalized],
     schedule: Schedule,
     plan: arena.Plan,
     network: Network,
@@ -148,6 +150,10 @@ def build_report(
             "channels": [_removal(removal) for removal in removals.channels],
             "operators": [_gone(gone) for gone in removals.operators],
         },
+        "legalized": [
+            {"origin": str(one.origin), "operator": one.operator, "rewrite": one.rewrite}
+            for one in legalized
+        ],
         "notes": list(imported.notes),
     }
 

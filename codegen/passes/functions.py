@@ -56,6 +56,17 @@ def merge_functions(graph: Graph) -> Graph:
     return replace_nodes(graph, merge)
 
 
+def tabulated(node: Node) -> Array | None:
+    """What a function of one 8-bit tensor makes of each stored number, in ascending order.
+
+    None where the node is no such function, or its results are not of 8 bits.
+    """
+    x = _argument(node)
+    if x is None or {x.type.dtype, node.output.type.dtype} - set(_EIGHT_BITS):
+        return None
+    return _results([node])
+
+
 def _chain(node: Node, matcher: Matcher) -> list[Node]:
     """The longest chain of functions that ends with a node and starts from 8-bit numbers.
 
