@@ -1,0 +1,236 @@
+"""What a unit of each kernel's work costs on a core, measured: `targets/prices/TARGET.json`.
+
+Layers of many shapes are compiled with every form of kernel that serves them, run under QEMU, and
+counted layer by layer. Prices are the non-negative least squares of the relative errors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from scipy.optimize import nnls
+
+from bench.cortexm import CORES
+from smelt.codegen.kernels.base import Request, backend
+from smelt.codegen.partition import Candidate, Partitioner
+from smelt.frontend import Imported
+from smelt.ir import DType, Graph, Node, Op, Value
+from smelt.ops.binary import Binary
+from smelt.ops.case import Bias, Case, Data, Weights, build
+from smelt.ops.concat import Concat
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D, same_padding
+from smelt.ops.fixed_point import Activation
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.pad import Pad
+from smelt.ops.pool import Pool2D
+from smelt.ops.slice import Slice
+from smelt.ops.softmax import Softmax
+from smelt.ops.unary import Unary
+from smelt.pipeline import Options, compile_model
+from smelt.profile import executed, profile_model
+from smelt.samples import random_samples
+from smelt.show import Table
+from smelt.targets import get
+from tests.graphs import combine
+
+PRICES = Path(__file__).parent.parent / "targets" / "prices"
+
+BATCH = 24
+"""Layers of one firmware."""
+
+POINTWISE = (
+    (12, 12, 8, 16), (6, 6, 32, 64), (5, 5, 64, 64), (25, 5, 64, 64), (6, 6, 19, 15),
+    (3, 3, 31, 22), (6, 6, 57, 30), (6, 6, 106, 57), (12, 12, 32, 60), (24, 1, 128, 128),
+    (1, 1, 128, 32), (3, 3, 7, 5), (28, 1, 40, 128), (2, 1, 16, 16), (20, 20, 4, 8),
+)  # fmt: skip
+"""1x1 convolutions: height, width, inputs, outputs."""
+
+WINDOWS = (
+    (16, 16, 3, 16, 3, 1), (24, 24, 3, 8, 3, 2), (12, 12, 1, 8, 5, 2), (8, 8, 16, 16, 3, 1),
+    (8, 8, 16, 32, 3, 2), (6, 6, 32, 32, 3, 1), (4, 4, 64, 64, 3, 1), (8, 8, 64, 32, 3, 2),
+    (7, 9, 5, 7, 3, 1), (10, 10, 8, 12, 2, 2), (9, 9, 12, 4, 5, 1),
+)  # fmt: skip
+"""Convolutions: height, width, inputs, outputs, window, stride."""
+
+DEPTHWISE = (
+    (25, 5, 64, 3, 1), (24, 24, 8, 3, 1), (24, 24, 16, 3, 2), (12, 12, 32, 3, 1),
+    (12, 12, 60, 3, 2), (6, 6, 57, 3, 1), (6, 6, 19, 3, 1), (3, 3, 31, 3, 1), (10, 10, 6, 5, 1),
+    (12, 12, 3, 5, 2), (9, 9, 4, 7, 1),
+)  # fmt: skip
+"""Depthwise convolutions: height, width, channels, window, stride."""
+
+COLUMNS = ((30, 40, 3), (28, 128, 5), (24, 128, 10), (15, 128, 15), (17, 9, 4))
+"""Depthwise convolutions of one column: height, channels, window."""
+
+DENSE = ((1, 640, 128), (1, 128, 128), (1, 128, 8), (1, 64, 12), (1, 22, 2), (1, 8, 128),
+         (4, 64, 32), (1, 100, 37), (1, 33, 5), (3, 50, 50))  # fmt: skip
+"""Dense layers: rows, inputs, outputs."""
+
+IMAGES = ((16, 16, 16), (8, 8, 64), (25, 5, 64), (7, 5, 3), (1, 1, 37), (12, 12, 8))
+"""Images for everything else: height, width, channels."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Instructions of a layer, and the work that its kernel says it is."""
+
+    form: str
+    layer: str
+    work: dict[str, int]
+    instructions: int
+
+
+def main(
+    core: Annotated[list[str] | None, typer.Option("--core", help="m0, m3, m4, …; all.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Write targets/prices/.")] = False,
+) -> None:
+    """Measure prices, and how well they tell the instructions that were measured."""
+    console = Console(width=120)
+    for name in core or CORES:
+        board, target = CORES[name]
+        found: list[Measurement] = []
+        for graph in _batches():
+            with console.status(f"{name}: {len(found)} measured"):
+                found += measure(graph, board, target)
+        prices = fit(found)
+        _errors(found, prices).print(console)
+        if write:
+            text = json.dumps(prices, indent=1, sort_keys=True) + "\n"
+            (PRICES / f"{target}.json").write_text(text, encoding="utf-8")
+
+
+def measure(graph: Graph, board: str, target: str) -> list[Measurement]:
+    """Every layer of a graph, by every form that serves it."""
+    candidates = {node.name: _candidates(node, target) for node in graph.nodes}
+    found: list[Measurement] = []
+    for turn in range(max(map(len, candidates.values()))):
+        chosen = {name: forms[turn % len(forms)] for name, forms in candidates.items()}
+        place = {name: f"{c.backend}:{c.call.form}" for name, c in chosen.items()}
+        options = Options(target, board, "speed", "prices", place=place)
+        artefact = compile_model(Imported(graph), options)
+        profile = profile_model(artefact, random_samples(artefact.graph, 1, 0)[0])
+        for step, counts in zip(artefact.schedule.steps, profile.steps, strict=True):
+            call, name = step.call, step.node.name
+            if counts is None or (turn >= len(candidates[name]) and turn > 0):
+                continue
+            found.append(Measurement(call.form, name, dict(call.work), executed(counts)))
+    return found
+
+
+def fit(measured: Sequence[Measurement]) -> dict[str, dict[str, float]]:
+    """Prices by form and unit."""
+    forms: dict[str, list[Measurement]] = defaultdict(list)
+    for one in measured:
+        forms[one.form].append(one)
+    prices: dict[str, dict[str, float]] = {}
+    for form, rows in sorted(forms.items()):
+        units = sorted({unit for row in rows for unit in row.work})
+        counts = np.array([[row.work.get(u, 0) for u in units] for row in rows], np.float64)
+        weight = 1.0 / np.array([row.instructions for row in rows], np.float64)
+        solution, _ = nnls(counts * weight[:, None], np.ones(len(rows)))
+        prices[form] = {u: float(f"{p:.4g}") for u, p in zip(units, solution, strict=True) if p}
+    return prices
+
+
+def _errors(measured: Sequence[Measurement], prices: dict[str, dict[str, float]]) -> Table:
+    errors: dict[str, list[float]] = defaultdict(list)
+    for one in measured:
+        told = sum(prices[one.form].get(unit, 0.0) * n for unit, n in one.work.items())
+        errors[one.form].append(abs(told / one.instructions - 1))
+    rows = tuple(
+        (form, len(found), f"{np.median(found):.1%}", f"{max(found):.1%}", str(prices[form]))
+        for form, found in sorted(errors.items())
+    )
+    return Table(("form", "layers", "median error", "largest", "prices"), rows)
+
+
+def _candidates(node: Node, target: str) -> list[Candidate]:
+    described = get(target)
+    group = [backend(name) for name in described.backends]
+    choice = Partitioner((group,), Request(described)).choose(node)
+    unique = {c.call.form: c for c in (choice.taken, *choice.lost)}
+    return list(unique.values())
+
+
+# --- layers ----------------------------------------------------------------------------------
+
+
+def _batches() -> Iterator[Graph]:
+    rng = np.random.default_rng(4)
+    graphs = [_plausible(build(case, DType.INT8), rng) for case in _cases()]
+    for start in range(0, len(graphs), BATCH):
+        yield combine("prices", graphs[start : start + BATCH])
+
+
+def _plausible(graph: Graph, rng: np.random.Generator) -> Graph:
+    """The graph with weights as trained ones are: most of them small."""
+    (node,) = graph.nodes
+    if len(node.inputs) < 2 or (w := node.inputs[1]) is None or w.data is None or not node.macs:
+        return graph
+    smaller = np.trunc(w.array * rng.random(w.array.shape)).astype(np.int8)
+    weights = Value.constant(w.name, smaller, w.type.quant)
+    inputs = (node.inputs[0], weights, *node.inputs[2:])
+    return replace(graph, nodes=(replace(node, inputs=inputs),))
+
+
+def _cases() -> Iterator[Case]:
+    yield from _products(Activation.RELU)
+    yield from _products(Activation.NONE)
+    yield from _others()
+
+
+def _products(activation: Activation) -> Iterator[Case]:
+    for h, w, i, o in POINTWISE:
+        op = Conv2D(activation=activation)
+        yield _case(op, Data((1, h, w, i)), Weights((o, 1, 1, i), 0), Bias(o))
+    for h, w, i, o, k, s in WINDOWS:
+        op = Conv2D((s, s), same_padding((h, w), (k, k), (s, s)), activation=activation)
+        yield _case(op, Data((1, h, w, i)), Weights((o, k, k, i), 0), Bias(o))
+    for h, w, c, k, s in DEPTHWISE:
+        op = DepthwiseConv2D((s, s), same_padding((h, w), (k, k), (s, s)), activation=activation)
+        yield _case(op, Data((1, h, w, c)), Weights((1, k, k, c), 3), Bias(c))
+    for h, c, k in COLUMNS:
+        yield _case(
+            DepthwiseConv2D(activation=activation),
+            Data((1, h, 1, c)),
+            Weights((1, k, 1, c), 3),
+            Bias(c),
+        )
+    for rows, depth, outputs in DENSE:
+        yield _case(
+            FullyConnected(activation),
+            Data((rows, depth)),
+            Weights((outputs, depth)),
+            Bias(outputs),
+        )
+
+
+def _others() -> Iterator[Case]:
+    for h, w, c in IMAGES:
+        shape = (1, h, w, c)
+        yield _case(Binary("add", Activation.RELU), Data(shape), Data(shape))
+        yield _case(Binary("mul"), Data(shape), Data(shape))
+        yield _case(Pool2D("average", (h, w)), Data(shape))
+        yield _case(Unary("logistic"), Data(shape))
+        yield _case(Pad(((0, 0), (1, 1), (0, 1), (0, 0))), Data(shape))
+        yield _case(Concat(3), Data(shape), Data(shape))
+        yield _case(Softmax(), Data((h, c)))
+        yield _case(Slice.along(3, 0, -(-c // 2), shape), Data(shape))
+        if min(h, w) > 1:
+            yield _case(Pool2D("max", (2, 2), (2, 2)), Data(shape))
+            yield _case(Pool2D("average", (2, 2), (2, 2)), Data(shape))
+
+
+def _case(op: Op, *arguments: Data | Weights | Bias) -> Case:
+    return Case("prices", op, arguments, (DType.INT8,))
+
+
+__all__ = ["fit", "main", "measure"]
