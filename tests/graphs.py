@@ -24,6 +24,11 @@ SETUPS = {
     "m55": Options(board="mps3-an547"),
 }
 """Where generated code must run, by the core."""
+TWINS = {
+    f"host as {core}": Options(board="host", target=f"cortex-{core}")
+    for core in ("m0", "m3", "m4", "m55")
+}
+"""Where the code of each core runs in its plain-C form."""
 SIMULATED = tuple(setup for setup in SETUPS if setup != "host")
 TOLERANCE = 1e-5
 """Largest difference of a float output, as a part of the output's range."""

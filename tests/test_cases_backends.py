@@ -14,15 +14,18 @@ from smelt.ir import Array, DType, TensorType, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build, sample_limits, sample_of
 from smelt.samples import Sample
-from tests.graphs import SETUPS, Member, assert_same, run_together
+from tests.graphs import SETUPS, TWINS, Member, assert_same, run_together
 
 SHARDS = 3
 LIKE_M4 = ("m7", "m33")
 """Cores that take the M4's kernels: whole networks run on them, every case in the long tests."""
 
 EACH = [
-    pytest.param(s, marks=[pytest.mark.qemu, *([pytest.mark.slow] if s in LIKE_M4 else [])])
-    for s in SETUPS
+    *(
+        pytest.param(s, marks=[pytest.mark.qemu, *([pytest.mark.slow] if s in LIKE_M4 else [])])
+        for s in SETUPS
+    ),
+    *TWINS,
 ]
 PATTERNS = {"least": (0,), "greatest": (1,), "alternating": (0, 1), "zero": (None,)}
 """Which end of the range each element is, repeatedly; None: real zero."""
@@ -59,7 +62,7 @@ def _extremes(inputs: list[tuple[TensorType, Data]]) -> Iterator[Sample]:
 def test_every_case(setup: str, shard: int) -> None:
     chosen = pairs()[shard::SHARDS]
     members = [member_of(case, dtype) for case, dtype in chosen]
-    found = run_together(members, SETUPS[setup])
+    found = run_together(members, (SETUPS | TWINS)[setup])
     wrong: list[str] = []
     for (case, dtype), member, outputs in zip(chosen, members, found, strict=True):
         expected = [evaluate(member.graph, sample).outputs for sample in member.samples]

@@ -6,14 +6,18 @@ for new ones.
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.ir import DType, evaluate
 from smelt.pipeline import Options
-from tests.graphs import Member, assert_same, run_together
+from tests.graphs import TWINS, Member, assert_same, combine, compile_graph, run_together
 from tests.random_networks import PHASES, members
+from tests.test_project_sanitizers import run_sanitized
 
 
 def options(setup: Options) -> st.SearchStrategy[Options]:
@@ -43,6 +47,18 @@ def test_int8_is_exact(networks: list[Member], chosen: Options) -> None:
 @settings(max_examples=8, phases=PHASES)
 def test_float32_is_close(networks: list[Member], chosen: Options) -> None:
     check(networks, chosen)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+@given(networks=st.lists(members(DType.INT8), min_size=4, max_size=6))
+@settings(max_examples=5, phases=PHASES)
+def test_int8_is_exact_and_clean_in_plain_c(twin: str, networks: list[Member]) -> None:
+    """The twins of functions in assembly, under sanitizers."""
+    graph = combine("all", [member.graph for member in networks])
+    samples = [sum(column, ()) for column in zip(*(m.samples for m in networks), strict=True)]
+    with TemporaryDirectory() as folder:
+        found = run_sanitized(compile_graph(graph, TWINS[twin]), samples, Path(folder) / "project")
+    assert_same(found, [evaluate(graph, s).outputs for s in samples], f"{twin}:\n{networks}")
 
 
 @pytest.mark.qemu
