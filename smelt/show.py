@@ -80,13 +80,39 @@ def _onnx_operators() -> dict[str, str]:
 
 
 def kernels() -> Table:
-    """Which backend serves which operator of the IR, found by asking its kernels about cases."""
-    names = tuple(dict.fromkeys(b for t in targets_room.available() for b in t.backends))
+    """Which backend serves which operator of the IR, found by asking its kernels about cases.
+
+    Of the fallback, why not; of the others, on which targets.
+    """
+    targets = targets_room.available()
+    fallback = targets[0].backends[-1]
+    others = tuple(
+        dict.fromkeys(b for t in targets for b in (*t.backends, *t.libraries) if b != fallback)
+    )
     rows = tuple(
-        (op, " ".join(dtypes), *(_served(name, cases) for name in names))
+        (
+            op,
+            " ".join(dtypes),
+            _served(fallback, cases),
+            *(_targets_served(name, cases) for name in others),
+        )
         for op, (dtypes, cases) in _cases_by_operator().items()
     )
-    return Table(("operator", "element types", *names), rows)
+    return Table(("operator", "element types", fallback, *others), rows)
+
+
+def _targets_served(name: str, nodes: Sequence[Node]) -> str:
+    """The targets on which a backend serves all cases of an operator, or some."""
+    found: dict[str, list[str]] = {"": [], "partly ": []}
+    for target in targets_room.available():
+        if name not in (*target.backends, *target.libraries):
+            continue
+        kernels = [backend(name).find(node, target) for node in nodes]
+        served = sum(not isinstance(kernel, str) for kernel in kernels)
+        if served:
+            word = "" if served == len(kernels) else "partly "
+            found[word].append(target.name.removeprefix("cortex-"))
+    return "; ".join(word + ", ".join(names) for word, names in found.items() if names) or "no"
 
 
 def support_page(imported: Table, served: Table) -> str:
@@ -100,7 +126,9 @@ def support_page(imported: Table, served: Table) -> str:
         "[conformance.md](conformance.md).\n\n"
         f"{imported.markdown()}\n"
         "## What serves the operators of the IR\n\n"
-        "Found by asking each backend's kernels about the operator's test cases.\n\n"
+        "Found by asking each backend's kernels about the operator's test cases: `c` serves every\n"
+        "target; of the others, the targets on which they serve all of the cases, or part of them.\n"
+        "`smelt partition` tells for a network, and why not.\n\n"
         f"{served.markdown()}"
     )
 
