@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ def open_device(
     board: Board | None = None,
     *,
     expected_hash: str | None = None,
+    qemu_arguments: Sequence[str] = (),
 ) -> Generator[Device, None, None]:
     """A device that answers, for as long as the context lasts.
 
@@ -28,6 +29,7 @@ def open_device(
         on: `host`, `qemu`, or a port: a serial device's name or `socket://HOST:PORT`.
         board: the one that `elf` was built for; needed with `qemu`.
         expected_hash: of the network (`NAME_HASH`); the device must run that one.
+        qemu_arguments: more arguments for QEMU, where that is what runs.
 
     Raises:
         ConfigError: `qemu` without a board, or a board that QEMU has no machine for.
@@ -47,7 +49,7 @@ def open_device(
         if board is None:
             raise ConfigError("--on qemu needs a --board, which says what QEMU shall simulate")
         assert elf is not None
-        with Simulator(board, elf) as simulator:
+        with Simulator(board, elf, qemu_arguments) as simulator:
             stream = SocketStream("127.0.0.1", simulator.port, simulator.explain)
             device = Device(stream, instructions_per_second=INSTRUCTIONS_PER_SECOND)
             try:

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -48,8 +49,13 @@ class Simulator:
             board starts when that is made. pyserial's name for it is `socket://127.0.0.1:PORT`.
     """
 
-    def __init__(self, board: Board, elf: Path) -> None:
+    def __init__(self, board: Board, elf: Path, arguments: Sequence[str] = ()) -> None:
         """Start QEMU with `elf`; the board itself waits for a connection to `port`.
+
+        Args:
+            board: what to simulate.
+            elf: what it executes.
+            arguments: more of QEMU's, such as those of a plugin.
 
         Raises:
             ConfigError: no machine of QEMU stands in for this board.
@@ -64,14 +70,14 @@ class Simulator:
         # QEMU inherits a socket that already listens, so no other process can take the port.
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port: int = listener.getsockname()[1]
-            arguments = [
+            command = [
                 *(qemu, "-machine", board.qemu.machine, "-kernel", str(elf.resolve())),
                 *("-icount", "shift=0", "-display", "none", "-monitor", "none", "-no-reboot"),
                 *("-chardev", f"socket,id=wire,fd=3,{_SERVER}"),
-                *("-serial", "chardev:wire", *board.qemu.arguments),
+                *("-serial", "chardev:wire", *board.qemu.arguments, *arguments),
             ]
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _SUPERVISOR, "sh", f"/dev/fd/{watched}", *arguments],
+                ["/bin/sh", "-c", _SUPERVISOR, "sh", f"/dev/fd/{watched}", *command],
                 stdin=listener.fileno(),
                 stdout=self._errors,
                 stderr=self._errors,

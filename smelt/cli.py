@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from smelt import __version__, show
+from smelt import __version__, show, show_profile
 from smelt.cli_options import (
     BuildGroup,
     InputGroup,
@@ -32,6 +32,7 @@ from smelt.ir import Graph
 from smelt.ir.text import print_graph
 from smelt.pipeline import Artefact, compile_model
 from smelt.plugins import load_plugins
+from smelt.profile import profile_model, profiled
 from smelt.run import run as run_model
 from smelt.run import write_project
 from smelt.samples import (
@@ -178,26 +179,59 @@ def profile(
     *,
     on: OnOption = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random input.")] = 0,
+    cycles: Annotated[
+        bool,
+        typer.Option("--cycles", help="Estimate cycles, and milliseconds at the board's clock."),
+    ] = False,
+    wait_states: Annotated[
+        int, typer.Option("--wait-states", min=0, help="Of the board's flash; with --cycles.")
+    ] = 0,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write the layers to a page of HTML.")
+    ] = None,
     network: BuildGroup,
     limits: LimitGroup,
     json_: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure one inference: instructions, stack, arena and flash.
+    """Measure one inference: instructions by layer in the simulator, stack, arena and flash.
 
     `smelt profile model.tflite --board mps2-an386`
+
+    `smelt profile model.tflite --board mps2-an386 --cycles --html profile.html`
     """
     options = network.build_options()
     console = _console(quiet or json_)
+    if wait_states and not cycles:
+        raise ConfigError("--wait-states changes cycles only: give --cycles too")
     artefact = compile_model(model, options, _dumper(network.dump_after))
+    by_layer = (on or artefact.on) == "qemu"
+    if not by_layer and (cycles or html is not None):
+        raise ConfigError(
+            "layers and cycles are counted in the simulator only: --cycles and --html need a "
+            "--board that QEMU simulates (`smelt boards`), and --on qemu"
+        )
+    (sample,) = random_samples(artefact.graph, 1, seed)
     with _spinner(console, "running"):
-        result = run_model(artefact, random_samples(artefact.graph, 1, seed), on)
+        if by_layer:
+            counted = profile_model(artefact, sample)
+            report = profiled(artefact.report, counted, cycles=cycles, wait_states=wait_states)
+        else:
+            report = run_model(artefact, [sample], on).report
     _notes(console, artefact)
-    limits.gates().check(result.report)
+    limits.gates().check(report)
+    if html is not None:
+        show_profile.write_html(html, report)
     if json_:
-        _print_json(result.report)
+        _print_json(report)
+        return
+    if by_layer:
+        show_profile.show(Console(), report)
     else:
-        show.measured(Console(), result.report)
+        console.print(
+            "note: layers are counted in the simulator only; choose a --board that has one"
+        )
+    show.measured(Console(), report)
 
 
 @app.command()

@@ -163,7 +163,9 @@ HOST = Platform(
 def stand_in(target: Target) -> Platform:
     """This computer in place of a device: code for `target`, assembly in its plain-C form."""
     here = replace(target, arch_flags=(), cross="")
-    return replace(HOST, description=f"{HOST.description}, with code for {target.name}", target=here)
+    return replace(
+        HOST, description=f"{HOST.description}, with code for {target.name}", target=here
+    )
 
 
 def library(target: Target) -> Platform:

@@ -1,0 +1,139 @@
+"""The instructions of an ELF, and the lines of C that they come from."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from elftools.common.exceptions import DWARFError, ELFError
+from elftools.elf.elffile import ELFFile
+
+from smelt.boards.build import find_tool
+from smelt.errors import ToolError
+from smelt.targets import Target
+from smelt.targets.instructions import Instruction, instruction
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a program executes from.
+
+    Attributes:
+        instructions: by address.
+        functions: name by address.
+    """
+
+    instructions: Mapping[int, Instruction]
+    functions: Mapping[int, str]
+
+    @property
+    def low(self) -> int:
+        """Address of the first instruction."""
+        return min(self.instructions)
+
+    @property
+    def high(self) -> int:
+        """Address behind the last instruction."""
+        return max(i.after for i in self.instructions.values())
+
+    def function(self, name: str) -> int:
+        """The address of a function.
+
+        Raises:
+            ToolError: the program has none of that name.
+        """
+        for address, found in self.functions.items():
+            if found == name:
+                return address
+        raise ToolError(f"the compiled program has no function '{name}'")
+
+    def function_at(self, address: int) -> str:
+        """The name of the function that an address lies in; empty before the first."""
+        index = bisect_right(self._starts, address)
+        return self.functions[self._starts[index - 1]] if index else ""
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return sorted(self.functions)
+
+
+def disassemble(elf: Path, target: Target) -> Code:
+    """Every instruction of a program for a Cortex-M.
+
+    Raises:
+        ToolError: the disassembler is missing or failed.
+    """
+    command = [find_tool(f"{target.cross}objdump"), "--disassemble"]
+    # GNU objdump takes vector instructions for a coprocessor's unless it is told what it reads.
+    command += ["--architecture=armv8.1-m.main"] if "mve" in target.features else []
+    result = subprocess.run(
+        [*command, str(elf)], capture_output=True, text=True, errors="replace", check=False
+    )
+    if result.returncode != 0:
+        raise ToolError(f"{command[0]} cannot read {elf}: {result.stderr.strip()}")
+    instructions: dict[int, Instruction] = {}
+    functions: dict[int, str] = {}
+    for line in result.stdout.splitlines():
+        if found := _INSTRUCTION.match(line):
+            place, raw, mnemonic, operands = found.groups()
+            address, size = int(place, 16), len(raw.replace(" ", "")) // 2
+            text = _COMMENT.sub("", operands or "").strip()
+            instructions[address] = instruction(address, size, mnemonic, text)
+        elif found := _FUNCTION.match(line):
+            functions[int(found.group(1), 16)] = found.group(2)
+    if not instructions:
+        raise ToolError(f"{command[0]} finds no instructions in {elf}")
+    return Code(instructions, functions)
+
+
+_INSTRUCTION = re.compile(r"\s*([0-9a-f]+):\t([0-9a-f ]+?)\s*\t([a-z][\w.]*)\s*(?:\t(.*))?$")
+_FUNCTION = re.compile(r"([0-9a-f]+) <([\w.$]+)>:$")
+_COMMENT = re.compile(r"\s*[@;].*")
+
+
+def source_lines(elf: Path, source: str) -> list[tuple[int, int]]:
+    """Where the code of each line of a C file begins.
+
+    Args:
+        elf: compiled with at least `-g1`.
+        source: name of the file, as the compiler was told.
+
+    Returns:
+        Pairs of address and line, sorted.
+
+    Raises:
+        ToolError: the ELF says nothing about that file.
+    """
+    try:
+        with elf.open("rb") as file:
+            found = _rows(ELFFile(file), source)
+    except (ELFError, DWARFError, OSError) as error:
+        raise ToolError(f"the debug information of {elf} cannot be read: {error}") from error
+    if not found:
+        raise ToolError(f"{elf} has no debug information about {source}: was it compiled with -g?")
+    return sorted(found)
+
+
+def _rows(elf: ELFFile, source: str) -> list[tuple[int, int]]:
+    if not elf.has_dwarf_info():
+        return []
+    information = elf.get_dwarf_info()
+    for unit in information.iter_CUs():
+        name = unit.get_top_DIE().attributes.get("DW_AT_name")
+        program = information.line_program_for_CU(unit)
+        if name is None or program is None or name.value.decode() != source:
+            continue
+        states = (entry.state for entry in program.get_entries())
+        return [(s.address, s.line) for s in states if s is not None and not s.end_sequence]
+    return []
+
+
+def line_at(lines: list[tuple[int, int]], address: int) -> int | None:
+    """The line that the instruction at an address comes from; `lines` as from `source_lines`."""
+    index = bisect_right(lines, (address, 1 << 62))
+    return lines[index - 1][1] if index else None
