@@ -1,0 +1,139 @@
+"""int8 sums and differences of two tensors, on cores with the DSP extension.
+
+TensorFlow Lite scales both inputs, rounds, adds, scales and rounds again. That is nearly
+`(a * s + b * t + c) >> shift`; there are but 65536 pairs of inputs to ask whether it is so exactly.
+Each pair bounds `c` from either side: so for given factors `c` is found, or that there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.cortexm.dsp_dot import refuse_dsp
+from smelt.codegen.kernels.cortexm.dsp_scaling import clamping
+from smelt.ir import DType, Node
+from smelt.ops.binary import Binary
+from smelt.ops.fixed_point import clamp_limits
+from smelt.targets import Target
+
+_SIGNS = {"add": 1, "sub": -1}
+_SHIFTS = (22, 21, 20, 19, 18)
+_STEPS = sorted(product(range(-2, 3), repeat=2), key=lambda step: abs(step[0]) + abs(step[1]))
+_UNROLLED = {"speed": 4, "size": 1, "ram": 1}
+"""Words of four outputs in one turn of the loop."""
+
+
+@dataclass(frozen=True)
+class SumScaling:
+    """`(256 a * factors[0] >> 16) + (256 b * factors[1] >> 16) + addend >> right`, clamped."""
+
+    factors: tuple[int, int]
+    addend: int
+    right: int
+    low: int
+    high: int
+
+    def clamp(self, register: str) -> list[str]:
+        """Instructions for limits that are narrower than those of int8."""
+        return clamping(self.low, self.high, register)
+
+    @property
+    def constants(self) -> tuple[tuple[str, int], ...]:
+        """Registers of the assembly, and what they hold throughout."""
+        return (*zip(("r3", "r4"), self.factors, strict=True), ("r5", self.addend), ("r6", _MASK))
+
+
+_MASK = 0xFF00FF00
+
+
+@lru_cache(maxsize=128)
+def sum_scaling(node: Node) -> SumScaling | None:
+    """What gives the node's outputs for every pair of inputs; None if nothing was found."""
+    op = node.op
+    if not isinstance(op, Binary):
+        raise TypeError(f"{op.name} is no Binary")
+    bytes_ = np.arange(-128, 128).astype(np.int8)
+    a, b = (x.ravel() for x in np.meshgrid(bytes_, bytes_))
+    (outputs,) = op.reference(node, (a, b))
+    wanted = outputs.astype(np.int64)
+    y = node.output.type
+    low, high = clamp_limits(op.activation, y, node.rounding)
+    scales = (
+        node.input(0).type.scale / y.scale,
+        _SIGNS[op.kind] * node.input(1).type.scale / y.scale,
+    )
+    for right in _SHIFTS:
+        nearest = [round(scale * 2.0 ** (8 + right)) for scale in scales]
+        for steps in _STEPS:
+            factors = nearest[0] + steps[0], nearest[1] + steps[1]
+            if max(map(abs, factors)) >= 2**31:
+                break
+            sums = (a.astype(np.int64) * 256 * factors[0] >> 16) + (
+                b.astype(np.int64) * 256 * factors[1] >> 16
+            )
+            least = ((wanted << right) - sums)[wanted > low].max(initial=-(2**40))
+            most = (((wanted + 1) << right) - 1 - sums)[wanted < high].min(initial=2**40)
+            addend = int(np.clip(0, least, most))
+            if abs(least) < 2**32 and abs(most) < 2**32:
+                addend = int(least + most) >> 1
+            fits = max(abs(int(sums.min()) + addend), abs(int(sums.max()) + addend)) < 2**31
+            if least <= most and fits and abs(addend) < 2**30:
+                return SumScaling(factors, addend, right, low, high)
+    return None
+
+
+class DspAdd(Kernel):
+    """Sums and differences of tensors of equal shapes, four elements at a time."""
+
+    op = Binary
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        refused = refuse_dsp(target)
+        if refused is not None:
+            return refused
+        op, name = node.op, node.op.name
+        if not isinstance(op, Binary) or op.kind not in _SIGNS:
+            return f"{name} is no sum and no difference."
+        a, b, y = node.input(0).type, node.input(1).type, node.output.type
+        if {a.dtype, b.dtype, y.dtype} != {DType.INT8} or y.quant is None:
+            return f"{name} is served for quantized i8."
+        if not a.size == b.size == y.size:
+            return f"{name} is served for tensors of equal shapes."
+        if sum_scaling(node) is None:
+            return f"{name} has scales for which no sum of two products was found."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        op, scaling = node.op, sum_scaling(node)
+        if not isinstance(op, Binary) or scaling is None:
+            raise TypeError(f"{node.origin} is not supported")
+        y = node.output.type
+        words, each = y.size // 4, _UNROLLED[request.optimize]
+        return KernelCall(
+            template="cortexm/dsp_add.j2",
+            stem=op.kind,
+            parameters={
+                "title": f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
+                "s": scaling,
+                "count": y.size,
+                "words": words,
+                "each": each,
+                "turns": words // each,
+                "rest": words % each,
+            },
+            operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
+            in_place=((0, 0), (0, 1)),
+            summary="two products an output, four outputs at a time",
+            form="dsp_add",
+            work={"outputs": y.size, "calls": 1},
+        )
+
+
+KERNELS = (DspAdd(),)

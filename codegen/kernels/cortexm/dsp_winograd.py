@@ -1,0 +1,239 @@
+"""int8 3x3 convolutions of stride 1 by minimal filtering, on cores with the DSP extension.
+
+Winograd's F(2x2, 3x3) makes 2x2 outputs of 4x4 inputs with 16 products a channel instead of 36.
+Transformed inputs need 11 bits. The transform of the weights has halves, which are left out:
+transformed weights are integers of 12 bits, sums are four times as large, everything stays exact.
+
+Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2016), section 4.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Request,
+    Scratch,
+)
+from smelt.codegen.kernels.c.images import frame
+from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.dsp_dot import products, refuse_dsp
+from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling
+from smelt.codegen.kernels.cortexm.dsp_taps import add
+from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES
+from smelt.ir import Array, DType, Node
+from smelt.ops.convolution import Conv2D
+from smelt.targets import Optimize, Target
+
+_TRANSFORM = np.asarray([[1, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 1]], np.int64)
+"""Of the weights, its second and third row without their halves."""
+
+_UNROLLED = {"speed": 4, "size": 1, "ram": 1}
+"""Positions in one turn of the loop."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The tiles of a convolution; see the template.
+
+    Attributes:
+        window: its geometry.
+        scaling: how sums become outputs.
+        size: height and width of the output.
+        optimize: what to weigh.
+        tiles: at a time, side by side: 1 or 2.
+    """
+
+    window: Window
+    scaling: DspScaling
+    size: tuple[int, int]
+    optimize: Optimize
+    tiles: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of inputs."""
+        return 2 * self.tiles + 2
+
+    @property
+    def inputs(self) -> int:
+        """Words of inputs of a position."""
+        return self.window.depth // 2 * self.tiles
+
+    @property
+    def stride(self) -> int:
+        """Words from one position to the next: inputs, then sums."""
+        return self.inputs + 2 * self.tiles
+
+    @property
+    def words(self) -> int:
+        """Words of all positions."""
+        return 16 * self.stride
+
+    @property
+    def row(self) -> int:
+        """Words that requantize a channel."""
+        return self.scaling.rows.shape[1]
+
+    @property
+    def pair_words(self) -> int:
+        """Words of two output channels."""
+        return 16 * self.window.depth + 2 * self.row
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an output row."""
+        return self.size[1] * self.window.outputs
+
+    @property
+    def factor(self) -> int:
+        """What four times a sum is multiplied by before its bias is added."""
+        return 1 << (self.scaling.left - 2)
+
+    @property
+    def unrolled(self) -> int:
+        """Positions in one turn of the loop."""
+        return _UNROLLED[self.optimize]
+
+    @property
+    def prologue(self) -> list[str]:
+        """Instructions that put constants on the stack."""
+        ends = ((8, "r0", 4 * self.words), (12, "r1", 2 * self.window.outputs * self.pair_words))
+        lines: list[str] = []
+        for at, register, size in ends:
+            lines += [*add(register, size), f"str {register}, [sp, #{at}]"]
+        constants = ((16, self.scaling.addend % 2**32), (20, self.row_bytes))
+        for at, number in constants:
+            lines += [f"movw r0, #{number % 65536}", f"movt r0, #{number >> 16}"]
+            lines.append(f"str r0, [sp, #{at}]")
+        return lines
+
+    @property
+    def shared(self) -> int:
+        """Words of an output channel's weights that one load of four registers brings."""
+        return 4 // self.tiles
+
+    def input(self, k: str, tile: str) -> str:
+        """C index of word `k` of a tile's inputs of a position."""
+        return k if self.tiles == 1 else f"{k} / 2 * 4 + {tile} * 2 + {k} % 2"
+
+    def weight(self, k: str, channel: str) -> str:
+        """C index of word `k` of the weights of one of two output channels of a position."""
+        shared = self.shared
+        return f"{k} / {shared} * {2 * shared} + {channel} * {shared} + {k} % {shared}"
+
+    def at(self, position: int, total: int) -> int:
+        """Byte offset of one of the four sums of a position."""
+        return 4 * (position * self.stride + self.inputs + total)
+
+    def out(self, channel: int, tile: int, column: int) -> int:
+        """Offset of an output in its row."""
+        return channel + (2 * tile + column) * self.window.outputs
+
+    def packed(self, weights: Array) -> Array:
+        """int32: weights `[o, 3, 3, i]` and the scaling as the assembly reads them."""
+        g = np.einsum("ia,oabc,jb->oijc", _TRANSFORM, weights.astype(np.int64), _TRANSFORM)
+        outputs, depth = len(g), g.shape[3]
+        # Channels 4q + (0, 2), then 4q + (1, 3), as SXTB16 widens four inputs.
+        words = g.reshape(outputs // 2, 2, 16, depth // 4, 2, 2).swapaxes(4, 5) & 0xFFFF
+        # One load brings words of one output channel, or half as many of both.
+        loads = words.reshape(outputs // 2, 2, 16, -1, self.shared, 2).transpose(0, 2, 3, 1, 4, 5)
+        words = (loads[..., 0] | loads[..., 1] << 16).reshape(outputs // 2, -1)
+        rows = self.scaling.rows.reshape(outputs // 2, -1)
+        whole = np.concatenate([words, rows], axis=1)
+        return whole.astype(np.uint64).astype(np.uint32).view(np.int32).ravel()
+
+
+class DspWinograd(Kernel):
+    """3x3 convolutions of stride 1, tiles of 2x2 outputs at a time."""
+
+    op = Conv2D
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        refused = refuse_dsp(target)
+        if refused is not None:
+            return refused
+        op, name = node.op, node.op.name
+        if not isinstance(op, Conv2D) or op.groups > 1:
+            return f"{name} is served for one group."
+        window, size = Window.of(node), node.output.type.shape[1:3]
+        if (window.kernel, window.stride, window.dilation) != ((3, 3), (1, 1), (1, 1)):
+            return f"{name} is served by minimal filtering for 3x3 windows of stride 1."
+        if window.depth % 4 or window.outputs % 2:
+            return f"{name} is served by minimal filtering for multiples of four input channels."
+        if _tiles(window, size) == 0 or 4 * window.outputs > 4096:
+            return f"{name} has too few pixels, or channels too many for {PATCH_BYTES} bytes."
+        found = products(node)
+        if isinstance(found, str):
+            return found
+        if found.scaling.left < 2:
+            return f"{name} has sums that four times do not fit into 32 bits."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        found = products(node)
+        if isinstance(found, str):
+            raise TypeError(found)
+        w, x, y = found.window, node.input(0).type, node.output.type
+        size = y.shape[1], y.shape[2]
+        grid = Grid(w, found.scaling, size, request.optimize, _tiles(w, size))
+        weights = found.weights.reshape(w.outputs, 3, 3, w.depth)
+        place = frame(node, request)
+        operands: list[Operand] = [Input(0, "input")]
+        if w.padded:
+            operands.append(
+                Packed("padding", np.full(grid.columns * w.depth, x.zero_point, np.int8))
+            )
+        operands += [
+            Packed("weights", grid.packed(weights)),
+            Scratch("v", DType.INT32, grid.words),
+        ]
+        if w.padded:
+            operands.append(Scratch("rows", DType.INT8, 4 * grid.columns * w.depth))
+        tiles = -(-size[0] // 2) * -(-size[1] // (2 * grid.tiles)) * grid.tiles * place.batch
+        return KernelCall(
+            template="cortexm/dsp_winograd.j2",
+            stem="conv_3x3",
+            parameters={
+                **place.variables,
+                "title": f"{node.op.name}: {x} -> {y}, {w.text}",
+                "notes": [found.scaling.note],
+                "w": w,
+                "s": found.scaling,
+                "g": grid,
+            },
+            operands=(*operands, Output(0, "output")),
+            summary=f"minimal filtering, {grid.tiles} tiles of 2x2 pixels x 2 channels",
+            form=f"dsp_winograd_{grid.tiles}" + ("_signed" if found.scaling.signed else ""),
+            work={
+                "products": tiles * 16 * w.depth * w.outputs,
+                "outputs": tiles * 4 * w.outputs,
+                "inputs": tiles * 4 * (grid.columns // grid.tiles) * w.depth,
+                "groups": tiles // grid.tiles,
+                "calls": 1,
+            },
+        )
+
+
+def _tiles(window: Window, size: tuple[int, ...]) -> int:
+    """How many tiles at a time fit into working memory and the output, 0 to 2."""
+    for tiles in (2, 1):
+        words = 16 * (window.depth // 2 + 2) * tiles
+        rows = 4 * (2 * tiles + 2) * window.depth if window.padded else 0
+        fits = size[0] >= 2 and size[1] >= 2 * tiles and 4 * words + rows <= PATCH_BYTES
+        if fits and window.depth % (8 // tiles) == 0:
+            return tiles
+    return 0
+
+
+KERNELS = (DspWinograd(),)
