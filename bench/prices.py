@@ -56,7 +56,8 @@ POINTWISE = (
 WINDOWS = (
     (16, 16, 3, 16, 3, 1), (24, 24, 3, 8, 3, 2), (12, 12, 1, 8, 5, 2), (8, 8, 16, 16, 3, 1),
     (8, 8, 16, 32, 3, 2), (6, 6, 32, 32, 3, 1), (4, 4, 64, 64, 3, 1), (8, 8, 64, 32, 3, 2),
-    (7, 9, 5, 7, 3, 1), (10, 10, 8, 12, 2, 2), (9, 9, 12, 4, 5, 1),
+    (7, 9, 5, 7, 3, 1), (10, 10, 8, 12, 2, 2), (9, 9, 12, 4, 5, 1), (16, 16, 16, 16, 3, 1),
+    (8, 8, 32, 32, 3, 1), (12, 12, 8, 16, 3, 1), (10, 10, 24, 24, 3, 1),
 )  # fmt: skip
 """Convolutions: height, width, inputs, outputs, window, stride."""
 
@@ -114,7 +115,7 @@ def measure(graph: Graph, board: str, target: str) -> list[Measurement]:
     for turn in range(max(map(len, candidates.values()))):
         chosen = {name: forms[turn % len(forms)] for name, forms in candidates.items()}
         place = {name: f"{c.backend}:{c.call.form}" for name, c in chosen.items()}
-        options = Options(target, board, "speed", "prices", place=place)
+        options = Options(target, board, "speed", "prices", place=place, expand_weights=True)
         artefact = compile_model(Imported(graph), options)
         profile = profile_model(artefact, random_samples(artefact.graph, 1, 0)[0])
         for step, counts in zip(artefact.schedule.steps, profile.steps, strict=True):
@@ -155,7 +156,7 @@ def _errors(measured: Sequence[Measurement], prices: dict[str, dict[str, float]]
 def _candidates(node: Node, target: str) -> list[Candidate]:
     described = get(target)
     group = [backend(name) for name in described.backends]
-    choice = Partitioner((group,), Request(described)).choose(node)
+    choice = Partitioner((group,), Request(described, expand_weights=True)).choose(node)
     unique = {c.call.form: c for c in (choice.taken, *choice.lost)}
     return list(unique.values())
 

@@ -23,6 +23,9 @@ from smelt.ir import Graph, Node
 from smelt.ops.reshape import Reshape
 from smelt.targets import Optimize
 
+EXPANSION = 2
+"""How many times larger than the weights constants may be that are not asked to be."""
+
 SLOWDOWN = 1.3
 """How much slower than the fastest candidate the smallest one may be to be taken."""
 
@@ -214,7 +217,9 @@ class Partitioner:
             call = _with_work(backend.name, node, kernel.lower(node, self._request))
             estimate = _instructions(call, prices.get(call.form))
             found.append(Candidate(backend.name, call, estimate, kernel in backend.plugins))
-        return found
+        if self._request.expand_weights:
+            return found
+        return [one for one in found if not _expands(node, one.call)] or found
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -229,6 +234,16 @@ def _with_work(backend: str, node: Node, call: KernelCall) -> KernelCall:
     operands = [v.type.size for v in node.inputs if v is not None and v.data is None]
     elements = max([*operands, *(v.type.size for v in node.outputs)])
     return replace(call, form=form, work={"calls": 1, "elements": elements, "products": node.macs})
+
+
+def _expands(node: Node, call: KernelCall) -> bool:
+    """Whether a product's constants are much larger than its weights and bias."""
+    own = sum(v.type.bytes for v in node.inputs if v is not None and v.data is not None)
+    return node.macs > 0 and call.constant_bytes > EXPANSION * own + _SMALL
+
+
+_SMALL = 2048
+"""Bytes that are no matter."""
 
 
 def _instructions(call: KernelCall, prices: Mapping[str, float] | None) -> int | None:

@@ -50,6 +50,9 @@ class Options:
         place: backends that must serve certain layers, by name or pattern (`conv*`); one form of a
             backend's kernels as `cortexm:dsp_dot`.
         fallback: whether the last backend may serve what those of higher preference do not.
+        expand_weights: whether weights may be stored several times as large where that is faster.
+        cmsis_nn: the folder of CMSIS-NN, for compiling what calls it; what the environment variable
+            CMSIS_NN_DIR says where None.
     """
 
     target: str | None = None
@@ -62,6 +65,8 @@ class Options:
     backends: tuple[str, ...] | None = None
     place: Mapping[str, str] = field(default_factory=dict[str, str])
     fallback: bool = True
+    expand_weights: bool = False
+    cmsis_nn: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,8 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         wanted = [table[name] for name in options.backends]
         groups = [(one,) for one in dict.fromkeys((*wanted, *fallback))]
     places = {pattern: Place(table[name], form) for pattern, (name, _, form) in placed.items()}
-    return Partitioner(groups, Request(target, options.optimize), places)
+    request = Request(target, options.optimize, expand_weights=options.expand_weights)
+    return Partitioner(groups, request, places)
 
 
 def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[str | bytes]:
@@ -194,6 +200,7 @@ def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[st
         options.optimize,
         str(options.keep_inputs),
         str((options.backends, sorted(options.place.items()), options.fallback)),
+        str(options.expand_weights),
     )
 
 

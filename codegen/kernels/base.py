@@ -56,11 +56,15 @@ class Placement:
 
 @dataclass(frozen=True)
 class Request:
-    """What the schedule asks of a kernel besides the node."""
+    """What the schedule asks of a kernel besides the node.
+
+    With `expand_weights`, constants may be much larger than the weights they are made of.
+    """
 
     target: Target
     optimize: Optimize = "speed"
     placement: Placement | None = None
+    expand_weights: bool = False
 
     def layouts(self, node: Node) -> tuple[tuple[Layout, ...], Layout]:
         """Layouts of the node's first input(s) and output; whole tensors without placement."""
