@@ -1,0 +1,168 @@
+"""int8 additions and subtractions of equal shapes on Helium.
+
+As one multiply-add of each input where that is proved exact (see `mve_linear`), else by the steps
+of the reference: both inputs are brought to a common scale, and the sum to that of the output, each
+by gemmlowp's two roundings (see `mve_scaling`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.cortexm.mve_assembly import Assembly
+from smelt.codegen.kernels.cortexm.mve_linear import Linear, clamp, linear
+from smelt.ir import DType, Node, Rounding
+from smelt.ops.binary import Binary
+from smelt.ops.binary_integer import CommonScale, add_scaling, sub_scaling
+from smelt.ops.fixed_point import clamp_limits
+from smelt.targets import Target
+
+
+@cache
+def _form(node: Node) -> Linear | None:
+    """The sum as one multiply-add of each input, equal to the operator's for all of them."""
+    op, (a, b), y = node.op, (node.input(0).type, node.input(1).type), node.output.type
+    if not isinstance(op, Binary):
+        raise TypeError(f"{op.name} is no Binary")
+    stored = np.arange(-128, 128, dtype=np.int8)
+    left, right = (x.ravel() for x in np.meshgrid(stored, stored))
+    (outputs,) = op.reference(node, (left, right))
+    sign = -1 if op.kind == "sub" else 1
+    slopes = a.scale / y.scale, sign * b.scale / y.scale
+    return linear(
+        (left.astype(np.int64), right.astype(np.int64)),
+        outputs.astype(np.int64),
+        slopes,
+        clamp_limits(op.activation, y, node.rounding),
+    )
+
+
+class AddKernel(Kernel):
+    """Four elements at a time, each a multiply-add of both inputs."""
+
+    op = Binary
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        op, types = node.op, [v.type for v in (node.input(0), node.input(1), node.output)]
+        if not isinstance(op, Binary):
+            raise TypeError(f"{op.name} is no Binary")
+        if "mve" not in target.features:
+            return f"{target.name} has no Helium (MVE)."
+        if op.kind not in ("add", "sub"):
+            return f"{op.name} has no Helium kernel: add and sub have."
+        if any(t.dtype is not DType.INT8 or t.quant is None for t in types):
+            return f"{op.name} has a Helium kernel for quantized i8 only."
+        if len({t.size for t in types}) > 1:
+            return f"{op.name} has a Helium kernel for operands of equal shapes only."
+        if _form(node) is None and _steps(node) is None:
+            return f"{op.name} of these scales is neither one multiply-add nor shifts to the right."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, form, steps, y = node.op, _form(node), _steps(node), node.output.type
+        if not isinstance(op, Binary):
+            raise TypeError(f"{op.name} is no Binary")
+        limits = clamp_limits(op.activation, y, node.rounding)
+        if form is not None:
+            asm, text = _assembly(form, limits, y.size), form.text(("a[i]", "b[i]"))
+        elif steps is not None:
+            asm, text = _long_assembly(op, steps, node, limits), ""
+        else:
+            raise TypeError(f"{node.origin} has no form")
+        return KernelCall(
+            template="cortexm/mve_add.j2",
+            stem=op.kind,
+            parameters={
+                "title": f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
+                "form": form,
+                "text": text.replace("[i]", ""),
+                "indexed": text,
+                "steps": steps,
+                "sign": "-" if op.kind == "sub" else "+",
+                "zero_points": [t.zero_point for t in (node.input(0).type, node.input(1).type, y)],
+                "low": limits[0],
+                "high": limits[1],
+                "count": y.size,
+                "asm": asm,
+            },
+            operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
+            in_place=((0, 0), (0, 1)),
+            summary="gemmlowp's steps"
+            if form is None
+            else "one multiply-add of each input, proved equal for all of them",
+            form="mve_add_steps" if form is None else "mve_add",
+            work={"outputs": y.size, "calls": 1},
+        )
+
+
+def _steps(node: Node) -> CommonScale | None:
+    """The reference's steps, or None where one of them shifts left."""
+    op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
+    if not isinstance(op, Binary) or node.rounding is not Rounding.TFLM:
+        return None
+    steps = (sub_scaling if op.kind == "sub" else add_scaling)(a, b, y)
+    shifts = [shift for _, shift in (steps.a, steps.b, steps.output)]
+    return steps if max(shifts) <= 0 and min(shifts) >= -31 else None
+
+
+def _long_assembly(op: Binary, steps: CommonScale, node: Node, limits: tuple[int, int]) -> Assembly:
+    """The same by the reference's steps."""
+    asm = Assembly()
+    types = node.input(0).type, node.input(1).type, node.output.type
+    unit = 1 << steps.left_shift
+    asm("push {r4-r11, lr}")
+    asm.constant("r3", unit)
+    asm("vdup.32 q2, r3")
+    asm.constant("r3", -types[0].zero_point * unit)
+    asm.constant("r4", -types[1].zero_point * unit)
+    for i, (multiplier, shift) in enumerate((steps.a, steps.b, steps.output)):
+        asm.constant(f"r{5 + i}", multiplier)
+        asm.constant(f"r{8 + i}", shift)
+    asm.constant("r11", types[2].zero_point)
+    asm.constant("r12", types[2].size)
+    asm("dlstp.32 lr, r12", "1:")
+    asm("vldrb.s32 q0, [r0], #4", "vldrb.s32 q1, [r1], #4")
+    asm("vmlas.s32 q0, q2, r3", "vmlas.s32 q1, q2, r4")
+    _scale(asm, "q0", "r5", "r8", steps.a[1])
+    _scale(asm, "q1", "r6", "r9", steps.b[1])
+    asm(f"{'vsub' if op.kind == 'sub' else 'vadd'}.i32 q0, q0, q1")
+    _scale(asm, "q0", "r7", "r10", steps.output[1])
+    asm("vqadd.s32 q0, q0, r11", "vqmovnb.s32 q0, q0", "vqmovnb.s16 q0, q0")
+    clamp(asm, limits, "q0", "r12", "q3")
+    asm("vstrb.32 q0, [r2], #4", "letp lr, 1b", "pop {r4-r11, pc}")
+    return asm
+
+
+def _scale(asm: Assembly, vector: str, multiplier: str, shift: str, by: int) -> None:
+    asm(f"vqrdmulh.s32 {vector}, {vector}, {multiplier}")
+    if by:
+        asm(f"vshr.s32 q3, {vector}, #31", f"vadd.i32 {vector}, {vector}, q3")
+        asm(f"vrshl.s32 {vector}, {shift}")
+
+
+def _assembly(form: Linear, limits: tuple[int, int], count: int) -> Assembly:
+    """The function's body: r0 and r1 inputs, r2 output."""
+    asm = Assembly()
+    asm("push {r4, lr}")
+    asm.constant("r3", form.factors[0])
+    asm("vdup.32 q2, r3")
+    asm.constant("r3", form.start)
+    asm.constant("r4", form.factors[1])
+    asm.constant("r12", count)
+    asm("dlstp.32 lr, r12", "1:")
+    asm("vldrb.s32 q0, [r0], #4", "vldrb.s32 q1, [r1], #4")
+    asm("vmlas.s32 q0, q2, r3", "vmla.s32 q0, q1, r4")
+    first, second = form.narrowing
+    asm(f"vqrshrnb.s32 q0, q0, #{first}", f"vqrshrnb.s16 q0, q0, #{second}")
+    clamp(asm, limits, "q0", "r12", "q3")
+    asm("vstrb.32 q0, [r2], #4", "letp lr, 1b", "pop {r4, pc}")
+    return asm
+
+
+KERNELS = (AddKernel(),)
