@@ -46,6 +46,7 @@ def compile_project(
     mlperf_model: str | None = None,
     extra_cflags: str = "",
     extra_ldflags: str = "",
+    cmsis_nn: Path | None = None,
     timeout_s: float = 900,
 ) -> ElfInfo:
     """Build `build/NAME.elf` in a project that Smelt wrote, and measure it.
@@ -60,6 +61,8 @@ def compile_project(
         mlperf_model: the network of MLPerf Tiny that the firmware claims to be.
         extra_cflags: appended to the compiler's command line.
         extra_ldflags: appended to the linker's.
+        cmsis_nn: the folder of CMSIS-NN, for a network that calls it; what the environment variable
+            CMSIS_NN_DIR says where None.
         timeout_s: seconds after which the compiler is stopped.
 
     Raises:
@@ -73,6 +76,8 @@ def compile_project(
     command += [] if db is None else [f"DB={int(db)}"]
     command += [f"MLPERF_MODEL={mlperf_model or ''}"]
     command += [f"EXTRA_CFLAGS={extra_cflags}", f"EXTRA_LDFLAGS={extra_ldflags}"]
+    library = cmsis_nn or os.environ.get("CMSIS_NN_DIR")
+    command += [f"CMSIS_NN_DIR={Path(library).resolve()}"] if library else []
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     environment = {key: value for key, value in os.environ.items() if key not in outer}
     try:

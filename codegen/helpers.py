@@ -17,6 +17,7 @@ _HEADERS = {
         r"\b(INFINITY|NAN)\b|\b(?!sizeof\b)\w+f\(|\b(exp|expm1|log|log1p|pow|sqrt|fabs|fmod|rint|floor|ceil"
         r"|erf|erfc|a?(sin|cos|tan)h?)\("
     ),
+    "arm_nnfunctions.h": re.compile(r"\barm_\w+_s8\w*\("),
 }
 
 
@@ -49,6 +50,6 @@ def required_helpers(names: AbstractSet[str]) -> list[str]:
 
 
 def required_headers(text: str) -> list[str]:
-    """The libc headers that a piece of C needs."""
+    """The headers of libraries that a piece of C needs."""
     code = _COMMENT.sub("", text)
     return [header for header, pattern in _HEADERS.items() if pattern.search(code)]

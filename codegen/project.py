@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+from smelt.codegen.helpers import required_headers
+from smelt.codegen.kernels.cmsis_nn import HEADER, VERSION
 from smelt.codegen.network import Network, render_network
 from smelt.codegen.render import render
 from smelt.codegen.schedule import Schedule
@@ -90,6 +92,7 @@ def render_project(
         "optimize": optimize,
         "report": report,
         "db": _has_room_for_db(network, platform),
+        "cmsis_nn": VERSION if _calls_cmsis_nn(schedule) else "",
     }
     texts = render_network(network, schedule)
     for template, path in platform.project_files:
@@ -100,6 +103,11 @@ def render_project(
     texts["README.md"] = render("project/README.md.j2", variables)
     binaries = {network.weights_binary: binary(schedule)} if network.weights_binary else {}
     return Project(network, texts, report, binaries)
+
+
+def _calls_cmsis_nn(schedule: Schedule) -> bool:
+    """Whether the network is to be linked with Arm's library."""
+    return HEADER in required_headers("".join(f.definition for f in schedule.functions))
 
 
 def _has_room_for_db(network: Network, platform: Platform) -> bool:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
 from smelt.pipeline import Options
@@ -128,6 +129,20 @@ FallbackOption = Annotated[
         help="Whether the last backend may serve what the preferred ones do not.",
     ),
 ]
+CmsisNnOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cmsis-nn",
+        help="Folder of CMSIS-NN, for backend `cmsis_nn` [default: CMSIS_NN_DIR].",
+    ),
+]
+ExpandOption = Annotated[
+    bool,
+    typer.Option(
+        "--expand-weights",
+        help="Store weights several times as large where that is faster (Winograd's algorithm).",
+    ),
+]
 DumpAfter = Annotated[
     str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
 ]
@@ -166,6 +181,8 @@ class BuildGroup(InputGroup):
     backends: BackendsOption = None
     place: PlaceOption = None
     fallback: FallbackOption = True
+    expand_weights: ExpandOption = False
+    cmsis_nn: CmsisNnOption = None
     dump_after: DumpAfter = None
 
     def build_options(self) -> Options:
@@ -182,6 +199,8 @@ class BuildGroup(InputGroup):
             None if self.backends is None else _names(self.backends),
             _table("--place", map(_placed, self.place or ())),
             self.fallback,
+            self.expand_weights,
+            cmsis_nn=None if self.cmsis_nn is None else _library(self.cmsis_nn),
         )
 
 
@@ -238,6 +257,14 @@ def _table(option: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
             raise ConfigError(f"{option} is given twice for '{name}': give it once")
         table[name] = given
     return table
+
+
+def _library(folder: Path) -> Path:
+    if not (folder / "Include" / CMSIS_NN_HEADER).exists():
+        raise ConfigError(
+            f"--cmsis-nn {folder}: it has no Include/{CMSIS_NN_HEADER}; give CMSIS-NN's folder"
+        )
+    return folder
 
 
 def _names(text: str) -> tuple[str, ...]:

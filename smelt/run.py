@@ -63,7 +63,7 @@ def write_project(
         nonlocal report
         if compile_ or gates.needs_elf:
             _require_firmware(artefact)
-            elf = compile_project(folder, artefact.platform)
+            elf = compile_project(folder, artefact.platform, cmsis_nn=artefact.options.cmsis_nn)
             measured = Measured(elf.flash_network.total, elf.flash_elf)
             if gates.needs_run:
                 with connected(elf, artefact, None) as device:
@@ -93,18 +93,26 @@ def _require_firmware(artefact: Artefact) -> None:
 
 
 @contextmanager
-def built(artefact: Artefact, *, taps: bool = False) -> Generator[ElfInfo]:
+def built(artefact: Artefact, *, taps: bool = False, extra_cflags: str = "") -> Generator[ElfInfo]:
     """The linked ELF of an artefact in a temporary folder, gone afterwards."""
     _require_firmware(artefact)
     with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
         directory = Path(folder) / artefact.network.name
         artefact.write(directory)
-        yield compile_project(directory, artefact.platform, taps=taps)
+        yield compile_project(
+            directory,
+            artefact.platform,
+            taps=taps,
+            extra_cflags=extra_cflags,
+            cmsis_nn=artefact.options.cmsis_nn,
+        )
 
 
 @contextmanager
-def connected(elf: ElfInfo, artefact: Artefact, on: str | None) -> Generator[Device]:
-    """A device that runs the ELF: `host`, `qemu` or a serial port."""
+def connected(
+    elf: ElfInfo, artefact: Artefact, on: str | None, qemu_arguments: Sequence[str] = ()
+) -> Generator[Device]:
+    """A device that runs the ELF: `host`, `qemu` (with these arguments too) or a serial port."""
     where = on or artefact.on
     if where == "qemu" and artefact.board is None:
         raise ConfigError("--on qemu needs --board, see `smelt boards`")
@@ -114,7 +122,11 @@ def connected(elf: ElfInfo, artefact: Artefact, on: str | None) -> Generator[Dev
             "--target out"
         )
     with open_device(
-        elf.path, where, artefact.board, expected_hash=artefact.network.hash
+        elf.path,
+        where,
+        artefact.board,
+        expected_hash=artefact.network.hash,
+        qemu_arguments=qemu_arguments,
     ) as device:
         yield device
 

@@ -28,6 +28,7 @@ def _cortex_m(
         arch_flags=(f"-mcpu=cortex-{core}", "-mthumb", *floats, *flags),
         features=features,
         backends=("cortexm", "c"),
+        libraries=("cmsis_nn",),
         runs_code_of=tuple(f"cortex-{lesser}" for lesser in runs),
     )
 
@@ -75,6 +76,15 @@ _TARGETS = (
         # conversion VCVTNE.F32.S32 for Helium's VCVTN and refuses it. The loop vectorizer makes a
         # Helium predicate that is known at compile time true in every lane.
         flags=("-fno-if-conversion2", "-fno-tree-loop-vectorize"),
+    ),
+    Target(
+        name="rv32imac",
+        description="RISC-V, 32 bits: multiplication, compressed instructions",
+        # Debian's compiler finds its 32-bit libraries without _zicsr only.
+        arch_flags=("-march=rv32imac", "-mabi=ilp32"),
+        cross="riscv64-unknown-elf-",
+        features=frozenset({"divide"}),
+        backends=("cortexm", "c"),
     ),
 )
 

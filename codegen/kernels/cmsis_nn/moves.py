@@ -1,0 +1,172 @@
+"""Pad, Transpose and Concat: what moves elements."""
+
+from __future__ import annotations
+
+from math import prod
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.cmsis_nn.calls import LARGEST, Record, call, calls, dims
+from smelt.ir import DType, Node
+from smelt.ops.concat import Concat
+from smelt.ops.pad import Pad
+from smelt.ops.transpose import Transpose
+from smelt.targets import Target
+
+_AXES = 4
+_WIDEST_GATHER = 65535 // 7
+"""Columns of a matrix whose MVE transposition finds eight rows by 16 bits."""
+
+
+def _refuse_type(node: Node, what: str) -> str | None:
+    dtype = node.input(0).type.dtype
+    return None if dtype is DType.INT8 else f"{what} takes i8 data, not {dtype.value}."
+
+
+class PadKernel(Kernel):
+    """A border of one value that is known at compile time."""
+
+    op = Pad
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        op, what = node.op, "arm_pad_s8"
+        if not isinstance(op, Pad) or op.mode != "constant" or node.optional(1) is not None:
+            return f"{what} fills the border with a constant only."
+        if len(op.padding) > _AXES:
+            return f"{what} takes at most {_AXES} axes, not {len(op.padding)}."
+        return _refuse_type(node, what)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if not isinstance(op, Pad):
+            raise TypeError(f"{op.name} is no Pad")
+        absent = _AXES - len(x.shape)
+        padding = ((0, 0),) * absent + op.padding
+        return call(
+            "arm_pad_s8",
+            f"{x} with a border",
+            arguments=("input", "output", str(op.stored_value(y)), "&size", "&before", "&after"),
+            operands=(Input(0, "input"), Output(0, "output")),
+            records=(
+                dims("size", *(1,) * absent, *x.shape),
+                dims("before", *(before for before, _ in padding)),
+                dims("after", *(after for _, after in padding)),
+            ),
+            form="pad",
+            stem="pad",
+            work={"outputs": y.size, "rows": x.size // max(x.shape[-1], 1) if x.shape else 1},
+        )
+
+
+class TransposeKernel(Kernel):
+    """Axes in another order; those that stay together count as one."""
+
+    op = Transpose
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        op, what = node.op, "arm_transpose_s8"
+        if not isinstance(op, Transpose):
+            return f"{what} does not compute {op.name}."
+        sizes, _ = _joined(node.input(0).type.shape, op.permutation)
+        if len(sizes) > _AXES:
+            return f"{what} takes at most {_AXES} axes, not {len(sizes)}."
+        return _refuse_type(node, what)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, Transpose):
+            raise TypeError(f"{op.name} is no Transpose")
+        sizes, order = _joined(x.shape, op.permutation)
+        widest = _WIDEST_GATHER if "mve" in request.target.features else LARGEST
+        if len(sizes) == 2 and (sizes[0] > LARGEST or sizes[1] > widest):
+            sizes, order = (1, *sizes), (0, *(axis + 1 for axis in order))
+        moved = tuple(sizes[axis] for axis in order)
+        axes = f"{{{', '.join(map(str, order))}}}"
+        absent = (1,) * (_AXES - len(sizes))
+        return call(
+            "arm_transpose_s8",
+            f"Axes of {x} in the order {', '.join(map(str, op.permutation))}",
+            arguments=("input", "output", "&input_dims", "&output_dims", "&parameters"),
+            operands=(Input(0, "input"), Output(0, "output")),
+            records=(
+                dims("input_dims", *sizes, *absent),
+                dims("output_dims", *moved, *absent),
+                Record("uint32_t", "order[]", ((axes.strip("{}"), ""),)),
+                Record(
+                    "cmsis_nn_transpose_params",
+                    "parameters",
+                    ((str(len(order)), ""), ("order", "")),
+                ),
+            ),
+            form="transpose_matrix" if len(order) == 2 else "transpose",
+            stem="transpose",
+            work={"outputs": x.size},
+        )
+
+
+class ConcatKernel(Kernel):
+    """Tensors side by side: a copy for each row of each."""
+
+    op = Concat
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        op, y, what = node.op, node.output.type, "arm_concatenation_s8_x"
+        if not isinstance(op, Concat):
+            return f"{what} does not compute {op.name}."
+        if max(prod(y.shape[: op.axis]), prod(y.shape[op.axis :])) > LARGEST:
+            return f"{what} counts rows, and the bytes of one, in 16 bits, too few for {y}."
+        return _refuse_type(node, what)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, y = node.op, node.output.type
+        if not isinstance(op, Concat):
+            raise TypeError(f"{op.name} is no Concat")
+        rows, row = prod(y.shape[: op.axis]), prod(y.shape[op.axis :])
+        inputs = [v for v in node.inputs if v is not None]
+        sizes = [prod(v.type.shape[op.axis :]) for v in inputs]
+        copies = [
+            ("arm_concatenation_s8_x", (f"input{i}", *map(str, (size, rows, 1, 1)), "output", *end))
+            for i, size in enumerate(sizes)
+            for end in [(str(row), str(sum(sizes[:i])))]
+        ]
+        return calls(
+            copies,
+            f"{len(inputs)} tensors side by side",
+            operands=(*(Input(i, f"input{i}") for i in range(len(inputs))), Output(0, "output")),
+            form="concat",
+            stem="concat",
+            work={"outputs": y.size, "rows": rows * len(inputs)},
+        )
+
+
+def _joined(
+    shape: tuple[int, ...], permutation: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and order with unit axes left out, and axes that stay together taken as one."""
+    axes = [axis for axis in permutation if shape[axis] != 1]
+    kept = sorted(axes)
+    order = [kept.index(axis) for axis in axes]
+    groups: list[list[int]] = []
+    for axis in order:
+        if groups and groups[-1][-1] + 1 == axis:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    if not groups:
+        return (1,), (0,)
+    sizes = {group[0]: prod(shape[kept[axis]] for axis in group) for group in groups}
+    firsts = sorted(sizes)
+    return tuple(sizes[first] for first in firsts), tuple(firsts.index(g[0]) for g in groups)
+
+
+KERNELS = (PadKernel(), TransposeKernel(), ConcatKernel())
