@@ -1,12 +1,13 @@
 """What a unit of each kernel's work costs on a core, measured: `targets/prices/TARGET.json`.
 
-Layers of many shapes are compiled with every form of kernel that serves them, run under QEMU, and
-counted layer by layer. Prices are the non-negative least squares of the relative errors.
+Layers of many shapes are compiled with every form of kernel that serves them (CMSIS-NN's too, where
+CMSIS_NN_DIR says where that is), run under QEMU, and counted layer by layer. Prices are the non-negative least squares of the relative errors.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from smelt.profile import executed, profile_model
 from smelt.samples import random_samples
 from smelt.show import Table
 from smelt.targets import get
+from smelt.targets.prices import prices_of
 from tests.graphs import combine
 
 PRICES = Path(__file__).parent.parent / "targets" / "prices"
@@ -104,7 +106,9 @@ def main(
         prices = fit(found)
         _errors(found, prices).print(console)
         if write:
-            text = json.dumps(prices, indent=1, sort_keys=True) + "\n"
+            # What only a library serves keeps its prices where that is not at hand.
+            known = {form: dict(units) for form, units in prices_of(target).items()}
+            text = json.dumps(known | prices, indent=1, sort_keys=True) + "\n"
             (PRICES / f"{target}.json").write_text(text, encoding="utf-8")
 
 
@@ -155,7 +159,8 @@ def _errors(measured: Sequence[Measurement], prices: dict[str, dict[str, float]]
 
 def _candidates(node: Node, target: str) -> list[Candidate]:
     described = get(target)
-    group = [backend(name) for name in described.backends]
+    libraries = described.libraries if os.environ.get("CMSIS_NN_DIR") else ()
+    group = [backend(name) for name in (*described.backends, *libraries)]
     choice = Partitioner((group,), Request(described, expand_weights=True)).choose(node)
     unique = {c.call.form: c for c in (choice.taken, *choice.lost)}
     return list(unique.values())
