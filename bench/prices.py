@@ -1,7 +1,8 @@
 """What a unit of each kernel's work costs on a core, measured: `targets/prices/TARGET.json`.
 
 Layers of many shapes are compiled with every form of kernel that serves them (CMSIS-NN's too, where
-CMSIS_NN_DIR says where that is), run under QEMU, and counted layer by layer. Prices are the non-negative least squares of the relative errors.
+CMSIS_NN_DIR says where that is), run under QEMU, and counted layer by layer. Prices are the
+non-negative least squares of the relative errors.
 """
 
 from __future__ import annotations

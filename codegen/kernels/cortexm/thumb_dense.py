@@ -1,0 +1,142 @@
+"""int8 dense layers on Armv6-M: four outputs at a time, their weights in one word.
+
+The weights a, b, c, d of four outputs for an input x make the word
+`R = (a + 2^8 b + 2^15) + 2^16 (c + 2^8 d)`. No weight is -128, so the bracket is positive and R's
+arithmetic shift by 16 is c + 2^8 d; the low bytes of either half, with their signs, are a and c.
+Four multiplications of x add up to the sums A and C, to CD = C + 2^8 D, and to
+A + 2^8 B + 2^15 X + 2^16 CD modulo 2^32, where X is the sum of inputs. So each output costs a
+multiplication and an addition, and its share of three instructions that unpack.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Layout,
+    Output,
+    Packed,
+    Request,
+    Scratch,
+)
+from smelt.codegen.kernels.c.images import Frame
+from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.thumb_assembly import constant
+from smelt.codegen.kernels.cortexm.thumb_convolution import (
+    SCRATCH_BYTES,
+    halves,
+    refuse_sums,
+    refuse_thumb,
+    scaling_of,
+)
+from smelt.ir import Array, DType, Node
+from smelt.ops.fully_connected import FullyConnected
+from smelt.targets import Target
+
+_UNROLLED = {"speed": 8, "ram": 8, "size": 2}
+"""Inputs in a turn of the loop."""
+
+
+class ThumbFullyConnected(Kernel):
+    """Dense layers: a row in words of four weights, several rows as pixels of a 1x1 convolution."""
+
+    op = FullyConnected
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        refused = refuse_thumb(node, target) or refuse_sums(node, 0)
+        if refused is not None:
+            return refused
+        name, depth = node.op.name, node.input(1).type.shape[1]
+        if depth * 4 + 4 > SCRATCH_BYTES:
+            return f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
+        if not _fits(node.input(1).array):
+            return f"{name} has weights of -128, or so large that two sums could leave a word."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        x, weights, y = node.input(0).type, node.input(1).array, node.output.type
+        outputs, depth = weights.shape
+        rows = x.size // depth
+        if rows == 1:
+            return dense(node, weights, request, stem="fully_connected")
+        place = Frame(
+            Layout(x.size, depth),
+            Layout(y.size, outputs),
+            ("0", "1"),
+            ("0", str(rows)),
+            1,
+            x.size,
+            y.size,
+            False,
+        )
+        window = Window.dense(rows, depth, outputs)
+        return halves(node, window, place, weights, request, stem="fully_connected")
+
+
+def dense(node: Node, weights: Array, request: Request, *, stem: str) -> KernelCall:
+    """The call that computes all outputs `[o, k]` weights make of one row."""
+    scaling = scaling_of(node)
+    if scaling is None:
+        raise ValueError(f"{node.origin} is not served")
+    outputs, depth = weights.shape
+    unrolled = min(_UNROLLED[request.optimize], depth - depth % 2)
+    looped = depth - depth % unrolled if unrolled else 0
+    parameters: dict[str, object] = {
+        "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+        "s": scaling,
+        "depth": depth,
+        "fields": scaling.rows.shape[1],
+        "loop": "ab" * (unrolled // 2) if looped else "",
+        "tail": "ab" * ((depth - looped) // 2) + "a" * (depth % 2),
+        "turns": looped // unrolled if unrolled else 0,
+        "end": constant("r2", looped * 4),
+        "blocks": constant("r2", -(-outputs // 4)),
+        "outputs": outputs,
+        "rest": outputs % 4,
+    }
+    return KernelCall(
+        template="cortexm/thumb_dense.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(
+            Input(0, "input"),
+            Packed("weights", _words(weights)),
+            Packed("channels", scaling.rows),
+            Scratch("wide", DType.INT32, depth + 1),
+            Output(0, "output"),
+        ),
+        summary="four weights a word, four outputs at a time",
+        form="thumb_words",
+        work={
+            "products": -(-outputs // 4) * 4 * depth,
+            "outputs": outputs,
+            "inputs": depth,
+            "calls": 1,
+        },
+    )
+
+
+def _fits(weights: Array) -> bool:
+    """Whether words can hold the weights, and 32 bits a sum plus 2^8 times another one."""
+    if weights.min() == -128:
+        return False
+    largest = int(np.abs(weights.astype(np.int64)).sum(axis=1).max())
+    return largest * 128 * 257 < 2**31
+
+
+def _words(weights: Array) -> Array:
+    """int32 `[o/4, k]`: four outputs' weights in a word; zeros fill up the last outputs."""
+    outputs, depth = weights.shape
+    filled = np.zeros((-(-outputs // 4) * 4, depth), np.int64)
+    filled[:outputs] = weights
+    a, b, c, d = filled.reshape(-1, 4, depth).transpose(1, 0, 2)
+    words = (a + (b << 8) + (1 << 15)) + (c + (d << 8) << 16)
+    return words.astype(np.int32)
+
+
+KERNELS = (ThumbFullyConnected(),)
