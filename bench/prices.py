@@ -2,7 +2,7 @@
 
 Layers of many shapes are compiled with every form of kernel that serves them (CMSIS-NN's too, where
 CMSIS_NN_DIR says where that is), run under QEMU, and counted layer by layer. Prices are the
-non-negative least squares of the relative errors.
+non-negative least squares of the relative errors, in cycles by the timings of the core.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from smelt.ops.slice import Slice
 from smelt.ops.softmax import Softmax
 from smelt.ops.unary import Unary
 from smelt.pipeline import Options, compile_model
-from smelt.profile import executed, profile_model
+from smelt.profile import profile_model
 from smelt.samples import random_samples
 from smelt.show import Table
 from smelt.targets import get
@@ -84,19 +84,19 @@ IMAGES = ((16, 16, 16), (8, 8, 64), (25, 5, 64), (7, 5, 3), (1, 1, 37), (12, 12,
 
 @dataclass(frozen=True)
 class Measurement:
-    """Instructions of a layer, and the work that its kernel says it is."""
+    """Cycles of a layer, and the work that its kernel says it is."""
 
     form: str
     layer: str
     work: dict[str, int]
-    instructions: int
+    cycles: int
 
 
 def main(
     core: Annotated[list[str] | None, typer.Option("--core", help="m0, m3, m4, …; all.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Write targets/prices/.")] = False,
 ) -> None:
-    """Measure prices, and how well they tell the instructions that were measured."""
+    """Measure prices, and how well they tell the cycles that were counted."""
     console = Console(width=120)
     for name in core or CORES:
         board, target = CORES[name]
@@ -127,7 +127,7 @@ def measure(graph: Graph, board: str, target: str) -> list[Measurement]:
             call, name = step.call, step.node.name
             if counts is None or (turn >= len(candidates[name]) and turn > 0):
                 continue
-            found.append(Measurement(call.form, name, dict(call.work), executed(counts)))
+            found.append(Measurement(call.form, name, dict(call.work), profile.cycles(counts)))
     return found
 
 
@@ -140,7 +140,7 @@ def fit(measured: Sequence[Measurement]) -> dict[str, dict[str, float]]:
     for form, rows in sorted(forms.items()):
         units = sorted({unit for row in rows for unit in row.work})
         counts = np.array([[row.work.get(u, 0) for u in units] for row in rows], np.float64)
-        weight = 1.0 / np.array([row.instructions for row in rows], np.float64)
+        weight = 1.0 / np.array([row.cycles for row in rows], np.float64)
         solution, _ = nnls(counts * weight[:, None], np.ones(len(rows)))
         prices[form] = {u: float(f"{p:.4g}") for u, p in zip(units, solution, strict=True) if p}
     return prices
@@ -150,7 +150,7 @@ def _errors(measured: Sequence[Measurement], prices: dict[str, dict[str, float]]
     errors: dict[str, list[float]] = defaultdict(list)
     for one in measured:
         told = sum(prices[one.form].get(unit, 0.0) * n for unit, n in one.work.items())
-        errors[one.form].append(abs(told / one.instructions - 1))
+        errors[one.form].append(abs(told / one.cycles - 1))
     rows = tuple(
         (form, len(found), f"{np.median(found):.1%}", f"{max(found):.1%}", str(prices[form]))
         for form, found in sorted(errors.items())

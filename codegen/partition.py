@@ -34,20 +34,20 @@ SLOWDOWN = 1.3
 class Candidate:
     """A kernel that serves a node.
 
-    `instructions` is the estimate for one inference; None where the target has no prices for it.
+    `cycles` is the estimate for one inference; None where the target has no prices for it.
     What a plugin serves is taken before anything else.
     """
 
     backend: str
     call: KernelCall
-    instructions: int | None
+    cycles: int | None
     plugin: bool = False
 
     @property
     def text(self) -> str:
         """The candidate and what it takes, in words."""
         name = f"{self.backend}'s {self.call.form or self.call.stem}"
-        return name if self.instructions is None else f"{name} ({self.instructions:,} instructions)"
+        return name if self.cycles is None else f"{name} ({self.cycles:,} cycles)"
 
 
 @dataclass(frozen=True)
@@ -79,19 +79,19 @@ class Standing:
 
     Attributes:
         group: the last group that one of them needs; None where one is not served at all.
-        instructions: what they take together; None where that is not known of all.
+        cycles: what they take together; None where that is not known of all.
     """
 
     group: int | None
-    instructions: int | None
+    cycles: int | None
 
     def better_than(self, other: Standing) -> bool:
-        """Whether a group of higher preference serves, or the same one in fewer instructions."""
+        """Whether a group of higher preference serves, or the same one in fewer cycles."""
         if self.group is None or other.group is None:
             return self.group is not None
         if self.group != other.group:
             return self.group < other.group
-        ours, theirs = self.instructions, other.instructions
+        ours, theirs = self.cycles, other.cycles
         return ours is not None and theirs is not None and ours < theirs
 
 
@@ -147,7 +147,7 @@ class Partitioner:
             for node, choice in zip(asked, choices, strict=True)
             if node.macs or not multiplies
         ]
-        known = [c.taken.instructions for c in choices]
+        known = [c.taken.cycles for c in choices]
         total = None if None in known else sum(count or 0 for count in known)
         return Standing(max(groups, default=0), total)
 
@@ -215,7 +215,7 @@ class Partitioner:
         prices, found = self._request.target.prices, list[Candidate]()
         for kernel in kernels:
             call = _with_work(backend.name, node, kernel.lower(node, self._request))
-            estimate = _instructions(call, prices.get(call.form))
+            estimate = _cycles(call, prices.get(call.form))
             found.append(Candidate(backend.name, call, estimate, kernel in backend.plugins))
         if self._request.expand_weights:
             return found
@@ -246,7 +246,7 @@ _SMALL = 2048
 """Bytes that are no matter."""
 
 
-def _instructions(call: KernelCall, prices: Mapping[str, float] | None) -> int | None:
+def _cycles(call: KernelCall, prices: Mapping[str, float] | None) -> int | None:
     if prices is None:
         return None
     return round(sum(prices.get(unit, 0.0) * count for unit, count in call.work.items()))
@@ -254,18 +254,18 @@ def _instructions(call: KernelCall, prices: Mapping[str, float] | None) -> int |
 
 def _ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidate]:
     """The candidates, best first; those that cost the same, or nobody knows, stay in order."""
-    known = [c.instructions for c in candidates if c.instructions is not None]
+    known = [c.cycles for c in candidates if c.cycles is not None]
     allowed = SLOWDOWN * min(known, default=0)
 
     def key(candidate: Candidate) -> tuple[float, ...]:
-        call, instructions = candidate.call, candidate.instructions
-        if candidate.plugin or instructions is None:
+        call, cycles = candidate.call, candidate.cycles
+        if candidate.plugin or cycles is None:
             return -1.0 if candidate.plugin else 2.0, 0.0, 0.0
         if optimize == "speed":
-            return 0.0, instructions, call.constant_bytes
-        too_slow = 1.0 if instructions > allowed else 0.0
+            return 0.0, cycles, call.constant_bytes
+        too_slow = 1.0 if cycles > allowed else 0.0
         bytes_ = call.constant_bytes if optimize == "size" else call.scratch_bytes
-        return too_slow, instructions if too_slow else bytes_, instructions
+        return too_slow, cycles if too_slow else bytes_, cycles
 
     return sorted(candidates, key=key)
 

@@ -139,7 +139,7 @@ def build_report(
                 "kernel": step.function,
                 "form": step.call.summary,
                 "why": step.reason,
-                "estimate": step.choice.taken.instructions,
+                "estimate": step.choice.taken.cycles,
                 "scratch": step.call.scratch_bytes,
                 "candidates": [_candidate(lost) for lost in step.choice.lost],
             }
@@ -159,11 +159,11 @@ def build_report(
 
 
 def _candidate(candidate: Candidate) -> Report:
-    """A kernel that serves a layer and was not taken; bytes and estimated instructions."""
+    """A kernel that serves a layer and was not taken; bytes and estimated cycles."""
     return {
         "backend": candidate.backend,
         "form": candidate.call.form,
-        "estimate": candidate.instructions,
+        "estimate": candidate.cycles,
         "constants": candidate.call.constant_bytes,
         "scratch": candidate.call.scratch_bytes,
     }

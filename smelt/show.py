@@ -55,7 +55,12 @@ class Table:
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*(_cell(x) for x in row))
-        console.print(table, highlight=False, markup=False)
+        # What is not read on a screen has no edge that lines should be folded at.
+        width = None if console.is_terminal else _PAGE_WIDTH
+        console.print(table, highlight=False, markup=False, width=width)
+
+
+_PAGE_WIDTH = 200
 
 
 def operators() -> Table:
@@ -235,7 +240,7 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
         rows.append((layer["step"], layer["name"], layer["backend"], kernel, estimate, note))
         if candidates:
             rows += [("", "", f"not {c['backend']}", *_lost(c), "") for c in layer["candidates"]]
-    columns = ("", "layer", "backend", "kernel", "estimate", "why")
+    columns = ("", "layer", "backend", "kernel", "cycles (estimate)", "why")
     Table(columns, tuple(rows)).print(console)
     for sentence, number in notes.items():
         console.print(f"{number}: {sentence}", highlight=False, markup=False)

@@ -58,7 +58,7 @@ class Target:
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:
-        """Instructions that each unit of work takes, by form of kernel and unit."""
+        """Cycles that each unit of work takes, by form of kernel and unit."""
         return prices_of(self.name)
 
     def runs(self, other: Target) -> bool:

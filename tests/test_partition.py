@@ -181,8 +181,8 @@ class Sized(Borrowed):
 
 def test_the_cheapest_candidate_is_taken() -> None:
     choice = best([Sized("slow", 1000, 0), Sized("fast", 500, 900)], {"slow": 2.0, "fast": 2.0})
-    assert (choice.taken.call.form, choice.taken.instructions) == ("fast", 1000)
-    assert [(c.call.form, c.instructions) for c in choice.lost] == [
+    assert (choice.taken.call.form, choice.taken.cycles) == ("fast", 1000)
+    assert [(c.call.form, c.cycles) for c in choice.lost] == [
         ("slow", 2000),
         ("c_convolution_blocks", None),
     ]
