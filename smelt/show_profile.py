@@ -15,7 +15,7 @@ from smelt.errors import ConfigError
 from smelt.show import Table
 
 _COLUMNS = ("step", "layer", "operator", "backend", "kernel")
-_FIGURES = ("instructions", "share", "a MAC", "estimate")
+_FIGURES = ("instructions", "share", "a MAC", "planned cycles")
 _CYCLES = ("cycles", "ms")
 OUTSIDE = "between the kernels"
 """Name of the row of operands, copies, loops and interrupts."""
@@ -47,7 +47,7 @@ def layers(report: Mapping[str, Any]) -> Table:
 
 
 def _estimate(report: Mapping[str, Any]) -> int | None:
-    """The plan's instructions of all layers; None where it cannot say for one of them."""
+    """The plan's cycles of all layers; None where it cannot say for one of them."""
     known = [layer.get("estimate") for layer in report["layers"]]
     return None if None in known or not known else round(sum(known))
 
