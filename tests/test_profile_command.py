@@ -31,7 +31,7 @@ def test_the_table(smelt: Smelt) -> None:
     ran = smelt("profile", MODEL, "--board", "mps2-an386", "--cycles")
     assert ran.code == 0
     lines = ran.out.splitlines()
-    heading = "step layer operator backend kernel instructions share a MAC estimate cycles ms"
+    heading = "step layer operator backend kernel instructions share a MAC planned cycles cycles ms"
     assert lines[0].split() == heading.split()
     assert "ms at 25 MHz: Arm's published timings of cortex-m4; memory without" in ran.out
     total = next(line for line in lines if line.strip().startswith("all "))
