@@ -27,7 +27,7 @@ EXPANSION = 2
 """How many times larger than the weights constants may be that are not asked to be."""
 
 SLOWDOWN = 1.3
-"""How much slower than the fastest candidate the smallest one may be to be taken."""
+"""How much slower than the fastest candidate the smallest one may be to be taken for size."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,15 @@ class Candidate:
     """A kernel that serves a node.
 
     `cycles` is the estimate for one inference; None where the target has no prices for it.
-    What a plugin serves is taken before anything else.
+    What a plugin serves is taken before anything else; what is `unwanted`, because its constants
+    are much larger than the weights, only if there is nothing else.
     """
 
     backend: str
     call: KernelCall
     cycles: int | None
     plugin: bool = False
+    unwanted: bool = False
 
     @property
     def text(self) -> str:
@@ -216,10 +218,10 @@ class Partitioner:
         for kernel in kernels:
             call = _with_work(backend.name, node, kernel.lower(node, self._request))
             estimate = _cycles(call, prices.get(call.form))
-            found.append(Candidate(backend.name, call, estimate, kernel in backend.plugins))
-        if self._request.expand_weights:
-            return found
-        return [one for one in found if not _expands(node, one.call)] or found
+            unwanted = not self._request.expand_weights and _expands(node, call)
+            plugin = kernel in backend.plugins
+            found.append(Candidate(backend.name, call, estimate, plugin, unwanted))
+        return found
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -254,18 +256,25 @@ def _cycles(call: KernelCall, prices: Mapping[str, float] | None) -> int | None:
 
 def _ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidate]:
     """The candidates, best first; those that cost the same, or nobody knows, stay in order."""
-    known = [c.cycles for c in candidates if c.cycles is not None]
+    known = [c.cycles for c in candidates if c.cycles is not None and not c.unwanted]
     allowed = SLOWDOWN * min(known, default=0)
 
     def key(candidate: Candidate) -> tuple[float, ...]:
         call, cycles = candidate.call, candidate.cycles
-        if candidate.plugin or cycles is None:
-            return -1.0 if candidate.plugin else 2.0, 0.0, 0.0
-        if optimize == "speed":
-            return 0.0, cycles, call.constant_bytes
-        too_slow = 1.0 if cycles > allowed else 0.0
-        bytes_ = call.constant_bytes if optimize == "size" else call.scratch_bytes
-        return too_slow, cycles if too_slow else bytes_, cycles
+        if candidate.plugin:
+            return (-1.0,)
+        if cycles is None:
+            return (2.0,)
+        if candidate.unwanted:
+            return 1.0, cycles
+        match optimize:
+            case "speed":
+                return 0.0, cycles, call.constant_bytes
+            case "ram":
+                return 0.0, call.scratch_bytes, cycles
+            case "size":
+                too_slow = cycles > allowed
+                return 0.0, too_slow, cycles if too_slow else call.constant_bytes, cycles
 
     return sorted(candidates, key=key)
 

@@ -132,7 +132,7 @@ def support_page(imported: Table, served: Table) -> str:
         f"{imported.markdown()}\n"
         "## What serves the operators of the IR\n\n"
         "Found by asking each backend's kernels about the operator's test cases: `c` serves every\n"
-        "target; of the others, the targets on which they serve all of the cases, or part of them.\n"
+        "target; of the others, the targets on which they serve all of the cases, or some.\n"
         "`smelt partition` tells for a network, and why not.\n\n"
         f"{served.markdown()}"
     )
@@ -236,11 +236,11 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
     for layer in report["layers"]:
         note = notes.setdefault(layer["why"], len(notes) + 1) if layer["why"] else "-"
         estimate = "-" if layer["estimate"] is None else layer["estimate"]
-        kernel = layer["kernel"].removeprefix(f"{report['network']['name']}_")
-        rows.append((layer["step"], layer["name"], layer["backend"], kernel, estimate, note))
+        form = layer["form"] or layer["summary"]
+        rows.append((layer["step"], layer["name"], layer["backend"], form, estimate, note))
         if candidates:
             rows += [("", "", f"not {c['backend']}", *_lost(c), "") for c in layer["candidates"]]
-    columns = ("", "layer", "backend", "kernel", "cycles (estimate)", "why")
+    columns = ("", "layer", "backend", "form of kernel", "cycles (estimate)", "why")
     Table(columns, tuple(rows)).print(console)
     for sentence, number in notes.items():
         console.print(f"{number}: {sentence}", highlight=False, markup=False)

@@ -98,7 +98,7 @@ def test_what_is_not_served_goes_to_the_fallback() -> None:
     assert isinstance(layers, list)
     why = {layer["op"]: layer["why"] for layer in layers}
     assert why["Conv2D"] == ""
-    assert why["Softmax"] == "backend 'toy' has no kernel for Softmax."
+    assert why["Softmax"] == "backend 'toy' has no kernel for Softmax on host."
 
 
 @pytest.mark.usefixtures("toy")

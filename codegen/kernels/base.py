@@ -170,6 +170,11 @@ class Kernel(ABC):
     floats: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
     """The floating-point types that data may have; `supports` need not ask for others."""
 
+    def runs_on(self, target: Target) -> bool:
+        """Whether the target's processor is one that the kernel was made for."""
+        del target
+        return True
+
     def supports(self, node: Node, target: Target) -> str | None:
         """None if the kernel serves the node, else one sentence saying why not."""
         del node, target
@@ -193,13 +198,13 @@ class Backend:
         found: list[Kernel] = []
         reasons: dict[str, None] = {}
         for kernel in (*self.plugins, *self.kernels):
-            if isinstance(node.op, kernel.op):
+            if isinstance(node.op, kernel.op) and kernel.runs_on(target):
                 reason = _refuse_float(node, kernel) or kernel.supports(node, target)
                 if reason is None:
                     found.append(kernel)
                 else:
                     reasons[reason] = None
-        nothing = f"backend '{self.name}' has no kernel for {node.op.name}."
+        nothing = f"backend '{self.name}' has no kernel for {node.op.name} on {target.name}."
         return found or " ".join(reasons) or nothing
 
     def find(self, node: Node, target: Target) -> Kernel | str:

@@ -13,8 +13,8 @@ from itertools import product
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.cortexm.dsp_dot import refuse_dsp
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Request
+from smelt.codegen.kernels.cortexm.cores import DspKernel
 from smelt.codegen.kernels.cortexm.dsp_scaling import clamping
 from smelt.ir import DType, Node
 from smelt.ops.binary import Binary
@@ -87,16 +87,14 @@ def sum_scaling(node: Node) -> SumScaling | None:
     return None
 
 
-class DspAdd(Kernel):
+class DspAdd(DspKernel):
     """Sums and differences of tensors of equal shapes, four elements at a time."""
 
     op = Binary
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
-        refused = refuse_dsp(target)
-        if refused is not None:
-            return refused
+        del target
         op, name = node.op, node.op.name
         if not isinstance(op, Binary) or op.kind not in _SIGNS:
             return f"{name} is no sum and no difference."

@@ -12,7 +12,6 @@ import numpy as np
 
 from smelt.codegen.kernels.base import (
     Input,
-    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -20,7 +19,8 @@ from smelt.codegen.kernels.base import (
     Scratch,
 )
 from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.cortexm.dsp_dot import products, refuse_dsp
+from smelt.codegen.kernels.cortexm.cores import DspKernel
+from smelt.codegen.kernels.cortexm.dsp_dot import products
 from smelt.codegen.kernels.cortexm.dsp_taps import add
 from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES, DspTile, pairs_exact
 from smelt.ir import Array, DType, Node
@@ -104,16 +104,14 @@ def _covers(window: Window, node: Node) -> bool:
     return single and not window.padded and window.kernel == window.size
 
 
-class DspDense(Kernel):
+class DspDense(DspKernel):
     """Dense layers of one row."""
 
     op = FullyConnected
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
-        refused = refuse_dsp(target)
-        if refused is not None:
-            return refused
+        del target
         name = node.op.name
         if isinstance(node.op, Conv2D) and node.op.groups > 1:
             return f"{name} is served for one group."

@@ -14,7 +14,6 @@ import numpy as np
 
 from smelt.codegen.kernels.base import (
     Input,
-    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -23,7 +22,8 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.c.images import frame
 from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.cortexm.dsp_dot import Products, products, refuse_dsp
+from smelt.codegen.kernels.cortexm.cores import DspKernel
+from smelt.codegen.kernels.cortexm.dsp_dot import Products, products
 from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling
 from smelt.codegen.kernels.cortexm.dsp_taps import SCRATCH_WORDS, Walk, add, input_words
 from smelt.ir import DType, Node
@@ -242,16 +242,14 @@ def _horizontal(
             return
 
 
-class DspDepthwise(Kernel):
+class DspDepthwise(DspKernel):
     """Depthwise convolutions of at least four channels, each with one output."""
 
     op = DepthwiseConv2D
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
-        refused = refuse_dsp(target)
-        if refused is not None:
-            return refused
+        del target
         name = node.op.name
         found = products(node)
         if isinstance(found, str):

@@ -13,7 +13,6 @@ import numpy as np
 
 from smelt.codegen.kernels.base import (
     Input,
-    Kernel,
     KernelCall,
     Operand,
     Output,
@@ -30,6 +29,7 @@ from smelt.codegen.kernels.c.products import (
 )
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.cores import DspKernel
 from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling, dsp_scaling
 from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES, DspTile, pairs_exact
 from smelt.ir import Array, DType, Node
@@ -84,25 +84,14 @@ def _activation(op: object) -> Activation:
     return op.activation
 
 
-def refuse_dsp(target: Target) -> str | None:
-    """None where the DSP extension is the best that the target has, else one sentence why not."""
-    if "dsp" not in target.features or "unaligned" not in target.features:
-        return "The processor lacks the DSP extension."
-    if "mve" in target.features:
-        return "The processor has Helium, whose instructions do more than the DSP extension's."
-    return None
-
-
-class DspDot(Kernel):
+class DspDot(DspKernel):
     """Sums of products over the inputs of several pixels, of one group."""
 
     op = Conv2D
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
-        refused = refuse_dsp(target)
-        if refused is not None:
-            return refused
+        del target
         op, name = node.op, node.op.name
         if isinstance(op, Conv2D) and op.groups > 1:
             return f"{name} is served for one group."

@@ -15,7 +15,6 @@ import numpy as np
 
 from smelt.codegen.kernels.base import (
     Input,
-    Kernel,
     KernelCall,
     Operand,
     Output,
@@ -25,7 +24,8 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.c.images import frame
 from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.cortexm.dsp_dot import products, refuse_dsp
+from smelt.codegen.kernels.cortexm.cores import DspKernel
+from smelt.codegen.kernels.cortexm.dsp_dot import products
 from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling
 from smelt.codegen.kernels.cortexm.dsp_taps import add
 from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES
@@ -152,16 +152,14 @@ class Grid:
         return whole.astype(np.uint64).astype(np.uint32).view(np.int32).ravel()
 
 
-class DspWinograd(Kernel):
+class DspWinograd(DspKernel):
     """3x3 convolutions of stride 1, tiles of 2x2 outputs at a time."""
 
     op = Conv2D
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
-        refused = refuse_dsp(target)
-        if refused is not None:
-            return refused
+        del target
         op, name = node.op, node.op.name
         if not isinstance(op, Conv2D) or op.groups > 1:
             return f"{name} is served for one group."

@@ -11,7 +11,8 @@ from functools import cache
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Request
+from smelt.codegen.kernels.cortexm.cores import HeliumKernel
 from smelt.codegen.kernels.cortexm.mve_assembly import Assembly
 from smelt.codegen.kernels.cortexm.mve_linear import Linear, clamp, linear
 from smelt.ir import DType, Node, Rounding
@@ -40,7 +41,7 @@ def _form(node: Node) -> Linear | None:
     )
 
 
-class AddKernel(Kernel):
+class AddKernel(HeliumKernel):
     """Four elements at a time, each a multiply-add of both inputs."""
 
     op = Binary
@@ -50,8 +51,7 @@ class AddKernel(Kernel):
         op, types = node.op, [v.type for v in (node.input(0), node.input(1), node.output)]
         if not isinstance(op, Binary):
             raise TypeError(f"{op.name} is no Binary")
-        if "mve" not in target.features:
-            return f"{target.name} has no Helium (MVE)."
+        del target
         if op.kind not in ("add", "sub"):
             return f"{op.name} has no Helium kernel: add and sub have."
         if any(t.dtype is not DType.INT8 or t.quant is None for t in types):

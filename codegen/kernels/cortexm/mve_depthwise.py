@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Packed, Request, Scratch
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Request, Scratch
 from smelt.codegen.kernels.c.store import offset
+from smelt.codegen.kernels.cortexm.cores import HeliumKernel
 from smelt.codegen.kernels.cortexm.mve_patches import LANES, PATCH, ROW, Patches, patches_of
 from smelt.codegen.kernels.cortexm.mve_plan import Geometry
 from smelt.codegen.kernels.cortexm.mve_products import refuse, scaling_of
@@ -23,7 +24,7 @@ from smelt.ops.convolution import DepthwiseConv2D
 from smelt.targets import Target
 
 
-class DepthwiseKernel(Kernel):
+class DepthwiseKernel(HeliumKernel):
     """Dot products of patches of one channel each."""
 
     op = DepthwiseConv2D

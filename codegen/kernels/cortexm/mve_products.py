@@ -15,7 +15,6 @@ import numpy as np
 
 from smelt.codegen.kernels.base import (
     Input,
-    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -29,6 +28,7 @@ from smelt.codegen.kernels.c.products import (
 )
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.store import offset
+from smelt.codegen.kernels.cortexm.cores import HeliumKernel
 from smelt.codegen.kernels.cortexm.mve_assembly import Assembly, braces
 from smelt.codegen.kernels.cortexm.mve_dots import tile_assembly
 from smelt.codegen.kernels.cortexm.mve_plan import Geometry, Plan, plan_of, scratch_limit
@@ -43,8 +43,6 @@ from smelt.targets import Target
 
 def refuse(node: Node, target: Target, channel_axis: int) -> str | None:
     """None where a node's products can be computed on Helium, else one sentence saying why not."""
-    if "mve" not in target.features:
-        return f"{target.name} has no Helium (MVE)."
     if node.rounding is Rounding.ONNX and "mve_float" not in target.features:
         return f"{target.name} has no Helium for floats, which ONNX's rounding needs."
     reason = refuse_products(node, channel_axis)
@@ -98,7 +96,7 @@ def _windows(plan: Plan) -> Assembly:
     return asm
 
 
-class _Products(Kernel):
+class _Products(HeliumKernel):
     """Dot products of rows of bytes."""
 
     channel_axis: ClassVar[int] = 0
