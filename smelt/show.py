@@ -55,9 +55,9 @@ class Table:
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*(_cell(x) for x in row))
-        # What is not read on a screen has no edge that lines should be folded at.
-        width = None if console.is_terminal else _PAGE_WIDTH
-        console.print(table, highlight=False, markup=False, width=width)
+        if not console.is_terminal:  # There is no edge that lines should be folded at.
+            console.width = _PAGE_WIDTH
+        console.print(table, highlight=False, markup=False)
 
 
 _PAGE_WIDTH = 200

@@ -153,6 +153,7 @@ def cases() -> tuple[Case, ...]:
         free_conv((1, 2, 2, 300), 9),
         conv((1, 2, 2, 801), 4),
         free_conv((1, 2, 2, 1203), 3),
+        conv((1, 1, 2, 2047), 5),
         free_conv((1, 5, 4, 16), 20, stride=(2, 2)),
         conv((1, 5, 3, 20), 7, stride=(2, 3), padding=((0, 1), (1, 1))),
         conv((2, 4, 5, 3), 8, (3, 3), (2, 2), HALF),
