@@ -121,6 +121,19 @@ def dense(rows: int, depth: int, outputs: int, activation: Activation = FREE,
                 optimize=optimize)  # fmt: skip
 
 
+def deep(depth: int, outputs: int) -> Case:
+    """Two pixels of so many inputs that patch and weights are as long as they may be."""
+    rng = np.random.default_rng(depth)
+    x = Value("x", TensorType((1, 1, 2, depth), DType.INT8, Quant.per_tensor(0.5, -128)))
+    values = rng.integers(-20, 21, (outputs, 1, 1, depth)).astype(np.int8)
+    quant = Quant((float(np.float32(0.0005)),) * outputs, (0,) * outputs, 0)
+    w = Value("w", TensorType(values.shape, DType.INT8, quant), values)
+    bias = rng.integers(-500, 500, outputs).astype(np.int32)
+    b = Value("b", TensorType((outputs,), DType.INT32), bias)
+    graph = graph_of(Conv2D(activation=RELU), [x, w, b], Quant.per_tensor(0.5, -128))
+    return Case(f"deep-{depth}", graph, samples_of(graph, rng), "speed")
+
+
 def winograd(size: tuple[int, int, int, int], outputs: int, **more: Any) -> Case:
     return replace(conv(size, outputs, (3, 3), **more), backend=WINOGRAD)
 
@@ -153,7 +166,7 @@ def cases() -> tuple[Case, ...]:
         free_conv((1, 2, 2, 300), 9),
         conv((1, 2, 2, 801), 4),
         free_conv((1, 2, 2, 1203), 3),
-        conv((1, 1, 2, 2047), 5),
+        *(deep(depth, 5) for depth in (2040, 2046, 2047, 2048)),
         free_conv((1, 5, 4, 16), 20, stride=(2, 2)),
         conv((1, 5, 3, 20), 7, stride=(2, 3), padding=((0, 1), (1, 1))),
         conv((2, 4, 5, 3), 8, (3, 3), (2, 2), HALF),

@@ -54,7 +54,7 @@ BACKENDS = {
     ),
     "cortex-m3": Backend(
         "cortexm",
-        (*thumb_add.KERNELS, *wide_convolution.KERNELS, *wide_depthwise.KERNELS),
+        (*thumb_add.KERNELS, wide_convolution.WideConv2D(), *wide_depthwise.KERNELS),
     ),
 }
 SCRATCH_LIMIT = 4096

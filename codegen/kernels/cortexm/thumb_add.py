@@ -13,7 +13,8 @@ from itertools import product
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Request
+from smelt.codegen.kernels.cortexm.cores import PlainKernel
 from smelt.ir import DType, Node
 from smelt.ops.binary import Binary
 from smelt.ops.fixed_point import clamp_limits
@@ -65,16 +66,15 @@ def sum_of_products(node: Node) -> SumOfProducts | None:
     return None
 
 
-class ThumbAdd(Kernel):
+class ThumbAdd(PlainKernel):
     """Sums and differences of tensors of equal shapes."""
 
     op = Binary
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
+        del target
         op, name = node.op, node.op.name
-        if "dsp" in target.features:
-            return f"{name} is served by two products for cores without the DSP extension."
         if not isinstance(op, Binary) or op.kind not in _SIGNS:
             return f"{name} is no sum and no difference."
         a, b, y = node.input(0).type, node.input(1).type, node.output.type

@@ -19,7 +19,6 @@ import numpy as np
 
 from smelt.codegen.kernels.base import (
     Input,
-    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -35,6 +34,7 @@ from smelt.codegen.kernels.c.products import (
 )
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.cores import ThumbKernel
 from smelt.codegen.kernels.cortexm.thumb_assembly import STATE_BYTES, assembly
 from smelt.codegen.kernels.cortexm.thumb_groups import Taps, grouped
 from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling, short_scaling
@@ -107,13 +107,6 @@ def rows_of(window: Window) -> tuple[int, int] | None:
     return (1, window.kernel[0]) if window.kernel[0] * row * 4 <= SCRATCH_BYTES else None
 
 
-def refuse_thumb(node: Node, target: Target) -> str | None:
-    """None for an Arm target without long multiplications, else one sentence saying why not."""
-    if "long_multiply" in target.features:
-        return f"{node.op.name} is served by short multiplications for Armv6-M only."
-    return None
-
-
 def refuse_sums(node: Node, channel_axis: int) -> str | None:
     """None if halves of words can serve a node's products, else one sentence saying why not."""
     name = node.op.name
@@ -140,7 +133,7 @@ def refuse_halves(node: Node) -> str | None:
     return None
 
 
-class ThumbConv2D(Kernel):
+class ThumbConv2D(ThumbKernel):
     """Convolutions of one group."""
 
     op = Conv2D
@@ -148,7 +141,8 @@ class ThumbConv2D(Kernel):
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
-        return refuse_thumb(node, target) or refuse_halves(node)
+        del target
+        return refuse_halves(node)
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

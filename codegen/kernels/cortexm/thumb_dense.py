@@ -14,7 +14,6 @@ import numpy as np
 
 from smelt.codegen.kernels.base import (
     Input,
-    Kernel,
     KernelCall,
     Layout,
     Output,
@@ -24,12 +23,12 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.cores import ThumbKernel
 from smelt.codegen.kernels.cortexm.thumb_assembly import constant
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
     halves,
     refuse_sums,
-    refuse_thumb,
     scaling_of,
 )
 from smelt.ir import Array, DType, Node
@@ -40,14 +39,15 @@ _UNROLLED = {"speed": 8, "ram": 8, "size": 2}
 """Inputs in a turn of the loop."""
 
 
-class ThumbFullyConnected(Kernel):
+class ThumbFullyConnected(ThumbKernel):
     """Dense layers: a row in words of four weights, several rows as pixels of a 1x1 convolution."""
 
     op = FullyConnected
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
-        refused = refuse_thumb(node, target) or refuse_sums(node, 0)
+        del target
+        refused = refuse_sums(node, 0)
         if refused is not None:
             return refused
         name, depth = node.op.name, node.input(1).type.shape[1]

@@ -16,7 +16,6 @@ import numpy as np
 
 from smelt.codegen.kernels.base import (
     Input,
-    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -24,11 +23,11 @@ from smelt.codegen.kernels.base import (
     Scratch,
 )
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.cores import ThumbKernel
 from smelt.codegen.kernels.cortexm.thumb_assembly import constant
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
     refuse_sums,
-    refuse_thumb,
     scaling_of,
 )
 from smelt.codegen.kernels.cortexm.thumb_groups import LARGEST_GROUP
@@ -168,14 +167,15 @@ THUMB = DepthwiseCore(
 )
 
 
-class ThumbDepthwiseConv2D(Kernel):
+class ThumbDepthwiseConv2D(ThumbKernel):
     """Depthwise convolutions whose lines fit into scratch."""
 
     op = DepthwiseConv2D
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
-        return refuse_thumb(node, target) or refuse_depthwise(node)
+        del target
+        return refuse_depthwise(node)
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Request
+from smelt.codegen.kernels.base import KernelCall, Request
+from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_depthwise import (
     DepthwiseCore,
     depthwise,
     refuse_depthwise,
 )
-from smelt.codegen.kernels.cortexm.wide_convolution import refuse_wide
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
 from smelt.targets import Target
@@ -37,14 +37,15 @@ WIDE = DepthwiseCore(
 )
 
 
-class WideDepthwiseConv2D(Kernel):
+class WideDepthwiseConv2D(WideKernel):
     """Depthwise convolutions whose lines fit into scratch."""
 
     op = DepthwiseConv2D
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
-        return refuse_wide(node, target) or refuse_depthwise(node)
+        del target
+        return refuse_depthwise(node)
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

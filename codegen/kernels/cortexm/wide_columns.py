@@ -1,0 +1,217 @@
+"""int8 depthwise convolutions of 3x3 taps for Armv7-M without the DSP extension.
+
+Words hold inputs of two neighbouring lines of a channel, as `wide_products` proves them exact:
+129 more than the one and 2^16 times the other. A function in assembly walks along a line of
+outputs with all weights in registers. Of each column it loads one word with the first two of its
+three inputs and one with the last two, and adds their products to the sums of the three outputs
+that see the column: two loads and six multiplications for nine products.
+
+The weight of the middle input is shared out to both words so that their brackets hold. That fails
+only where all three weights of a column are large; channels with such a column are computed by a
+second function, which adds one more product a column, that of the repair. What the sums hold
+besides is part of the bias that requantization takes in.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Request,
+    Scratch,
+)
+from smelt.codegen.kernels.c.products import bias_with_zero_point, sums
+from smelt.codegen.kernels.c.requantization import Requantization
+from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.cores import WideKernel
+from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, refuse_sums
+from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling, short_scaling
+from smelt.codegen.kernels.cortexm.wide_depthwise import advance
+from smelt.codegen.kernels.cortexm.wide_products import LIFT, split_pairs
+from smelt.ir import Array, DType, Node
+from smelt.ops.convolution import DepthwiseConv2D
+from smelt.ops.fixed_point import convolution_scales
+from smelt.targets import Target
+
+_MOST_TURNS = 255
+"""What an immediate counts down from; three outputs a turn."""
+
+
+_UNROLLED = {"speed": 5, "ram": 5, "size": 1}
+"""Times three outputs in a turn of the loop, at most."""
+
+_LONGEST_STRAIGHT = 16
+"""Words of a column that are packed without a loop."""
+
+
+class WideSlidingDepthwise(WideKernel):
+    """Depthwise convolutions of 3x3 taps, stride 1, whose lines fit into scratch."""
+
+    op = DepthwiseConv2D
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        refused = refuse_sums(node, 3)
+        if refused is not None:
+            return refused
+        name, window = node.op.name, Window.of(node)
+        if (window.kernel, window.stride, window.dilation) != ((3, 3), (1, 1), (1, 1)):
+            return f"{name} is served in sliding columns for 3x3 taps, stride 1, no dilation only."
+        longest = max(node.output.type.shape[1:3])
+        if (longest + 2) * 4 * 2 > SCRATCH_BYTES or longest // 3 > _MOST_TURNS:
+            return f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes."
+        if _scaling(node) is None:
+            return f"{name} has scales that no short multiplications are exact for."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        window, scaling = Window.of(node), _scaling(node)
+        if scaling is None:
+            raise ValueError(f"{node.origin} is not served")
+        x, y = node.input(0).type, node.output.type
+        # Lines run along the longer axis; `axis` is the one across them, which comes first.
+        axis = 0 if y.shape[2] >= y.shape[1] else 1
+        order = slice(None, None, 1 if axis == 0 else -1)
+        before = tuple(side[0] for side in window.padding)[order]
+        size, outputs = window.size[order], y.shape[1:3][order]
+        source = (x.shape[2] * x.shape[3], x.shape[3])[order]
+        target = (y.shape[2] * y.shape[3], y.shape[3])[order]
+        pitch = outputs[1] + 2
+        band = min(SCRATCH_BYTES // 4 // pitch - 1, outputs[0])
+        band = -(-outputs[0] // -(-outputs[0] // band))
+        rows, repaired = _rows(_columns(node, axis), scaling)
+        kinds = [kind for kind in (False, True) if (repaired == kind).any()]
+        constants = scaling.rows.shape[1]
+        held = constants + (3 if repaired.any() else 0)
+        straight = _straight(size[0], before[0], band + 1 if band == outputs[0] else 0)
+        triples = _triples(outputs[1] // 3, _UNROLLED[request.optimize])
+        rest = outputs[1] % 3
+        parameters: dict[str, object] = {
+            "title": f"{node.op.name}: {x} -> {y}, {window.text}",
+            "s": scaling,
+            "axis": axis,
+            "pitch": pitch,
+            "band": band,
+            "size": size,
+            "before": before,
+            "filled": max(min(size[1], pitch - before[1]), 0),
+            "outputs": outputs[1],
+            "lines_": outputs[0],
+            "straight": straight,
+            "loaded": {i for pair in straight for i in pair},
+            "source": source,
+            "step": target[1],
+            "line_step": target[0],
+            "along": advance("r1", target[1], "r4"),
+            "next_output": advance("r1", target[0] - target[1] * outputs[1], "r4"),
+            "next_line": advance("r0", 4 * (pitch - 2 - outputs[1] + rest), "r4"),
+            "triples": triples,
+            "turns": outputs[1] // 3 // triples,
+            "rest": rest,
+            "kinds": kinds,
+            "constants": constants,
+            "held": held,
+            "frame": held + 2,
+            "fields": rows.shape[1],
+            "channels": window.outputs,
+            "multiplier": window.outputs // x.shape[3],
+            "outside": x.zero_point,
+            "words": pitch * (band + 1),
+            "batch": x.shape[0],
+            "input_size": x.size // x.shape[0],
+            "output_size": y.size // y.shape[0],
+        }
+        planes = window.outputs * x.shape[0]
+        return KernelCall(
+            template="cortexm/wide_columns.j2",
+            stem="depthwise_3x3",
+            parameters=parameters,
+            operands=(
+                Input(0, "input"),
+                Packed("rows", rows),
+                Scratch("words", DType.INT32, pitch * (band + 1)),
+                Output(0, "output"),
+            ),
+            summary="lines of outputs, two taps in one multiplication",
+            form="wide_columns_3x3",
+            work={
+                "outputs": y.size,
+                "repaired": y.size // window.outputs * int(repaired.sum()),
+                "lines": planes * outputs[0],
+                "inputs": planes * size[1] * (outputs[0] + -(-outputs[0] // band)),
+                "planes": planes * -(-outputs[0] // band),
+                "calls": 1,
+            },
+        )
+
+
+def _columns(node: Node, axis: int) -> Array:
+    """int64 `[o, 3, 3]`: the weights of each column across the lines, from its first input on."""
+    weights = np.moveaxis(node.input(1).array[0], 2, 0).astype(np.int64)
+    return weights.transpose(0, 2, 1) if axis == 0 else weights
+
+
+def _scaling(node: Node) -> ShortScaling | None:
+    """The requantization of sums with what else they hold; None if no short one is exact."""
+    op = node.op
+    if not isinstance(op, DepthwiseConv2D):
+        raise TypeError(f"{op.name} is no depthwise convolution")
+    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+    scales = convolution_scales(x, weights, y, node.rounding)
+    bias = bias_with_zero_point(node, 3)
+    axis = 0 if y.shape[2] >= y.shape[1] else 1
+    first, second = _shared(_columns(node, axis))
+    excess = LIFT * (first[..., 0] + second[..., 0]).sum(axis=1)
+    excess -= (first[..., 1] < 0).sum(axis=1) + (second[..., 1] < 0).sum(axis=1)
+    known = (0 if bias is None else bias) - excess
+    requantization = Requantization.of(node, scales, op.activation, sums(node, 3))
+    found = short_scaling(requantization, known)
+    return None if found is None else found.signed
+
+
+def _triples(count: int, most: int) -> int:
+    """Three outputs each that a turn of the loop makes: as many as divide all there are."""
+    return max(i for i in range(1, most + 1) if count % i == 0)
+
+
+def _straight(size: int, before: int, words: int) -> list[tuple[int | None, int | None]]:
+    """The two inputs of each word of a column, None for outside; nothing where they are many."""
+    if words > _LONGEST_STRAIGHT:
+        return []
+    inside = [i if 0 <= i < size else None for i in range(-before, words + 1 - before)]
+    return list(pairwise(inside)) if words else []
+
+
+def _shared(columns: Array) -> tuple[Array, Array]:
+    """The weights of the first two inputs and of the last two, `[o, 3, 2]` each."""
+    last, _ = split_pairs(columns[..., 1:])
+    rest = columns[..., 1] - last[..., 0]
+    return np.stack([columns[..., 0], rest], axis=-1), last
+
+
+def _rows(columns: Array, scaling: ShortScaling) -> tuple[Array, Array]:
+    """int32 `[o, fields]`: weights, requantization, repairs; bool `[o]`: whether there are any."""
+    first, second = _shared(columns)
+    kept, repairs = split_pairs(first)
+    lacks = np.zeros((len(columns), 3), np.int64)
+    for lack, repair in zip(lacks, repairs, strict=True):
+        for at, missing in repair:
+            lack[at] = missing << 16
+    repaired = np.asarray(lacks.any(axis=1))
+    # A bias comes last here: only sums with one load it.
+    fields = np.roll(scaling.rows, -1, axis=1) if scaling.biases is not None else scaling.rows
+    parts = [*(pair[..., 1] + (pair[..., 0] << 16) for pair in (kept, second)), fields]
+    if repaired.any():
+        parts += [lacks, repaired[:, None]]
+    return np.concatenate(parts, axis=1).astype(np.int32), repaired
+
+
+KERNELS = (WideSlidingDepthwise(),)

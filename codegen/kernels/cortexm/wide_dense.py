@@ -1,0 +1,226 @@
+"""int8 dense layers for Armv7-M without the DSP extension: one word holds two taps of a row.
+
+Inputs are counted from -128, so that x' = x + 128 lies within 0 and 255, and weights from an
+*offset*, u = w + offset. With
+
+    X = x'_a + 2^16 x'_b    and    W = u_b + 2^16 u_a,
+
+    X W = x'_a u_b + 2^16 (x'_a u_a + x'_b u_b)    modulo 2^32.
+
+While no u is negative or more than 255 and u_a + u_b is 257 at most, the first product stays below
+2^16 and the bracket too, since 255 * 257 = 2^16 - 1: the upper half of X W is the bracket. One
+instruction makes the words of a pair out of bytes, so a product costs a mask, a multiplication and
+an addition with a shift for two taps. The offset is the one that the fewest pairs stand against; of
+those, one u is changed until they hold, and what its weight lacks stands in a list of *repairs*,
+multiplied and added one by one.
+
+The sum of w x is that of u x', less `offset` times the sum of all x' of the row, less 128 times the
+sum of w. Modulo 2^32, in which all of it is computed, the sum that results is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Layout,
+    Output,
+    Packed,
+    Request,
+    Scratch,
+)
+from smelt.codegen.kernels.c.images import Frame
+from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.cores import WideKernel
+from smelt.codegen.kernels.cortexm.thumb_convolution import (
+    SCRATCH_BYTES,
+    refuse_sums,
+    scaling_of,
+)
+from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.wide_products import (
+    PIXELS,
+    Walk,
+    convolution,
+    refuse_pairs_of,
+)
+from smelt.ir import Array, DType, Node
+from smelt.ops.fully_connected import FullyConnected
+from smelt.targets import Target
+
+_LARGEST_PAIR = 257
+"""What u_a + u_b may be."""
+
+_LARGEST_OFFSET = 128
+_UNROLLED = {"speed": 8, "ram": 8, "size": 1}
+"""Fours of taps in a turn of the loop, at most."""
+
+
+class WideFullyConnected(WideKernel):
+    """Dense layers: row by row, or rows as the pixels of a 1x1 convolution."""
+
+    op = FullyConnected
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        refused = refuse_sums(node, 0)
+        if refused is not None:
+            return refused
+        if _rows(node) >= PIXELS:
+            return refuse_pairs_of(node, _window(node))
+        if -(-_depth(node) // 4) * 8 > SCRATCH_BYTES:
+            return f"{node.op.name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        x, weights, y = node.input(0).type, node.input(1).array, node.output.type
+        rows, (outputs, depth) = _rows(node), weights.shape
+        if rows < PIXELS:
+            return dense(node, weights, request, rows, stem="fully_connected")
+        place = Frame(
+            Layout(x.size, depth),
+            Layout(y.size, outputs),
+            ("0", "1"),
+            ("0", str(rows)),
+            1,
+            x.size,
+            y.size,
+            False,
+        )
+        return convolution(node, _window(node), place, weights, request, stem="fully_connected")
+
+
+def dense(node: Node, weights: Array, request: Request, rows: int, *, stem: str) -> KernelCall:
+    """The call that computes all outputs `[o, k]` weights make of each of some rows."""
+    scaling = scaling_of(node)
+    if scaling is None:
+        raise ValueError(f"{node.origin} is not served")
+    scaling = scaling.signed
+    outputs, depth = weights.shape
+    fours, blocks = -(-outputs // 4), -(-depth // 4)
+    filled = np.zeros((fours * 4, blocks * 4), np.int64)
+    filled[:outputs, :depth] = weights
+    offset = _offset(filled)
+    counted, repairs = counted_weights(filled, offset)
+    common, rows_ = _rows_of(scaling, len(filled))
+    parameters: dict[str, object] = {
+        "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+        "s": scaling,
+        "fields": rows_.shape[1],
+        "common": len(common),
+        "offset": offset,
+        "walk": Walk.of(blocks, _UNROLLED[request.optimize]),
+        "rows": rows,
+        "depth": depth,
+        "blocks": blocks,
+        "fours": fours,
+        "outputs": outputs,
+        "rest": outputs % 4,
+        "repaired": any(repairs),
+    }
+    return KernelCall(
+        template="cortexm/wide_dense.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(
+            Input(0, "input"),
+            Packed("constants", _stream(filled, counted, repairs, common, rows_)),
+            Scratch("wide", DType.INT32, blocks * 2),
+            Output(0, "output"),
+        ),
+        summary="two taps in one multiplication, four outputs at a time",
+        form="wide_pairs_4x1",
+        work={
+            "products": rows * filled.size,
+            "repairs": rows * sum(map(len, repairs)),
+            "outputs": rows * len(filled),
+            "inputs": rows * depth,
+            "calls": 1,
+        },
+    )
+
+
+def _rows(node: Node) -> int:
+    return node.input(0).type.size // _depth(node)
+
+
+def _depth(node: Node) -> int:
+    return node.input(1).type.shape[1]
+
+
+def _window(node: Node) -> Window:
+    outputs, depth = node.input(1).type.shape
+    return Window.dense(_rows(node), depth, outputs)
+
+
+def _pairs(weights: Array) -> Array:
+    """`[o, k/4, 2, 2]`: the pairs of taps 0 and 2, and of taps 1 and 3, of every four."""
+    return weights.reshape(len(weights), -1, 2, 2).transpose(0, 1, 3, 2)
+
+
+def _offset(weights: Array) -> int:
+    """The offset that needs the fewest repairs."""
+    sums = _pairs(weights).sum(axis=3)
+    counts = [
+        (weights < -offset).sum() + (sums > _LARGEST_PAIR - 2 * offset).sum()
+        for offset in range(_LARGEST_OFFSET + 1)
+    ]
+    return int(np.argmin(counts))
+
+
+def _rows_of(scaling: ShortScaling, outputs: int) -> tuple[Array, Array]:
+    """What requantizes all outputs alike, if anything, and the rest, `[outputs, fields]`."""
+    rows = scaling.rows
+    own = 1 if scaling.biases is None else 2
+    if (rows[:, own:] != rows[0, own:]).any():
+        own = rows.shape[1]
+    filled = np.zeros((outputs, own), np.int64)
+    filled[: len(rows)] = rows[:, :own]
+    return rows[0, own:], filled
+
+
+def counted_weights(weights: Array, offset: int) -> tuple[Array, list[list[tuple[int, int]]]]:
+    """What is multiplied, `[o, k/4, 2, 2]`, and by output the taps whose weights lack something.
+
+    A tap is given by where its input stands in the packed inputs, in bytes.
+    """
+    wanted = _pairs(weights) + offset
+    found = np.maximum(wanted, 0)
+    over = np.maximum(found.sum(axis=3) - _LARGEST_PAIR, 0)
+    first = found[..., 0] >= found[..., 1]
+    found = found - np.stack([np.where(first, over, 0), np.where(first, 0, over)], axis=-1)
+    lack = (wanted - found).reshape(len(weights), -1)
+    return found, [[(2 * int(i), int(row[i])) for i in np.flatnonzero(row)] for row in lack]
+
+
+def _stream(
+    weights: Array,
+    counted: Array,
+    repairs: Sequence[Sequence[tuple[int, int]]],
+    common: Array,
+    rows: Array,
+) -> Array:
+    """int32: what all outputs have in common, then all constants of four outputs after others."""
+    # A word of weights: the pair (0, 2) in the even bytes, (1, 3) in the odd ones, u_b below u_a.
+    even, odd = counted[:, :, 0], counted[:, :, 1]
+    words = even[..., 1] | odd[..., 1] << 8 | even[..., 0] << 16 | odd[..., 0] << 24
+    parts: list[Array] = [common]
+    for i in range(0, len(weights), 4):
+        mine = repairs[i : i + 4]
+        parts += [-128 * weights[i : i + 4].sum(axis=1), words[i : i + 4].T.ravel()]
+        if any(repairs):
+            parts.append(np.asarray([sum(map(len, mine))]))
+            for repair in mine if any(mine) else ():
+                parts.append(np.asarray([len(repair)]))
+                parts.append(np.asarray(repair, np.int64).reshape(-1))
+        parts.append(rows[i : i + 4].ravel())
+    return (np.concatenate(parts).astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+KERNELS = (WideFullyConnected(),)

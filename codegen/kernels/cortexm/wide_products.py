@@ -1,0 +1,275 @@
+"""int8 convolutions for Armv7-M without the DSP extension: one word holds two taps of a pixel.
+
+With the inputs of taps a and b, and their weights, in words
+
+    X = (x_a + 129) + 2^16 x_b    and    W = w_b + 2^16 w_a,
+
+    X W = (x_a + 129) w_b + 2^16 ((x_a + 129) w_a + x_b w_b)    modulo 2^32.
+
+The bracket x_a + 129 lies within 1 and 256. So the first product lies within -2^15 and 2^15 - 256,
+and it is negative if and only if w_b is: the upper half of X W, as an arithmetic shift by 16 reads
+it, is the second bracket, less 1 where w_b is negative. That holds while the bracket fits a signed
+half, whatever the inputs. Where it might not (2 |w_a| + |w_b| of about 256 or more), w_a is reduced
+until it does, and what is missing stands in a list of *repairs* behind the output's weights:
+products of the same kind, which few pairs need.
+
+So a multiplication and an addition with a shift add two exact products to a full sum, in two cycles
+of a Cortex-M3. What the sum holds besides is known: 129 w_a of all pairs and -1 for each negative
+w_b of products and repairs. Sums start from its opposite.
+
+The inputs of three pixels are packed into scratch; one function in assembly runs over all output
+channels of theirs, two at a time. All that it reads of constants stands in its order: starts of the
+sums, weights, repairs, rows of requantization. Weights are words where there are few and each
+serves many pixels, else bytes, from which five instructions make two words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Request, Scratch
+from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.thumb_convolution import (
+    SCRATCH_BYTES,
+    refuse_sums,
+    scaling_of,
+)
+from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.ir import Array, DType, Node
+from smelt.ops.convolution import Conv2D
+
+PIXELS = 3
+"""Pixels whose sums of two outputs fit into registers."""
+
+LIFT = 129
+"""What is added to the input of the first tap of a pair."""
+
+WORD_PIXELS = 32
+"""Pixels from which on a weight may take two bytes instead of one."""
+
+WORD_WEIGHTS = 12 << 10
+"""Weights up to which it may: what layers of more would take is most of a network's flash."""
+
+_REACH = 4096
+"""What an immediate offset of Armv7-M addresses."""
+
+_WIDEST_SLIDE = 5
+"""Columns of a window up to which neighbouring pixels' inputs are loaded together."""
+
+_UNROLLED = {"speed": 32, "ram": 32, "size": 4}
+"""Pairs of taps in a turn of the loop, at most."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How assembly goes over steps of its work: some of them, and then turns of a loop.
+
+    Attributes:
+        rest: steps before the loop.
+        unrolled: steps in a turn.
+        turns: of the loop.
+    """
+
+    rest: int
+    unrolled: int
+    turns: int
+
+    @staticmethod
+    def of(steps: int, unrolled: int) -> Walk:
+        """The walk over so many steps."""
+        turns = -(-steps // unrolled)
+        if turns <= 1:
+            return Walk(steps, 0, 0)
+        each = steps // turns
+        return Walk(steps - each * turns, each, turns)
+
+
+def refuse_pairs(node: Node) -> str | None:
+    """None if pairs of taps serve a convolution, else one sentence saying why not."""
+    name = node.op.name
+    if isinstance(node.op, Conv2D) and node.op.groups > 1:
+        return f"{name} is served by pairs of taps for one group only."
+    return refuse_sums(node, 0) or refuse_pairs_of(node, Window.of(node))
+
+
+def refuse_pairs_of(node: Node, window: Window) -> str | None:
+    """None if the inputs of three pixels fit into scratch, else one sentence saying why not."""
+    name = node.op.name
+    if _scratch_bytes(window) > SCRATCH_BYTES:
+        return f"{name} has windows too large for three to be packed into {SCRATCH_BYTES} bytes."
+    return None
+
+
+def pairs_of(run: int) -> list[tuple[int, int | None]]:
+    """The taps of a run of neighbours in pairs, as four inputs in a word make two with masks."""
+    whole = run - run % 4
+    found: list[tuple[int, int | None]] = []
+    for i in range(0, whole, 4):
+        found += [(i, i + 2), (i + 1, i + 3)]
+    return found + [(i, i + 1 if i + 1 < run else None) for i in range(whole, run, 2)]
+
+
+def convolution(
+    node: Node, window: Window, place: Frame, weights: Array, request: Request, *, stem: str
+) -> KernelCall:
+    """The call that computes a convolution of one group.
+
+    Args:
+        node: what is computed.
+        window: its geometry.
+        place: the output pixels to compute.
+        weights: int8 `[o, k]`.
+        request: target and preference.
+        stem: of the function's name.
+    """
+    x, y = node.input(0).type, node.output.type
+    scaling = scaling_of(node)
+    if scaling is None:
+        raise ValueError(f"{node.origin} is not served")
+    scaling = scaling.signed
+    run = window.kernel[1] * window.depth
+    halves = _paired(weights, window.kernel[0], run)
+    steps = halves.shape[1]
+    pixels = y.size // window.outputs // place.batch
+    words = request.optimize != "size" and weights.size <= WORD_WEIGHTS
+    words = words and pixels * place.batch >= WORD_PIXELS
+    kept, repairs = split_pairs(halves)
+    kept = kept.reshape(-1, 2, steps, 2)
+    stream = _stream(kept, repairs, scaling, words)
+    one = window.taps == 1 and not window.padded and window.stride == (1, 1)
+    together = not place.rectangle and pixels >= PIXELS
+    walk = Walk.of(steps - 1, _UNROLLED[request.optimize])
+    contiguous = window.dilation[1] == 1 and place.source.pixel == window.depth
+    contiguous = contiguous and not place.source.wraps_rows
+    runs = contiguous and window.kernel[1] > 1
+    line = _gathered(window) and (window.padded or not contiguous)
+    slides = not _gathered(window) and 1 < window.kernel[1] <= _WIDEST_SLIDE
+    slides = slides and window.stride[1] == window.dilation[1] == 1
+    parameters: dict[str, object] = {
+        **place.variables,
+        "title": f"{node.op.name}: {x} -> {y}, {window.text}",
+        "w": window,
+        "s": scaling,
+        "walk": walk,
+        "bytes": 4 * PIXELS * steps,
+        "steps": steps,
+        "words": words,
+        "repaired": any(repairs),
+        "fields": scaling.rows.shape[1],
+        "run": run,
+        "whole": window.kernel[1] == 1,
+        "runs": runs,
+        "line": line,
+        "slides": slides,
+        "seen": range(window.kernel[1] + PIXELS - 1),
+        "together": together,
+        "dense": together and one,
+        "columns_": y.shape[-2],
+        "base": _base(scaling) if together and PIXELS * window.outputs <= _REACH else "",
+        "last": pixels - PIXELS,
+        "pixels": "(y_end - y_begin) * (x_end - x_begin)" if place.rectangle else str(pixels),
+        "top": window.origin(0, "y"),
+        "side": window.origin(1, "x"),
+        "pixel": pixel_offset(place.source, "y", "x"),
+        "output_pixel": pixel_offset(place.target, "y", "x"),
+    }
+    outside = np.full(run if runs else window.depth, x.zero_point, np.int8)
+    blocks = -(-pixels // PIXELS) * place.batch
+    return KernelCall(
+        template="cortexm/wide_products.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(
+            Input(0, "input"),
+            *((Packed("padding", outside),) if window.padded else ()),
+            Packed("constants", stream),
+            Scratch("patch", DType.INT32, steps * PIXELS),
+            *((Scratch("line", DType.INT8, PIXELS * run),) if line else ()),
+            Output(0, "output"),
+        ),
+        summary="two taps in one multiplication, two outputs of three pixels at a time",
+        form="wide_pairs_words_2x3" if words else "wide_pairs_2x3",
+        work={
+            "products": blocks * len(kept) * steps * 2,
+            "repairs": blocks * sum(map(len, repairs)),
+            "outputs": blocks * len(kept) * 2,
+            "inputs": blocks * weights.shape[1],
+            "blocks": blocks,
+            "calls": 1,
+        },
+    )
+
+
+def _base(scaling: ShortScaling) -> str:
+    """The register that requantization leaves free for the outputs' address; "" for none."""
+    if scaling.count < 3:
+        return "r7"
+    return "r8" if scaling.nudges is None else ""
+
+
+def _gathered(window: Window) -> bool:
+    """Whether a row of the window must lie in one piece to be packed."""
+    return window.kernel[1] > 1 and window.depth % 4 != 0
+
+
+def _scratch_bytes(window: Window) -> int:
+    run = window.kernel[1] * window.depth
+    line = PIXELS * run if _gathered(window) else 0
+    return window.kernel[0] * len(pairs_of(run)) * 4 * PIXELS + line
+
+
+def _paired(weights: Array, rows: int, run: int) -> Array:
+    """int64 `[o, steps, 2]`: weights w_a and w_b of each pair, an even number of outputs."""
+    outputs = len(weights)
+    filled = np.zeros((outputs + outputs % 2, rows, run + 1), np.int64)
+    filled[:outputs, :, :run] = weights.reshape(outputs, rows, run)
+    index = [(a, run if b is None else b) for a, b in pairs_of(run)]
+    return filled[:, :, index].reshape(len(filled), -1, 2)
+
+
+def split_pairs(halves: Array) -> tuple[Array, list[list[tuple[int, int]]]]:
+    """Pairs that no inputs lead out of a half, `[o, steps, 2]`, and the repairs by output.
+
+    A repair is the index of a pair and what its w_a lacks.
+    """
+    first, second = halves[..., 0], halves[..., 1]
+    # The largest bracket has x_a + 129 of 256 or 1 and x_b of 127 or -128; so has the smallest.
+    most = 2**15 - 1 - np.maximum(127 * second, -128 * second)
+    least = -(2**15) - np.minimum(127 * second, -128 * second)
+    kept = np.clip(first, -(-least // 256), most // 256)
+    repairs = [
+        [(int(i), int(lack[i])) for i in np.flatnonzero(lack)] for lack in np.asarray(first - kept)
+    ]
+    return np.stack([kept, second], axis=-1), repairs
+
+
+def _stream(
+    kept: Array, repairs: Sequence[Sequence[tuple[int, int]]], scaling: ShortScaling, words: bool
+) -> Array:
+    """int32: all constants of two outputs after those of the two before."""
+    rows = np.zeros((2 * len(kept), scaling.rows.shape[1]), np.int64)
+    rows[: len(scaling.rows)] = scaling.rows
+    # Repairs have no w_b, so their first product is 0.
+    starts = (kept[..., 1] < 0).sum(axis=2) - LIFT * kept[..., 0].sum(axis=2)
+    parts: list[Array] = []
+    for i, pair in enumerate(kept):
+        mine = repairs[2 * i : 2 * i + 2]
+        parts += [starts[i] - [LIFT * sum(lack for _, lack in r) for r in mine]]
+        if words:
+            parts.append((pair[..., 1] + (pair[..., 0] << 16)).T.ravel())
+        else:
+            low, high = pair[..., 1] + 128, pair[..., 0] + 128
+            parts.append(low[0] | low[1] << 8 | high[0] << 16 | high[1] << 24)
+        if any(repairs):
+            for repair in mine:
+                parts.append(np.asarray([len(repair)]))
+                parts.append(
+                    np.asarray([(at * 4 * PIXELS, lack << 16) for at, lack in repair], np.int64)
+                    .reshape(-1)
+                )  # fmt: skip
+        parts.append(rows[2 * i : 2 * i + 2].ravel())
+    return (np.concatenate(parts).astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)

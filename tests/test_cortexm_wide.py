@@ -1,0 +1,269 @@
+"""Kernels of two taps in one multiplication equal the reference: their plain C definitions on the
+host, under sanitizers, and their assembly under QEMU, with guard bytes around all that they write
+and inputs at the ends of a memory, beside which every access faults."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Layout, Placement, Request
+from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm import wide_columns, wide_convolution, wide_dense
+from smelt.codegen.kernels.cortexm.wide_dense import counted_weights
+from smelt.codegen.kernels.cortexm.wide_products import LIFT, pairs_of, split_pairs
+from smelt.ir import Rounding
+from smelt.targets import get
+from tests.guarded import Run, said_on
+from tests.kernels_host import OUTPUT, Entry, build_programs, compile_c, source_of
+from tests.library_nodes import random_graph, samples_of
+from tests.test_cortexm_plain import (
+    AFTER,
+    FREE,
+    NARROW,
+    NONE,
+    SAME,
+    Case,
+    convolution,
+    core_of,
+    dense,
+    depthwise,
+)
+
+M3 = get("cortex-m3")
+BACKEND = Backend(
+    "cortexm",
+    (wide_convolution.WidePairsConv2D(), *wide_dense.KERNELS, *wide_columns.KERNELS),
+)
+SCRATCH_LIMIT = 4096
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """Shapes around what the kernels do at a time, and the extremes of weights and scales."""
+    return (
+        *(convolution((1, 3, 5, k), n) for k in (1, 2, 3, 4, 7, 37, 64, 70) for n in (1, 2, 5)),
+        *(convolution((1, 1, p, 9), 3, points=(3, -7), activation=FREE) for p in (1, 2, 3, 4, 6)),
+        convolution((1, 11, 12, 20), 7),
+        convolution((1, 12, 12, 36), 6, optimize="size"),
+        convolution((2, 3, 3, 6), 9, activation=FREE, points=(-3, 100)),
+        convolution((1, 4, 4, 130), 300, activation=NARROW),
+        convolution((1, 5, 7, 3), 8, (3, 3), (2, 2), AFTER),
+        convolution((1, 21, 24, 3), 8, (3, 3), (2, 2), AFTER),
+        convolution((1, 6, 6, 5), 4, (3, 3), (1, 1), SAME, FREE, points=(9, 4)),
+        convolution((1, 9, 6, 1), 7, (4, 3), (2, 1), ((1, 2), (1, 1)), points=(40, -128)),
+        convolution((1, 6, 5, 16), 6, (3, 3), (1, 1), SAME, optimize="size"),
+        convolution((1, 12, 11, 8), 5, (3, 3), (1, 1), SAME, points=(-9, 5)),
+        convolution((1, 6, 9, 8), 4, (1, 5), (1, 1), ((0, 0), (2, 2)), points=(-9, 5)),
+        convolution((1, 7, 9, 8), 4, (2, 3), (1, 1), activation=FREE),
+        convolution((1, 7, 9, 4), 4, (3, 3), (2, 2), AFTER),
+        convolution((1, 4, 12, 6), 3, (3, 3), (1, 1), SAME),
+        convolution((1, 3, 9, 2), 3, (2, 4), (1, 1), points=(-3, -128)),
+        convolution((1, 6, 7, 4), 5, (2, 3), (1, 2), ((2, 1), (0, 2)), NARROW, (2, 2)),
+        convolution((1, 4, 3, 64), 8, (3, 3), (1, 1), SAME, FREE, points=(-5, 3), largest=40),
+        convolution((1, 4, 4, 24), 6, extreme=True),
+        convolution((1, 12, 12, 24), 6, extreme=True, activation=FREE),
+        convolution((1, 4, 4, 24), 6, (3, 3), extreme=True, optimize="size"),
+        convolution((1, 4, 4, 12), 6, steep=40.0, activation=FREE, points=(0, 9)),
+        convolution((1, 4, 4, 12), 6, steep=0.01),
+        convolution((1, 4, 4, 12), 6, rounding=Rounding.ONNX, activation=FREE, points=(0, 9)),
+        *(dense(1, k, n) for k in (1, 2, 3, 4, 7, 33, 130) for n in (1, 3, 4, 10)),
+        dense(1, 400, 6, FREE, points=(3, 96)),
+        dense(1, 64, 12, FREE, points=(-128, 14), optimize="size"),
+        dense(1, 640, 9, largest=30),
+        dense(1, 96, 5, NARROW, extreme=True),
+        dense(1, 96, 7, FREE, rounding=Rounding.ONNX, points=(0, 9)),
+        dense(2, 31, 5, points=(4, -9)),
+        dense(3, 20, 9),
+        dense(7, 33, 6, FREE, points=(4, -9)),
+        *(depthwise((1, h, w, 3)) for h, w in product((1, 2, 5, 6), (1, 2, 3, 7, 10))),
+        depthwise((1, 7, 5, 4), (3, 3), (1, 1), SAME, FREE, points=(7, -20)),
+        depthwise((1, 46, 47, 2), points=(5, -128)),
+        depthwise((1, 50, 49, 2), points=(5, -128), activation=NARROW),
+        depthwise((2, 6, 5, 3), (3, 3), (1, 1), ((2, 2), (0, 3)), multiplier=2),
+        depthwise((1, 6, 8, 3), (3, 3), (1, 1), NONE, FREE, points=(1, -3)),
+        depthwise((1, 3, 4, 2), (3, 3), (1, 1), ((4, 5), (5, 4)), FREE, points=(-9, 3)),
+        depthwise((1, 4, 5, 300)),
+        depthwise((1, 6, 6, 4), extreme=True),
+        depthwise((1, 6, 6, 5), largest=50),
+        depthwise((1, 6, 6, 4), extreme=True, activation=FREE, points=(2, 4)),
+        depthwise((1, 6, 6, 4), steep=40.0, activation=FREE, points=(0, 9)),
+        depthwise((1, 5, 9, 4), rounding=Rounding.ONNX, activation=FREE, points=(0, 9)),
+    )  # fmt: skip
+
+
+def call_of(case: Case) -> KernelCall | None:
+    """The call that computes a case; None for the fallback."""
+    kernel = BACKEND.find(case.node, M3)
+    return None if isinstance(kernel, str) else kernel.lower(case.node, Request(M3, case.optimize))
+
+
+@cache
+def entries() -> tuple[tuple[Case, Entry], ...]:
+    """The cases that are served."""
+    calls = ((case, call_of(case)) for case in cases())
+    return tuple((case, Entry(case.node, call)) for case, call in calls if call is not None)
+
+
+def test_most_cases_are_served() -> None:
+    served = {case.name for case, _ in entries()}
+    missing = [case.name for case in cases() if case.name not in served]
+    assert len(missing) <= 1, missing
+
+
+def test_working_memory_is_small() -> None:
+    for case, entry in entries():
+        assert entry.call.scratch_bytes <= SCRATCH_LIMIT, case.name
+
+
+def test_both_kinds_of_weights_are_tried() -> None:
+    forms = {entry.call.form for _, entry in entries()}
+    assert forms == {"wide_pairs_2x3", "wide_pairs_words_2x3", "wide_pairs_4x1", "wide_columns_3x3"}
+
+
+def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
+    programs = build_programs([entry for _, entry in entries()], tmp_path)
+    for (case, _), program in zip(entries(), programs, strict=True):
+        for sample in case.samples:
+            for index, x in enumerate(sample):
+                program.write(index, 0, x)
+            program.call()
+            program.read(OUTPUT, 0, case.node.output.type.size)
+        for found, expected in zip(program.run(), case.expected(), strict=True):
+            np.testing.assert_array_equal(found, expected.ravel(), case.name)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("clang", "-std=c99", "-O1", "-c", "-o", "/dev/null"),
+        ("g++", "-xc++", "-std=c++17", "-c", "-o", "/dev/null"),
+    ],
+    ids=["clang", "g++"],
+)
+def test_compilers_have_nothing_to_say(command: tuple[str, ...], tmp_path: Path) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]}")
+    (tmp_path / "k.c").write_text(source_of([entry for _, entry in entries()]))
+    compile_c(tmp_path / "k.c", command)
+
+
+@pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
+def test_assembly_equals_the_reference(tmp_path: Path) -> None:
+    runs = [Run(c.name, e, c.samples, c.expected()) for c, e in entries()]
+    assert said_on(core_of("cortex-m3"), runs, tmp_path) == "passed"
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
+@pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
+def test_random_nodes(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    runs: list[Run] = []
+    for i in range(120):
+        graph = random_graph(rng)
+        case = Case(f"{i}: {graph.nodes[0].op}", graph, samples_of(graph, rng), "speed")
+        call = call_of(case)
+        if call is not None:
+            runs.append(Run(case.name, Entry(case.node, call), case.samples, case.expected()))
+    assert len(runs) > 20
+    assert said_on(core_of("cortex-m3"), runs, tmp_path) == "passed"
+
+
+def rectangles() -> tuple[Case, ...]:
+    """Convolutions that are computed row by row out of a ring of input rows."""
+    return (
+        convolution((1, 7, 9, 5), 6, (3, 3), (1, 1), SAME),
+        convolution((1, 7, 9, 8), 5, (3, 3), (1, 1), SAME, points=(7, -128)),
+        convolution((1, 8, 6, 3), 4, (3, 3), (2, 2), AFTER, points=(9, -128)),
+        convolution((1, 4, 7, 12), 5, activation=FREE, points=(3, -4)),
+        convolution((1, 9, 5, 4), 3, (3, 1), (1, 1), ((1, 1), (0, 0)), dilation=(2, 1)),
+    )
+
+
+def test_rectangles_of_rings(tmp_path: Path) -> None:
+    made: list[tuple[Case, Entry, Layout]] = []
+    for case in rectangles():
+        kernel = BACKEND.find(case.node, M3)
+        assert isinstance(kernel, Kernel)
+        window, whole = Window.of(case.node), Layout.whole(case.node.input(0).type)
+        ring = replace(whole, ring=whole.row * ((window.kernel[0] - 1) * window.dilation[0] + 1))
+        placed = Placement((ring,), Layout.whole(case.node.output.type))
+        call = kernel.lower(case.node, Request(M3, placement=placed))
+        made.append((case, Entry(case.node, call, {0: ring.ring or 0}), ring))
+    programs = build_programs([entry for _, entry, _ in made], tmp_path)
+    for (case, _, ring), program in zip(made, programs, strict=True):
+        window, x = Window.of(case.node), case.samples[0][0][0]
+        height, width = case.node.output.type.shape[1:3]
+        fed, rows = 0, (ring.ring or 0) // ring.row
+        for y in range(height):
+            last = y * window.stride[0] - window.padding[0][0] + rows
+            for row in range(fed, min(last, len(x))):
+                program.write(0, row % rows * ring.row, x[row])
+            fed = max(fed, min(last, len(x)))
+            program.call((y, y + 1), (0, width // 2))
+            program.call((y, y + 1), (width // 2, width))
+        program.read(OUTPUT, 0, case.node.output.type.size)
+        (found,) = program.run()
+        np.testing.assert_array_equal(found, case.expected()[0].ravel(), case.name)
+
+
+EXTREMES = (-128, -127, -1, 0, 1, 126, 127)
+BYTES = st.integers(-128, 127)
+
+
+def upper(x: int, weight: int) -> int:
+    """What an arithmetic shift by 16 reads in a product of words."""
+    return ((x * weight + 2**31) % 2**32 - 2**31) >> 16
+
+
+@given(BYTES, BYTES, BYTES, BYTES)
+def test_a_lifted_product_holds_two_taps(first: int, second: int, x: int, y: int) -> None:
+    kept, repairs = split_pairs(np.asarray([[[first, second]]]))
+    w = int(kept[0, 0, 0])
+    lack = sum(missing for _, missing in repairs[0])
+    for a, b in ((x, y), *product(EXTREMES, EXTREMES)):
+        word = (a + LIFT) + (b << 16)
+        found = upper(word, second + (w << 16)) + (second < 0) + upper(word, lack << 16)
+        assert found - LIFT * first == a * first + b * second
+
+
+@given(st.lists(BYTES, min_size=4, max_size=4), st.integers(0, 128), BYTES, BYTES)
+def test_a_counted_product_holds_two_taps(
+    weights: Sequence[int], offset: int, x: int, y: int
+) -> None:
+    counted, repairs = counted_weights(np.asarray([weights]), offset)
+    lacks = dict(repairs[0])
+    for pair, taps in enumerate(((0, 2), (1, 3))):
+        (a, b), word = counted[0, 0, pair].tolist(), 4 * pair
+        for p, q in ((x, y), *product(EXTREMES, EXTREMES)):
+            first, second = p + 128, q + 128
+            found = ((first + (second << 16)) * (b + (a << 16)) % 2**32) >> 16
+            found += first * lacks.get(word, 0) + second * lacks.get(word + 2, 0)
+            wanted = first * (weights[taps[0]] + offset) + second * (weights[taps[1]] + offset)
+            assert found == wanted
+
+
+@pytest.mark.parametrize("run", range(1, 14))
+def test_pairs_hold_each_tap_once(run: int) -> None:
+    taps = [tap for pair in pairs_of(run) for tap in pair if tap is not None]
+    assert sorted(taps) == list(range(run))
+
+
+def test_only_cores_without_dsp_are_served() -> None:
+    node = convolution((1, 4, 4, 12), 6).node
+    for target in ("cortex-m0", "cortex-m4", "cortex-m55"):
+        assert isinstance(BACKEND.find(node, get(target)), str)
+
+
+def test_windows_beyond_scratch_are_refused() -> None:
+    case = convolution((1, 3, 3, 200), 8, (3, 3), (1, 1), NONE, largest=20)
+    assert f"{SCRATCH_LIMIT} bytes" in str(BACKEND.find(case.node, M3))
