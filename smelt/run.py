@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smelt.boards import Device, ElfInfo, compile_project, open_device
+from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, Value
 from smelt.ops.lengths import cut, padded, sizes_of, trace
@@ -62,7 +64,7 @@ def write_project(
     def finish(folder: Path) -> Report:
         nonlocal report
         if compile_ or gates.needs_elf:
-            _require_firmware(artefact)
+            _require_tools(artefact)
             elf = compile_project(folder, artefact.platform, cmsis_nn=artefact.options.cmsis_nn)
             measured = Measured(elf.flash_network.total, elf.flash_elf)
             if gates.needs_run:
@@ -84,7 +86,18 @@ def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:
     )
 
 
-def _require_firmware(artefact: Artefact) -> None:
+def _require_tools(artefact: Artefact) -> None:
+    """Check that the project can be linked here: it has firmware, and the library it calls."""
+    calls = any(step.backend == "cmsis_nn" for step in artefact.schedule.steps)
+    known = artefact.options.cmsis_nn or os.environ.get("CMSIS_NN_DIR")
+    if calls and (not known or not (Path(known) / "Include" / CMSIS_NN_HEADER).is_file()):
+        where = (
+            f"'{known}' has no Include/{CMSIS_NN_HEADER}" if known else "nothing says where it is"
+        )
+        raise ConfigError(
+            f"the network calls CMSIS-NN, and {where}: give its folder by --cmsis-nn or by the "
+            "environment variable CMSIS_NN_DIR"
+        )
     if artefact.platform.firmware is None:
         raise ConfigError(
             f"a network for target '{artefact.platform.target.name}' is only a library without "
@@ -95,7 +108,7 @@ def _require_firmware(artefact: Artefact) -> None:
 @contextmanager
 def built(artefact: Artefact, *, taps: bool = False, extra_cflags: str = "") -> Generator[ElfInfo]:
     """The linked ELF of an artefact in a temporary folder, gone afterwards."""
-    _require_firmware(artefact)
+    _require_tools(artefact)
     with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
         directory = Path(folder) / artefact.network.name
         artefact.write(directory)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from smelt.boards import compile_project
 from smelt.cli_options import BuildGroup
 from smelt.codegen.kernels.base import Scratch
 from smelt.codegen.kernels.c.window import Window
@@ -168,12 +169,23 @@ def test_scratch_is_planned() -> None:
     assert any(placement.size >= 112 for placement in placed)
 
 
+def test_a_missing_library_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    artefact = compile_model(Imported(simple()), options("m4"))
+    for variable in ("", str(tmp_path)):
+        monkeypatch.setenv("CMSIS_NN_DIR", variable)
+        with pytest.raises(ConfigError, match=r"calls CMSIS-NN.*--cmsis-nn"):
+            run(artefact, random_samples(artefact.graph, 1, 0))
+
+
 @pytest.mark.qemu
-def test_make_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_make_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CMSIS_NN_DIR", raising=False)
     artefact = compile_model(Imported(simple()), options("m4"))
+    artefact.write(tmp_path / "project")
     with pytest.raises(ToolError, match=r"CMSIS_NN_DIR=\.\.\."):
-        run(artefact, random_samples(artefact.graph, 1, 0))
+        compile_project(tmp_path / "project", artefact.platform)
 
 
 def test_only_projects_that_call_it_name_it(tmp_path: Path) -> None:
