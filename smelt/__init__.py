@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from smelt.frontend.onnx.options import Layout
     from smelt.pipeline import Artefact
+    from smelt.quantize import Settings
     from smelt.targets import Optimize
 
 __version__ = "0.1.0"
@@ -29,6 +30,7 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     values: Mapping[str, tuple[float, ...]] | None = None,
     input_layout: Layout = "model",
     plugins: Sequence[Path] = (),
+    quantize: Settings | None = None,
 ) -> Artefact:
     """Compile a model file into a C project.
 
@@ -47,6 +49,7 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
         values: inputs of an ONNX file that are made constant, with the value of their elements.
         input_layout: `nhwc` for images that come channels last.
         plugins: Python files with operators of your own; installed plugins are always loaded.
+        quantize: how a float network is quantized first (`smelt.quantize.Settings`).
 
     Raises:
         SmeltError: see `smelt.pipeline.compile_model`.
@@ -58,5 +61,5 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
 
     added = kernels(load_plugins(plugins))
     inputs = InputOptions(dims or {}, shapes or {}, values or {}, input_layout)
-    options = Options(target, board, optimize, name, keep_inputs, added, inputs)
+    options = Options(target, board, optimize, name, keep_inputs, added, inputs, quantize=quantize)
     return compile_model(model, options)

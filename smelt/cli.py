@@ -25,6 +25,7 @@ from smelt.cli_options import (
     QuietOption,
     grouped,
 )
+from smelt.cli_quantize import quantize
 from smelt.codegen.passes import PASSES
 from smelt.errors import ConfigError, SmeltError
 from smelt.frontend import load as load_model
@@ -91,6 +92,9 @@ def build(
         _print_json(report)
     else:
         show.build(_results(quiet), output, report)
+
+
+app.command()(grouped(quantize))
 
 
 @app.command()

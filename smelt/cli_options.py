@@ -17,12 +17,14 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from smelt.cli_quant_options import PANEL, Kind, QuantGroup
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
 from smelt.pipeline import Options
 from smelt.plugins import kernels as plugin_kernels
 from smelt.plugins import load_plugins
+from smelt.quantize import Settings
 from smelt.report import Gates
 
 T = TypeVar("T")
@@ -119,7 +121,7 @@ PlaceOption = Annotated[
     typer.Option(
         "--place",
         help="Backend that must serve a layer, as `conv1=c`, `conv*=c` "
-        "or, for one form of kernel, `conv1=cortexm:dsp_dot`.",
+        "or, for one form of kernel, `conv1=cortexm:dsp_dot_3x2`.",
     ),
 ]
 FallbackOption = Annotated[
@@ -146,6 +148,19 @@ ExpandOption = Annotated[
 DumpAfter = Annotated[
     str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
 ]
+QuantizeOption = Annotated[
+    Kind | None,
+    typer.Option("--quantize", help="Quantize a float network first.", rich_help_panel=PANEL),
+]
+CalibrationSamplesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--calibration-samples",
+        min=1,
+        help="How many are used, spread evenly [default: all].",
+        rich_help_panel=PANEL,
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what is asked for.")]
 
 
@@ -170,7 +185,7 @@ class InputGroup:
 
 
 @dataclass(frozen=True)
-class BuildGroup(InputGroup):
+class BuildGroup(InputGroup, QuantGroup):
     """What a network is compiled with."""
 
     board: BoardOption = None
@@ -184,6 +199,8 @@ class BuildGroup(InputGroup):
     expand_weights: ExpandOption = False
     cmsis_nn: CmsisNnOption = None
     dump_after: DumpAfter = None
+    quantize: QuantizeOption = None
+    calibration_samples: CalibrationSamplesOption = None
 
     def build_options(self) -> Options:
         """The pipeline's options; plugins are loaded."""
@@ -201,7 +218,18 @@ class BuildGroup(InputGroup):
             self.fallback,
             self.expand_weights,
             cmsis_nn=None if self.cmsis_nn is None else _library(self.cmsis_nn),
+            quantize=self._quantization(),
         )
+
+    def _quantization(self) -> Settings | None:
+        if self.quantize is not None:
+            return self.settings(self.calibration_samples)
+        given = self.given()
+        if self.calibration_samples is not None:
+            given.append("--calibration-samples")
+        if given:
+            raise ConfigError(f"{given[0]} needs --quantize int8")
+        return None
 
 
 @dataclass(frozen=True)

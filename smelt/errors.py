@@ -25,6 +25,10 @@ class ConfigError(SmeltError):
     """An option, a board file or an input array is wrong."""
 
 
+class QuantizationError(SmeltError):
+    """Calibration data from which a network cannot be quantized."""
+
+
 class ToolError(SmeltError):
     """An external program (compiler, simulator, flasher) is missing or failed."""
 

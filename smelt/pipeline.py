@@ -24,6 +24,7 @@ from smelt.frontend import Imported, InputOptions
 from smelt.frontend import load as load_model
 from smelt.ir import Array, Graph
 from smelt.ir.text import print_graph
+from smelt.quantize import Settings, quantize_network
 from smelt.report import build_report
 from smelt.run import run
 from smelt.samples import bind_samples, named_outputs
@@ -48,11 +49,12 @@ class Options:
         backends: those to use, in order of preference, the target's last one as fallback; where
             None, the target's own, of which the cheapest serves each layer.
         place: backends that must serve certain layers, by name or pattern (`conv*`); one form of a
-            backend's kernels as `cortexm:dsp_dot`.
+            backend's kernels as `cortexm:dsp_dot_3x2`.
         fallback: whether the last backend may serve what those of higher preference do not.
         expand_weights: whether weights may be stored several times as large where that is faster.
         cmsis_nn: the folder of CMSIS-NN, for compiling what calls it; what the environment variable
             CMSIS_NN_DIR says where None.
+        quantize: how a float network is quantized first; not at all where None.
     """
 
     target: str | None = None
@@ -67,6 +69,7 @@ class Options:
     fallback: bool = True
     expand_weights: bool = False
     cmsis_nn: Path | None = None
+    quantize: Settings | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,7 @@ def compile_model(
         UnsupportedError: an operator is not served.
         DoesNotFit: the board has too little memory.
         ConfigError: an option is wrong.
+        QuantizationError: the calibration data is unusable.
     """
     options = options or Options()
     here = options.board == HOST.name
@@ -142,6 +146,8 @@ def compile_model(
     imported = (
         model if isinstance(model, Imported) else load_model(model, options.name, options.inputs)
     )
+    if options.quantize is not None:
+        imported = quantize_network(imported, options.quantize).imported
     name = _name(options, imported.graph.name, platform)
     removals = Removals(imported.graph, observe)
     partitioner = _partitioner(platform.target, options)

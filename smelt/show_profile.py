@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from smelt.codegen.render import environment
-from smelt.errors import ConfigError
+from smelt.files import write_files
 from smelt.show import Table
 
 _COLUMNS = ("step", "layer", "operator", "backend", "kernel")
@@ -133,16 +131,4 @@ def write_html(path: Path, report: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = html(report)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        staged = Path(name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            staged.chmod(0o644)
-            staged.replace(path)
-        finally:
-            staged.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write '{path}': {error.strerror}") from error
+    write_files({path: html(report).encode()})

@@ -1,0 +1,259 @@
+"""Int8 quantization: Smelt's recipes beside onnxruntime's static quantizer, on the same samples.
+
+Every method gets the same float network and the same calibration samples, and quantizes every
+layer. Smelt's networks run as generated C on the host, onnxruntime's as it runs them.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
+from fnmatch import fnmatch
+from io import StringIO
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import typer
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    CalibrationMethod,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from rich.console import Console
+
+from bench.quantization_data import Candidate, Missing, candidates
+from smelt.codegen.passes import run_passes
+from smelt.errors import SmeltError
+from smelt.frontend import Imported, load
+from smelt.ir import Array, Graph
+from smelt.pipeline import compile_model
+from smelt.quant.qdq import export
+from smelt.quant.quantized import sqnr
+from smelt.quant.quantizer import quantize
+from smelt.quant.recipe import RECIPES
+from smelt.quantize import as_stored
+from smelt.run import run
+from smelt.samples import Sample, dequantize
+from smelt.show import Table
+
+Outputs = Sequence[Sequence[Array]]
+"""Per sample, one array of real numbers per output."""
+
+METHODS = {
+    "min-max": CalibrationMethod.MinMax,
+    "percentile": CalibrationMethod.Percentile,
+    "entropy": CalibrationMethod.Entropy,
+}
+"""onnxruntime's, with int8 weights of one scale a channel."""
+
+_COLUMNS = ("network", "method", "accuracy", "against float", "SQNR of the outputs", "not int8")
+
+
+def main(
+    networks: Annotated[
+        str, typer.Option("--networks", help="Names of networks, or a pattern.")
+    ] = "*",
+    recipes: Annotated[
+        str, typer.Option("--recipes", help="Smelt's recipes, with commas between them.")
+    ] = "default",
+    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
+) -> None:
+    """Accuracy and noise of Smelt's int8 networks and of onnxruntime's."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    console = Console(stderr=True)
+    rows: list[tuple[object, ...]] = []
+    for candidate in candidates():
+        if not fnmatch(candidate.name, networks):
+            continue
+        if isinstance(candidate, Missing):
+            console.print(f"{candidate.name}: {candidate.reason}", highlight=False)
+            continue
+        with console.status(candidate.name):
+            rows += _rows(candidate, recipes.split(","))
+    table = Table(_COLUMNS, tuple(rows))
+    if markdown:
+        typer.echo(table.markdown(), nl=False)
+    else:
+        table.print(Console())
+
+
+def _rows(candidate: Candidate, recipes: Sequence[str]) -> Iterator[tuple[object, ...]]:
+    network = load(candidate.model, inputs=candidate.inputs)
+    original = run_passes(network.graph)
+    onnx_file = candidate.model.suffix == ".onnx"
+    model = candidate.model.read_bytes() if onnx_file else export(original, original)
+    expected = _session(model, original, candidate.tests)
+    yield _row(candidate, "float", expected, expected, "")
+    for recipe in recipes:
+        yield _measured(
+            candidate, f"Smelt, {recipe}", expected, lambda r=recipe: _smelt(candidate, original, r)
+        )
+    for name, method in METHODS.items():
+        yield _measured(
+            candidate,
+            f"onnxruntime, {name}",
+            expected,
+            lambda m=method: _onnxruntime(candidate, original, m),
+        )
+    if candidate.published is not None:
+        published = load(candidate.published)
+        found = _generated(published, as_stored(published.graph, candidate.tests))
+        yield _row(candidate, "published int8 file", expected, found, "")
+
+
+def _measured(
+    candidate: Candidate,
+    method: str,
+    expected: Outputs,
+    compute: Callable[[], tuple[Outputs, str]],
+) -> tuple[object, ...]:
+    try:
+        found, exceptions = compute()
+    except SmeltError as error:
+        return candidate.name, method, "-", "-", f"refused: {error}", ""
+    except Exception as error:  # noqa: BLE001 - onnxruntime raises whatever it meets
+        return candidate.name, method, "-", "-", f"failed: {str(error).splitlines()[0][:60]}", ""
+    return _row(candidate, method, expected, found, exceptions)
+
+
+def _row(
+    candidate: Candidate, method: str, expected: Outputs, found: Outputs, exceptions: str
+) -> tuple[object, ...]:
+    noise = ", ".join(
+        f"{sqnr(_power(a), _power(a - b)):.1f} dB"
+        for a, b in zip(_columns(expected), _columns(found), strict=True)
+    )
+    if expected is found:
+        noise = ""
+    accuracy, change = "-", "-"
+    if candidate.labels is not None:
+        here, there = (_accuracy(outputs, candidate.labels) for outputs in (found, expected))
+        accuracy, change = f"{here:.2f} %", f"{here - there:+.2f}"
+    return candidate.name, method, accuracy, change, noise, exceptions
+
+
+def _columns(outputs: Outputs) -> list[Array]:
+    return [np.stack(column).astype(np.float64) for column in zip(*outputs, strict=True)]
+
+
+def _power(array: Array) -> float:
+    return float(np.square(array).sum())
+
+
+def _accuracy(outputs: Outputs, labels: Array) -> float:
+    found = np.asarray([int(sample[0].argmax()) for sample in outputs])
+    return 100.0 * float(np.mean(found == labels))
+
+
+def _smelt(candidate: Candidate, original: Graph, recipe: str) -> tuple[Outputs, str]:
+    done = quantize(original, candidate.calibration, RECIPES[recipe], candidate.allow)
+    stored = as_stored(done.graph, candidate.tests)
+    exceptions = ", ".join(sorted({island.op for island in done.exceptions}))
+    return _generated(Imported(done.graph), stored), exceptions
+
+
+def _generated(network: Imported, stored: Sequence[Sample]) -> Outputs:
+    """What the generated C computes on the host, as real numbers."""
+    artefact = compile_model(network)
+    return [
+        tuple(
+            dequantize(array, value.type)
+            for array, value in zip(outputs, artefact.graph.outputs, strict=True)
+        )
+        for outputs in run(artefact, stored).outputs
+    ]
+
+
+def _session(model: bytes, graph: Graph, samples: Sequence[Sample]) -> Outputs:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+    outputs = [value.name for value in graph.outputs]
+    known = {value.name for value in session.get_outputs()}
+    wanted = outputs if set(outputs) <= known else None
+    found: list[Sequence[Array]] = []
+    for sample in samples:
+        feed = dict(zip(names, sample, strict=True))
+        found.append([np.asarray(x) for x in session.run(wanted, feed)])
+    return found
+
+
+class _Reader(CalibrationDataReader):
+    def __init__(self, names: Sequence[str], samples: Sequence[Sample]) -> None:
+        self._feeds = iter([dict(zip(names, sample, strict=True)) for sample in samples])
+
+    def get_next(self) -> dict[str, Array] | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return next(self._feeds, None)
+
+
+def _onnxruntime(
+    candidate: Candidate, original: Graph, method: CalibrationMethod
+) -> tuple[Outputs, str]:
+    """Quantized by onnxruntime as its documentation says: prepared, QDQ, one scale a channel."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        given, prepared, result = (folder / f"{n}.onnx" for n in ("given", "prepared", "result"))
+        onnx.save(_proto(candidate, original), given)
+        quant_pre_process(str(given), str(prepared), skip_symbolic_shape=True)
+        names = [value.name for value in onnx.load(prepared).graph.input]
+        with redirect_stdout(StringIO()):
+            quantize_static(
+                prepared,
+                result,
+                _Reader(names, candidate.calibration),
+                quant_format=QuantFormat.QDQ,
+                per_channel=True,
+                activation_type=QuantType.QInt8,
+                weight_type=QuantType.QInt8,
+                calibrate_method=method,
+            )
+        outputs = _session(result.read_bytes(), original, candidate.tests)
+        return outputs, ", ".join(sorted(_left_in_float(onnx.load(result).graph)))
+
+
+_RECURRENT = frozenset(("GRU", "LSTM", "RNN"))
+_MOVES = frozenset(
+    {"Concat", "Constant", "ConstantOfShape", "Flatten", "Gather", "Identity", "Reshape"}
+    | {"Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+)
+_FOLLOWING = frozenset(("Clip", "QuantizeLinear", "DequantizeLinear", "Relu"))
+
+
+def _left_in_float(graph: onnx.GraphProto) -> set[str]:
+    """Operators that onnxruntime did not quantize, or computes in float all the same.
+
+    Those that only move elements, or are fused to what stands before them, do not count.
+    """
+    dequantized = {
+        x for node in graph.node if node.op_type == "DequantizeLinear" for x in node.output
+    }
+    return {
+        node.op_type
+        for node in graph.node
+        if node.op_type in _RECURRENT
+        or (node.op_type not in _FOLLOWING | _MOVES and not dequantized & set(node.input))
+    }
+
+
+def _proto(candidate: Candidate, original: Graph) -> onnx.ModelProto:
+    """The user's ONNX file; of another format, or too old to be quantized, what Smelt makes of it.
+
+    onnxruntime's quantizer wants operator set 13 for one scale a channel.
+    """
+    if candidate.model.suffix == ".onnx":
+        proto = onnx.load(candidate.model)
+        if all(opset.version >= 13 for opset in proto.opset_import if not opset.domain):
+            return proto
+    return onnx.load_from_string(export(original, original))

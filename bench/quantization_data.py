@@ -1,0 +1,154 @@
+"""The networks that quantizers are compared on, and samples to calibrate and to test with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from smelt.frontend import InputOptions, load
+from smelt.ir import Array
+from smelt.samples import Sample
+from tests.shared import SHARED
+
+CALIBRATION = 128
+TESTS = 64
+LOUD = 30.0
+"""What one calibration sample is multiplied by where a sample is an outlier."""
+
+_PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png", "rocket.jpg", "motorcycle_left.png")
+"""Of scikit-image, colour, with and without faces."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A float network.
+
+    Attributes:
+        name: in the table.
+        model: the file.
+        calibration, tests: float32 samples.
+        labels: int64 `[tests]`: the class of each test sample; None where nobody knows.
+        inputs: sizes that the file leaves open.
+        allow: what may be other than int8, where something must be.
+        published: the int8 file that its makers quantized themselves.
+    """
+
+    name: str
+    model: Path
+    calibration: Sequence[Sample]
+    tests: Sequence[Sample]
+    labels: Array | None = None
+    inputs: InputOptions | None = None
+    allow: frozenset[str] = field(default_factory=frozenset[str])
+    published: Path | None = None
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A network that cannot be measured, and why."""
+
+    name: str
+    reason: str
+
+
+def candidates() -> Iterator[Candidate | Missing]:
+    """The networks."""
+    yield from _digits()
+    yield from _mlperf()
+    yield from _faces()
+
+
+def _digits() -> Iterator[Candidate | Missing]:
+    paths = sorted(SHARED.glob("quant/*.onnx"))
+    if not paths:
+        yield Missing("digits", "no quant/*.onnx in the shared folder (SMELT_SHARED)")
+        return
+    with np.load(SHARED / "quant/digits_split.npz") as data:
+        images = data["X"].reshape(-1, 1, 1, 8, 8).astype(np.float32)
+        labels = data["y"][data["test"]].astype(np.int64)
+        calibration = [(image,) for image in images[data["calib"]]]
+        tests = [(image,) for image in images[data["test"]]]
+    for path in paths:
+        # A recurrent layer is no int8 layer: floats are allowed for it, and said to be there.
+        allow = frozenset({"float"}) if path.stem.startswith("gru") else frozenset[str]()
+        options = InputOptions({"N": 1})
+        yield Candidate(path.stem, path, calibration, tests, labels, options, allow)
+        if path.stem == "dscnn_0":
+            loud = list(calibration)
+            loud[7] = (loud[7][0] * np.float32(LOUD),)
+            name = f"{path.stem}, one sample × {LOUD:.0f}"
+            yield Candidate(name, path, loud, tests, labels, options)
+
+
+def _mlperf() -> Iterator[Candidate | Missing]:
+    """Smooth inputs, over the range that the published int8 file expects."""
+    for name in ("ad", "ic", "kws", "vww"):
+        model = SHARED / f"models/mlperf_tiny/{name}_float32.tflite"
+        published = SHARED / f"models/mlperf_tiny/{name}_int8.tflite"
+        if not model.exists() or not published.exists():
+            yield Missing(name, "not in the shared folder (SMELT_SHARED)")
+            continue
+        (value,) = load(published).graph.inputs
+        low, high = ((q - value.type.zero_point) * value.type.scale for q in (-128, 127))
+        rng = np.random.default_rng(0)
+        samples = [(_smooth(value.type.shape, low, high, rng),) for _ in range(CALIBRATION + TESTS)]
+        yield Candidate(
+            f"{name}_float32",
+            model,
+            samples[:CALIBRATION],
+            samples[CALIBRATION:],
+            published=published,
+        )
+
+
+def _smooth(shape: Sequence[int], low: float, high: float, rng: np.random.Generator) -> Array:
+    """Waves of a few lengths along each axis, brought to a part of a range: float32."""
+    total = np.zeros(shape)
+    for _ in range(6):
+        wave = np.ones(())
+        for size in shape[1:]:
+            turns = rng.uniform(0.0, 3.0)
+            phase = 2 * np.pi * (turns * np.arange(size) / size + rng.uniform())
+            wave = wave[..., None] * np.cos(phase)
+        total += rng.uniform(0.2, 1.0) * wave[None]
+    total = (total - total.min()) / max(float(np.ptp(total)), 1e-9)
+    first, last = np.sort(rng.uniform(0.0, 1.0, 2))
+    if last - first < 0.3:
+        first, last = 0.0, 1.0
+    return (low + (high - low) * (first + (last - first) * total)).astype(np.float32)
+
+
+def _faces() -> Iterator[Candidate | Missing]:
+    """UltraFace on crops of photographs; every other crop is tested on."""
+    model = SHARED / "models/face/ultraface_slim_320.onnx"
+    if not model.exists():
+        yield Missing("ultraface", "not in the shared folder (SMELT_SHARED)")
+        return
+    try:
+        import skimage
+        from PIL import Image
+    except ImportError:
+        yield Missing("ultraface", "needs photographs: pip install smelt-edge[bench]")
+        return
+    folder = Path(skimage.__file__).parent / "data"
+    rng = np.random.default_rng(0)
+    crops: list[Sample] = []
+    for name in _PHOTOGRAPHS:
+        with Image.open(folder / name) as photograph:
+            image = photograph.convert("RGB")
+            for _ in range(24):
+                scale = rng.uniform(0.35, 1.0) * min(image.width / 320, image.height / 240)
+                width, height = round(320 * scale), round(240 * scale)
+                left = int(rng.integers(image.width - width + 1))
+                top = int(rng.integers(image.height - height + 1))
+                box = (left, top, left + width, top + height)
+                pixels = np.asarray(image.crop(box).resize((320, 240)), np.float32)
+                if rng.uniform() < 0.5:
+                    pixels = pixels[:, ::-1]
+                crops.append(
+                    (np.ascontiguousarray(((pixels - 127) / 128).transpose(2, 0, 1))[None],)
+                )
+    yield Candidate("ultraface_slim_320", model, crops[::2], crops[1::2])

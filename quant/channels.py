@@ -1,0 +1,254 @@
+"""Which channels of which tensors can be rescaled without changing what a network computes.
+
+If a channel of a tensor is multiplied by a positive number, whoever computes it must do so and
+whoever reads it must undo it. Products can do both in their weights. Operators for which
+`f(s · x) = s · f(x)` pass the factor on; all others, and the network's inputs and outputs, keep it
+at one. Channels lie along the last axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from smelt.ir import Array, Graph, Node, Op, Value
+from smelt.ops.binary import Binary
+from smelt.ops.concat import Concat
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.copy import Copy
+from smelt.ops.fixed_point import Activation
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.pad import Pad
+from smelt.ops.pool import Pool2D
+from smelt.ops.prelu import PRelu
+from smelt.ops.reduce import Reduce
+from smelt.ops.reshape import Reshape
+from smelt.ops.resize import Resize
+from smelt.ops.slice import Slice
+from smelt.ops.transpose import Transpose
+from smelt.ops.unary import Unary
+from smelt.quant.forms import PRODUCTS, Form, Forms, is_real
+
+FIXED = 0
+"""The class of channels whose factor is one."""
+
+_HOMOGENEOUS_UNARY = ("relu", "leaky_relu", "abs", "neg")
+_HOMOGENEOUS_REDUCE = ("mean", "sum", "max", "min")
+_HOMOGENEOUS = (Activation.NONE, Activation.RELU)
+
+
+def channels_of(value: Value) -> int:
+    """How many channels a tensor has."""
+    return value.type.shape[-1] if value.type.shape else 1
+
+
+def taps_channel(node: Node) -> Array:
+    """For each row of a dense layer's or convolution's matrix, the input channel of each tap.
+
+    int64 `[groups, taps]`; see `weights.to_matrices`.
+    """
+    channels = channels_of(node.input(0))
+    shape = node.input(1).type.shape
+    if isinstance(node.op, DepthwiseConv2D):
+        return np.repeat(np.arange(channels)[:, None], shape[1] * shape[2], axis=1)
+    if isinstance(node.op, Conv2D):
+        own = np.tile(np.arange(shape[3]), shape[1] * shape[2])
+        return own[None, :] + np.arange(node.op.groups)[:, None] * shape[3]
+    return np.arange(shape[1])[None, :] % channels
+
+
+class Classes:
+    """Classes of channels that have one factor."""
+
+    def __init__(self, graph: Graph, forms: Forms) -> None:
+        self._parent = [FIXED]
+        self._of: dict[Value, Array] = {}
+        self._forms = forms
+        for value in graph.values():
+            if value.data is None and is_real(value):
+                start, count = len(self._parent), channels_of(value)
+                self._parent += range(start, start + count)
+                self._of[value] = np.arange(start, start + count)
+        for value in (*graph.inputs, *graph.results, *(s.before for s in graph.states)):
+            self._fix(value)
+        for node in graph.nodes:
+            self._visit(node)
+        self._products_of_two(graph)
+
+    def of(self, value: Value) -> Array:
+        """int64 `[channels]`: the class of each channel; equal numbers are one class."""
+        return np.array([self._find(int(i)) for i in self._of[value]], np.int64)
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self._of)
+
+    def __contains__(self, value: Value) -> bool:
+        return value in self._of
+
+    @property
+    def count(self) -> int:
+        """How many numbers there are for classes."""
+        return len(self._parent)
+
+    def _find(self, index: int) -> int:
+        while self._parent[index] != index:
+            self._parent[index] = self._parent[self._parent[index]]
+            index = self._parent[index]
+        return index
+
+    def _join(self, a: Array, b: Array) -> None:
+        """Make classes one, pair by pair; arrays are broadcast. The fixed one stays the root."""
+        for i, j in zip(*map(np.ravel, np.broadcast_arrays(a, b)), strict=True):
+            first, second = sorted((self._find(int(i)), self._find(int(j))))
+            self._parent[second] = first
+
+    def _fix(self, value: Value | None) -> None:
+        if value in self._of:
+            self._join(self._of[value], np.array(FIXED))
+
+    def _fix_all(self, node: Node) -> None:
+        for value in (*node.inputs, *node.outputs):
+            self._fix(value)
+
+    def _visit(self, node: Node) -> None:
+        form = self._forms.form[node]
+        if form is Form.PLAIN:
+            return
+        if form is Form.PRODUCT:
+            self._product(node)
+            return
+        rule = None if form is Form.FLOAT else self._rules().get(type(node.op))
+        if rule is None or not rule(node):
+            self._fix_all(node)
+
+    def _rules(self) -> Mapping[type[Op], Callable[[Node], bool]]:
+        """By operator, what joins classes and tells whether the operator passes factors on."""
+        return {
+            Binary: self._binary,
+            Concat: self._concat,
+            Copy: self._same,
+            PRelu: self._prelu,
+            Pad: self._pad,
+            Pool2D: self._pool,
+            Reduce: self._reduce,
+            Reshape: self._reshape,
+            Resize: self._same,
+            Slice: self._slice,
+            Transpose: self._transpose,
+            Unary: self._unary,
+        }
+
+    def _product(self, node: Node) -> None:
+        if isinstance(node.op, PRODUCTS) and node.op.activation not in _HOMOGENEOUS:
+            self._fix(node.output)
+        x, depth = node.input(0), channels_of(node.input(0))
+        if isinstance(node.op, FullyConnected) and node.input(1).type.shape[1] % depth:
+            self._fix(x)
+
+    def _same(self, node: Node) -> bool:
+        """One computed input; each channel of it is one of the output, in the same place."""
+        self._join(self._of[node.input(0)], self._of[node.output])
+        return True
+
+    def _unary(self, node: Node) -> bool:
+        return (
+            isinstance(node.op, Unary) and node.op.kind in _HOMOGENEOUS_UNARY and self._same(node)
+        )
+
+    def _prelu(self, node: Node) -> bool:
+        return node.input(1).data is not None and self._same(node)
+
+    def _binary(self, node: Node) -> bool:
+        op = node.op
+        if not isinstance(op, Binary) or op.activation not in _HOMOGENEOUS:
+            return False
+        a, b = node.input(0), node.input(1)
+        constants = [v for v in (a, b) if v.data is not None]
+        if op.kind in ("add", "sub", "maximum", "minimum"):
+            if any(v.type.size == 1 and v.array.any() for v in constants):
+                return False
+        elif op.kind == "mul":
+            if not constants:
+                return True
+        elif op.kind != "div" or b.data is None:
+            return False
+        for value in (a, b):
+            if value.data is None:
+                self._join(self._of[value], self._of[node.output])
+        return True
+
+    def _products_of_two(self, graph: Graph) -> None:
+        """A product of two tensors has the factor of one of them if the other's is one."""
+        nodes = [n for n in graph.nodes if isinstance(n.op, Binary) and n.op.kind == "mul"]
+        for node in nodes:
+            a, b = node.input(0), node.input(1)
+            if self._forms.form[node] is Form.FLOAT or a.data is not None or b.data is not None:
+                continue
+            if a is b or not isinstance(node.op, Binary) or node.op.activation not in _HOMOGENEOUS:
+                self._fix_all(node)
+                continue
+            fixed, other = (a, b) if a.type.size < b.type.size else (b, a)
+            if not self.of(other).any():
+                fixed, other = other, fixed
+            self._fix(fixed)
+            self._join(self._of[other], self._of[node.output])
+
+    def _pool(self, node: Node) -> bool:
+        op = node.op
+        return isinstance(op, Pool2D) and op.activation in _HOMOGENEOUS and self._same(node)
+
+    def _reduce(self, node: Node) -> bool:
+        op = node.op
+        if not isinstance(op, Reduce) or op.kind not in _HOMOGENEOUS_REDUCE:
+            return False
+        x = node.input(0)
+        if len(x.type.shape) - 1 in op.axes:
+            self._join(self._of[x], self._of[x][0])
+            self._join(self._of[node.output], self._of[x][0])
+            return True
+        return self._same(node)
+
+    def _concat(self, node: Node) -> bool:
+        op = node.op
+        if not isinstance(op, Concat) or any(v is None or v.data is not None for v in node.inputs):
+            return False
+        inputs = [self._of[v] for v in node.inputs if v is not None]
+        if op.axis == len(node.output.type.shape) - 1:
+            self._join(np.concatenate(inputs), self._of[node.output])
+        else:
+            for classes in inputs:
+                self._join(classes, self._of[node.output])
+        return True
+
+    def _pad(self, node: Node) -> bool:
+        op = node.op
+        zero = isinstance(op, Pad) and op.value in (None, 0) and len(node.inputs) == 1
+        kept = isinstance(op, Pad) and op.padding[-1] == (0, 0)
+        return zero and kept and self._same(node)
+
+    def _slice(self, node: Node) -> bool:
+        if not isinstance(node.op, Slice) or not node.op.sizes:
+            return False
+        op, classes = node.op, self._of[node.input(0)]
+        taken = op.starts[-1] + np.arange(op.sizes[-1]) * op.steps[-1]
+        self._join(classes[taken], self._of[node.output])
+        return True
+
+    def _transpose(self, node: Node) -> bool:
+        op = node.op
+        kept = isinstance(op, Transpose) and op.permutation[-1] == len(op.permutation) - 1
+        return kept and self._same(node)
+
+    def _reshape(self, node: Node) -> bool:
+        """Element i of a tensor belongs to channel i modulo their number, before and after."""
+        before, after = self._of[node.input(0)], self._of[node.output]
+        if not len(before) or not len(after):
+            return False
+        count = max(len(before), len(after))
+        if count % len(before) or count % len(after):
+            self._join(before, before[0])
+            self._join(after, before[0])
+            return True
+        self._join(np.resize(before, count), np.resize(after, count))
+        return True

@@ -1,0 +1,256 @@
+"""What each node of a float network becomes.
+
+- A *product* (convolution, dense layer): weights of its own, int32 sums, requantized.
+- A *function* of one tensor, element by element: whatever lies between two stored tensors is one
+  table of 256 results, so that nothing in between is rounded.
+- *Native*: the operator itself computes int8 data (moves, pools, sums, softmax, …).
+- *Plain*: no floats take part (shape arithmetic); the node stays as it is.
+- *Float*: it has no int8 form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value
+from smelt.ops.binary import Binary
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.copy import Copy
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.one_hot import OneHot
+from smelt.ops.prelu import PRelu
+from smelt.ops.resample import Resample
+from smelt.ops.select import Select
+from smelt.ops.unary import Unary
+
+Form = Enum("Form", ["PRODUCT", "FUNCTION", "NATIVE", "PLAIN", "FLOAT"])
+
+Product = Conv2D | DepthwiseConv2D | FullyConnected
+PRODUCTS = (Conv2D, DepthwiseConv2D, FullyConnected)
+_ELEMENTWISE = (Binary, Copy, PRelu, Select, Unary)
+
+
+@dataclass(frozen=True)
+class Forms:
+    """How a float network is to be quantized.
+
+    Attributes:
+        form: by node.
+        reason: of those that stay in float, why.
+        root: for each function's result, the stored tensor that it is a function of.
+        path: for each function's result, the nodes from its root to it, in order.
+        stored: the float values that int8 tensors stand for, in order: inputs of the network,
+            results of products, native nodes and islands, and those functions' results that
+            others than functions read.
+        read: the values that others than functions read, results among them.
+    """
+
+    form: Mapping[Node, Form]
+    reason: Mapping[Node, str]
+    root: Mapping[Value, Value]
+    path: Mapping[Value, tuple[Node, ...]]
+    stored: tuple[Value, ...]
+    read: frozenset[Value]
+
+
+def is_real(value: Value | None) -> bool:
+    """Whether a value holds float32 numbers."""
+    return value is not None and value.type.dtype is DType.FLOAT32
+
+
+def classify(graph: Graph) -> Forms:
+    """Find what each node becomes."""
+    forms = _classify(graph, frozenset())
+    between = _between(graph, forms)
+    return _classify(graph, between) if between else forms
+
+
+def _between(graph: Graph, forms: Forms) -> frozenset[Node]:
+    """Nodes all of whose neighbours, before and after, are in float: these stay so too."""
+    islands = {node for node, form in forms.form.items() if form is Form.FLOAT}
+    found = {node for node, form in forms.form.items() if form in (Form.FUNCTION, Form.NATIVE)}
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value is not None:
+                readers.setdefault(value, []).append(node)
+    while islands:
+        inside = islands | found
+        kept = {
+            node
+            for node in found
+            if all(
+                graph.producer.get(v) in inside
+                for v in node.inputs
+                if v is not None and v.data is None and is_real(v)
+            )
+            and all(
+                v not in graph.results and set(readers.get(v, ())) <= inside for v in node.outputs
+            )
+        }
+        if kept == found:
+            return frozenset(found)
+        found = kept
+    return frozenset()
+
+
+def _classify(graph: Graph, in_float: frozenset[Node]) -> Forms:
+    form: dict[Node, Form] = {}
+    reason: dict[Node, str] = {}
+    root: dict[Value, Value] = {}
+    path: dict[Value, tuple[Node, ...]] = {}
+    for node in graph.nodes:
+        source = _source(node, root)
+        if not any(map(is_real, (*node.inputs, *node.outputs))):
+            form[node] = Form.PLAIN
+        elif node in in_float:
+            form[node], reason[node] = Form.FLOAT, "it lies between operators in float"
+        elif _is_product(node):
+            form[node] = Form.PRODUCT
+        elif source is not None:
+            form[node], root[node.output] = Form.FUNCTION, source
+            steps = [step for v in node.inputs if v in path for step in path[v]]
+            path[node.output] = (*dict.fromkeys(steps), node)
+        else:
+            why = objection(node)
+            form[node] = Form.NATIVE if why is None else Form.FLOAT
+            if why is not None:
+                reason[node] = why
+    read = set(graph.results)
+    for node in graph.nodes:
+        if form[node] is not Form.FUNCTION:
+            read.update(v for v in node.inputs if v is not None)
+    computed = [v for v in graph.values() if v.data is None and is_real(v)]
+    needed = {root[v] for v in computed if v in root and v in read}
+    stored = [v for v in computed if (v in read or v in needed or v not in root)]
+    return Forms(form, reason, root, path, tuple(stored), frozenset(read))
+
+
+def _is_product(node: Node) -> bool:
+    if not isinstance(node.op, PRODUCTS) or not is_real(node.output):
+        return False
+    bias = node.optional(2)
+    return node.input(1).data is not None and (bias is None or bias.data is not None)
+
+
+def _source(node: Node, root: Mapping[Value, Value]) -> Value | None:
+    """The one tensor that a node is an elementwise function of; None if it is none."""
+    if not isinstance(node.op, _ELEMENTWISE) or not is_real(node.output):
+        return None
+    computed = [v for v in node.inputs if v is not None and v.data is None]
+    constants = [v for v in node.inputs if v is not None and v.data is not None]
+    sources = {root.get(v, v) for v in computed}
+    if len(sources) != 1 or any(v.type.size != 1 for v in constants):
+        return None
+    (source,) = sources
+    shapes = {v.type.shape for v in (*computed, source)}
+    return source if shapes == {node.output.type.shape} and is_real(source) else None
+
+
+def apply(path: Sequence[Node], source: Value, x: Array) -> Array:
+    """What functions in a row make of float32 numbers of any shape."""
+    known: dict[Value, Array] = {source: x}
+    for node in path:
+        operands = [
+            None if v is None else known[v] if v.data is None else v.data.reshape(())
+            for v in node.inputs
+        ]
+        (result,) = node.op.reference(node, operands)
+        known[node.output] = np.broadcast_to(result, x.shape)
+    return known[path[-1].output] if path else x
+
+
+_MARKS = tuple(Quant.per_tensor(2.0**-k, k) for k in range(3, 7))
+"""Quantizations that no model has: what happens to them tells what an operator demands."""
+
+
+def objection(node: Node) -> str | None:
+    """Why an operator has no int8 form, in one sentence; None if it has."""
+    if any(o.type.dtype.is_float and not is_real(o) for o in node.outputs):
+        return f"{node.op.name} computes {node.outputs[0].type}"
+    if isinstance(node.op, OneHot) and is_real(node.input(1)):
+        return "OneHot takes its indices as they are"
+    if isinstance(node.op, Resample) and (
+        node.input(1).data is None or node.input(1).array.min() < 0
+    ):
+        return "Resample fills with what is stored as 0"
+    try:
+        probed(node, [_MARKS[0]] * len(node.inputs), None)
+    except (ModelError, UnsupportedError) as error:
+        return str(error)
+    return None
+
+
+def tied_inputs(node: Node) -> tuple[int, ...]:
+    """The inputs of a native node that must be quantized like its output."""
+    found: list[int] = []
+    free, tied = _MARKS[0], _MARKS[1]
+    count = len(node.inputs)
+    for index, value in enumerate(node.inputs):
+        if not is_real(value):
+            continue
+        quants = [tied if i == index else free for i in range(count)]
+        alone = node.op.output_quant(_types(node, quants))
+        if alone == tied:
+            found.append(index)
+            continue
+        try:
+            probed(node, quants, None)
+        except (ModelError, UnsupportedError):
+            found.append(index)
+    return tuple(found)
+
+
+def fixed_quant(node: Node) -> Quant | None:
+    """The quantization that a native node's outputs must have, whatever its inputs'."""
+    quant = node.op.output_quant(_types(node, [_MARKS[0]] * len(node.inputs)))
+    return None if quant is None or quant in _MARKS else quant
+
+
+def _types(node: Node, quants: Sequence[Quant]) -> list[TensorType | None]:
+    return [
+        None if v is None else replace(v.type, dtype=DType.INT8, quant=q) if is_real(v) else v.type
+        for v, q in zip(node.inputs, quants, strict=True)
+    ]
+
+
+def probed(node: Node, inputs: Sequence[Quant], output: Quant | None) -> Node:
+    """The int8 form of a native node, on inputs of given quantizations.
+
+    Args:
+        node: of the float network.
+        inputs: of each input; of those that are not float32, ignored.
+        output: of the outputs, where the operator leaves that open.
+
+    Raises:
+        ModelError, UnsupportedError: the operator has no such form.
+    """
+    types = _types(node, inputs)
+    operands = tuple(
+        None if v is None or t is None else _operand(v, t)
+        for v, t in zip(node.inputs, types, strict=True)
+    )
+    chosen = node.op.output_quant(types) or output or _MARKS[0]
+    inferred = node.op.infer(types)
+    outputs = tuple(
+        Value(v.name, TensorType(t.shape, t.dtype, chosen if is_real(v) else None))
+        for v, t in zip(node.outputs, inferred, strict=True)
+    )
+    made = Node(node.op, operands, outputs, node.origin, Rounding.TFLM)
+    made.op.check(made)
+    for given, value in zip(node.outputs, outputs, strict=True):
+        wanted = DType.INT8 if is_real(given) else given.type.dtype
+        if value.type.dtype is not wanted:
+            raise UnsupportedError(f"{node.op.name} of int8 data gives {value.type}")
+    return made
+
+
+def _operand(value: Value, type_: TensorType) -> Value:
+    if value.data is None or not is_real(value):
+        return Value(value.name, type_, value.data)
+    return Value(value.name, type_, np.zeros(type_.shape, np.int8))

@@ -1,0 +1,153 @@
+"""Calibration data out of image files, by Pillow (the extra `images`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from smelt.errors import ConfigError, QuantizationError
+from smelt.ir import Array, Value
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = frozenset(
+    {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+)
+
+Layout: TypeAlias = Literal["nchw", "nhwc"]
+Colours: TypeAlias = Literal["rgb", "bgr"]
+Fit: TypeAlias = Literal["stretch", "crop"]
+
+_CHANNELS = (1, 3)
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image becomes the input of a network: `(pixel - mean) / std`, pixels from 0 to 255.
+
+    Attributes:
+        layout: where the network has its channels; None: where a dimension of 1 or 3 says so.
+        colours: order of three channels.
+        fit: whether an image of another aspect ratio is stretched, or what is too much cut off
+            on both sides.
+        mean, std: of all channels, or one a channel.
+    """
+
+    layout: Layout | None = None
+    colours: Colours = "rgb"
+    fit: Fit = "stretch"
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (255.0,)
+
+
+def read_images(files: Sequence[Path], value: Value, preprocessing: Preprocessing) -> list[Array]:
+    """Each file as one float32 array of the shape of `value`.
+
+    Raises:
+        QuantizationError: a file is no image.
+        ConfigError: the input is none of images, the preprocessing does not fit it, or Pillow is
+            not installed.
+    """
+    layout, (height, width, channels) = image_shape(value, preprocessing.layout)
+    mean = _per_channel("--mean", preprocessing.mean, channels)
+    std = _per_channel("--std", preprocessing.std, channels)
+    if not std.all():
+        raise ConfigError("--std 0: every channel is divided by it; give 1 for pixels as they are")
+    arrays: list[Array] = []
+    for file in files:
+        pixels = _pixels(file, (width, height), channels, preprocessing)
+        scaled = ((pixels - mean) / std).astype(np.float32)
+        ordered = scaled.transpose(2, 0, 1) if layout == "nchw" else scaled
+        arrays.append(np.ascontiguousarray(ordered.reshape(value.type.shape)))
+    return arrays
+
+
+def image_shape(value: Value, layout: Layout | None) -> tuple[Layout, tuple[int, int, int]]:
+    """Layout, and `(height, width, channels)`, of an input that takes one image.
+
+    Raises:
+        ConfigError: it takes none, or its shape leaves open which dimension the channels are.
+    """
+    shape = value.type.shape
+    sizes = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
+    if len(sizes) == 2:
+        return layout or "nhwc", (*sizes, 1)
+    if len(sizes) != 3:
+        raise ConfigError(
+            f"input '{value.name}' is {value.type}, which is not one image ([1,h,w,c], [1,c,h,w], "
+            "[h,w,c], [c,h,w] or [h,w]); give its calibration data as .npz"
+        )
+    first, last = sizes[0] in _CHANNELS, sizes[2] in _CHANNELS
+    if layout is None:
+        if first == last:
+            raise ConfigError(
+                f"input '{value.name}' is {value.type}: its channels could be the first dimension "
+                "or the last; say which with --image-layout nchw or nhwc"
+            )
+        layout = "nchw" if first else "nhwc"
+    height, width, channels = sizes if layout == "nhwc" else (*sizes[1:], sizes[0])
+    if channels not in _CHANNELS:
+        raise ConfigError(
+            f"input '{value.name}' is {value.type}: {channels} channels with --image-layout "
+            f"{layout}, images have 1 or 3; give its calibration data as .npz"
+        )
+    return layout, (height, width, channels)
+
+
+def _per_channel(option: str, numbers: tuple[float, ...], channels: int) -> Array:
+    if len(numbers) not in (1, channels):
+        raise ConfigError(
+            f"{option} gives {len(numbers)} numbers, the input has {channels} channels: give one "
+            "for all, or one for each"
+        )
+    return np.asarray(numbers, np.float64)
+
+
+def _pixels(
+    file: Path, size: tuple[int, int], channels: int, preprocessing: Preprocessing
+) -> Array:
+    """The pixels of one file: float64 `[height, width, channels]`, from 0 to 255."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ConfigError(
+            "images are read by Pillow, which is not installed: pip install smelt-edge[images], "
+            "or give the calibration data as .npz"
+        ) from error
+    try:
+        with Image.open(file) as opened:
+            image = _eight_bits(opened)
+            image = image.convert("L" if channels == 1 else "RGB")
+            if preprocessing.fit == "crop":
+                image = _cropped(image, size)
+            image = image.resize(size, Image.Resampling.BILINEAR)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise QuantizationError(
+            f"'{file}' is not a readable image: {error}; remove it from the calibration data"
+        ) from error
+    pixels = np.asarray(image, np.float64).reshape(size[1], size[0], channels)
+    return pixels[:, :, ::-1] if preprocessing.colours == "bgr" else pixels
+
+
+def _eight_bits(image: Image) -> Image:
+    """An image whose grey levels have 16 bits with 8, which converting it would clip to."""
+    from PIL import Image
+
+    if not image.mode.startswith("I"):
+        return image
+    levels = np.asarray(image).astype(np.float64)
+    return Image.fromarray(np.clip(np.rint(levels / 257.0), 0, 255).astype(np.uint8))
+
+
+def _cropped(image: Image, size: tuple[int, int]) -> Image:
+    """The middle of an image, of the aspect ratio of `size`."""
+    width, height = image.size
+    scale = min(width / size[0], height / size[1])
+    across, down = max(round(size[0] * scale), 1), max(round(size[1] * scale), 1)
+    left, top = (width - across) // 2, (height - down) // 2
+    return image.crop((left, top, left + across, top + down))

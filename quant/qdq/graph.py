@@ -1,0 +1,243 @@
+"""An ONNX graph of a quantized network while it is made.
+
+Images are channels first, transposed only where the network's own axes demand it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from smelt.errors import UnsupportedError
+from smelt.ir import Array, DType, Graph, Node, Op, Value
+from smelt.quant.qdq.functions import Function
+
+OPSET = 17
+FIRST = (0, 3, 1, 2)
+"""Permutation of `[n,h,w,c]` to channels first."""
+
+_TYPES = {
+    DType.FLOAT32: TensorProto.FLOAT,
+    DType.FLOAT64: TensorProto.DOUBLE,
+    DType.FLOAT16: TensorProto.FLOAT16,
+    DType.INT8: TensorProto.INT8,
+    DType.UINT8: TensorProto.UINT8,
+    DType.INT16: TensorProto.INT16,
+    DType.UINT16: TensorProto.UINT16,
+    DType.INT32: TensorProto.INT32,
+    DType.UINT32: TensorProto.UINT32,
+    DType.INT64: TensorProto.INT64,
+    DType.UINT64: TensorProto.UINT64,
+    DType.BOOL: TensorProto.BOOL,
+}
+_SIXTEEN = (DType.INT16, DType.UINT16)
+_MICROSOFT = "com.microsoft"
+"""Domain whose QuantizeLinear serves 16 bits in this operator set."""
+
+Emitter = Callable[["Exporter", Node, Any], None]
+"""Adds what a node, whose operator is the last argument, becomes."""
+
+
+class Exporter:
+    """An ONNX graph while it is made.
+
+    Every tensor may be held in two orders of its axes: as in the network, and channels first.
+
+    Attributes:
+        nodes: so far.
+        functions: what the tables of the network stand for, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        emitters: Mapping[type[Op], Emitter],
+        functions: Mapping[Node, Function],
+        results: Sequence[str],
+    ) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.functions = functions
+        self._emitters = emitters
+        self._initializers: dict[str, onnx.TensorProto] = {}
+        self._names = {value.name for value in graph.inputs}
+        # An output may be an input too, or be given twice, for which ONNX wants another name.
+        self._results = tuple(map(self.fresh, results))
+        self._held: dict[tuple[Value, bool], str] = {}
+        self._real: dict[tuple[Value, bool], str] = {}
+
+    def serves(self, node: Node) -> bool:
+        """Whether there is an emitter for a node's operator."""
+        return type(node.op) in self._emitters
+
+    def emit_node(self, node: Node) -> None:
+        """Add what a node of the network becomes.
+
+        Raises:
+            UnsupportedError: it has no form in ONNX here.
+        """
+        emitter = self._emitters.get(type(node.op))
+        if emitter is None:
+            raise UnsupportedError(f"{node.origin}: {node.op.name} cannot be written as ONNX")
+        emitter(self, node, node.op)
+
+    def emit(self, operator: str, inputs: Sequence[str], hint: str, **attributes: Any) -> str:
+        """Add a node of one result, whose name is returned."""
+        (name,) = self.emit_several(operator, inputs, [hint], **attributes)
+        return name
+
+    def emit_several(
+        self, operator: str, inputs: Sequence[str], hints: Sequence[str], **attributes: Any
+    ) -> list[str]:
+        """Add a node; a hint that is empty stands for a result that is not wanted."""
+        names = [self.fresh(hint) if hint else "" for hint in hints]
+        title = next(name for name in names if name)
+        self.nodes.append(helper.make_node(operator, inputs, names, title, **attributes))
+        return names
+
+    def constant(self, hint: str, data: Array) -> str:
+        """An initializer; `data` as it is."""
+        name = self.fresh(hint)
+        self._initializers[name] = numpy_helper.from_array(np.asarray(data, order="C"), name)
+        return name
+
+    def fresh(self, hint: str) -> str:
+        """A name that no tensor has yet."""
+        name, count = hint, 2
+        while name in self._names:
+            name, count = f"{hint}_{count}", count + 1
+        self._names.add(name)
+        return name
+
+    def is_first(self, value: Value | None) -> bool:
+        """Whether a tensor is held channels first, and only so."""
+        return (value, True) in self._held and (value, False) not in self._held
+
+    def real(self, value: Value, *, first: bool = False) -> str:
+        """A tensor that operators read: dequantized if it is quantized, in one of the orders."""
+        key = value, first
+        if key not in self._real:
+            self._real[key] = self._make_real(value, first)
+        return self._real[key]
+
+    def weights(self, value: Value, data: Array, axis: int | None) -> str:
+        """A constant whose elements `data` holds in another order, dequantized if quantized.
+
+        Args:
+            value: the constant.
+            data: its elements.
+            axis: of `data`, along which the scales lie; None where there is but one.
+        """
+        name = self.constant(value.name, data)
+        if value.type.quant is None:
+            return name
+        return self._dequantize(value, name, axis)
+
+    def finish(self, value: Value, real: str, *, first: bool = False) -> None:
+        """Say which real numbers a tensor holds; they are quantized if it is."""
+        if value.type.quant is None:
+            self._real[value, first] = self._held[value, first] = real
+            return
+        scale, zero_point = self._quantization(value)
+        self._held[value, first] = self.emit(
+            "QuantizeLinear",
+            [real, scale, zero_point],
+            f"{value.name}_quantized",
+            **_domain(value),
+        )
+
+    def assume(self, value: Value, real: str, *, first: bool) -> None:
+        """Let a tensor of another network stand for real numbers of this one."""
+        for order in (False, True):
+            self._held.pop((value, order), None)
+            self._real.pop((value, order), None)
+        self._real[value, first] = self._held[value, first] = real
+
+    def held(self, value: Value) -> str:
+        """The stored elements of a tensor, in the network's order of axes."""
+        if value.data is not None and (value, False) not in self._held:
+            self._held[value, False] = self.constant(value.name, value.data)
+        if (value, False) not in self._held:
+            back = tuple(int(i) for i in np.argsort(FIRST))
+            self._held[value, False] = self.emit(
+                "Transpose", [self._held[value, True]], f"{value.name}_last", perm=back
+            )
+        return self._held[value, False]
+
+    def hold(self, value: Value, name: str) -> None:
+        """Say where the stored elements of a tensor are, in the network's order of axes."""
+        self._held[value, False] = name
+
+    def model(self, graph: Graph) -> onnx.ModelProto:
+        """The whole network; all nodes must have been emitted."""
+        for value, result in zip(graph.outputs, self._results, strict=True):
+            # Its real numbers have another name, and may be read by others.
+            self.nodes.append(helper.make_node("Identity", [self.real(value)], [result], result))
+        proto = helper.make_graph(
+            self.nodes,
+            graph.name,
+            [_info(value, value.name) for value in graph.inputs],
+            [_info(v, name) for v, name in zip(graph.outputs, self._results, strict=True)],
+            list(self._initializers.values()),
+        )
+        opsets = [helper.make_opsetid("", OPSET)]
+        if any(node.domain == _MICROSOFT for node in self.nodes):
+            opsets.append(helper.make_opsetid(_MICROSOFT, 1))
+        return helper.make_model(proto, opset_imports=opsets, producer_name="smelt", ir_version=8)
+
+    def _make_real(self, value: Value, first: bool) -> str:
+        if value.data is not None:
+            data, quant = value.array, value.type.quant
+            axis = None if quant is None else quant.axis
+            if first:
+                data = data.reshape((1,) * (4 - data.ndim) + data.shape).transpose(FIRST)
+                axis = None if axis is None else FIRST.index(axis + 4 - value.array.ndim)
+            return self.weights(value, data, axis)
+        for held, order in ((first, None), (not first, FIRST if first else np.argsort(FIRST))):
+            if (value, held) in self._held:
+                name = self._held[value, held]
+                if value.type.quant is not None:
+                    name = self._real.get((value, held)) or self._dequantize(value, name, None)
+                    self._real[value, held] = name
+                if order is None:
+                    return name
+                permutation = [int(i) for i in order]
+                return self.emit("Transpose", [name], f"{value.name}_moved", perm=permutation)
+        raise KeyError(value.name)
+
+    def _dequantize(self, value: Value, name: str, axis: int | None) -> str:
+        scale, zero_point = self._quantization(value)
+        along = {} if axis is None else {"axis": axis}
+        return self.emit(
+            "DequantizeLinear",
+            [name, scale, zero_point],
+            f"{value.name}_real",
+            **along,
+            **_domain(value),
+        )
+
+    def _quantization(self, value: Value) -> tuple[str, str]:
+        """Initializers of scale and zero point."""
+        quant, dtype = value.type.quant, value.type.dtype.numpy
+        if quant is None:
+            raise ValueError(f"{value.name} is not quantized")
+        scale = np.asarray(quant.scale, np.float32)
+        zero_point = np.asarray(quant.zero_point, dtype)
+        if quant.is_per_tensor:
+            scale, zero_point = scale.reshape(()), zero_point.reshape(())
+        return (
+            self.constant(f"{value.name}_scale", scale),
+            self.constant(f"{value.name}_zero_point", zero_point),
+        )
+
+
+def _domain(value: Value) -> dict[str, str]:
+    return {"domain": _MICROSOFT} if value.type.dtype in _SIXTEEN else {}
+
+
+def _info(value: Value, name: str) -> onnx.ValueInfoProto:
+    type_ = TensorProto.FLOAT if value.type.quant is not None else _TYPES[value.type.dtype]
+    return helper.make_tensor_value_info(name, type_, value.type.shape)

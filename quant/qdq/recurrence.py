@@ -1,0 +1,100 @@
+"""Recurrent layers as ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from smelt.ir import Node, Op, Value
+from smelt.ops.recurrence import Recurrence
+from smelt.quant.qdq.graph import Emitter, Exporter
+from smelt.quant.qdq.shapes import unsupported
+
+_CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
+_GATES = {
+    "relu": "Relu",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "affine": "Affine",
+    "leakyrelu": "LeakyRelu",
+    "thresholdedrelu": "ThresholdedRelu",
+    "scaledtanh": "ScaledTanh",
+    "hardsigmoid": "HardSigmoid",
+    "elu": "Elu",
+    "softsign": "Softsign",
+    "softplus": "Softplus",
+}
+
+
+_ALPHA = frozenset(("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"))
+_BETA = frozenset(("affine", "scaledtanh", "hardsigmoid"))
+"""Gates' activations that have such a constant."""
+
+
+def _recurrence(exporter: Exporter, node: Node, op: Recurrence) -> None:
+    """The gates' share of the input comes in as it is: the input's weights are the identity."""
+    if node.optional(6) is not None:
+        # What the last state of an empty sequence is, tools do not agree on.
+        raise unsupported(node, "of sequences of several lengths")
+    gates, weights = node.input(0), node.input(1)
+    wide, units = weights.type.shape
+    operands = [
+        exporter.real(gates),
+        exporter.constant(f"{node.name}_identity", np.eye(wide, dtype=np.float32)[None]),
+        _with_axis(exporter, weights, node.name),
+        _recurrent_bias(exporter, node, wide, units),
+        "",
+    ]
+    for index in (3, 4, 5):
+        value = node.optional(index)
+        operands.append("" if value is None else _with_axis(exporter, value, node.name))
+    while not operands[-1]:
+        operands.pop()
+    steps = [f"{node.name}_steps"] if op.sequence else [""]
+    hints = [*steps, *(f"{node.name}_last" for _ in range(len(node.outputs) - op.sequence))]
+    attributes: dict[str, object] = {
+        "hidden_size": units,
+        "direction": "reverse" if op.reverse else "forward",
+        "activations": [_GATES[name] for name in op.activations],
+    }
+    # Only the activations that have constants take the next ones.
+    for key, takers, numbers in (("alpha", _ALPHA, op.alphas), ("beta", _BETA, op.betas)):
+        taken = [x for name, x in zip(op.activations, numbers, strict=True) if name in takers]
+        if taken:
+            attributes[f"activation_{key}"] = taken
+    if op.clip:
+        attributes["clip"] = op.clip
+    if op.kind == "lstm":
+        attributes["input_forget"] = int(op.input_forget)
+    if op.kind == "gru":
+        attributes["linear_before_reset"] = int(op.reset_after)
+    names = exporter.emit_several(_CELLS[op.kind], operands, hints, **attributes)
+    axes = [1] * op.sequence + [0] * (len(node.outputs) - op.sequence)
+    for value, name, axis in zip(node.outputs, filter(None, names), axes, strict=True):
+        where = exporter.constant(f"{value.name}_axis", np.asarray([axis], np.int64))
+        exporter.finish(value, exporter.emit("Squeeze", [name, where], f"{value.name}_squeezed"))
+
+
+def _recurrent_bias(exporter: Exporter, node: Node, wide: int, units: int) -> str:
+    """Biases of input and recurrence: none but that of a GRU's candidate, which is its last."""
+    value = node.optional(2)
+    if value is None:
+        return ""
+    if value.data is None:
+        raise unsupported(node, "with a computed bias")
+    bias = np.zeros((1, 2 * wide), np.float32)
+    bias[0, 2 * wide - units :] = value.array
+    return exporter.constant(f"{node.name}_bias", bias)
+
+
+def _with_axis(exporter: Exporter, value: Value, hint: str) -> str:
+    """A tensor with one more axis before the others, of the one direction."""
+    where = exporter.constant(f"{hint}_axis", np.asarray([0], np.int64))
+    return exporter.emit("Unsqueeze", [exporter.real(value), where], f"{hint}_operand")
+
+
+EMITTERS: Mapping[type[Op], Emitter] = {
+    Recurrence: _recurrence,
+}
+"""By operator."""

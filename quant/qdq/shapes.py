@@ -1,0 +1,60 @@
+"""What the emitters of several operators share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.errors import UnsupportedError
+from smelt.ir import Node, Value
+from smelt.ops.convolution import Padding2D
+from smelt.ops.fixed_point import Activation, clamp_limits
+from smelt.quant.qdq.graph import FIRST, Exporter
+
+
+def held_first(exporter: Exporter, node: Node) -> bool:
+    """Whether an operator may and should take its operands channels first."""
+    given = [v for v in node.inputs if v is not None]
+    spatial = all(v.data is not None or len(v.type.shape) == 4 for v in given)
+    return spatial and any(exporter.is_first(v) for v in given)
+
+
+def order_of(first: bool, value: Value) -> tuple[int, ...]:
+    """The axes of a tensor in the order in which it is held."""
+    return FIRST if first else tuple(range(len(value.type.shape)))
+
+
+def activated(exporter: Exporter, node: Node, name: str, activation: Activation) -> str:
+    """The result of what follows; nothing does where storing the result clamps as much."""
+    y = node.output.type
+    if activation is Activation.NONE:
+        return name
+    if y.quant is not None and clamp_limits(activation, y, node.rounding) == y.dtype.limits:
+        return name
+    if activation is Activation.RELU:
+        return exporter.emit("Relu", [name], f"{node.name}_relu")
+    limits = [
+        exporter.constant(f"{node.name}_limit", np.asarray(limit, np.float32))
+        for limit in activation.limits
+    ]
+    return exporter.emit("Clip", [name, *limits], f"{node.name}_clip")
+
+
+def reshaped(
+    exporter: Exporter, name: str, shape: tuple[int, ...], wanted: tuple[int, ...], hint: str
+) -> str:
+    """The same elements in another shape."""
+    if shape == wanted:
+        return name
+    sizes = exporter.constant(f"{hint}_shape", np.asarray(wanted, np.int64))
+    return exporter.emit("Reshape", [name, sizes], f"{hint}_reshaped")
+
+
+def pads_of(padding: Padding2D) -> list[int]:
+    """ONNX's order of paddings."""
+    (top, bottom), (left, right) = padding
+    return [top, left, bottom, right]
+
+
+def unsupported(node: Node, what: str) -> UnsupportedError:
+    """The error that an operator has no form in ONNX here; `what` says which of its forms."""
+    return UnsupportedError(f"{node.origin}: {node.op.name} {what} cannot be written as ONNX")

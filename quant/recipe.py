@@ -1,0 +1,48 @@
+"""What the quantizer does, step by step; every step can be switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+RangeMethod = Literal["minmax", "percentile", "mse", "entropy"]
+WeightRounding = Literal["nearest", "compensated"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The steps of a quantization after training.
+
+    Attributes:
+        ranges: how the range of each activation is chosen; see `smelt.quant.ranges`.
+        percentile: of the method of that name: the part of the elements that is represented, in %.
+        equalize: whether channels are rescaled across layers; see `smelt.quant.equalization`.
+        clip_weights: whether the largest weights may be clipped where that lessens the noise.
+        rounding: of weights: each to its nearest, or each so that it makes up for the errors of
+            those before it; see `smelt.quant.rounding`.
+        correct_bias: whether biases take up the mean of the errors; see `smelt.quant.correction`.
+        seed: of the choice of elements that ranges are found on.
+    """
+
+    ranges: RangeMethod = "mse"
+    percentile: float = 99.99
+    equalize: bool = True
+    clip_weights: bool = True
+    rounding: WeightRounding = "compensated"
+    correct_bias: bool = True
+    seed: int = 0
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "fast": Recipe(
+        ranges="minmax",
+        equalize=False,
+        clip_weights=False,
+        rounding="nearest",
+        correct_bias=False,
+    ),
+    "default": Recipe(),
+    "best": Recipe(rounding="compensated"),
+}
+"""By the name that `--recipe` takes."""

@@ -1,0 +1,292 @@
+"""What noise in each channel of each tensor does to the outputs.
+
+The variance of independent noise goes backwards through the network: through a product by the
+squares of its weights, through a function by the square of its slope. The unit is the part of the
+outputs' power that noise of variance one in one element amounts to.
+
+Noise is not independent, though: an error of a weight is the same at all pixels, and neighbouring
+pixels are rounded alike. So each tensor, and the weights of each product, are disturbed in turn,
+and what that does to the outputs sets how much its channels count together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from smelt.ir import Array, Graph, Node, Value, evaluate
+from smelt.ops.binary import Binary
+from smelt.ops.concat import Concat
+from smelt.ops.copy import Copy
+from smelt.ops.pad import Pad
+from smelt.ops.pool import Pool2D
+from smelt.ops.prelu import PRelu
+from smelt.ops.reduce import Reduce
+from smelt.ops.reshape import Reshape
+from smelt.ops.slice import Slice
+from smelt.ops.tile import Tile
+from smelt.ops.transpose import Transpose
+from smelt.ops.unary import Unary
+from smelt.quant.channels import channels_of, taps_channel
+from smelt.quant.forms import PRODUCTS, Form, Forms, is_real
+from smelt.quant.observation import Sample, finite
+from smelt.quant.weights import (
+    from_matrices,
+    largest_scales,
+    real_bias,
+    to_matrices,
+    windows,
+)
+
+_MACS = 1e8
+"""Multiply-accumulates that one look at all samples may take."""
+
+_STEP = 1e-2
+"""Of the difference quotient that a slope is, against the root mean square of a tensor."""
+
+_ALL = (-np.inf, np.inf)
+
+_MOVES = (Concat, Copy, Pad, Reshape, Slice, Tile, Transpose)
+
+
+class Sensitivity:
+    """Sensitivities and powers of all computed values of a float network, by channel."""
+
+    def __init__(self, graph: Graph, forms: Forms, samples: Sequence[Sample]) -> None:
+        self._forms = forms
+        looked_at = usual(samples)[: _samples(graph)]
+        self._runs = [evaluate(graph, sample).values for sample in looked_at]
+        self._of = {
+            v: np.zeros(channels_of(v)) for v in graph.values() if v.data is None and is_real(v)
+        }
+        self._power = {v: self._mean_square(v) for v in self._of}
+        self._sums: dict[Node, Array] = {}
+        for value in graph.outputs:
+            if value in self._of:
+                power = self._power[value].sum() * value.type.size / channels_of(value)
+                self._of[value] += 1.0 / max(power, 1e-30)
+        for node in reversed(graph.nodes):
+            if any(v in self._of for v in node.outputs):
+                self._visit(node)
+        self._probe(graph)
+        self._runs = []
+
+    def of(self, value: Value) -> Array:
+        """float64 `[channels]`: to noise in an element of each channel."""
+        return self._of[value]
+
+    def measured(self, node: Node) -> bool:
+        """Whether a node is a product."""
+        return node in self._sums
+
+    def of_sums(self, node: Node) -> Array:
+        """float64 `[channels]`: to noise in a product's sums, before its activation."""
+        return self._sums[node]
+
+    def power(self, value: Value) -> Array:
+        """float64 `[channels]`: mean square of the elements of each channel."""
+        return self._power[value]
+
+    def _mean_square(self, value: Value) -> Array:
+        runs = [finite(run[value]).reshape(-1, channels_of(value)) for run in self._runs]
+        return np.mean([np.square(run, dtype=np.float64).mean(axis=0) for run in runs], axis=0)
+
+    def _visit(self, node: Node) -> None:
+        if self._forms.form[node] is Form.PRODUCT:
+            self._product(node)
+        elif isinstance(node.op, _MOVES) and len(node.outputs) == 1:
+            self._move(node)
+        elif isinstance(node.op, (Unary, PRelu)):
+            self._add(node, node.input(0), self._slope(node, 0) * self._of[node.output])
+        elif isinstance(node.op, Binary):
+            for index, value in enumerate(node.inputs):
+                if value in self._of:
+                    self._add(node, value, self._slope(node, index) * self._of[node.output])
+        elif isinstance(node.op, (Pool2D, Reduce)) and node.op.kind in ("mean", "average"):
+            x = node.input(0)
+            ratio = node.output.type.size / x.type.size
+            count = x.type.size / node.output.type.size
+            if isinstance(node.op, Pool2D):
+                count = node.op.window[0] * node.op.window[1]
+            self._add(node, x, self._of[node.output] * ratio / count, scaled=True)
+        else:
+            self._keep_ratio(node)
+
+    def _add(self, node: Node, x: Value, found: Array, *, scaled: bool = False) -> None:
+        """Add what an output's sensitivity amounts to, per element of an input."""
+        target = self._of[x]
+        if not scaled:
+            found = found * (node.output.type.size / x.type.size)
+        if len(found) != len(target):
+            # Broadcast along the channels, or a reduction of them.
+            found = np.full(len(target), found.mean())
+        target += found
+
+    def _product(self, node: Node) -> None:
+        x, y = node.input(0), node.output
+        active = self._active(node)
+        sums = active * self._of[y]
+        self._sums[node] = sums
+        weights = np.square(to_matrices(node, node.input(1).array))
+        taps = np.einsum("got,go->gt", weights, sums.reshape(weights.shape[:2]))
+        channels = taps_channel(node)
+        found = np.bincount(channels.ravel(), taps.ravel(), channels_of(x))
+        pixels = y.type.size / channels_of(y), x.type.size / channels_of(x)
+        self._of[x] += found * pixels[0] / pixels[1]
+
+    def _active(self, node: Node) -> Array:
+        """In how much of a product's output its activation lets noise through, by channel."""
+        low, high = node.op.activation.limits if isinstance(node.op, PRODUCTS) else _ALL
+        runs = [run[node.output].reshape(-1, channels_of(node.output)) for run in self._runs]
+        inside = [((run > low) & (run < high)).mean(axis=0) for run in runs]
+        return np.maximum(np.mean(inside, axis=0), 1e-3)
+
+    def _slope(self, node: Node, index: int) -> Array:
+        """Mean square of the slope against one operand, by channel of the output."""
+        y = node.output
+        found: list[Array] = []
+        for run in self._runs:
+            operands = [
+                None if v is None else run[v] if v.data is None else v.data for v in node.inputs
+            ]
+            x = operands[index]
+            if x is None:
+                raise ValueError(f"{node.origin} has no operand {index}")
+            step = _STEP * float(np.sqrt(np.mean(np.square(x, dtype=np.float64)))) + 1e-12
+            with np.errstate(all="ignore"):
+                operands[index] = (x + step).astype(x.dtype)
+                (after,) = node.op.reference(node, operands)
+                operands[index] = (x - step).astype(x.dtype)
+                (before,) = node.op.reference(node, operands)
+                slope = (after.astype(np.float64) - before) / (2 * step)
+            slope = np.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
+            found.append(np.square(slope).reshape(-1, channels_of(y)).mean(axis=0))
+        return np.mean(found, axis=0)
+
+    def _move(self, node: Node) -> None:
+        """Each element's sensitivity goes where it came from, which positions in its place tell."""
+        start, positions = 1, list[Array | None]()
+        for value in node.inputs:
+            shape = () if value is None else value.type.shape
+            size = 1 if value is None else value.type.size
+            positions.append(np.arange(start, start + size, dtype=np.float64).reshape(shape))
+            start += size
+        op = replace(node.op, value=None) if isinstance(node.op, Pad) else node.op
+        (sources,) = op.reference(node, positions)
+        y = node.output
+        spread = np.broadcast_to(self._of[y], (*y.type.shape[:-1], channels_of(y)))
+        found = np.bincount(sources.ravel().astype(np.int64), spread.ravel(), start)
+        start = 1
+        for value in node.inputs:
+            if value in self._of:
+                own = found[start : start + value.type.size].reshape(-1, channels_of(value))
+                self._of[value] += own.mean(axis=0)
+            start += 0 if value is None else value.type.size
+
+    def _probe(self, graph: Graph) -> None:
+        rng = np.random.default_rng(0)
+        probe = Probe(graph, self._runs)
+        for value in self._forms.stored:
+            runs = [finite(run[value]).reshape(-1, channels_of(value)) for run in self._runs]
+            steps = (np.max(runs, axis=(0, 1)) - np.min(runs, axis=(0, 1))) / 255.0
+            disturbed = [_rounded(run[value], steps) for run in self._runs]
+            pixels = value.type.size / channels_of(value)
+            expected = float(self._of[value] @ steps**2) * pixels / 12.0
+            self._of[value] = self._of[value] * _ratio(probe.noise(value, disturbed), expected)
+        for node in graph.nodes:
+            if self._forms.form[node] is Form.PRODUCT:
+                self._probe_weights(node, probe, rng)
+
+    def _probe_weights(self, node: Node, probe: Probe, rng: np.random.Generator) -> None:
+        """Disturb weights as rounding them would, and the bias so that the mean error is none."""
+        x, weights = node.input(0), to_matrices(node, node.input(1).array)
+        steps = largest_scales(weights)
+        errors = steps[..., None] * rng.uniform(-0.5, 0.5, weights.shape)
+        means = np.mean([windows(node, run[x]).mean(axis=1) for run in self._runs], axis=0)
+        bias = real_bias(node) - np.einsum("got,gt->go", errors, means).ravel()
+        real = from_matrices(node, weights + errors, node.input(1)).astype(np.float32)
+        made = replace(node, inputs=(x, node.inputs[1], Value.constant("", bias)))
+        disturbed = [
+            node.op.reference(made, (run[x], real, bias.astype(np.float32)))[0]
+            for run in self._runs
+        ]
+        taps = self._power[x][taps_channel(node)].sum(axis=1)
+        pixels = node.output.type.size / channels_of(node.output)
+        sums = self._sums[node].reshape(steps.shape)
+        expected = float((sums * steps**2 * taps[:, None]).sum()) * pixels / 12.0
+        found = probe.noise(node.output, disturbed)
+        self._sums[node] = self._sums[node] * _ratio(found, expected)
+
+    def _keep_ratio(self, node: Node) -> None:
+        """Where nothing better is known, noise keeps its part of the power."""
+        total = 0.0
+        for value in node.outputs:
+            if value in self._of:
+                pixels = value.type.size / channels_of(value)
+                total += float(self._of[value] @ self._power[value]) * pixels
+        for value in node.inputs:
+            if value in self._of:
+                power = self._power[value].sum() * value.type.size / channels_of(value)
+                self._of[value] += total / max(power, 1e-30)
+
+
+def usual(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples that are not far louder than the others."""
+    power = np.array(
+        [sum(float(np.square(a, dtype=np.float64).mean()) for a in sample) for sample in samples]
+    )
+    bound = 16.0 * float(np.median(power)) + 1e-30
+    return [sample for sample, p in zip(samples, power, strict=True) if p <= bound] or list(samples)
+
+
+class Probe:
+    """Runs the rest of a network after one tensor was disturbed."""
+
+    def __init__(self, graph: Graph, runs: Sequence[Mapping[Value, Array]]) -> None:
+        self._graph, self._runs = graph, runs
+        self._power = {
+            v: sum(float(np.square(finite(run[v]), dtype=np.float64).sum()) for run in runs)
+            for v in graph.outputs
+        }
+
+    def noise(self, value: Value, disturbed: Sequence[Array]) -> float:
+        """The outputs' noise, each against its power.
+
+        Args:
+            value: of the network.
+            disturbed: what it holds instead, by sample.
+        """
+        noise = dict.fromkeys(self._power, 0.0)
+        for run, array in zip(self._runs, disturbed, strict=True):
+            changed = {value: array}
+            for node in self._graph.nodes:
+                if value in node.outputs or not any(v in changed for v in node.inputs):
+                    continue
+                operands = [
+                    None if v is None else changed[v] if v in changed else run[v]
+                    for v in node.inputs
+                ]
+                results = node.op.reference(node, operands)
+                changed.update(zip(node.outputs, results, strict=True))
+            for v in noise:
+                if v in changed:
+                    error = np.subtract(finite(changed[v]), finite(run[v]), dtype=np.float64)
+                    noise[v] += float(np.square(error).sum())
+        return sum(noise[v] / max(self._power[v], 1e-30) for v in noise)
+
+
+def _rounded(x: Array, steps: Array) -> Array:
+    """Elements rounded to multiples of a step, channel by channel."""
+    safe = np.where(steps > 0, steps, 1.0)
+    return np.where(steps > 0, np.rint(x / safe) * safe, x).astype(x.dtype)
+
+
+def _ratio(found: float, expected: float) -> float:
+    """How much more noise there is than expected, within reason."""
+    return float(np.clip(found / max(expected, 1e-30), 0.05, 1e4)) if expected > 0 else 1.0
+
+
+def _samples(graph: Graph) -> int:
+    return int(np.clip(_MACS / max(graph.macs, 1), 3, 12))

@@ -1,0 +1,215 @@
+"""One sweep over a float network and its int8 twin, layer by layer, all samples at once.
+
+When a product is reached, what its int8 input holds is known for every sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.ir import Array, DType, Graph, Node, Quant, Value
+from smelt.ops.fixed_point import dequantize_onnx
+from smelt.quant.convert import Converter, store
+from smelt.quant.correction import choose_integers, gather, needs_statistics
+from smelt.quant.forms import Forms
+from smelt.quant.observation import Sample, finite
+from smelt.quant.quantized import Layer, sqnr
+from smelt.quant.recipe import Recipe
+from smelt.quant.weights import Stored
+
+_BINS = 64
+
+_LOCAL = 16
+"""Samples on which a layer's own noise is measured."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """The int8 network; per sample, the float outputs and its own, dequantized; the layers."""
+
+    graph: Graph
+    expected: Sequence[tuple[Array, ...]]
+    found: Sequence[tuple[Array, ...]]
+    layers: tuple[Layer, ...]
+
+
+class Carried:
+    """The arrays of a network's values, one a sample, while it runs node by node."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._of: dict[Value, list[Array]] = {}
+
+    def feed(self, value: Value, arrays: Sequence[Array]) -> None:
+        """Set a value."""
+        self._of[value] = list(arrays)
+
+    def run(self, node: Node) -> None:
+        """Compute a node for every sample."""
+        columns = [None if v is None else self[v] for v in node.inputs]
+        results: list[tuple[Array, ...]] = []
+        for sample in range(self._count):
+            operands = [None if c is None else c[sample] for c in columns]
+            results.append(node.op.reference(node, operands))
+        for index, value in enumerate(node.outputs):
+            self._of[value] = [result[index] for result in results]
+
+    def __getitem__(self, value: Value) -> list[Array]:
+        return [value.data] * self._count if value.data is not None else self._of[value]
+
+    def drop(self, value: Value) -> None:
+        """Forget a value that is not needed any more."""
+        self._of.pop(value, None)
+
+
+class Sweep:
+    """Builds the int8 network while it runs on the calibration samples."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        forms: Forms,
+        quants: Mapping[Value, Quant],
+        samples: Sequence[Sample],
+        recipe: Recipe,
+        equalized: frozenset[Value] | None = None,
+    ) -> None:
+        """Prepare a sweep.
+
+        Args:
+            graph: the float network, equalized if it is to be.
+            forms: of its nodes.
+            quants: of its stored values.
+            samples: one array per input each.
+            recipe: the steps to take.
+            equalized: the values whose channels were rescaled; layers are measured if given.
+        """
+        self._graph, self._forms, self._recipe = graph, forms, recipe
+        self._equalized = equalized
+        self._converter = Converter(graph, forms, quants, self._choose)
+        self._real, self._ours = Carried(len(samples)), Carried(len(samples))
+        self._ran = 0
+        self._layers: list[Layer] = []
+        columns = list(zip(*samples, strict=True))
+        states = [(s.before, [s.initial] * len(samples)) for s in graph.states]
+        for value, arrays in (*zip(graph.inputs, columns, strict=True), *states):
+            self._real.feed(value, arrays)
+            ours = self._converter.stored.get(value, value)
+            if ours.type.quant is not None:
+                arrays = [store(array, ours.type.quant) for array in arrays]
+            self._ours.feed(ours, arrays)
+
+    def run(self) -> Swept:
+        """Convert and run every node."""
+        last = self._last_uses()
+        self._note(self._graph.inputs, "input", "", 0)
+        for index, node in enumerate(self._graph.nodes):
+            self._real.run(node)
+            first = len(self._converter.nodes)
+            self._converter.convert(node)
+            self._catch_up()
+            self._note(node.outputs, node.op.name, str(node.origin), first)
+            for value in last.get(index, ()):
+                self._real.drop(value)
+                if value in self._converter.stored:
+                    self._ours.drop(self._converter.stored[value])
+        graph = self._converter.finish()
+        self._catch_up()
+        expected = zip(*(self._real[v] for v in self._graph.outputs), strict=True)
+        found = zip(*(self._dequantized(v) for v in graph.outputs), strict=True)
+        return Swept(graph, list(expected), list(found), tuple(self._layers))
+
+    def _last_uses(self) -> dict[int, list[Value]]:
+        """By node, the values that nothing reads after it."""
+        last: dict[Value, int] = {}
+        for index, node in enumerate(self._graph.nodes):
+            read = [v for v in node.inputs if v is not None and v.data is None]
+            roots = [self._forms.root[v] for v in node.outputs if v in self._forms.root]
+            last.update(dict.fromkeys((*read, *roots), index))
+        kept = set(self._graph.results)
+        uses: dict[int, list[Value]] = {}
+        for value, index in last.items():
+            if value not in kept:
+                uses.setdefault(index, []).append(value)
+        return uses
+
+    def _catch_up(self) -> None:
+        """Run what the converter has made since."""
+        for node in self._converter.nodes[self._ran :]:
+            self._ours.run(node)
+        self._ran = len(self._converter.nodes)
+
+    def _dequantized(self, value: Value) -> list[Array]:
+        quant = value.type.quant
+        arrays = self._ours[value]
+        return arrays if quant is None else [dequantize_onnx(array, quant) for array in arrays]
+
+    def _choose(self, node: Node, x: Value) -> Stored:
+        statistics = None
+        if needs_statistics(self._recipe):
+            self._catch_up()
+            real = self._real[node.output]
+            power = np.array([np.square(y, dtype=np.float64).mean() for y in real])
+            ours = self._dequantized(x)
+            statistics = gather(node, self._real[node.input(0)], ours, power)
+        return choose_integers(node, x.type.scale, statistics, self._recipe)
+
+    def _note(self, values: Sequence[Value], op: str, origin: str, first: int) -> None:
+        """Record what became of values that are stored, computed by the int8 nodes from `first`."""
+        if self._equalized is None:
+            return
+        for value in values:
+            ours = self._converter.stored.get(value)
+            if ours is None or ours.type.quant is None:
+                continue
+            real = finite(np.stack(self._real[value])).astype(np.float64)
+            power = float(np.square(real).sum())
+            error = float(np.square(np.stack(self._dequantized(ours)) - real).sum())
+            scale, zero_point = ours.type.quant.scalar
+            least, greatest = float(real.min()), float(real.max())
+            counts, _ = np.histogram(real, _BINS, (least, max(greatest, least + 1e-30)))
+            self._layers.append(
+                Layer(
+                    name=value.name,
+                    op=op,
+                    origin=origin,
+                    dtype=DType.INT8.value,
+                    quant=ours.type.quant,
+                    sqnr=sqnr(power, error),
+                    added=self._added(value, ours, first),
+                    low=(-128 - zero_point) * scale,
+                    high=(127 - zero_point) * scale,
+                    least=least,
+                    greatest=greatest,
+                    counts=counts,
+                    equalized=value in self._equalized,
+                )
+            )
+
+    def _added(self, value: Value, ours: Value, first: int) -> float:
+        """dB of the noise that the nodes from `first` add to exact inputs, and their rounding."""
+        real = self._real[value][:_LOCAL]
+        alone = Carried(len(real))
+        twins = {stored: value for value, stored in self._converter.stored.items()}
+        made: set[Value] = set()
+        for node in self._converter.nodes[first:]:
+            for x in node.inputs:
+                if x is None or x.data is not None or x in made:
+                    continue
+                if x in twins and x.type.quant is not None:
+                    exact = [store(array, x.type.quant) for array in self._real[twins[x]][:_LOCAL]]
+                else:
+                    exact = self._ours[x][:_LOCAL]
+                alone.feed(x, exact)
+            alone.run(node)
+            made.update(node.outputs)
+        quant = ours.type.quant
+        if quant is None:
+            raise ValueError(f"{ours.name} is not quantized")
+        arrays = alone[ours] if ours in made else [store(array, quant) for array in real]
+        found = [dequantize_onnx(array, quant) for array in arrays]
+        wanted = finite(np.stack(real)).astype(np.float64)
+        return sqnr(float(np.square(wanted).sum()), float(np.square(wanted - found).sum()))

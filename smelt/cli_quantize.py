@@ -1,0 +1,145 @@
+"""`smelt quantize`: a float network and samples become an int8 network, and what that cost."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from smelt import show_quantize
+from smelt.cli_options import InputGroup, JsonOption, Model, QuietOption
+from smelt.cli_quant_options import QuantGroup
+from smelt.errors import ConfigError
+from smelt.files import write_files
+from smelt.frontend import load as load_model
+from smelt.ir import Array, Graph
+from smelt.ir.archive import save
+from smelt.plugins import load_plugins
+from smelt.quantize import (
+    Comparison,
+    Quantization,
+    Settings,
+    compare,
+    quantize_network,
+    read_labels,
+    read_samples,
+)
+
+
+def quantize(
+    model: Model,
+    *,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The quantized network: a .smelt file.")
+    ] = None,
+    qdq: Annotated[
+        Path | None,
+        typer.Option("--qdq", help="The same as ONNX, QuantizeLinear and DequantizeLinear."),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write ranges and noise to a page of HTML.")
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option("--samples", min=1, help="How many samples are used [default: all]."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of what is chosen at random.")] = 0,
+    test: Annotated[
+        Path | None,
+        typer.Option("--test", help="Samples to measure on [default: the calibration samples]."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            help="Class of each sample that is measured on: .npy, or .npz:NAME; gives accuracy.",
+        ),
+    ] = None,
+    options: QuantGroup,
+    network: InputGroup,
+    json_: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Quantize a float network to int8.
+
+    `smelt quantize net.onnx --calibration samples.npz -o net.smelt`
+
+    `smelt quantize net.onnx --calibration photos/ --mean 127.5 --std 127.5 -o net.smelt
+    --report net.html`
+
+    `smelt quantize net.tflite --calibration train.npz --test test.npz --labels test.npz:y
+    --recipe best -o net.smelt --qdq net_int8.onnx`
+    """
+    settings = options.settings(samples, seed)
+    _require_suffix("-o", output, ".smelt")
+    _require_suffix("--qdq", qdq, ".onnx")
+    console = Console(stderr=True, quiet=quiet or json_)
+    load_plugins(network.plugin or ())
+    imported = load_model(model, inputs=network.options())
+    with console.status(f"quantizing {model.name}"):
+        done = quantize_network(imported, settings)
+        comparison, measured_on = _compare(done, settings, test, labels)
+        found = show_quantize.report(done, comparison, str(measured_on))
+        contents: dict[Path, bytes] = {}
+        if output is not None:
+            contents[output] = _archive(done.imported.graph)
+        if qdq is not None:
+            contents[qdq] = _qdq(done, model)
+        if report is not None:
+            contents[report] = show_quantize.html(found).encode()
+    if len(contents) < sum(path is not None for path in (output, qdq, report)):
+        raise ConfigError("-o, --qdq and --report name the same file")
+    write_files(contents)
+    for note in done.imported.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
+    if json_:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        _show(Console(quiet=quiet), found, list(contents))
+
+
+def _compare(
+    done: Quantization, settings: Settings, test: Path | None, labels: str | None
+) -> tuple[Comparison, Path]:
+    """Both networks on the samples that are to be measured on: with labels, all of the file's."""
+    classes: Array | None = None if labels is None else read_labels(labels)
+    source = settings.calibration if test is None else test
+    samples = done.samples
+    if test is not None or (classes is not None and settings.samples is not None):
+        samples = read_samples(source, done.original, settings.preprocessing)
+    return compare(done, samples, classes), source
+
+
+def _archive(graph: Graph) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
+        path = Path(folder) / "network.smelt"
+        save(graph, path)
+        return path.read_bytes()
+
+
+def _qdq(done: Quantization, model: Path) -> bytes:
+    # The package onnx takes long to import, which other commands should not wait for.
+    import onnx
+
+    from smelt.quant.qdq import export
+
+    names: list[str] | None = None
+    if model.suffix.lower() == ".onnx":
+        # Those of the graph may differ, and other tools know the file's.
+        names = [value.name for value in onnx.load(model, load_external_data=False).graph.output]
+    return export(done.quantized.graph, done.original, names)
+
+
+def _require_suffix(option: str, path: Path | None, suffix: str) -> None:
+    if path is not None and path.suffix.lower() != suffix:
+        raise ConfigError(f"{option} {path}: the name must end in {suffix}")
+
+
+def _show(console: Console, found: dict[str, Any], written: list[Path]) -> None:
+    show_quantize.show(console, found)
+    for path in written:
+        console.print(f"wrote {path}", highlight=False, markup=False)

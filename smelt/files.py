@@ -1,0 +1,37 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from smelt.errors import ConfigError
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files; none appears before all are written beside their places.
+
+    Raises:
+        ConfigError: one cannot be written.
+    """
+    staged: dict[Path, Path] = {}
+    path = Path()
+    try:
+        for path, data in contents.items():
+            if path.is_dir():
+                raise ConfigError(f"cannot write '{path}': it is a folder")
+            handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            staged[path] = Path(name)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            # A temporary file is readable by its owner only.
+            staged[path].chmod(0o644)
+        for path, temporary in staged.items():
+            temporary.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write '{path}': {error.strerror}") from error
+    finally:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)

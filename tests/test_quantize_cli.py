@@ -1,0 +1,339 @@
+"""`smelt quantize` and `--quantize int8`: what they print and write, and how they fail."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from smelt import compile as compile_network
+from smelt.cli import main
+from smelt.frontend import load
+from smelt.ir import DType, Graph, evaluate
+from smelt.ops.quantize import Dequantize, Quantize
+from smelt.quant.interface import float_interface
+from smelt.quantize import Settings
+from smelt.samples import bind_samples, dequantize
+from tests.onnx_networks import graph, model, node, session
+from tests.tflite_networks import DIGITS
+
+FLOAT = str(DIGITS / "digits_float32.tflite")
+ONNX = str(DIGITS / "digits.onnx")
+INT8 = str(DIGITS / "digits_int8.tflite")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output as JSON; nothing else may be on it."""
+        return json.loads(self.out)
+
+
+Smelt = Callable[..., Ran]
+
+
+@pytest.fixture
+def smelt(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Smelt:
+    """Runs the command line in a folder that holds calibration data."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    with np.load(DIGITS / "digits_test.npz") as data:
+        images = data["images"].reshape(-1, 1, 8, 8, 1)
+        np.savez("some.npz", input_0=images, labels=data["labels"])
+        np.savez("first.npz", input_0=images.transpose(0, 1, 4, 2, 3))
+
+    def run(*arguments: str | Path) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["smelt", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capfd.readouterr()
+        code = ended.value.code
+        return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return run
+
+
+def test_everything_at_once(smelt: Smelt) -> None:
+    ran = smelt(
+        *("quantize", FLOAT, "--calibration", "some.npz", "--labels", "some.npz:labels"),
+        *("-o", "net.smelt", "--qdq", "net.onnx", "--report", "net.html"),
+    )
+    assert ran.code == 0, ran.err
+    assert "every layer is int8" in ran.out
+    assert "accuracy" in ran.out
+    assert "wrote net.smelt" in ran.out
+    assert "quantized on 64 samples" in ran.err
+    network = load("net.smelt").graph
+    assert [v.type.dtype for v in (*network.inputs, *network.outputs)] == [DType.INT8] * 2
+    with np.load("some.npz") as data:
+        images, labels = data["input_0"], data["labels"]
+    samples, _ = bind_samples(network, {"input_0": images})
+    ours = np.stack([evaluate(network, s).outputs[0] for s in samples])
+    assert np.mean(ours.reshape(64, -1).argmax(axis=1) == labels) > 0.95
+    runtime = session(onnx.load("net.onnx"))
+    (output,) = network.outputs
+    theirs = np.stack([runtime.run(None, {network.inputs[0].name: x})[0] for x in images])
+    apart = np.abs(theirs - dequantize(ours, output.type)) / output.type.scale
+    assert apart.max() < 6
+    assert apart.mean() < 0.3
+
+
+def test_the_report_in_json(smelt: Smelt) -> None:
+    ran = smelt(
+        *("quantize", FLOAT, "--calibration", "some.npz", "--samples", 40, "--json"),
+        *("--test", "some.npz", "--labels", "some.npz:labels"),
+    )
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert found["calibration_samples"] == 40
+    assert found["measured"]["samples"] == 64
+    assert found["measured"]["on"] == "some.npz"
+    assert found["measured"]["sqnr_db"] > 20
+    assert 0.9 < found["measured"]["accuracy"] <= 1
+    assert found["steps"][-1]["sqnr_db"] == pytest.approx(found["sqnr_db"])
+    assert found["exceptions"] == []
+    layers = {layer["name"]: layer for layer in found["layers"]}
+    assert layers[found["inputs"][0]["name"]]["operator"] == "input"
+    for layer in layers.values():
+        assert layer["low"] <= 0 <= layer["high"]
+        assert layer["high"] - layer["low"] == pytest.approx(255 * layer["scale"], rel=1e-3)
+        assert sum(layer["histogram"]) > 0
+    (value,) = found["inputs"]
+    assert value["type"] == "int8"
+    assert 1 / 255 <= value["scale"] < 1.5 / 255
+
+
+class _Page(HTMLParser):
+    """What a page refers to, and how many bars and pictures it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.references: list[str] = []
+        self.count: dict[str, int] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.references += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href")]
+
+
+def test_the_report_as_a_page(smelt: Smelt) -> None:
+    ran = smelt("quantize", FLOAT, "--calibration", "some.npz", "--report", "net.html", "--json")
+    assert ran.code == 0, ran.err
+    text = Path("net.html").read_text(encoding="utf-8")
+    page = _Page()
+    page.feed(text)
+    assert page.references == []
+    layers = ran.json["layers"]
+    assert page.count["svg"] == len(layers)
+    assert page.count["rect"] > 5 * len(layers)
+    assert all(layer["name"].split("/")[-1] in text for layer in layers)
+
+
+def attention() -> onnx.ModelProto:
+    """Products of computed tensors between dense layers, of which one has an odd name."""
+    rng = np.random.default_rng(0)
+    weights = {f"w{i}": rng.normal(size=(8, 8)).astype(np.float32) for i in range(3)}
+    nodes = [
+        node("MatMul", "x w0", "<b>&q"),
+        node("MatMul", "x w1", "k"),
+        node("Transpose", "k", "kt", perm=[1, 0]),
+        node("MatMul", "<b>&q kt", "scores"),
+        node("MatMul", "scores x", "mixed"),
+        node("MatMul", "mixed w2", "y"),
+    ]
+    return model(graph(nodes, {"x": [4, 8]}, "y", weights))
+
+
+def test_layers_without_an_int8_form(smelt: Smelt) -> None:
+    Path("net.onnx").write_bytes(attention().SerializeToString())
+    x = np.random.default_rng(1).normal(size=(40, 4, 8)).astype(np.float32)
+    np.savez("x.npz", x=x)
+    refused = smelt("quantize", "net.onnx", "--calibration", "x.npz", "-o", "net.smelt")
+    assert refused.code == 1
+    assert re.search("UnsupportedError: .*MatMul", refused.err)
+    assert not Path("net.smelt").exists()
+    ran = smelt(
+        *("quantize", "net.onnx", "--calibration", "x.npz", "--allow", "float", "--json"),
+        *("--report", "net.html", "--qdq", "qdq.onnx", "-o", "net.smelt"),
+    )
+    assert ran.code == 0, ran.err
+    assert {island["dtype"] for island in ran.json["exceptions"]} == {"float32"}
+    assert all("MatMul" in island["op"] for island in ran.json["exceptions"])
+    page = Path("net.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;&amp;q" in page
+    assert "<b>&q" not in page
+    (found,) = session(onnx.load("qdq.onnx")).run(["y"], {"x": x[0]})
+    (expected,) = session(attention()).run(["y"], {"x": x[0]})
+    assert np.square(found - expected).sum() < 0.03 * np.square(expected).sum()
+    verdict = smelt("verify", "net.smelt", "--inputs", "x.npz")
+    assert verdict.code == 0, verdict.err
+
+
+def test_steps_can_be_switched_off(smelt: Smelt) -> None:
+    common = ("quantize", FLOAT, "--calibration", "some.npz", "--json")
+    recipe = smelt(
+        *(*common, "--no-equalize", "--no-bias-correction", "--no-weight-clipping"),
+        *("--ranges", "percentile", "--percentile", "99.5", "--seed", 3),
+        *("--weight-rounding", "compensated"),
+    ).json["recipe"]
+    assert recipe["ranges"] == "percentile"
+    assert recipe["percentile"] == 99.5
+    assert recipe["rounding"] == "compensated"
+    assert recipe["seed"] == 3
+    assert not recipe["equalize"]
+    assert not recipe["correct_bias"]
+    assert not recipe["clip_weights"]
+    assert smelt(*common, "--recipe", "fast").json["recipe"]["ranges"] == "minmax"
+
+
+def test_two_runs_give_the_same_bytes(smelt: Smelt) -> None:
+    for name in ("a.smelt", "b.smelt"):
+        assert smelt("quantize", FLOAT, "--calibration", "some.npz", "-o", name).code == 0
+    assert Path("a.smelt").read_bytes() == Path("b.smelt").read_bytes()
+
+
+@pytest.mark.parametrize("interface", ["int8", "float"])
+@pytest.mark.parametrize("model", [FLOAT, ONNX])
+def test_building_in_one_go(smelt: Smelt, model: str, interface: str) -> None:
+    data = "first.npz" if model == ONNX else "some.npz"
+    options = ("--quantize", "int8", "--calibration", data, "--io", interface)
+    ran = smelt("run", model, *options, "--inputs", data, "-o", "out.npz")
+    assert ran.code == 0, ran.err
+    assert "quantized on 64 samples" in ran.err
+    assert smelt("quantize", model, "--calibration", data, "-o", "net.smelt").code == 0
+    network = load("net.smelt").graph
+    with np.load(data) as arrays, np.load("out.npz") as outputs:
+        samples, _ = bind_samples(network, {"input_0": arrays["input_0"]})
+        found = outputs["output_0"]
+    expected = np.stack([evaluate(network, sample).outputs[0] for sample in samples])
+    assert found.dtype == (np.int8 if interface == "int8" else np.float32)
+    if interface == "float":
+        expected = dequantize(expected, network.outputs[0].type)
+    np.testing.assert_array_equal(found, expected)
+    verdict = smelt("verify", model, *options, "--samples", 2)
+    assert verdict.code == 0, verdict.err
+
+
+def test_from_python(smelt: Smelt) -> None:
+    assert smelt("quantize", FLOAT, "--calibration", "some.npz", "-o", "net.smelt").code == 0
+    network = compile_network(FLOAT, quantize=Settings(Path("some.npz")))
+    with np.load("some.npz") as data:
+        inputs = {"input_0": data["input_0"][:4]}
+    expected = compile_network("net.smelt").run(inputs)["output_0"]
+    np.testing.assert_array_equal(network.run(inputs)["output_0"], expected)
+
+
+def test_projects_say_how_they_were_quantized(smelt: Smelt) -> None:
+    options = ("--quantize", "int8", "--calibration", "some.npz", "--calibration-samples", "20")
+    ran = smelt("build", FLOAT, "-o", "net", *options, "--json")
+    assert ran.code == 0, ran.err
+    notes = " ".join(ran.json["notes"])
+    assert "quantized on 20 samples" in notes
+    assert "only 20 calibration samples" in notes
+
+
+def test_images(smelt: Smelt) -> None:
+    image = pytest.importorskip("PIL.Image", reason="images need the extra `images`")
+    Path("photos").mkdir()
+    with np.load("some.npz") as data:
+        for index, x in enumerate(data["input_0"]):
+            pixels = np.rint(255 * x.reshape(8, 8)).astype(np.uint8)
+            image.fromarray(pixels).save(f"photos/{index:03}.png")
+    ran = smelt("quantize", FLOAT, "--calibration", "photos", "--test", "some.npz", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["measured"]["sqnr_db"] > 20
+    scaled = smelt(
+        *("quantize", FLOAT, "--calibration", "photos", "--std", "127.5", "--json"),
+        *("--ranges", "minmax"),
+    )
+    assert scaled.json["inputs"][0]["scale"] == pytest.approx(2 / 255, rel=1e-3)
+
+
+WRONG: dict[str, tuple[tuple[str, ...], str]] = {
+    "nothing": ((), "needs --calibration"),
+    "missing": (("--calibration", "no.npz"), "'no.npz' does not exist"),
+    "shape": (("--calibration", "first.npz"), "'first.npz'.*has shape .64, 1, 1, 8, 8.; .1, 8"),
+    "many": (("--calibration", "some.npz", "--samples", "65"), "64 samples, 65 were asked"),
+    "allow": (
+        ("--calibration", "some.npz", "--allow", "int4"),
+        "only float can be allowed, not 'int4'",
+    ),
+    "mean": (("--calibration", "some.npz", "--mean", "a,b"), "--mean a,b: give a number"),
+    "percentile": (("--calibration", "some.npz", "--percentile", "99"), "--ranges percentile"),
+    "output": (("--calibration", "some.npz", "-o", "net.tflite"), "must end in .smelt"),
+    "qdq": (("--calibration", "some.npz", "--qdq", "net.tflite"), "must end in .onnx"),
+    "labels": (("--calibration", "some.npz", "--labels", "some.npz"), "say which array"),
+    "folder": (
+        ("--calibration", "some.npz", "-o", "a.smelt", "--report", "no/where.html"),
+        "cannot write 'no/where.html'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_refused_leaves_nothing_behind(smelt: Smelt, case: str) -> None:
+    options, message = WRONG[case]
+    before = sorted(Path().iterdir())
+    ran = smelt("quantize", FLOAT, *options)
+    assert ran.code == 1
+    assert "Error: " in ran.err
+    assert "Traceback" not in ran.err
+    assert re.search(message, ran.err), ran.err
+    assert sorted(Path().iterdir()) == before
+
+
+def test_calibration_data_with_a_nan(smelt: Smelt) -> None:
+    with np.load("some.npz") as data:
+        images = data["input_0"].copy()
+    images[9, 0, 1, 2, 0] = np.nan
+    np.savez("bad.npz", input_0=images)
+    for command in (("quantize",), ("build", "-o", "net", "--quantize", "int8")):
+        ran = smelt(*command, FLOAT, "--calibration", "bad.npz")
+        assert ran.code == 1
+        assert "QuantizationError: 'bad.npz': calibration sample 9 of input 'input" in ran.err
+    assert not Path("net").exists()
+
+
+def test_options_that_need_another(smelt: Smelt) -> None:
+    ran = smelt("build", FLOAT, "-o", "net", "--calibration", "some.npz")
+    assert (ran.code, "--calibration needs --quantize int8" in ran.err) == (1, True)
+    ran = smelt("build", FLOAT, "-o", "net", "--quantize", "int8")
+    assert (ran.code, "needs --calibration" in ran.err) == (1, True)
+
+
+def test_networks_that_are_integers_already(smelt: Smelt) -> None:
+    ran = smelt("quantize", INT8, "--calibration", "some.npz")
+    assert (ran.code, "is quantized already" in ran.err) == (1, True)
+
+
+def test_real_interface(smelt: Smelt) -> None:
+    assert smelt("quantize", FLOAT, "--calibration", "some.npz", "-o", "net.smelt").code == 0
+    network = load("net.smelt").graph
+    real = float_interface(network)
+    assert [v.name for v in (*real.inputs, *real.outputs)] == [
+        v.name for v in (*network.inputs, *network.outputs)
+    ]
+    assert [type(real.nodes[0].op), type(real.nodes[-1].op)] == [Quantize, Dequantize]
+    assert {v.type.dtype for v in (*real.inputs, *real.outputs)} == {DType.FLOAT32}
+    passed_on = float_interface(Graph("same", network.inputs, network.inputs, ()))
+    x = np.full(network.inputs[0].type.shape, 0.5, np.float32)
+    (y,) = evaluate(passed_on, [x]).outputs
+    np.testing.assert_allclose(y, x, atol=network.inputs[0].type.scale)
