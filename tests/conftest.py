@@ -1,9 +1,14 @@
 """What holds for every test: which tools it may need, and how hypothesis runs."""
 
+import os
 import shutil
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Small products of matrices, by several processes at once: threads only get in each other's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 QEMU_TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
 
