@@ -16,7 +16,7 @@ from smelt.targets.cycles import Counts, cycles, unknown
 from smelt.targets.instructions import Instruction, Kind, instruction
 from smelt.targets.timings import core
 
-CORES = tuple(target.name for target in targets.available() if target.name != "host")
+CORES = tuple(t.name for t in targets.available() if t.name.startswith("cortex-"))
 
 
 def assembled(text: str, target: str, folder: Path) -> Code:
