@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Layout, Request
+from smelt.codegen.kernels.base import Kernel, KernelCall, Request
 from smelt.codegen.kernels.c.blocks import blocks
 from smelt.codegen.kernels.c.blocks_float import float_blocks
 from smelt.codegen.kernels.c.dense_words import dense_words, serves_words
@@ -41,16 +41,7 @@ class FullyConnectedKernel(Kernel):
         outputs, depth = weights.shape
         rows = x.size // depth
         window = Window.dense(rows, depth, outputs)
-        place = Frame(
-            Layout(x.size, depth),
-            Layout(y.size, outputs),
-            ("0", "1"),
-            ("0", str(rows)),
-            1,
-            x.size,
-            y.size,
-            False,
-        )
+        place = Frame.of_rows(node)
         stem = "fully_connected"
         if x.dtype is DType.FLOAT32 and folds(node):
             return float_blocks(

@@ -40,6 +40,14 @@ class Frame:
     output_size: int
     rectangle: bool
 
+    @staticmethod
+    def of_rows(node: Node) -> Frame:
+        """Rows of a dense layer's input and output, as the pixels of an image of one line."""
+        x, y, (outputs, depth) = node.input(0).type, node.output.type, node.input(1).type.shape
+        columns = ("0", str(x.size // depth))
+        source, target = Layout(x.size, depth), Layout(y.size, outputs)
+        return Frame(source, target, ("0", "1"), columns, 1, x.size, y.size, False)
+
     @property
     def variables(self) -> dict[str, object]:
         """The frame as templates know it."""

@@ -1,8 +1,7 @@
 """int8 sums and differences of two tensors, on cores with the DSP extension.
 
-TensorFlow Lite scales both inputs, rounds, adds, scales and rounds again. That is nearly
-`(a * s + b * t + c) >> shift`; there are but 65536 pairs of inputs to ask whether it is so exactly.
-Each pair bounds `c` from either side: so for given factors `c` is found, or that there is none.
+SMLAWB and SMLAWT multiply 16 by 32 bits and drop the lowest 16 of each product; that is part of the
+form that is proved for all pairs of inputs (see `additions`).
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from itertools import product
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Request
+from smelt.codegen.kernels.cortexm.additions import addition, refuse_addition
 from smelt.codegen.kernels.cortexm.cores import DspKernel
 from smelt.codegen.kernels.cortexm.dsp_scaling import clamping
-from smelt.ir import DType, Node
+from smelt.ir import Node
 from smelt.ops.binary import Binary
-from smelt.ops.fixed_point import clamp_limits
 from smelt.targets import Target
 
-_SIGNS = {"add": 1, "sub": -1}
 _SHIFTS = (22, 21, 20, 19, 18)
 _STEPS = sorted(product(range(-2, 3), repeat=2), key=lambda step: abs(step[0]) + abs(step[1]))
 _UNROLLED = {"speed": 4, "size": 1, "ram": 1}
@@ -54,28 +52,15 @@ _MASK = 0xFF00FF00
 @lru_cache(maxsize=128)
 def sum_scaling(node: Node) -> SumScaling | None:
     """What gives the node's outputs for every pair of inputs; None if nothing was found."""
-    op = node.op
-    if not isinstance(op, Binary):
-        raise TypeError(f"{op.name} is no Binary")
-    bytes_ = np.arange(-128, 128).astype(np.int8)
-    a, b = (x.ravel() for x in np.meshgrid(bytes_, bytes_))
-    (outputs,) = op.reference(node, (a, b))
-    wanted = outputs.astype(np.int64)
-    y = node.output.type
-    low, high = clamp_limits(op.activation, y, node.rounding)
-    scales = (
-        node.input(0).type.scale / y.scale,
-        _SIGNS[op.kind] * node.input(1).type.scale / y.scale,
-    )
+    pairs = addition(node)
+    wanted, (low, high) = pairs.outputs, pairs.limits
     for right in _SHIFTS:
-        nearest = [round(scale * 2.0 ** (8 + right)) for scale in scales]
+        nearest = [round(scale * 2.0 ** (8 + right)) for scale in pairs.slopes]
         for steps in _STEPS:
             factors = nearest[0] + steps[0], nearest[1] + steps[1]
             if max(map(abs, factors)) >= 2**31:
                 break
-            sums = (a.astype(np.int64) * 256 * factors[0] >> 16) + (
-                b.astype(np.int64) * 256 * factors[1] >> 16
-            )
+            sums = (pairs.a * 256 * factors[0] >> 16) + (pairs.b * 256 * factors[1] >> 16)
             least = ((wanted << right) - sums)[wanted > low].max(initial=-(2**40))
             most = (((wanted + 1) << right) - 1 - sums)[wanted < high].min(initial=2**40)
             addend = int(np.clip(0, least, most))
@@ -95,17 +80,10 @@ class DspAdd(DspKernel):
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
-        op, name = node.op, node.op.name
-        if not isinstance(op, Binary) or op.kind not in _SIGNS:
-            return f"{name} is no sum and no difference."
-        a, b, y = node.input(0).type, node.input(1).type, node.output.type
-        if {a.dtype, b.dtype, y.dtype} != {DType.INT8} or y.quant is None:
-            return f"{name} is served for quantized i8."
-        if not a.size == b.size == y.size:
-            return f"{name} is served for tensors of equal shapes."
-        if sum_scaling(node) is None:
-            return f"{name} has scales for which no sum of two products was found."
-        return None
+        refused = refuse_addition(node)
+        if refused is None and sum_scaling(node) is None:
+            return f"{node.op.name} has scales for which no sum of two products was found."
+        return refused
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

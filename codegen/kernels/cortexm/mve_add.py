@@ -7,38 +7,25 @@ by gemmlowp's two roundings (see `mve_scaling`).
 
 from __future__ import annotations
 
-from functools import cache
-
-import numpy as np
+from functools import lru_cache
 
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Request
+from smelt.codegen.kernels.cortexm.additions import addition, refuse_addition
 from smelt.codegen.kernels.cortexm.cores import HeliumKernel
 from smelt.codegen.kernels.cortexm.mve_assembly import Assembly
 from smelt.codegen.kernels.cortexm.mve_linear import Linear, clamp, linear
-from smelt.ir import DType, Node, Rounding
+from smelt.ir import Node, Rounding
 from smelt.ops.binary import Binary
 from smelt.ops.binary_integer import CommonScale, add_scaling, sub_scaling
 from smelt.ops.fixed_point import clamp_limits
 from smelt.targets import Target
 
 
-@cache
+@lru_cache(maxsize=128)
 def _form(node: Node) -> Linear | None:
     """The sum as one multiply-add of each input, equal to the operator's for all of them."""
-    op, (a, b), y = node.op, (node.input(0).type, node.input(1).type), node.output.type
-    if not isinstance(op, Binary):
-        raise TypeError(f"{op.name} is no Binary")
-    stored = np.arange(-128, 128, dtype=np.int8)
-    left, right = (x.ravel() for x in np.meshgrid(stored, stored))
-    (outputs,) = op.reference(node, (left, right))
-    sign = -1 if op.kind == "sub" else 1
-    slopes = a.scale / y.scale, sign * b.scale / y.scale
-    return linear(
-        (left.astype(np.int64), right.astype(np.int64)),
-        outputs.astype(np.int64),
-        slopes,
-        clamp_limits(op.activation, y, node.rounding),
-    )
+    pairs = addition(node)
+    return linear((pairs.a, pairs.b), pairs.outputs, pairs.slopes, pairs.limits)
 
 
 class AddKernel(HeliumKernel):
@@ -48,19 +35,14 @@ class AddKernel(HeliumKernel):
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
-        op, types = node.op, [v.type for v in (node.input(0), node.input(1), node.output)]
-        if not isinstance(op, Binary):
-            raise TypeError(f"{op.name} is no Binary")
         del target
-        if op.kind not in ("add", "sub"):
-            return f"{op.name} has no Helium kernel: add and sub have."
-        if any(t.dtype is not DType.INT8 or t.quant is None for t in types):
-            return f"{op.name} has a Helium kernel for quantized i8 only."
-        if len({t.size for t in types}) > 1:
-            return f"{op.name} has a Helium kernel for operands of equal shapes only."
-        if _form(node) is None and _steps(node) is None:
-            return f"{op.name} of these scales is neither one multiply-add nor shifts to the right."
-        return None
+        refused = refuse_addition(node)
+        if refused is None and _form(node) is None and _steps(node) is None:
+            return (
+                f"{node.op.name} of these scales is neither one multiply-add nor shifts to the "
+                "right."
+            )
+        return refused
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

@@ -15,7 +15,6 @@ import numpy as np
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
-    Layout,
     Output,
     Packed,
     Request,
@@ -59,21 +58,12 @@ class ThumbFullyConnected(ThumbKernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        x, weights, y = node.input(0).type, node.input(1).array, node.output.type
+        x, weights = node.input(0).type, node.input(1).array
         outputs, depth = weights.shape
         rows = x.size // depth
         if rows == 1:
             return dense(node, weights, request, stem="fully_connected")
-        place = Frame(
-            Layout(x.size, depth),
-            Layout(y.size, outputs),
-            ("0", "1"),
-            ("0", str(rows)),
-            1,
-            x.size,
-            y.size,
-            False,
-        )
+        place = Frame.of_rows(node)
         window = Window.dense(rows, depth, outputs)
         return halves(node, window, place, weights, request, stem="fully_connected")
 

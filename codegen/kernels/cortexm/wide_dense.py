@@ -27,7 +27,6 @@ import numpy as np
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
-    Layout,
     Output,
     Packed,
     Request,
@@ -79,20 +78,10 @@ class WideFullyConnected(WideKernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        x, weights, y = node.input(0).type, node.input(1).array, node.output.type
-        rows, (outputs, depth) = _rows(node), weights.shape
+        rows, weights = _rows(node), node.input(1).array
         if rows < PIXELS:
             return dense(node, weights, request, rows, stem="fully_connected")
-        place = Frame(
-            Layout(x.size, depth),
-            Layout(y.size, outputs),
-            ("0", "1"),
-            ("0", str(rows)),
-            1,
-            x.size,
-            y.size,
-            False,
-        )
+        place = Frame.of_rows(node)
         return convolution(node, _window(node), place, weights, request, stem="fully_connected")
 
 
