@@ -105,6 +105,7 @@ class Partitioner:
         groups: Sequence[Sequence[Backend]],
         request: Request,
         placed: Mapping[str, Place] | None = None,
+        rooms: Mapping[Node, int] | None = None,
     ) -> None:
         """Prepare to choose.
 
@@ -113,11 +114,17 @@ class Partitioner:
             request: what is asked of every kernel.
             placed: what must serve certain layers, by a layer's name or a pattern of it
                 (`fnmatch`).
+            rooms: `Request.room` of nodes that may take more scratch than others.
         """
         self._groups = groups
         self._request = request
         self._placed = placed or {}
+        self._rooms = rooms or {}
         self._known: dict[Node, Choice] = {}
+
+    def within(self, rooms: Mapping[Node, int]) -> Partitioner:
+        """The same partitioner, with scratch for certain nodes."""
+        return Partitioner(self._groups, self._request, self._placed, rooms)
 
     def choose(self, node: Node) -> Choice:
         """The choice for a node.
@@ -215,8 +222,9 @@ class Partitioner:
         if isinstance(kernels, str):
             return kernels
         prices, found = self._request.target.prices, list[Candidate]()
+        request = replace(self._request, room=self._rooms.get(node, self._request.room))
         for kernel in kernels:
-            call = _with_work(backend.name, node, kernel.lower(node, self._request))
+            call = _with_work(backend.name, node, kernel.lower(node, request))
             estimate = _cycles(call, prices.get(call.form))
             unwanted = not self._request.expand_weights and _expands(node, call)
             plugin = kernel in backend.plugins

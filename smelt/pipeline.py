@@ -18,6 +18,7 @@ from smelt.codegen.passes import run_passes
 from smelt.codegen.passes.legalize import legalize
 from smelt.codegen.passes.removals import Removals
 from smelt.codegen.project import Project, render_project
+from smelt.codegen.rooms import rooms
 from smelt.codegen.schedule import Schedule, require_weights_fit, schedule
 from smelt.errors import ConfigError
 from smelt.frontend import Imported, InputOptions
@@ -153,6 +154,7 @@ def compile_model(
     partitioner = _partitioner(platform.target, options)
     graph = run_passes(imported.graph, observe=removals)
     graph, legalized = legalize(graph, partitioner)
+    partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
     scheduled = schedule(graph, platform, partitioner, prefix=name, keep_inputs=options.keep_inputs)
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)

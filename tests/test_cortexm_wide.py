@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Layout, Placement, Request
 from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.cortexm import wide_columns, wide_convolution, wide_dense
+from smelt.codegen.kernels.cortexm import wide_columns, wide_convolution, wide_dense, wide_rows
 from smelt.codegen.kernels.cortexm.wide_dense import counted_weights
 from smelt.codegen.kernels.cortexm.wide_products import LIFT, pairs_of, split_pairs
 from smelt.ir import Rounding
@@ -101,6 +101,35 @@ def cases() -> tuple[Case, ...]:
     )  # fmt: skip
 
 
+@cache
+def three_columns() -> tuple[tuple[Case, int], ...]:
+    """Convolutions three columns wide, and the bytes of scratch that each may take."""
+    return (
+        *((convolution((1, 5, 4 * s, k), n, (3, 3), (s, s), SAME), 16 << 10)
+          for k in (1, 2, 3, 4, 6, 9, 37) for n, s in ((1, 1), (5, 2))),
+        *((convolution((1, 4, w, 5), 3, (3, 3), (1, 1), SAME, FREE, points=(9, 4)), 4096)
+          for w in (4, 5, 7, 8, 11)),
+        *((convolution((1, 7, w, 5), 3, (3, 3), (2, 2), AFTER, FREE, points=(9, 4)), 2048)
+          for w in (8, 9, 12, 15, 18)),
+        *((convolution((1, 9, 8, 16), 6, (3, 3), (1, 1), SAME, largest=60), room)
+          for room in (4096, 8192, 9000, 10_000, 1 << 16)),
+        *((convolution((1, 12, 9, 12), 4, (3, 3), (2, 2), SAME, largest=60), room)
+          for room in (2048, 5000, 1 << 16)),
+        (convolution((1, 12, 8, 8), 7, (2, 3), (1, 1), activation=FREE, points=(-4, 3)), 8192),
+        (convolution((1, 12, 9, 6), 3, (1, 3), (3, 1), activation=NARROW), 2048),
+        (convolution((1, 9, 70, 2), 3, (3, 3), (1, 1), ((0, 3), (2, 2))), 4096),
+        (convolution((1, 5, 140, 3), 3, (3, 3), (2, 2), AFTER), 4096),
+        (convolution((2, 5, 6, 6), 9, (3, 3), (1, 1), SAME, FREE, points=(-3, 100)), 4096),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, extreme=True), 4096),
+        (convolution((1, 6, 9, 8), 4, (3, 3), (2, 1), SAME, extreme=True), 1 << 16),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, steep=40.0, points=(0, 9)), 4096),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, steep=0.01), 4096),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, FREE, rounding=Rounding.ONNX), 4096),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, optimize="size"), 1 << 16),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, optimize="ram"), 1 << 16),
+    )  # fmt: skip
+
+
 def call_of(case: Case) -> KernelCall | None:
     """The call that computes a case; None for the fallback."""
     kernel = BACKEND.find(case.node, M3)
@@ -111,7 +140,14 @@ def call_of(case: Case) -> KernelCall | None:
 def entries() -> tuple[tuple[Case, Entry], ...]:
     """The cases that are served."""
     calls = ((case, call_of(case)) for case in cases())
-    return tuple((case, Entry(case.node, call)) for case, call in calls if call is not None)
+    found = [(case, Entry(case.node, call)) for case, call in calls if call is not None]
+    rows = wide_rows.WideRowsConv2D()
+    for case, room in three_columns():
+        assert rows.supports(case.node, M3) is None
+        call = rows.lower(case.node, Request(M3, case.optimize, room=room))
+        assert call.scratch_bytes <= max(room, SCRATCH_LIMIT)
+        found.append((case, Entry(case.node, call)))
+    return tuple(found)
 
 
 def test_most_cases_are_served() -> None:
@@ -121,13 +157,17 @@ def test_most_cases_are_served() -> None:
 
 
 def test_working_memory_is_small() -> None:
-    for case, entry in entries():
+    for case, entry in entries()[: -len(three_columns())]:
         assert entry.call.scratch_bytes <= SCRATCH_LIMIT, case.name
 
 
 def test_both_kinds_of_weights_are_tried() -> None:
     forms = {entry.call.form for _, entry in entries()}
-    assert forms == {"wide_pairs_2x3", "wide_pairs_words_2x3", "wide_pairs_4x1", "wide_columns_3x3"}
+    pairs = {"wide_pairs_2x3", "wide_pairs_words_2x3", "wide_pairs_4x1"}
+    assert forms == {*pairs, "wide_columns_3x3", "wide_rows_3"}
+    rows = [entry.call for _, entry in entries() if entry.call.form == "wide_rows_3"]
+    assert {call.work["made"] > 0 for call in rows} == {False, True}
+    assert any(call.work["repairs"] for call in rows)
 
 
 def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:

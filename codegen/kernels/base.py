@@ -54,17 +54,24 @@ class Placement:
     output: Layout
 
 
+ROOM = 4096
+"""Bytes of scratch that any call may take for speed, whatever else lives in the arena."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What the schedule asks of a kernel besides the node.
 
     With `expand_weights`, constants may be much larger than the weights they are made of.
+    `room` is how many bytes of scratch a call may take without making the arena larger than it has
+    to be, or by a few kilobytes at most.
     """
 
     target: Target
     optimize: Optimize = "speed"
     placement: Placement | None = None
     expand_weights: bool = False
+    room: int = ROOM
 
     def layouts(self, node: Node) -> tuple[tuple[Layout, ...], Layout]:
         """Layouts of the node's first input(s) and output; whole tensors without placement."""
