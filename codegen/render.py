@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from jinja2 import BaseLoader, Environment, FileSystemLoader, StrictUndefined
 
+from smelt.codegen.assembly import in_short_strings
 from smelt.errors import ModelError
 from smelt.ir import Array, DType
 
@@ -40,7 +41,7 @@ def environment() -> Environment:
 
 def render(template: str, variables: Mapping[str, object]) -> str:
     """Render one template; `variables` must hold all that it names."""
-    return environment().get_template(template).render(**variables)
+    return in_short_strings(environment().get_template(template).render(**variables))
 
 
 def c_float(value: float) -> str:
