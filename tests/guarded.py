@@ -229,10 +229,14 @@ void Reset_Handler(void) {
     main();
 }
 
-__attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
-    stack_top, (const void *)Reset_Handler, (const void *)Fault_Handler,
-    (const void *)Fault_Handler, (const void *)Fault_Handler, (const void *)Fault_Handler,
-    (const void *)Fault_Handler, (const void *)Fault_Handler,
+typedef struct {
+    uint32_t *stack;
+    void (*handlers[15])(void);
+} vectors_t;
+
+__attribute__((section(".vectors"), used)) static const vectors_t vectors = {
+    stack_top, { Reset_Handler, Fault_Handler, Fault_Handler, Fault_Handler, Fault_Handler,
+                 Fault_Handler, Fault_Handler, 0, 0, 0, 0, 0, 0, 0, 0 },
 };
 
 /* edge 2 i: operand i up to the end of the memory; edge 2 i + 1: from its start on */

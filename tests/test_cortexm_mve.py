@@ -14,7 +14,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Request
+from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Request
 from smelt.codegen.kernels.cortexm import mve_add, mve_depthwise, mve_pool, mve_products
 from smelt.codegen.kernels.cortexm.mve_linear import linear
 from smelt.codegen.kernels.cortexm.mve_plan import SCRATCH_LIMIT
@@ -41,6 +41,8 @@ from smelt.ops.pool import Pool2D
 from smelt.targets import get
 from tests.guarded import CORES, Run, said_on
 from tests.kernels_host import OUTPUT, Entry, build_programs, compile_c, source_of
+from tests.library_nodes import random_graph
+from tests.random_runs import runs_of
 
 KERNELS: tuple[Kernel, ...] = (
     *mve_add.KERNELS,
@@ -255,6 +257,8 @@ def cases() -> tuple[Case, ...]:
         depthwise((1, 1, 11, 6), (1, 5), padding=((0, 0), (2, 2))),
         depthwise((1, 1, 40, 6), (1, 4), (1, 2), padding=((0, 0), (1, 2))),
         depthwise((2, 1, 300, 3), (1, 3), padding=((0, 0), (1, 1))),
+        depthwise((1, 1, 8, 2), (1, 3), (1, 3), ((0, 1), (0, 0)), **plain),
+        depthwise((1, 1, 8, 5), (1, 3), (2, 3), ((1, 0), (0, 0)), **plain),
         *(binary("add", count, (0.02, 0.03, 0.04), (-128, 4, -128), Activation.RELU)
           for count in (1, 3, 4, 64, 101)),
         binary("add", 33, (0.05, 0.01, 0.02), (3, -100, 17)),
@@ -346,7 +350,8 @@ def test_what_is_not_served_is_refused_in_a_sentence() -> None:
         kernel = next(k for k in KERNELS if isinstance(node.op, k.op))
         reason = kernel.supports(node, M55)
         assert word in (reason or "")
-        assert kernel.runs_on(M55) and not kernel.runs_on(get("cortex-m4"))
+        assert kernel.runs_on(M55)
+        assert not kernel.runs_on(get("cortex-m4"))
 
 
 def test_working_memory_is_small() -> None:
@@ -359,4 +364,14 @@ def test_assembly_equals_the_reference(tmp_path: Path) -> None:
         Run(case.name, Entry(case.node, case.call()), case.inputs, case.expected())
         for case in cases()
     ]
+    assert said_on(CORES["m55"], runs, tmp_path) == "passed"
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
+def test_random_nodes(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    graphs = [random_graph(rng) for _ in range(160)]
+    runs = runs_of(Backend("cortexm", KERNELS), "cortex-m55", graphs, rng)
+    assert len(runs) > 60
     assert said_on(CORES["m55"], runs, tmp_path) == "passed"

@@ -29,15 +29,16 @@ from smelt.codegen.kernels.cortexm.dsp_dot import products
 from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling
 from smelt.codegen.kernels.cortexm.dsp_taps import add
 from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES
+from smelt.codegen.kernels.cortexm.dsp_winograd_inputs import ROW_ORDER, Transform
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D
-from smelt.targets import Optimize, Target
+from smelt.targets import Target
 
-_TRANSFORM = np.asarray([[1, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 1]], np.int64)
-"""Of the weights, its second and third row without their halves."""
+_TRANSFORM = np.asarray([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, -2]], np.int64)
+"""Of the weights, along columns: what sums need in the end."""
 
-_UNROLLED = {"speed": 4, "size": 1, "ram": 1}
-"""Positions in one turn of the loop."""
+_TRANSFORM_ROWS = np.asarray([[1, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 1]], np.int64)
+"""The same along rows, where the factors 2 and -2 are left to the sums."""
 
 
 @dataclass(frozen=True)
@@ -48,35 +49,18 @@ class Grid:
         window: its geometry.
         scaling: how sums become outputs.
         size: height and width of the output.
-        optimize: what to weigh.
-        tiles: at a time, side by side: 1 or 2.
+        inputs: how inputs are transformed.
     """
 
     window: Window
     scaling: DspScaling
     size: tuple[int, int]
-    optimize: Optimize
-    tiles: int
+    inputs: Transform
 
     @property
-    def columns(self) -> int:
-        """Columns of inputs."""
-        return 2 * self.tiles + 2
-
-    @property
-    def inputs(self) -> int:
-        """Words of inputs of a position."""
-        return self.window.depth // 2 * self.tiles
-
-    @property
-    def stride(self) -> int:
-        """Words from one position to the next: inputs, then sums."""
-        return self.inputs + 2 * self.tiles
-
-    @property
-    def words(self) -> int:
-        """Words of all positions."""
-        return 16 * self.stride
+    def tiles(self) -> int:
+        """Tiles at a time."""
+        return self.inputs.tiles
 
     @property
     def row(self) -> int:
@@ -99,22 +83,65 @@ class Grid:
         return 1 << (self.scaling.left - 2)
 
     @property
-    def unrolled(self) -> int:
-        """Positions in one turn of the loop."""
-        return _UNROLLED[self.optimize]
+    def sums(self) -> int:
+        """Sums of a position: of two output channels of each tile."""
+        return 2 * self.tiles
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes on the stack for a column: the end of `v`, the sums of both rows of outputs."""
+        return 4 + 8 * self.sums
 
     @property
     def prologue(self) -> list[str]:
         """Instructions that put constants on the stack."""
-        ends = ((8, "r0", 4 * self.words), (12, "r1", 2 * self.window.outputs * self.pair_words))
+        ends = (
+            (0, "r0", 64 * self.inputs.stride),
+            (12, "r1", 2 * self.window.outputs * self.pair_words),
+        )
         lines: list[str] = []
         for at, register, size in ends:
             lines += [*add(register, size), f"str {register}, [sp, #{at}]"]
-        constants = ((16, self.scaling.addend % 2**32), (20, self.row_bytes))
-        for at, number in constants:
-            lines += [f"movw r0, #{number % 65536}", f"movt r0, #{number >> 16}"]
-            lines.append(f"str r0, [sp, #{at}]")
+        if self.scaling.signed:
+            addend = self.scaling.addend % 2**32
+            lines += [f"movw r0, #{addend % 65536}", f"movt r0, #{addend >> 16}"]
+            lines.append("str r0, [sp, #16]")
         return lines
+
+    @property
+    def near(self) -> bool:
+        """Whether both rows of outputs are in reach of one register."""
+        return self.row_bytes + 4 * self.window.outputs <= 4096
+
+    @property
+    def below(self) -> list[str]:
+        """Instructions that make r6 point to the second row of outputs, where r10 is too far."""
+        return [] if self.near else ["mov r6, r10", *add("r6", self.row_bytes, "r12")]
+
+    def out(self, channel: int, row: int, pixel: int) -> str:
+        """Where an output is stored."""
+        at = channel + pixel * self.window.outputs
+        if self.near:
+            return f"[r10, #{at + row * self.row_bytes}]"
+        return f"[{('r10', 'r6')[row]}, #{at}]"
+
+    @property
+    def inner(self) -> bool:
+        """Whether there is room for tiles whose inputs are all within the image."""
+        return self.window.size[0] >= 4 and self.window.size[1] >= self.inputs.columns
+
+    @property
+    def border_row(self) -> int:
+        """Bytes from a row of four channels at a border to the next.
+
+        Columns lie as far apart as in the image; with many channels all rows fit between two.
+        """
+        return 4 if self.window.depth >= 16 else self.inputs.columns * self.window.depth
+
+    @property
+    def border_bytes(self) -> int:
+        """Bytes of four channels at a border."""
+        return 3 * self.border_row + (self.inputs.columns - 1) * self.window.depth + 4
 
     @property
     def shared(self) -> int:
@@ -130,17 +157,14 @@ class Grid:
         shared = self.shared
         return f"{k} / {shared} * {2 * shared} + {channel} * {shared} + {k} % {shared}"
 
-    def at(self, position: int, total: int) -> int:
-        """Byte offset of one of the four sums of a position."""
-        return 4 * (position * self.stride + self.inputs + total)
-
-    def out(self, channel: int, tile: int, column: int) -> int:
-        """Offset of an output in its row."""
-        return channel + (2 * tile + column) * self.window.outputs
+    def at(self, column: int, row: int, total: int) -> int:
+        """Where on the stack a sum is; every column pushes the upper row of outputs first."""
+        return (3 - column) * self.column_bytes + 4 + 4 * ((1 - row) * self.sums + total)
 
     def packed(self, weights: Array) -> Array:
         """int32: weights `[o, 3, 3, i]` and the scaling as the assembly reads them."""
-        g = np.einsum("ia,oabc,jb->oijc", _TRANSFORM, weights.astype(np.int64), _TRANSFORM)
+        g = np.einsum("ia,oabc,jb->ojic", _TRANSFORM, weights.astype(np.int64), _TRANSFORM_ROWS)
+        g = g[:, :, ROW_ORDER]
         outputs, depth = len(g), g.shape[3]
         # Channels 4q + (0, 2), then 4q + (1, 3), as SXTB16 widens four inputs.
         words = g.reshape(outputs // 2, 2, 16, depth // 4, 2, 2).swapaxes(4, 5) & 0xFFFF
@@ -184,20 +208,17 @@ class DspWinograd(DspKernel):
             raise TypeError(found)
         w, x, y = found.window, node.input(0).type, node.output.type
         size = y.shape[1], y.shape[2]
-        grid = Grid(w, found.scaling, size, request.optimize, _tiles(w, size))
+        inputs = Transform(_tiles(w, size), w.depth)
+        grid = Grid(w, found.scaling, size, inputs)
         weights = found.weights.reshape(w.outputs, 3, 3, w.depth)
         place = frame(node, request)
         operands: list[Operand] = [Input(0, "input")]
         if w.padded:
-            operands.append(
-                Packed("padding", np.full(grid.columns * w.depth, x.zero_point, np.int8))
-            )
+            operands.append(Packed("padding", np.full(w.depth, x.zero_point, np.int8)))
         operands += [
             Packed("weights", grid.packed(weights)),
-            Scratch("v", DType.INT32, grid.words),
+            Scratch("v", DType.INT32, 16 * inputs.stride),
         ]
-        if w.padded:
-            operands.append(Scratch("rows", DType.INT8, 4 * grid.columns * w.depth))
         tiles = -(-size[0] // 2) * -(-size[1] // (2 * grid.tiles)) * grid.tiles * place.batch
         return KernelCall(
             template="cortexm/dsp_winograd.j2",
@@ -209,6 +230,7 @@ class DspWinograd(DspKernel):
                 "w": w,
                 "s": found.scaling,
                 "g": grid,
+                "row_order": ROW_ORDER,
             },
             operands=(*operands, Output(0, "output")),
             summary=f"minimal filtering, {grid.tiles} tiles of 2x2 pixels x 2 channels",
@@ -216,7 +238,7 @@ class DspWinograd(DspKernel):
             work={
                 "products": tiles * 16 * w.depth * w.outputs,
                 "outputs": tiles * 4 * w.outputs,
-                "inputs": tiles * 4 * (grid.columns // grid.tiles) * w.depth,
+                "inputs": tiles * 4 * (inputs.columns // inputs.tiles) * w.depth,
                 "groups": tiles // grid.tiles,
                 "calls": 1,
             },
@@ -226,9 +248,7 @@ class DspWinograd(DspKernel):
 def _tiles(window: Window, size: tuple[int, ...]) -> int:
     """How many tiles at a time fit into working memory and the output, 0 to 2."""
     for tiles in (2, 1):
-        words = 16 * (window.depth // 2 + 2) * tiles
-        rows = 4 * (2 * tiles + 2) * window.depth if window.padded else 0
-        fits = size[0] >= 2 and size[1] >= 2 * tiles and 4 * words + rows <= PATCH_BYTES
+        fits = size[0] >= 2 and size[1] >= 2 * tiles and 32 * window.depth * tiles <= PATCH_BYTES
         if fits and window.depth % (8 // tiles) == 0:
             return tiles
     return 0

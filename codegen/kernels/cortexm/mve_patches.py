@@ -93,7 +93,7 @@ def patches_of(g: Geometry) -> Patches | None:
 
 def _shape(g: Geometry) -> tuple[bool, int, int, int, tuple[int, ...]] | None:
     (height, width), (down, across) = g.kernel, g.stride
-    if g.size[0] == height == 1:
+    if g.size[0] == height == g.output[0] == 1 and g.padding[0][0] == 0:
         for outputs in (4, 2, 1):
             step = outputs * across
             single = outputs == 1 == g.output[1]
