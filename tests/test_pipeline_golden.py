@@ -116,6 +116,19 @@ def test_host_is_exact_optimized_otherwise(network: Network, optimize: str) -> N
 
 
 @pytest.mark.qemu
+@on_simulators
+@networks("mlperf_tiny/kws_int8")
+def test_core_is_exact_optimized_for_size(network: Network, setup: str) -> None:
+    check(network, replace(SETUPS[setup], optimize="size"), few(network))
+
+
+@pytest.mark.qemu
+@networks("mlperf_tiny/ic_int8")
+def test_core_is_exact_with_expanded_weights(network: Network) -> None:
+    check(network, replace(SETUPS["m4"], expand_weights=True), few(network))
+
+
+@pytest.mark.qemu
 @networks("tflm/*_int8", "mlperf_tiny/sww_int8", "ops/conv", "ops/add", "ops/fc", "ops/softmax")
 def test_small_networks_are_exact_on_a_real_armv6m(network: Network) -> None:
     """Unlike the boards above, QEMU's micro:bit refuses what a Cortex-M0 cannot do."""
