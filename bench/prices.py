@@ -12,6 +12,8 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -28,11 +30,12 @@ from smelt.ir import DType, Graph, Node, Op, Value
 from smelt.ops.binary import Binary
 from smelt.ops.case import Bias, Case, Data, Weights, build
 from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D, same_padding
+from smelt.ops.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, same_padding
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.pad import Pad
 from smelt.ops.pool import Pool2D
+from smelt.ops.reduce import Reduce
 from smelt.ops.slice import Slice
 from smelt.ops.softmax import Softmax
 from smelt.ops.unary import Unary
@@ -61,6 +64,7 @@ WINDOWS = (
     (8, 8, 16, 32, 3, 2), (6, 6, 32, 32, 3, 1), (4, 4, 64, 64, 3, 1), (8, 8, 64, 32, 3, 2),
     (7, 9, 5, 7, 3, 1), (10, 10, 8, 12, 2, 2), (9, 9, 12, 4, 5, 1), (16, 16, 16, 16, 3, 1),
     (8, 8, 32, 32, 3, 1), (12, 12, 8, 16, 3, 1), (10, 10, 24, 24, 3, 1),
+    (6, 6, 128, 16, 3, 1), (8, 3, 48, 24, 3, 1), (10, 10, 72, 8, 3, 1),
 )  # fmt: skip
 """Convolutions: height, width, inputs, outputs, window, stride."""
 
@@ -81,6 +85,12 @@ DENSE = ((1, 640, 128), (1, 128, 128), (1, 128, 8), (1, 64, 12), (1, 22, 2), (1,
 IMAGES = ((16, 16, 16), (8, 8, 64), (25, 5, 64), (7, 5, 3), (1, 1, 37), (12, 12, 8))
 """Images for everything else: height, width, channels."""
 
+POOLS = (
+    (16, 16, 16, 2, 2), (8, 8, 64, 2, 2), (12, 12, 8, 2, 2), (9, 9, 24, 3, 2), (9, 9, 5, 3, 1),
+    (8, 8, 37, 3, 1), (12, 12, 32, 3, 2), (7, 7, 48, 3, 1), (14, 14, 4, 5, 2), (11, 9, 16, 4, 3),
+)  # fmt: skip
+"""Pools: height, width, channels, window, stride; with padding and without."""
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -95,13 +105,17 @@ class Measurement:
 def main(
     core: Annotated[list[str] | None, typer.Option("--core", help="m0, m3, m4, …; all.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Write targets/prices/.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Operators by patterns, as Pool2D*; all other prices stay."),
+    ] = None,
 ) -> None:
     """Measure prices, and how well they tell the cycles that were counted."""
     console = Console(width=120)
     for name in core or CORES:
         board, target = CORES[name]
         found: list[Measurement] = []
-        for graph in _batches():
+        for graph in _batches(only or ["*"]):
             with console.status(f"{name}: {len(found)} measured"):
                 found += measure(graph, board, target)
         prices = fit(found)
@@ -170,9 +184,10 @@ def _candidates(node: Node, target: str) -> list[Candidate]:
 # --- layers ----------------------------------------------------------------------------------
 
 
-def _batches() -> Iterator[Graph]:
+def _batches(only: Sequence[str]) -> Iterator[Graph]:
     rng = np.random.default_rng(4)
-    graphs = [_plausible(build(case, DType.INT8), rng) for case in _cases()]
+    cases = [c for c in _cases() if any(fnmatchcase(c.op.name, pattern) for pattern in only)]
+    graphs = [_plausible(build(case, DType.INT8), rng) for case in cases]
     for start in range(0, len(graphs), BATCH):
         yield combine("prices", graphs[start : start + BATCH])
 
@@ -231,9 +246,12 @@ def _others() -> Iterator[Case]:
         yield _case(Concat(3), Data(shape), Data(shape))
         yield _case(Softmax(), Data((h, c)))
         yield _case(Slice.along(3, 0, -(-c // 2), shape), Data(shape))
-        if min(h, w) > 1:
-            yield _case(Pool2D("max", (2, 2), (2, 2)), Data(shape))
-            yield _case(Pool2D("average", (2, 2), (2, 2)), Data(shape))
+        if h * w > 1:
+            yield _case(Reduce("mean", (1, 2)), Data(shape))
+    for kind, (h, w, c, k, s) in product(("max", "average"), POOLS):
+        same = same_padding((h, w), (k, k), (s, s))
+        for padding in dict.fromkeys((NO_PADDING, same)):
+            yield _case(Pool2D(kind, (k, k), (s, s), padding), Data((1, h, w, c)))
 
 
 def _case(op: Op, *arguments: Data | Weights | Bias) -> Case:

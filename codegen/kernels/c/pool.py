@@ -13,7 +13,7 @@ from smelt.codegen.kernels.c.loops import LANES, Block, lane_blocks, total
 from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.codegen.kernels.c.vectors import UNROLL
 from smelt.codegen.render import c_float
-from smelt.ir import DType, Node
+from smelt.ir import DType, Node, TensorType
 from smelt.ops.fixed_point import clamp_limits
 from smelt.ops.pool import Pool2D, average_scale
 from smelt.targets import Target
@@ -161,7 +161,14 @@ class PoolKernel(Kernel):
             helpers=helpers_in(results) | (UNROLL if vectors else frozenset[str]()),
             summary=f"{op.kind} of {op.window[0]}x{op.window[1]} windows, "
             f"{lanes} channels at a time",
+            form=f"c_{op.kind}_pool",
+            work={"taps": _taps(op, x) * y.shape[0] * y.shape[3], "outputs": y.size, "calls": 1},
         )
+
+
+def _taps(op: Pool2D, x: TensorType) -> int:
+    """Pixels under all windows of an image."""
+    return int(op.covered(0, x).sum()) * int(op.covered(1, x).sum())
 
 
 def _scaled(node: Node, op: Pool2D, *, varies: bool) -> str:

@@ -1,0 +1,73 @@
+"""int8 pools on cores with the DSP extension.
+
+Maxima compare four bytes at once (SSUB8, SEL); sums of four channels are two words of two halves
+(SXTAB16), of which each becomes an average by one product of 32 by 16 bits (SMLAWB).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from smelt.codegen.kernels.base import KernelCall, Request
+from smelt.codegen.kernels.cortexm.cores import DspKernel
+from smelt.codegen.kernels.cortexm.pool_quotients import Quotients
+from smelt.codegen.kernels.cortexm.pool_words import pool_words
+from smelt.codegen.kernels.cortexm.pooling import Pooling, pooling
+from smelt.ir import Node
+from smelt.ops.pool import Pool2D
+from smelt.ops.reduce import Reduce
+from smelt.targets import Target
+
+_SHIFTS = 32, 30, 29
+"""The first leaves results in upper halves of words; the others serve windows of one pixel too."""
+
+_HALF = 0x8000
+"""What makes sums of 16 bits positive."""
+
+
+@lru_cache(maxsize=64)
+def _quotients(p: Pooling) -> Quotients | None:
+    return p.quotients(_SHIFTS, unit=1 << 16)
+
+
+class DspPool(DspKernel):
+    """Maxima and averages of four channels or more."""
+
+    op = Pool2D
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        p = pooling(node)
+        if isinstance(p, str):
+            return p
+        if p.channels < 4:
+            return f"{node.op.name} is served in assembly for four channels or more."
+        if not p.largest and _quotients(p) is None and p.finish(0) is None:
+            return f"{node.op.name} is not one exact product of the sum."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        p = pooling(node)
+        if isinstance(p, str):
+            raise TypeError(p)
+        quotients = None if p.largest else _quotients(p)
+        finish = None if p.largest or quotients is not None else p.finish(_HALF)
+        return pool_words(
+            p,
+            quotients,
+            request,
+            instructions="cortexm/dsp_pool.j2",
+            form="dsp_max_pool" if p.largest else "dsp_average_pool" + ("_steps" if finish else ""),
+            finish=finish,
+        )
+
+
+class DspReduce(DspPool):
+    """The same over neighbouring axes before the last one."""
+
+    op = Reduce
+
+
+KERNELS = (DspPool(), DspReduce())

@@ -1,0 +1,78 @@
+"""int8 pools on cores without the DSP extension, four channels a word, in plain C.
+
+Sums of two channels share a word; maxima compare four bytes by carries that stay within each.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from smelt.codegen.kernels.base import KernelCall, Request
+from smelt.codegen.kernels.cortexm.cores import PlainKernel
+from smelt.codegen.kernels.cortexm.pool_quotients import Quotients
+from smelt.codegen.kernels.cortexm.pool_words import pool_words
+from smelt.codegen.kernels.cortexm.pooling import Pooling, pooling
+from smelt.ir import Node
+from smelt.ops.pool import Pool2D
+from smelt.ops.reduce import Reduce
+from smelt.targets import Target
+
+_WHOLE = 24
+"""The shift that leaves 8 bits: nothing need be cut off."""
+
+
+@lru_cache(maxsize=64)
+def _quotients(p: Pooling) -> Quotients | None:
+    """Of sums of numbers from 0 to 255."""
+    whole = p.quotients((_WHOLE,), start=128, wraps=True)
+    return whole or p.quotients(range(_WHOLE - 1, 9, -1), start=128)
+
+
+class ThumbPool(PlainKernel):
+    """Maxima and averages of four channels or more, a multiple where words must be aligned."""
+
+    op = Pool2D
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        p = pooling(node)
+        if isinstance(p, str):
+            return p
+        if p.channels < 4 or (p.channels % 4 and "unaligned" not in target.features):
+            return (
+                f"{node.op.name} is served in words for four channels or more, "
+                "a multiple of four where words must be aligned."
+            )
+        if not p.largest and _quotients(p) is None and p.finish(0) is None:
+            return f"{node.op.name} is not one exact product of the sum."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        p = pooling(node)
+        if isinstance(p, str):
+            raise TypeError(p)
+        quotients = None if p.largest else _quotients(p)
+        finish = None
+        if not p.largest and quotients is None:
+            finish = p.finish(128 * max(p.kinds))
+        return pool_words(
+            p,
+            quotients,
+            request,
+            instructions="cortexm/thumb_pool.j2",
+            form="thumb_max_pool"
+            if p.largest
+            else "thumb_average_pool" + ("_steps" if finish else ""),
+            finish=finish,
+            aligned="unaligned" not in request.target.features,
+        )
+
+
+class ThumbReduce(ThumbPool):
+    """The same over neighbouring axes before the last one."""
+
+    op = Reduce
+
+
+KERNELS = (ThumbPool(), ThumbReduce())
