@@ -279,13 +279,15 @@ def _reduction(node: Node, op: Reduce) -> Pooling | str:
 def _merged(p: Pooling) -> Pooling:
     """The same with as few rows and images as there can be."""
     rows, columns, images = p.rows, p.columns, p.images
-    whole = columns.outputs == 1 and columns.window == columns.size and not columns.clipped
-    if whole and not rows.clipped:
+    if _is_one_window(columns) and not rows.clipped:
         width = columns.size
         columns = Axis(rows.size * width, rows.window * width, rows.stride * width, 0, rows.outputs)
         rows = Axis(1, 1)
-    whole = columns.outputs == 1 and columns.window == columns.size and not columns.clipped
-    if whole and rows.size == 1 and not rows.clipped:
+    if _is_one_window(columns) and _is_one_window(rows):
         columns = Axis(images * columns.size, columns.size, columns.size, 0, images)
         images = 1
     return Pooling(p.node, images, p.channels, rows, columns, p.limits)
+
+
+def _is_one_window(axis: Axis) -> bool:
+    return axis.outputs == 1 and axis.window == axis.size and not axis.clipped
