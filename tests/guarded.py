@@ -18,9 +18,8 @@ from smelt.codegen.kernels.base import Input, Packed
 from smelt.codegen.render import c_elements, c_lines
 from smelt.codegen.symbols import Functions
 from smelt.ir import Array, DType
-from smelt.samples import Sample
 from smelt.targets import get
-from tests.kernels_host import Entry
+from tests.kernels_host import Run
 
 
 @dataclass(frozen=True)
@@ -56,16 +55,6 @@ CORES = {
         (0x3100_0000, 0x3140_0000),
     ),
 }
-
-
-@dataclass(frozen=True)
-class Run:
-    """A call, what to feed it, and the right output of each sample."""
-
-    name: str
-    entry: Entry
-    samples: Sequence[Sample]
-    expected: Sequence[Array]
 
 
 def said_on(core: Core, runs: Sequence[Run], folder: Path, more: Sequence[str] = ()) -> str:

@@ -7,6 +7,7 @@ exactly the size asked for, so that an element too far is an error.
 
 from __future__ import annotations
 
+import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
@@ -14,16 +15,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from smelt.codegen.helpers import required_headers, required_helpers
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Scratch
 from smelt.codegen.render import c_elements, c_lines
 from smelt.codegen.symbols import Functions
 from smelt.ir import Array, DType, Node
+from smelt.samples import Sample
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion")
+COMPILER = "gcc" if shutil.which("clang") is None else "clang"
+"""Under sanitizers clang compiles three times as fast."""
+
 SANITIZERS = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 """Unoptimized: under sanitizers gcc takes nine times as long to compile with -O1."""
+
+READERS = {
+    "clang": ("clang", "-std=c99", "-fsyntax-only"),
+    "g++": ("g++", "-xc++", "-std=c++17", "-fsyntax-only"),
+}
+"""Compilers that only say what they think of a program: as C of another one, and as C++."""
 
 OUTPUT = -1
 """The number of the output among the buffers; inputs have their own index."""
@@ -123,6 +135,16 @@ class Entry:
         return arguments, constants
 
 
+@dataclass(frozen=True)
+class Run:
+    """A call, what to feed it, and the right output of each sample."""
+
+    name: str
+    entry: Entry
+    samples: Sequence[Sample]
+    expected: Sequence[Array]
+
+
 @dataclass
 class Program:
     """One compiled call. `write`, `call` and `read` queue commands; `run` executes them all.
@@ -176,13 +198,38 @@ def _header(command: str, buffer: int, begin: int, count: int) -> bytes:
 
 
 def build_programs(
-    entries: Sequence[Entry], folder: Path, flags: Sequence[str] = SANITIZERS
+    entries: Sequence[Entry],
+    folder: Path,
+    flags: Sequence[str] = SANITIZERS,
+    compiler: str = COMPILER,
 ) -> list[Program]:
     """Compile calls of kernels into one binary in `folder`, warnings being errors."""
     source = folder / "kernels.c"
     source.write_text(source_of(entries))
-    compile_c(source, ("gcc", "-std=c99", *flags, "-o", str(folder / "kernels"), "-lm"))
+    compile_c(source, (compiler, "-std=c99", *flags, "-o", str(folder / "kernels"), "-lm"))
     return [Program(folder / "kernels", i, entry) for i, entry in enumerate(entries)]
+
+
+def check_on_host(runs: Sequence[Run], folder: Path) -> None:
+    """Fail unless all calls, under sanitizers, compute exactly what they must."""
+    programs = build_programs([run.entry for run in runs], folder)
+    for run, program in zip(runs, programs, strict=True):
+        for sample in run.samples:
+            for index, x in enumerate(sample):
+                program.write(index, 0, x)
+            program.call()
+            program.read(OUTPUT, 0, run.entry.node.output.type.size)
+        for found, expected in zip(program.run(), run.expected, strict=True):
+            np.testing.assert_array_equal(found, expected.ravel(), run.name)
+
+
+def check_read_by(compiler: str, entries: Sequence[Entry], folder: Path) -> None:
+    """Fail if one of `READERS` has something to say about the calls; skip where it is absent."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler}")
+    source = folder / "kernels.c"
+    source.write_text(source_of(entries))
+    compile_c(source, READERS[compiler])
 
 
 def source_of(entries: Sequence[Entry]) -> str:

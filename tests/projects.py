@@ -13,7 +13,7 @@ from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact, Options, compile_model
 from tests.tflite_networks import DIGITS
 
-SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+SANITIZERS = "-O0 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 DIGITS_MODELS = ("digits_int8", "digits_float32")
 VECTOR = TensorType((4,), DType.FLOAT32)
 

@@ -6,8 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,12 @@ import pytest
 
 from smelt import __version__
 from smelt.boards import available
-from smelt.cli import main
 from smelt.codegen.passes import PASSES
 from smelt.frontend import load
 from smelt.ir.archive import save
 from smelt.ir.text import parse_graph, print_graph
 from tests import onnx_networks as onnx
+from tests.cli_runner import Ran, Smelt, runner
 from tests.shared import ROOT
 from tests.tflite_networks import DIGITS
 
@@ -31,41 +29,13 @@ DRQ = str(DIGITS / "digits_drq.tflite")
 DATA = DIGITS / "digits_test.npz"
 
 
-@dataclass(frozen=True)
-class Ran:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Standard output as JSON; nothing else may be on it."""
-        return json.loads(self.out)
-
-
-Smelt = Callable[..., Ran]
-
-
 @pytest.fixture
 def smelt(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Smelt:
     """Runs the command line in an empty folder."""
     (tmp_path / "cwd").mkdir()
-    monkeypatch.chdir(tmp_path / "cwd")
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: str | Path) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["smelt", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capfd.readouterr()
-        code = ended.value.code
-        return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
-
-    return run
+    return runner(tmp_path / "cwd", monkeypatch, capfd)
 
 
 @pytest.fixture

@@ -36,8 +36,16 @@ from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
 from smelt.samples import Sample
 from smelt.targets import Optimize, get
-from tests.guarded import Core, Run, said_on
-from tests.kernels_host import OUTPUT, Entry, build_programs, compile_c, source_of
+from tests.guarded import Core, said_on
+from tests.kernels_host import (
+    OUTPUT,
+    READERS,
+    Entry,
+    Run,
+    build_programs,
+    check_on_host,
+    check_read_by,
+)
 from tests.library_nodes import graph_of, random_graph, samples_of
 
 NONE, SAME, AFTER = ((0, 0), (0, 0)), ((1, 1), (1, 1)), ((0, 1), (0, 1))
@@ -255,6 +263,11 @@ def entries(target: str) -> tuple[tuple[Case, Entry], ...]:
     return tuple((case, Entry(case.node, call)) for case, call in calls if call is not None)
 
 
+def runs_of(target: str) -> list[Run]:
+    """A run of each case that a target's kernels serve."""
+    return [Run(c.name, e, c.samples, c.expected()) for c, e in entries(target)]
+
+
 @pytest.mark.parametrize("target", BACKENDS)
 def test_most_cases_are_served(target: str) -> None:
     served = {case.name for case, _ in entries(target)}
@@ -274,40 +287,19 @@ def test_working_memory_is_small(target: str) -> None:
 
 @pytest.mark.parametrize("target", BACKENDS)
 def test_host_definitions_equal_the_reference(target: str, tmp_path: Path) -> None:
-    programs = build_programs([entry for _, entry in entries(target)], tmp_path)
-    for (case, _), program in zip(entries(target), programs, strict=True):
-        for sample in case.samples:
-            for index, x in enumerate(sample):
-                program.write(index, 0, x)
-            program.call()
-            program.read(OUTPUT, 0, case.node.output.type.size)
-        for found, expected in zip(program.run(), case.expected(), strict=True):
-            np.testing.assert_array_equal(found, expected.ravel(), case.name)
+    check_on_host(runs_of(target), tmp_path)
 
 
 @pytest.mark.parametrize("target", BACKENDS)
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("clang", "-std=c99", "-O1", "-c", "-o", "/dev/null"),
-        ("g++", "-xc++", "-std=c++17", "-c", "-o", "/dev/null"),
-    ],
-    ids=["clang", "g++"],
-)
-def test_compilers_have_nothing_to_say(
-    command: tuple[str, ...], target: str, tmp_path: Path
-) -> None:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"no {command[0]}")
-    (tmp_path / "k.c").write_text(source_of([entry for _, entry in entries(target)]))
-    compile_c(tmp_path / "k.c", command)
+@pytest.mark.parametrize("compiler", READERS)
+def test_compilers_have_nothing_to_say(compiler: str, target: str, tmp_path: Path) -> None:
+    check_read_by(compiler, [entry for _, entry in entries(target)], tmp_path)
 
 
 @pytest.mark.parametrize("target", BACKENDS)
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
 def test_assembly_equals_the_reference(target: str, tmp_path: Path) -> None:
-    runs = [Run(c.name, e, c.samples, c.expected()) for c, e in entries(target)]
-    assert said_on(core_of(target), runs, tmp_path) == "passed"
+    assert said_on(core_of(target), runs_of(target), tmp_path) == "passed"
 
 
 @pytest.mark.parametrize("target", BACKENDS)

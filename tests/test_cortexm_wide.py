@@ -23,8 +23,16 @@ from smelt.codegen.kernels.cortexm.wide_dense import counted_weights
 from smelt.codegen.kernels.cortexm.wide_products import LIFT, pairs_of, split_pairs
 from smelt.ir import Rounding
 from smelt.targets import get
-from tests.guarded import Run, said_on
-from tests.kernels_host import OUTPUT, Entry, build_programs, compile_c, source_of
+from tests.guarded import said_on
+from tests.kernels_host import (
+    OUTPUT,
+    READERS,
+    Entry,
+    Run,
+    build_programs,
+    check_on_host,
+    check_read_by,
+)
 from tests.library_nodes import random_graph, samples_of
 from tests.test_cortexm_plain import (
     AFTER,
@@ -150,6 +158,11 @@ def entries() -> tuple[tuple[Case, Entry], ...]:
     return tuple(found)
 
 
+def runs_of() -> list[Run]:
+    """A run of each case."""
+    return [Run(c.name, e, c.samples, c.expected()) for c, e in entries()]
+
+
 def test_most_cases_are_served() -> None:
     served = {case.name for case, _ in entries()}
     missing = [case.name for case in cases() if case.name not in served]
@@ -171,36 +184,17 @@ def test_both_kinds_of_weights_are_tried() -> None:
 
 
 def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
-    programs = build_programs([entry for _, entry in entries()], tmp_path)
-    for (case, _), program in zip(entries(), programs, strict=True):
-        for sample in case.samples:
-            for index, x in enumerate(sample):
-                program.write(index, 0, x)
-            program.call()
-            program.read(OUTPUT, 0, case.node.output.type.size)
-        for found, expected in zip(program.run(), case.expected(), strict=True):
-            np.testing.assert_array_equal(found, expected.ravel(), case.name)
+    check_on_host(runs_of(), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("clang", "-std=c99", "-O1", "-c", "-o", "/dev/null"),
-        ("g++", "-xc++", "-std=c++17", "-c", "-o", "/dev/null"),
-    ],
-    ids=["clang", "g++"],
-)
-def test_compilers_have_nothing_to_say(command: tuple[str, ...], tmp_path: Path) -> None:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"no {command[0]}")
-    (tmp_path / "k.c").write_text(source_of([entry for _, entry in entries()]))
-    compile_c(tmp_path / "k.c", command)
+@pytest.mark.parametrize("compiler", READERS)
+def test_compilers_have_nothing_to_say(compiler: str, tmp_path: Path) -> None:
+    check_read_by(compiler, [entry for _, entry in entries()], tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
 def test_assembly_equals_the_reference(tmp_path: Path) -> None:
-    runs = [Run(c.name, e, c.samples, c.expected()) for c, e in entries()]
-    assert said_on(core_of("cortex-m3"), runs, tmp_path) == "passed"
+    assert said_on(core_of("cortex-m3"), runs_of(), tmp_path) == "passed"
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
 import numpy as np
 import onnx
@@ -12,6 +13,8 @@ from onnx import TensorProto, helper
 
 from smelt.ir import Array, evaluate, verify
 from smelt.ir.text import parse_graph
+
+import_module("smelt.ops")  # the text form knows the operators that were imported
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Shapes = dict[str, tuple[int, tuple[int, ...]]]

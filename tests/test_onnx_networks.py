@@ -22,9 +22,21 @@ from tests.shared import ROOT, SHARED
 DIGITS = ROOT / "examples/digits/digits.onnx"
 FOLDERS = ("models/float", "models/face", "quant")
 FOUND = sorted(path for folder in FOLDERS for path in SHARED.glob(f"{folder}/*.onnx"))
-NETWORKS = [pytest.param(path, id=path.stem) for path in (DIGITS, *FOUND)] + (
-    [] if FOUND else [pytest.param(None, id="shared")]
-)
+LONG = ("ultraface", "_dfq", "_outl")
+"""Names of networks that a simulator takes long for, or that only have other weights."""
+
+
+def each(*long: pytest.MarkDecorator) -> list[Any]:
+    """The networks; those of `LONG` marked."""
+    if not FOUND:
+        return [pytest.param(DIGITS, id=DIGITS.stem), pytest.param(None, id="shared")]
+    return [
+        pytest.param(p, id=p.stem, marks=long if any(name in p.stem for name in LONG) else ())
+        for p in (DIGITS, *FOUND)
+    ]
+
+
+NETWORKS = each()
 SIMULATED = ("m4", "m55")
 
 
@@ -75,7 +87,7 @@ def test_host(path: Path | None) -> None:
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("setup", SIMULATED)
-@pytest.mark.parametrize("path", NETWORKS)
+@pytest.mark.parametrize("path", each(pytest.mark.slow))
 def test_simulated(path: Path | None, setup: str) -> None:
     path = present(path)
     inputs, expected = samples(path, 1)

@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 from smelt import compile as compile_network
-from smelt.cli import main
 from smelt.frontend import load
 from smelt.ir import DType, Graph, evaluate
 from smelt.ops.quantize import Dequantize, Quantize
 from smelt.quant.interface import float_interface
 from smelt.quantize import Settings
 from smelt.samples import bind_samples, dequantize
+from tests.cli_runner import Smelt, runner
 from tests.onnx_networks import graph, model, node, session
 from tests.tflite_networks import DIGITS
 
 FLOAT = str(DIGITS / "digits_float32.tflite")
 ONNX = str(DIGITS / "digits.onnx")
 INT8 = str(DIGITS / "digits_int8.tflite")
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Standard output as JSON; nothing else may be on it."""
-        return json.loads(self.out)
-
-
-Smelt = Callable[..., Ran]
+FAST = ("--recipe", "fast")
+"""Where it does not matter how good the network is."""
 
 
 @pytest.fixture
@@ -53,21 +33,11 @@ def smelt(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Smelt:
     """Runs the command line in a folder that holds calibration data."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    run = runner(tmp_path, monkeypatch, capfd)
     with np.load(DIGITS / "digits_test.npz") as data:
         images = data["images"].reshape(-1, 1, 8, 8, 1)
         np.savez("some.npz", input_0=images, labels=data["labels"])
         np.savez("first.npz", input_0=images.transpose(0, 1, 4, 2, 3))
-
-    def run(*arguments: str | Path) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["smelt", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capfd.readouterr()
-        code = ended.value.code
-        return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
-
     return run
 
 
@@ -135,7 +105,9 @@ class _Page(HTMLParser):
 
 
 def test_the_report_as_a_page(smelt: Smelt) -> None:
-    ran = smelt("quantize", FLOAT, "--calibration", "some.npz", "--report", "net.html", "--json")
+    ran = smelt(
+        *("quantize", FLOAT, "--calibration", "some.npz", *FAST, "--report", "net.html", "--json")
+    )
     assert ran.code == 0, ran.err
     text = Path("net.html").read_text(encoding="utf-8")
     page = _Page()
@@ -214,11 +186,11 @@ def test_two_runs_give_the_same_bytes(smelt: Smelt) -> None:
 @pytest.mark.parametrize("model", [FLOAT, ONNX])
 def test_building_in_one_go(smelt: Smelt, model: str, interface: str) -> None:
     data = "first.npz" if model == ONNX else "some.npz"
-    options = ("--quantize", "int8", "--calibration", data, "--io", interface)
+    options = ("--quantize", "int8", "--calibration", data, *FAST, "--io", interface)
     ran = smelt("run", model, *options, "--inputs", data, "-o", "out.npz")
     assert ran.code == 0, ran.err
     assert "quantized on 64 samples" in ran.err
-    assert smelt("quantize", model, "--calibration", data, "-o", "net.smelt").code == 0
+    assert smelt("quantize", model, "--calibration", data, *FAST, "-o", "net.smelt").code == 0
     network = load("net.smelt").graph
     with np.load(data) as arrays, np.load("out.npz") as outputs:
         samples, _ = bind_samples(network, {"input_0": arrays["input_0"]})
@@ -243,7 +215,7 @@ def test_from_python(smelt: Smelt) -> None:
 
 def test_projects_say_how_they_were_quantized(smelt: Smelt) -> None:
     options = ("--quantize", "int8", "--calibration", "some.npz", "--calibration-samples", "20")
-    ran = smelt("build", FLOAT, "-o", "net", *options, "--json")
+    ran = smelt("build", FLOAT, "-o", "net", *options, *FAST, "--json")
     assert ran.code == 0, ran.err
     notes = " ".join(ran.json["notes"])
     assert "quantized on 20 samples" in notes
@@ -257,12 +229,13 @@ def test_images(smelt: Smelt) -> None:
         for index, x in enumerate(data["input_0"]):
             pixels = np.rint(255 * x.reshape(8, 8)).astype(np.uint8)
             image.fromarray(pixels).save(f"photos/{index:03}.png")
-    ran = smelt("quantize", FLOAT, "--calibration", "photos", "--test", "some.npz", "--json")
+    ran = smelt(
+        *("quantize", FLOAT, "--calibration", "photos", "--test", "some.npz", *FAST, "--json")
+    )
     assert ran.code == 0, ran.err
     assert ran.json["measured"]["sqnr_db"] > 20
     scaled = smelt(
-        *("quantize", FLOAT, "--calibration", "photos", "--std", "127.5", "--json"),
-        *("--ranges", "minmax"),
+        *("quantize", FLOAT, "--calibration", "photos", "--std", "127.5", *FAST, "--json")
     )
     assert scaled.json["inputs"][0]["scale"] == pytest.approx(2 / 255, rel=1e-3)
 
@@ -276,6 +249,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
         ("--calibration", "some.npz", "--allow", "int4"),
         "only float can be allowed, not 'int4'",
     ),
+    "int16": (("--calibration", "some.npz", "--allow", "float,int16"), "no backend has kernels"),
     "mean": (("--calibration", "some.npz", "--mean", "a,b"), "--mean a,b: give a number"),
     "percentile": (("--calibration", "some.npz", "--percentile", "99"), "--ranges percentile"),
     "output": (("--calibration", "some.npz", "-o", "net.tflite"), "must end in .smelt"),
@@ -292,7 +266,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
 def test_what_is_refused_leaves_nothing_behind(smelt: Smelt, case: str) -> None:
     options, message = WRONG[case]
     before = sorted(Path().iterdir())
-    ran = smelt("quantize", FLOAT, *options)
+    ran = smelt("quantize", FLOAT, *options, *FAST)
     assert ran.code == 1
     assert "Error: " in ran.err
     assert "Traceback" not in ran.err
@@ -325,7 +299,8 @@ def test_networks_that_are_integers_already(smelt: Smelt) -> None:
 
 
 def test_real_interface(smelt: Smelt) -> None:
-    assert smelt("quantize", FLOAT, "--calibration", "some.npz", "-o", "net.smelt").code == 0
+    made = smelt("quantize", FLOAT, "--calibration", "some.npz", *FAST, "-o", "net.smelt")
+    assert made.code == 0
     network = load("net.smelt").graph
     real = float_interface(network)
     assert [v.name for v in (*real.inputs, *real.outputs)] == [

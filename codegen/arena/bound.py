@@ -20,7 +20,7 @@ def lower_bound(arena: Arena) -> tuple[int, int]:
         b.offset + s for b, s in zip(arena.buffers, sizes, strict=True) if b.offset is not None
     )
     best, peak = max(pinned, default=0), 0
-    sharing = [p for p in arena.pairs if _saving(p, sizes, None, granule)]
+    sharing = [p for p in arena.pairs if not p.apart and _saving(p, sizes, None, granule)]
     for step in sorted({b.start for b in arena.buffers}):
         live = [i for i, b in enumerate(arena.buffers) if b.start <= step < b.end]
         total = sum(sizes[i] for i in live)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from smelt.codegen.arena.problem import Buffer, Overlap, WriteOrder
 
@@ -33,15 +34,22 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two buffers that are live at the same time; `step` is where a write order would apply."""
+    """Two buffers that are live at the same time; `step` is where a write order would apply.
+
+    `apart`: they share no byte in any layout, as almost all pairs.
+    """
 
     first: int
     second: int
     step: int
     choices: tuple[Choice, ...]
+    apart: bool
 
     def gaps(self, order: WriteOrder | None) -> tuple[tuple[int, int], ...]:
         """The open intervals of `offset(second) - offset(first)` that no usable choice allows."""
+        if self.apart:
+            below, above = self.choices
+            return ((below.high, above.low),)
         usable = sorted((c.low, c.high) for c in self.choices if c.usable(order))
         gaps: list[tuple[int, int]] = []
         reach = usable[0][1]
@@ -101,21 +109,29 @@ def _make_pair(
     second: int,
     overlap: Overlap | None,
 ) -> Pair:
-    if overlap is not None:
-        first, second = index[overlap.input], index[overlap.output]
+    if overlap is None:
+        a, b = buffers[first], buffers[second]
+        return Pair(first, second, b.start, _apart(a.size, b.size), apart=True)
+    first, second = index[overlap.input], index[overlap.output]
     a, b = buffers[first], buffers[second]
-    choices = [Choice(-FAR, -b.size), Choice(a.size, FAR)]
-    if overlap is not None:
-        alignment = min(a.alignment, b.alignment)
-        choices += [Choice(d, d) for d in overlap.deltas if d % alignment == 0]
-        free = b.start not in contested
-        if overlap.ascending is not None:
-            order = None if free else WriteOrder.ASCENDING
-            choices.append(Choice(-FAR, -overlap.ascending, order))
-        if overlap.descending is not None:
-            order = None if free else WriteOrder.DESCENDING
-            choices.append(Choice(overlap.descending, FAR, order))
-    return Pair(first, second, b.start, _undominated(choices))
+    apart = _apart(a.size, b.size)
+    alignment = min(a.alignment, b.alignment)
+    choices = [*apart, *(Choice(d, d) for d in overlap.deltas if d % alignment == 0)]
+    free = b.start not in contested
+    if overlap.ascending is not None:
+        order = None if free else WriteOrder.ASCENDING
+        choices.append(Choice(-FAR, -overlap.ascending, order))
+    if overlap.descending is not None:
+        order = None if free else WriteOrder.DESCENDING
+        choices.append(Choice(overlap.descending, FAR, order))
+    kept = _undominated(choices)
+    return Pair(first, second, b.start, kept, apart=kept == apart)
+
+
+@lru_cache(1 << 12)
+def _apart(first: int, second: int) -> tuple[Choice, Choice]:
+    """The choices of buffers of so many bytes that share none: one behind the other."""
+    return Choice(-FAR, -second), Choice(first, FAR)
 
 
 def _undominated(choices: list[Choice]) -> tuple[Choice, ...]:

@@ -49,8 +49,11 @@ class ExactSearch:
         """Look for offsets that need at most `limit` bytes (whole granules).
 
         Returns the offsets or None, and whether the question is settled: without offsets, True
-        means that there is no such layout, and False that `budget` checks were not enough.
+        means that there is no such layout, and False that `budget` checks were not enough. A
+        budget that does not reach for every pair once is not begun.
         """
+        if budget < len(self.arena.pairs):
+            return None, False
         stop = self.checks + budget
         root = self._root(limit)
         if any(low > high for low, high in zip(root.low, root.high, strict=True)):
@@ -84,11 +87,7 @@ class ExactSearch:
         buffers, pairs = self.arena.buffers, self.arena.pairs
 
         def plain(i: int) -> bool:
-            return buffers[i].offset is None and all(
-                pairs[p].gaps(None)
-                == ((-buffers[pairs[p].second].size, buffers[pairs[p].first].size),)
-                for p in self._touching[i]
-            )
+            return buffers[i].offset is None and all(pairs[p].apart for p in self._touching[i])
 
         kinds = [
             (b.size, b.alignment, b.start, b.end) if plain(i) else (i,)

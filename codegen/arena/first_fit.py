@@ -40,7 +40,7 @@ class FirstFit:
         links: list[list[Link]] = [[] for _ in arena.buffers]
         for pair in arena.pairs:
             gaps = pair.gaps(orders.get(pair.step))
-            exact = tuple(c.low for c in pair.choices if c.low == c.high)
+            exact = () if pair.apart else tuple(c.low for c in pair.choices if c.low == c.high)
             links[pair.second].append(Link(pair.first, gaps, exact))
             mirrored = tuple((-high, -low) for low, high in reversed(gaps))
             links[pair.first].append(Link(pair.second, mirrored, tuple(-d for d in exact)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar
@@ -234,13 +235,17 @@ def _refuse_float(node: Node, kernel: Kernel) -> str | None:
 
 def backend(name: str, plugins: tuple[Kernel, ...] = ()) -> Backend:
     """The backend in package `smelt.codegen.kernels.NAME`, with kernels of plugins."""
+    return Backend(name, _own_kernels(name), plugins)
+
+
+@cache
+def _own_kernels(name: str) -> tuple[Kernel, ...]:
     package = import_module(f"{__package__}.{name}")
     modules = [
         import_module(f"{package.__name__}.{module.name}")
         for module in iter_modules(package.__path__)
     ]
-    own = (kernel for module in modules for kernel in getattr(module, "KERNELS", ()))
-    return Backend(name, tuple(own), plugins)
+    return tuple(kernel for module in modules for kernel in getattr(module, "KERNELS", ()))
 
 
 __all__ = [
