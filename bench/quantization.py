@@ -11,7 +11,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
-from fnmatch import fnmatch
 from io import StringIO
 from pathlib import Path
 from typing import Annotated
@@ -72,9 +71,7 @@ def main(
     logging.disable(logging.WARNING)
     console = Console(stderr=True)
     rows: list[tuple[object, ...]] = []
-    for candidate in candidates():
-        if not fnmatch(candidate.name, networks):
-            continue
+    for candidate in candidates(networks):
         if isinstance(candidate, Missing):
             console.print(f"{candidate.name}: {candidate.reason}", highlight=False)
             continue
@@ -156,7 +153,9 @@ def _accuracy(outputs: Outputs, labels: Array) -> float:
 
 
 def _smelt(candidate: Candidate, original: Graph, recipe: str) -> tuple[Outputs, str]:
-    done = quantize(original, candidate.calibration, RECIPES[recipe], candidate.allow)
+    done = quantize(
+        original, candidate.calibration, RECIPES[recipe], candidate.allow, measure=False
+    )
     stored = as_stored(done.graph, candidate.tests)
     exceptions = ", ".join(sorted({island.op for island in done.exceptions}))
     return _generated(Imported(done.graph), stored), exceptions

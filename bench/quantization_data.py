@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -54,17 +55,19 @@ class Missing:
     reason: str
 
 
-def candidates() -> Iterator[Candidate | Missing]:
-    """The networks."""
-    yield from _digits()
-    yield from _mlperf()
-    yield from _faces()
+def candidates(names: str = "*") -> Iterator[Candidate | Missing]:
+    """The networks whose names match a pattern."""
+    for kind in (_digits, _mlperf, _faces):
+        yield from kind(names)
 
 
-def _digits() -> Iterator[Candidate | Missing]:
-    paths = sorted(SHARED.glob("quant/*.onnx"))
-    if not paths:
+def _digits(names: str) -> Iterator[Candidate | Missing]:
+    every = sorted(SHARED.glob("quant/*.onnx"))
+    if not every and fnmatch("digits", names):
         yield Missing("digits", "no quant/*.onnx in the shared folder (SMELT_SHARED)")
+    # Variants are named after their network.
+    paths = [path for path in every if fnmatch(path.stem, names) or fnmatch(names, f"{path.stem}*")]
+    if not paths:
         return
     with np.load(SHARED / "quant/digits_split.npz") as data:
         images = data["X"].reshape(-1, 1, 1, 8, 8).astype(np.float32)
@@ -75,21 +78,25 @@ def _digits() -> Iterator[Candidate | Missing]:
         # A recurrent layer is no int8 layer: floats are allowed for it, and said to be there.
         allow = frozenset({"float"}) if path.stem.startswith("gru") else frozenset[str]()
         options = InputOptions({"N": 1})
-        yield Candidate(path.stem, path, calibration, tests, labels, options, allow)
+        if fnmatch(path.stem, names):
+            yield Candidate(path.stem, path, calibration, tests, labels, options, allow)
         if path.stem == "dscnn_0":
             loud = list(calibration)
             loud[7] = (loud[7][0] * np.float32(LOUD),)
             name = f"{path.stem}, one sample × {LOUD:.0f}"
-            yield Candidate(name, path, loud, tests, labels, options)
+            if fnmatch(name, names):
+                yield Candidate(name, path, loud, tests, labels, options)
 
 
-def _mlperf() -> Iterator[Candidate | Missing]:
+def _mlperf(names: str) -> Iterator[Candidate | Missing]:
     """Smooth inputs, over the range that the published int8 file expects."""
     for name in ("ad", "ic", "kws", "vww"):
+        if not fnmatch(f"{name}_float32", names):
+            continue
         model = SHARED / f"models/mlperf_tiny/{name}_float32.tflite"
         published = SHARED / f"models/mlperf_tiny/{name}_int8.tflite"
         if not model.exists() or not published.exists():
-            yield Missing(name, "not in the shared folder (SMELT_SHARED)")
+            yield Missing(f"{name}_float32", "not in the shared folder (SMELT_SHARED)")
             continue
         (value,) = load(published).graph.inputs
         low, high = ((q - value.type.zero_point) * value.type.scale for q in (-128, 127))
@@ -121,23 +128,26 @@ def _smooth(shape: Sequence[int], low: float, high: float, rng: np.random.Genera
     return (low + (high - low) * (first + (last - first) * total)).astype(np.float32)
 
 
-def _faces() -> Iterator[Candidate | Missing]:
+def _faces(names: str) -> Iterator[Candidate | Missing]:
     """UltraFace on crops of photographs; every other crop is tested on."""
+    name = "ultraface_slim_320"
+    if not fnmatch(name, names):
+        return
     model = SHARED / "models/face/ultraface_slim_320.onnx"
     if not model.exists():
-        yield Missing("ultraface", "not in the shared folder (SMELT_SHARED)")
+        yield Missing(name, "not in the shared folder (SMELT_SHARED)")
         return
     try:
         import skimage
         from PIL import Image
     except ImportError:
-        yield Missing("ultraface", "needs photographs: pip install smelt-edge[bench]")
+        yield Missing(name, "needs photographs: pip install smelt-edge[bench]")
         return
     folder = Path(skimage.__file__).parent / "data"
     rng = np.random.default_rng(0)
     crops: list[Sample] = []
-    for name in _PHOTOGRAPHS:
-        with Image.open(folder / name) as photograph:
+    for file in _PHOTOGRAPHS:
+        with Image.open(folder / file) as photograph:
             image = photograph.convert("RGB")
             for _ in range(24):
                 scale = rng.uniform(0.35, 1.0) * min(image.width / 320, image.height / 240)
@@ -151,4 +161,4 @@ def _faces() -> Iterator[Candidate | Missing]:
                 crops.append(
                     (np.ascontiguousarray(((pixels - 127) / 128).transpose(2, 0, 1))[None],)
                 )
-    yield Candidate("ultraface_slim_320", model, crops[::2], crops[1::2])
+    yield Candidate(name, model, crops[::2], crops[1::2])

@@ -3,12 +3,14 @@
 If a channel of a tensor is multiplied by a positive number, whoever computes it must do so and
 whoever reads it must undo it. Products can do both in their weights. Operators for which
 `f(s · x) = s · f(x)` pass the factor on; all others, and the network's inputs and outputs, keep it
-at one. Channels lie along the last axis.
+at one. A clamp does not, but channels that stay short of it may grow until they come near it.
+Channels lie along the last axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -58,11 +60,27 @@ def taps_channel(node: Node) -> Array:
     return np.arange(shape[1])[None, :] % channels
 
 
+_SHORT = 0.8
+"""Channels that reach no more than this part of a clamp are taken to stay short of it."""
+
+Limits = Mapping[Value, tuple[Array, Array]]
+"""How far each channel of a tensor reaches below and above zero, both positive: `[channels]`."""
+
+
 class Classes:
     """Classes of channels that have one factor."""
 
-    def __init__(self, graph: Graph, forms: Forms) -> None:
+    def __init__(self, graph: Graph, forms: Forms, limits: Limits = MappingProxyType({})) -> None:
+        """Find them.
+
+        Args:
+            graph: a float network.
+            forms: of its nodes.
+            limits: of its values; of those that are not known, every channel reaches its clamps.
+        """
         self._parent = [FIXED]
+        self._limits = limits
+        self._most: list[tuple[Array, Array]] = []
         self._of: dict[Value, Array] = {}
         self._forms = forms
         for value in graph.values():
@@ -90,6 +108,14 @@ class Classes:
     def count(self) -> int:
         """How many numbers there are for classes."""
         return len(self._parent)
+
+    @property
+    def most(self) -> Array:
+        """float64 `[count]`: the largest factor that each class may have, at least one."""
+        found = np.full(self.count, np.inf)
+        for own, bounds in self._most:
+            np.minimum.at(found, [self._find(int(i)) for i in own], bounds)
+        return np.maximum(found, 1.0)
 
     def _find(self, index: int) -> int:
         while self._parent[index] != index:
@@ -141,10 +167,23 @@ class Classes:
 
     def _product(self, node: Node) -> None:
         if isinstance(node.op, PRODUCTS) and node.op.activation not in _HOMOGENEOUS:
-            self._fix(node.output)
+            self._clamped(node.output, *node.op.activation.limits)
         x, depth = node.input(0), channels_of(node.input(0))
         if isinstance(node.op, FullyConnected) and node.input(1).type.shape[1] % depth:
             self._fix(x)
+
+    def _clamped(self, value: Value, low: float, high: float) -> None:
+        """Fix the channels that reach a clamp; bound the others, which do not get there."""
+        if value not in self._limits:
+            self._fix(value)
+            return
+        below, above = self._limits[value]
+        room = _SHORT * np.minimum(
+            high / np.maximum(above, 1e-30), -low / np.maximum(below, 1e-30) if low else np.inf
+        )
+        own = self._of[value]
+        self._join(own[room < 1.0], np.array(FIXED))
+        self._most.append((own, room))
 
     def _same(self, node: Node) -> bool:
         """One computed input; each channel of it is one of the output, in the same place."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.ir import Array, Node
-from smelt.quant.observation import sample_weights
+from smelt.quant.fitting import Noise, fitted
 from smelt.quant.recipe import Recipe
-from smelt.quant.rounding import compensated, damped
+from smelt.quant.rounding import damped, searched
 from smelt.quant.weights import (
     Stored,
     clipped_scales,
@@ -43,12 +43,15 @@ class Statistics:
         mean: of the float network's, `[groups, taps]`.
         stored_mean: of the int8 network's.
         moments: second moments of the int8 network's, `[groups, taps, taps]`.
+        crossed: the mean of what the int8 network's departs by, times what it is: `[groups, taps,
+            taps]`.
         rows: how many windows there were.
     """
 
     mean: Array
     stored_mean: Array
     moments: Array
+    crossed: Array
     rows: int
 
     @property
@@ -56,69 +59,109 @@ class Statistics:
         """The second moments without what the means make of them."""
         return self.moments - self.stored_mean[:, :, None] * self.stored_mean[:, None, :]
 
+    @property
+    def noise(self) -> Noise:
+        """The same of the errors, for `fitting`."""
+        drift = self.stored_mean - self.mean
+        crossed = self.crossed - drift[:, :, None] * self.stored_mean[:, None, :]
+        return Noise(self.centred, crossed)
 
-def gather(node: Node, real: Sequence[Array], stored: Sequence[Array], power: Array) -> Statistics:
-    """Moments of a product's input.
+    def __add__(self, other: Statistics) -> Statistics:
+        """Of two sets of samples, each of which counts half."""
+        return Statistics(
+            (self.mean + other.mean) / 2.0,
+            (self.stored_mean + other.stored_mean) / 2.0,
+            (self.moments + other.moments) / 2.0,
+            (self.crossed + other.crossed) / 2.0,
+            self.rows + other.rows,
+        )
+
+
+def gather(
+    node: Node,
+    real: Sequence[Array],
+    stored: Sequence[Array],
+    counts: Array,
+    *,
+    crossed: bool,
+) -> Statistics:
+    """Moments of a product's input over samples.
 
     Args:
         node: the product, of the float network.
         real: its input in the float network, by sample.
         stored: the same in the int8 network, dequantized.
-        power: mean square of its float output, by sample.
+        counts: what each sample counts.
+        crossed: whether errors are set beside what they are errors of; those moments are zero else.
     """
-    weights = sample_weights(power)
-    weights = weights / weights.sum()
     groups, _, taps = to_matrices(node, node.input(1).array).shape
     mean, stored_mean = np.zeros((2, groups, taps))
-    moments = np.zeros((groups, taps, taps))
-    count = 0
-    for weight, x, ours in zip(weights, real, stored, strict=True):
-        rows = windows(node, ours)
-        part = weight / rows.shape[1]
-        count += rows.shape[1]
-        mean += part * windows(node, x).sum(axis=1, dtype=np.float64)
-        stored_mean += part * rows.sum(axis=1, dtype=np.float64)
-        moments += part * (rows.transpose(0, 2, 1) @ rows)
-    return Statistics(mean, stored_mean, moments, count)
+    moments, errors = np.zeros((2, groups, taps, taps))
+    rows = 0
+    for count, x, ours in zip(counts, real, stored, strict=True):
+        wanted, found = windows(node, x), windows(node, ours)
+        part = count / found.shape[1]
+        rows += found.shape[1]
+        mean += part * wanted.sum(axis=1, dtype=np.float64)
+        stored_mean += part * found.sum(axis=1, dtype=np.float64)
+        moments += part * (found.transpose(0, 2, 1) @ found)
+        if crossed:
+            errors += part * ((found - wanted).transpose(0, 2, 1) @ found)
+    total = counts.sum()
+    return Statistics(mean / total, stored_mean / total, moments / total, errors / total, rows)
 
 
 def choose_integers(
-    node: Node, input_scale: float, statistics: Statistics | None, recipe: Recipe
+    node: Node, input_scale: float, halves: Sequence[Statistics], recipe: Recipe
 ) -> Stored:
     """Weights, scales and bias of a product.
 
     Args:
         node: the product, of the float network.
         input_scale: of its int8 input.
-        statistics: of its input; may be None where the recipe needs none.
+        halves: its input in two halves of the samples; none where the recipe needs none.
         recipe: which steps to take.
     """
     weights = to_matrices(node, node.input(1).array)
     bias = real_bias(node).reshape(weights.shape[:2])
-    if statistics is None:
+    if not halves:
         scales = safe_scales(largest_scales(weights), weights, bias, input_scale)
         integers = nearest(weights, scales)
         return _stored(node, integers, scales, bias, input_scale)
+    statistics = halves[0] + halves[1]
+    wanted = np.einsum("got,gt->go", weights, statistics.mean)
+    if needs_errors(recipe):
+        weights = fitted(weights, [half.noise for half in halves])
     counted = statistics.centred if recipe.correct_bias else statistics.moments
     moments = damped(counted, _DAMPING + _FEW * weights.shape[2] / statistics.rows)
     scales = largest_scales(weights)
     if recipe.clip_weights:
         scales = clipped_scales(weights, np.diagonal(moments, axis1=1, axis2=2))
-    scales = safe_scales(scales, weights, bias, input_scale)
+    parts = _PARTS if recipe.rounding == "searched" and recipe.clip_weights else (1.0,)
+    candidates = [safe_scales(scales * part, weights, bias, input_scale) for part in parts]
+    scales = candidates[0]
     if recipe.rounding == "nearest":
         integers = nearest(weights, scales)
     else:
-        integers = compensated(weights, scales, moments)
+        integers, scales = searched(weights, candidates, moments)
     if recipe.correct_bias:
         rounded = integers * scales[..., None]
-        wanted = np.einsum("got,gt->go", weights, statistics.mean)
         bias = bias + wanted - np.einsum("got,gt->go", rounded, statistics.stored_mean)
     return _stored(node, integers, scales, bias, input_scale)
+
+
+_PARTS = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 1.02, 1.05, 1.08)
+"""Of a scale that is searched: the weights then make up for one another's errors."""
 
 
 def needs_statistics(recipe: Recipe) -> bool:
     """Whether a recipe's steps look at the inputs of products."""
     return recipe.clip_weights or recipe.correct_bias or recipe.rounding != "nearest"
+
+
+def needs_errors(recipe: Recipe) -> bool:
+    """Whether they look at how the errors of these inputs depend on them."""
+    return recipe.rounding == "searched" and recipe.correct_bias
 
 
 def _stored(node: Node, integers: Array, scales: Array, bias: Array, input_scale: float) -> Stored:

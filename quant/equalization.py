@@ -23,8 +23,9 @@ from smelt.quant.observation import Observation, Sample
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights import from_matrices, real_bias, to_matrices
 
-_NORM = 24
-"""Order of the norm that stands for a maximum, which has no useful slope."""
+_NORM = 8
+"""Order of the norm that stands for a maximum, which has no useful slope. A low one leaves room:
+with many channels at the same peak, other samples are the likelier to go beyond it."""
 
 _STEPS = 300
 
@@ -63,10 +64,10 @@ def equalize(
     Returns:
         The network, of the same values, and which of these are not what they were.
     """
-    classes = Classes(graph, forms)
     limits = {v: seen[v].channel_limits() for v in forms.stored}
+    classes = Classes(graph, forms, limits)
     # From here on it does not matter how the channels were scaled in the file.
-    first = _even(classes, limits)
+    first = np.minimum(_even(classes, limits), classes.most)
     even = _rescaled(graph, forms, classes, first)
     sensitivity = Sensitivity(even, classify(even), samples)
     activations = [_activation(v, classes, first, limits[v], sensitivity) for v in forms.stored]
@@ -76,7 +77,7 @@ def equalize(
         if isinstance(node.op, PRODUCTS) and sensitivity.measured(node)
         for found in _weights(node, classes, sensitivity)
     ]
-    factors = first * _minimize(classes.count, activations, weights)
+    factors = np.minimum(first * _minimize(classes.count, activations, weights), classes.most)
     changed = [v for v in classes if (np.abs(factors[classes.of(v)] - 1.0) > 1e-6).any()]
     return _rescaled(graph, forms, classes, factors), frozenset(changed)
 

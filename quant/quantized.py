@@ -102,8 +102,9 @@ class Quantized:
     Attributes:
         graph: inputs and outputs are int8, in the order and shapes of the float network's.
         exceptions: the layers that are not int8; none unless they were allowed.
-        steps: what each step of the recipe brought.
-        layers: every stored tensor, in execution order, the inputs first.
+        steps: what each step of the recipe brought; the last alone where they were not measured.
+        layers: every stored tensor, in execution order, the inputs first; none where they were not
+            measured.
         recipe: how it was made.
         samples: how many calibration samples there were.
         ignored: indices of those that stood too far out to be believed; see `samples.outliers`.

@@ -25,6 +25,8 @@ def quantize(
     samples: Sequence[Sample],
     recipe: Recipe | None = None,
     allow: frozenset[str] = frozenset(),
+    *,
+    measure: bool = True,
 ) -> Quantized:
     """Quantize a float network to int8.
 
@@ -33,6 +35,8 @@ def quantize(
         samples: calibration data: one array per input each, of exactly its shape and type.
         recipe: the steps to take; the default one where None.
         allow: `float` lets operators without an int8 form stay in float.
+        measure: whether each step is measured, which takes several times as long as all of them,
+            and each layer; else only the result is.
 
     Raises:
         QuantizationError: the samples cannot be used.
@@ -51,10 +55,10 @@ def quantize(
     steps: list[StepGain] = []
     *stages, (last, _) = _stages(recipe)
     some = slice(None, None, _stride(graph, len(kept)))
-    for name, stage in stages:
+    for name, stage in stages if measure else ():
         swept = _run(even if stage.equalize else plain, kept[some], stage, measure=False)
         steps.append(StepGain(name, *output_noise(swept.expected, swept.found)))
-    swept = _run(even, kept, recipe, measure=True)
+    swept = _run(even, kept, recipe, measure=measure)
     steps.append(StepGain(last, *output_noise(swept.expected[some], swept.found[some])))
     return Quantized(
         verify(swept.graph, "quantization"),

@@ -2,7 +2,8 @@
 
 - `minmax`: everything that was seen.
 - `percentile`: all but some of the elements at either end.
-- `mse`: the least mean of the squared errors, each sample's against its own power.
+- `mse`: the least mean of the squared errors, each sample's against its own power; none at all
+  where the elements are multiples of one step, as pixels are.
 - `entropy`: the least divergence of the distribution of what is stored from what was seen (Migacz,
   "8-bit Inference with TensorRT", GTC 2017), over both ends, for asymmetric ranges.
 """
@@ -66,7 +67,8 @@ def choose(views: Sequence[View], recipe: Recipe) -> Range:
         return _entropy(elements, low, high)
     rooms = [headroom(o) for o in observations]
     below, above = max(room[0] for room in rooms), max(room[1] for room in rooms)
-    return _least_error([_Errors.of(view) for view in views], low * below, high * above)
+    low, high = low * below, high * above
+    return _grid(elements, low, high) or _least_error([_Errors.of(v) for v in views], low, high)
 
 
 def headroom(observation: Observation) -> Range:
@@ -86,7 +88,7 @@ def headroom(observation: Observation) -> Range:
     return beyond(-observation.low), beyond(observation.high)
 
 
-_HEADROOM = 0.15
+_HEADROOM = 0.2
 """Of 128 samples."""
 
 _OPEN = 8.0
@@ -152,6 +154,29 @@ class _Errors:
             real = finite(self.function(real.astype(np.float32))).astype(np.float64)
         found = real[stored + 128]
         return float(self.second.sum() - 2.0 * found @ self.first + found**2 @ self.weight)
+
+
+def _grid(elements: Array, low: float, high: float) -> Range | None:
+    """A range whose integers hold all elements exactly, as they do pixels; None if there is none.
+
+    The elements must be multiples of one step, of which 255 reach from `low` to `high`.
+    """
+    least = (high - low) / _LEVELS
+    some = np.unique(elements[:: max(elements.size // 1024, 1)])
+    if len(some) > _LEVELS + 1:
+        return None
+    distinct = np.unique(np.append(elements, 0.0))
+    gaps = np.diff(distinct)
+    gaps = gaps[gaps > 1e-4 * least]
+    if not gaps.size or gaps.min() < 0.999 * least:
+        return None
+    step = float(gaps.min())
+    # What float32 and a preprocessing in it leave of multiples.
+    if np.abs(distinct / step - np.rint(distinct / step)).max() > 0.01:
+        return None
+    scale = step / max(int(step / least * 1.001), 1)
+    low = -float(np.ceil(-low / scale - 0.01)) * scale
+    return low, low + _LEVELS * scale
 
 
 _ENDS, _TOGETHER = 512, 16

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 RangeMethod = Literal["minmax", "percentile", "mse", "entropy"]
-WeightRounding = Literal["nearest", "compensated"]
+WeightRounding = Literal["nearest", "compensated", "searched"]
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,9 @@ class Recipe:
         percentile: of the method of that name: the part of the elements that is represented, in %.
         equalize: whether channels are rescaled across layers; see `smelt.quant.equalization`.
         clip_weights: whether the largest weights may be clipped where that lessens the noise.
-        rounding: of weights: each to its nearest, or each so that it makes up for the errors of
-            those before it; see `smelt.quant.rounding`.
+        rounding: of weights: each to its nearest; each so that it makes up for the errors of those
+            before it; or that, of weights that are fitted to the noise of their inputs first, with
+            the best of several scales; see `smelt.quant.rounding` and `smelt.quant.fitting`.
         correct_bias: whether biases take up the mean of the errors; see `smelt.quant.correction`.
         seed: of the choice of elements that ranges are found on.
     """
@@ -43,6 +44,6 @@ RECIPES: Mapping[str, Recipe] = {
         correct_bias=False,
     ),
     "default": Recipe(),
-    "best": Recipe(rounding="compensated"),
+    "best": Recipe(rounding="searched"),
 }
 """By the name that `--recipe` takes."""

@@ -9,6 +9,8 @@ the error, all others fixed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from smelt.ir import Array
@@ -28,6 +30,30 @@ def compensated(matrices: Array, scales: Array, moments: Array) -> Array:
     """
     units = matrices / scales[..., None]
     return improved(units, _sequential(units, moments), moments)
+
+
+def searched(matrices: Array, candidates: Sequence[Array], moments: Array) -> tuple[Array, Array]:
+    """The same with the best of several scales for each output.
+
+    Args:
+        matrices: real weights, `[groups, outputs, taps]`.
+        candidates: scales, each `[groups, outputs]`.
+        moments: see `compensated`.
+
+    Returns:
+        The integers, and the scales that they go with.
+    """
+    chosen, scales = np.zeros_like(matrices), candidates[0]
+    least = np.full(scales.shape, np.inf)
+    for tried in candidates:
+        found = compensated(matrices, tried, moments)
+        error = found * tried[..., None] - matrices
+        noise = (np.matmul(error, moments) * error).sum(axis=2)
+        better = noise < least
+        chosen = np.where(better[..., None], found, chosen)
+        scales = np.where(better, tried, scales)
+        least = np.minimum(noise, least)
+    return chosen, scales
 
 
 def damped(moments: Array, part: float) -> Array:

@@ -13,9 +13,15 @@ import numpy as np
 from smelt.ir import Array, DType, Graph, Node, Quant, Value
 from smelt.ops.fixed_point import dequantize_onnx
 from smelt.quant.convert import Converter, store
-from smelt.quant.correction import choose_integers, gather, needs_statistics
+from smelt.quant.correction import (
+    Statistics,
+    choose_integers,
+    gather,
+    needs_errors,
+    needs_statistics,
+)
 from smelt.quant.forms import Forms
-from smelt.quant.observation import Sample, finite
+from smelt.quant.observation import Sample, finite, sample_weights
 from smelt.quant.quantized import Layer, sqnr
 from smelt.quant.recipe import Recipe
 from smelt.quant.weights import Stored
@@ -148,14 +154,20 @@ class Sweep:
         return arrays if quant is None else [dequantize_onnx(array, quant) for array in arrays]
 
     def _choose(self, node: Node, x: Value) -> Stored:
-        statistics = None
+        halves: list[Statistics] = []
         if needs_statistics(self._recipe):
             self._catch_up()
-            real = self._real[node.output]
-            power = np.array([np.square(y, dtype=np.float64).mean() for y in real])
-            ours = self._dequantized(x)
-            statistics = gather(node, self._real[node.input(0)], ours, power)
-        return choose_integers(node, x.type.scale, statistics, self._recipe)
+            results = self._real[node.output]
+            power = np.array([np.square(y, dtype=np.float64).mean() for y in results])
+            real, ours = self._real[node.input(0)], self._dequantized(x)
+            # A single sample is both halves.
+            second = slice(min(1, len(power) - 1), None, 2)
+            counts, crossed = sample_weights(power), needs_errors(self._recipe)
+            halves = [
+                gather(node, real[half], ours[half], counts[half], crossed=crossed)
+                for half in (slice(0, None, 2), second)
+            ]
+        return choose_integers(node, x.type.scale, halves, self._recipe)
 
     def _note(self, values: Sequence[Value], op: str, origin: str, first: int) -> None:
         """Record what became of values that are stored, computed by the int8 nodes from `first`."""

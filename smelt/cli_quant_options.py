@@ -207,6 +207,11 @@ class QuantGroup:
 def _allowed(text: str | None) -> frozenset[str]:
     names = [] if text is None else [name.strip() for name in text.split(",")]
     for name in names:
+        if name == "int16":
+            raise ConfigError(
+                f"--allow {text}: no backend has kernels for products of 16-bit activations, so no "
+                "layer can be int16; allow float"
+            )
         if name not in ALLOWED:
             raise ConfigError(
                 f"--allow {text}: only {', '.join(ALLOWED)} can be allowed, not '{name}'"

@@ -81,7 +81,7 @@ def quantize(
     load_plugins(network.plugin or ())
     imported = load_model(model, inputs=network.options())
     with console.status(f"quantizing {model.name}"):
-        done = quantize_network(imported, settings)
+        done = quantize_network(imported, settings, measure=True)
         comparison, measured_on = _compare(done, settings, test, labels)
         found = show_quantize.report(done, comparison, str(measured_on))
         contents: dict[Path, bytes] = {}

@@ -81,8 +81,15 @@ class Comparison:
     original_accuracy: float | None = None
 
 
-def quantize_network(imported: Imported, settings: Settings) -> Quantization:
+def quantize_network(
+    imported: Imported, settings: Settings, *, measure: bool = False
+) -> Quantization:
     """Quantize a float network.
+
+    Args:
+        imported: the network.
+        settings: how.
+        measure: whether each step and each layer is measured, which takes time.
 
     Raises:
         QuantizationError: the calibration data is unusable.
@@ -94,7 +101,7 @@ def quantize_network(imported: Imported, settings: Settings) -> Quantization:
         settings.calibration, imported.graph, settings.preprocessing, settings.samples
     )
     original = run_passes(imported.graph)
-    quantized = quantize(original, samples, settings.recipe, settings.allow)
+    quantized = quantize(original, samples, settings.recipe, settings.allow, measure=measure)
     graph = float_interface(quantized.graph) if settings.real_interface else quantized.graph
     notes = (*imported.notes, *_notes(quantized))
     return Quantization(Imported(graph, notes), original, quantized, samples)
