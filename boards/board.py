@@ -16,115 +16,60 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from smelt.boards.tables import (
+    Comment,
+    FlashTable,
+    Hertz,
+    Identifier,
+    MemoryTable,
+    QemuTable,
+    RiscvTable,
+    SetupTable,
+    Size,
+    Stm32Table,
+    Table,
+    TimerTable,
+    UartTable,
+    UsbId,
+)
 from smelt.errors import ConfigError
-from smelt.targets import Memory, Part, Placement, Platform, Target, Timer, Uart, get
+from smelt.targets import Memory, Part, Placement, Platform, RiscvCore, Target, Timer, Uart, get
 
 _PARTS: tuple[Part, ...] = get_args(Part)
-_UNITS = {"K": 1024, "M": 1024**2}
 
 
-def _bytes(value: object) -> object:
-    if isinstance(value, str) and value[-1:] in _UNITS and value[:-1].isdecimal():
-        return int(value[:-1]) * _UNITS[value[-1]]
-    return value
-
-
-Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0, lt=2**32)]
-Address = Annotated[int, Field(ge=0, lt=2**32)]
-Hertz = Annotated[int, Field(gt=0, lt=2**32)]
-Interrupt = Annotated[int, Field(ge=0, lt=480)]
-Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class MemoryTable(_Table):
-    """`[[memory]]`: a stretch of addresses, and the parts of the firmware that go there."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-    origin: Address
-    size: Size
-    holds: list[Part] = []
-
-    @model_validator(mode="after")
-    def _inside_address_space(self) -> Self:
-        if self.origin + self.size > 2**32:
-            raise ValueError("origin + size exceeds 32 bits")
-        return self
-
-
-class UartTable(_Table):
-    """`[uart]`: the wire's serial port; `clock_hz` is the core's clock unless given."""
-
-    driver: Literal["cmsdk", "nrf51"]
-    base: Address
-    irq: Interrupt
-    clock_hz: Hertz | None = None
-    baud: Annotated[int, Field(ge=1200, le=4_000_000)] = 115_200
-    tx_pin: Annotated[int, Field(ge=0, le=31)] | None = None
-    rx_pin: Annotated[int, Field(ge=0, le=31)] | None = None
-
-    @model_validator(mode="after")
-    def _pins(self) -> Self:
-        if self.driver == "nrf51" and (self.tx_pin is None or self.rx_pin is None):
-            raise ValueError("driver 'nrf51' needs tx_pin and rx_pin")
-        return self
-
-
-class TimerTable(_Table):
-    """`[timer]`: what inferences are timed with; `hz` is the core's clock unless given."""
-
-    driver: Literal["systick", "nrf51"] = "systick"
-    hz: Hertz | None = None
-    irq: Interrupt | None = None
-
-    @model_validator(mode="after")
-    def _interrupt(self) -> Self:
-        if (self.driver == "systick") != (self.irq is None):
-            raise ValueError("irq: 'systick' has none, every other driver needs one")
-        return self
-
-
-class QemuTable(_Table):
-    """`[qemu]`: the machine that stands in for the board, and further arguments for QEMU."""
-
-    machine: Identifier
-    arguments: list[str] = []
-
-
-class Board(_Table):
+class Board(Table):
     """A device: what a board file says.
 
     Attributes:
         target: the name of the target that the board implies.
+        startup: the kind of core.
+        boot: what the chip's ROM wants to find in flash beside the program, if anything.
         verified: `hardware` or `simulation`: where the project's own tests ran; `never` otherwise.
-        flash: name of the program that puts firmware on the device; None: only simulated so far.
+        setup: what is done to registers before anything else runs: clocks, power, pins.
+        flash: programs that put firmware on the device; none where it is only simulated so far.
+        usb: vendor and product, in hexadecimal, of what its serial port appears as on USB.
         qemu: None where no machine of QEMU stands in for the board.
     """
 
     name: Identifier
-    description: Annotated[str, Field(min_length=1, pattern=r"^[^\n\r*/\\]*$")]
+    description: Comment
     target: str
     clock_hz: Hertz
     stack_bytes: Size
     verified: Literal["hardware", "simulation", "never"] = "never"
-    startup: Literal["cortexm"] = "cortexm"
-    flash: str | None = None
+    startup: Literal["cortexm", "riscv"] = "cortexm"
+    boot: Literal["rp2040", "rp2350"] | None = None
+    usb: list[UsbId] = Field(default_factory=list[UsbId])
+    setup: list[SetupTable] = Field(default_factory=list[SetupTable])
     memory: Annotated[list[MemoryTable], Field(min_length=1)]
+    stm32: Stm32Table | None = None
+    riscv: RiscvTable | None = None
     uart: UartTable
     timer: TimerTable = TimerTable()
+    flash: list[FlashTable] = Field(default_factory=list[FlashTable])
     qemu: QemuTable | None = None
 
     @field_validator("target")
@@ -135,6 +80,16 @@ class Board(_Table):
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return value
+
+    @model_validator(mode="after")
+    def _startup_of_the_core(self) -> Self:
+        if self.target.startswith("rv") != (self.startup == "riscv"):
+            raise ValueError(f"startup '{self.startup}' is not for target '{self.target}'")
+        if (self.startup == "riscv") != (self.riscv is not None):
+            raise ValueError("riscv: startup 'riscv' needs this table, no other startup has one")
+        if (self.startup == "riscv") != (self.timer.driver == "mcycle"):
+            raise ValueError(f"timer: driver '{self.timer.driver}' is not for this core")
+        return self
 
     @model_validator(mode="after")
     def _every_part_once(self) -> Self:
@@ -172,6 +127,7 @@ class Board(_Table):
             description=self.description,
             target=chosen,
             firmware=self.startup,
+            boot=self.boot,
             memories=tuple(Memory(m.name, m.origin, m.size) for m in self.memory),
             placement=Placement(**place),
             stack_bytes=self.stack_bytes,
@@ -184,10 +140,16 @@ class Board(_Table):
                 baud=self.uart.baud,
                 tx_pin=self.uart.tx_pin,
                 rx_pin=self.uart.rx_pin,
+                low_power=self.uart.low_power,
             ),
             timer=Timer(
                 driver=self.timer.driver, hz=self.timer.hz or self.clock_hz, irq=self.timer.irq
             ),
+            setup=(
+                *(row.step for row in self.setup),
+                *(() if self.stm32 is None else self.stm32.steps),
+            ),
+            riscv=None if self.riscv is None else RiscvCore(**self.riscv.model_dump()),
         )
 
 

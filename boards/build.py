@@ -18,6 +18,10 @@ _HINTS = {
     "gcc": "apt-get install gcc",
     "arm-none-eabi-gcc": "apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi",
     "qemu-system-arm": "apt-get install qemu-system-arm",
+    "qemu-system-riscv32": "apt-get install qemu-system-misc",
+    "riscv64-unknown-elf-gcc": (
+        "apt-get install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
+    ),
 }
 _OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
 _LINES_SHOWN = 40

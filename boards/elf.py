@@ -85,7 +85,8 @@ _CONTRIBUTION = re.compile(
     r"^ (\.[^\s]+)\s+0x[0-9a-f]+\s+0x([0-9a-f]+) ([^\n]+)$", flags=re.MULTILINE
 )
 _TEXT = (".text", ".ARM.exidx", ".ARM.extab")
-_RODATA = (".rodata", ".smelt_weights")
+_RODATA = (".rodata", ".srodata", ".smelt_weights")
+_DATA = (".data", ".sdata")
 
 
 def _use(link_map: str, files: set[str]) -> FlashUse:
@@ -100,7 +101,7 @@ def _use(link_map: str, files: set[str]) -> FlashUse:
             kinds["text"] += int(size, 16)
         elif section.startswith(_RODATA):
             kinds["rodata"] += int(size, 16)
-        elif section.startswith(".data"):
+        elif section.startswith(_DATA):
             kinds["data"] += int(size, 16)
     return FlashUse(**kinds)
 

@@ -22,6 +22,9 @@ from smelt.errors import ConfigError
 INSTRUCTIONS_PER_SECOND = 10**9
 """Of the simulated clock."""
 
+EMULATORS = {"cortexm": "qemu-system-arm", "riscv": "qemu-system-riscv32"}
+"""The program of QEMU's for each kind of core."""
+
 # QEMU must not outlive us, however we end: the shell waits for the end of a pipe from us, and then
 # kills it. Its standard input is the listening socket, which QEMU gets as number 3 and nobody else
 # keeps: when QEMU ends, so does the connection.
@@ -62,8 +65,11 @@ class Simulator:
             ToolError: QEMU is not installed.
         """
         if board.qemu is None:
-            raise ConfigError(f"board '{board.name}' has no [qemu]: nothing can stand in for it")
-        qemu = find_tool("qemu-system-arm")
+            raise ConfigError(
+                f"board '{board.name}' has no [qemu]: nothing can stand in for it; flash it, and "
+                "name its serial port with --on"
+            )
+        qemu = find_tool(EMULATORS[board.startup])
         self._board = board
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         watched, self._lifeline = os.pipe()

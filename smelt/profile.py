@@ -105,6 +105,11 @@ def profile_model(artefact: Artefact, sample: Sample) -> Profile:
         raise ConfigError(
             "a profile by layer needs the simulator: choose a --board (see `smelt boards`)"
         )
+    if artefact.platform.firmware != "cortexm":
+        raise ConfigError(
+            f"a profile by layer is made on boards with a Cortex-M only, not on "
+            f"'{artefact.platform.name}'; `smelt run` counts the instructions of a whole inference"
+        )
     name = artefact.network.name
     with (
         tempfile.TemporaryDirectory(prefix="smelt-") as folder,

@@ -150,7 +150,7 @@ def boards() -> Table:
                 board.target,
                 f"{board.clock_hz / 1e6:g} MHz",
                 memories,
-                board.flash or "-",
+                ", ".join(way.runner for way in board.flash) or "-",
                 "-" if board.qemu is None else board.qemu.machine,
                 board.verified,
             )

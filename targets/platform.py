@@ -41,7 +41,7 @@ class Uart:
     """The serial port of the wire, its driver being the template `uart_DRIVER.c`.
 
     `irq` is the number of its interrupt for received bytes, `clock_hz` what the baud rate is
-    divided from; the pins matter to some drivers only.
+    divided from; the pins and `low_power` matter to some drivers only.
     """
 
     driver: str
@@ -51,6 +51,7 @@ class Uart:
     baud: int
     tx_pin: int | None = None
     rx_pin: int | None = None
+    low_power: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,30 @@ class Timer:
 
 
 @dataclass(frozen=True)
+class RiscvCore:
+    """Addresses of a RISC-V core's interrupt controller and timer, and the timer's rate."""
+
+    plic: int
+    clint: int
+    mtime_hz: int
+
+
+@dataclass(frozen=True)
+class RegisterStep:
+    """What is done to one register at startup.
+
+    `write`: it gets the value `set`; `change`: its bits `clear` become 0, then its bits `set` 1;
+    `wait` until all bits of `set` are 1. `does` is a comment.
+    """
+
+    action: Literal["write", "change", "wait"]
+    address: int
+    does: str
+    clear: int = 0
+    set: int = 0
+
+
+@dataclass(frozen=True)
 class Platform:
     """Where the generated code will run.
 
@@ -73,21 +98,27 @@ class Platform:
         name: of the board; `host`, or the target's name, where there is none.
         description: one line, which appears in the generated files.
         target: what code is generated for.
-        firmware: `host`: a program of the host's system; `cortexm`: an image with its own startup;
-            None: the network alone, as a library.
+        firmware: `host`: a program of the host's system; `cortexm`, `riscv`: an image with its own
+            startup; None: the network alone, as a library.
         memories, placement, stack_bytes, clock_hz, uart, timer: of the board; empty without one.
+        setup: what is done to registers before anything else runs.
+        boot: what the chip's ROM wants to find beside the program: the template `boot_BOOT.c`.
+        riscv: of a RISC-V core.
     """
 
     name: str
     description: str
     target: Target
-    firmware: Literal["host", "cortexm"] | None
+    firmware: Literal["host", "cortexm", "riscv"] | None
     memories: tuple[Memory, ...] = ()
     placement: Placement | None = None
     stack_bytes: int = 0
     clock_hz: int = 0
     uart: Uart | None = None
     timer: Timer | None = None
+    setup: tuple[RegisterStep, ...] = ()
+    boot: str | None = None
+    riscv: RiscvCore | None = None
 
     def memory_of(self, part: Part) -> Memory | None:
         """The memory that a part of the firmware goes to; None where nothing limits it."""
@@ -103,14 +134,20 @@ class Platform:
         return max((number for number in numbers if number is not None), default=-1)
 
     @property
+    def bare(self) -> bool:
+        """Whether the firmware has the machine to itself."""
+        return self.firmware in ("cortexm", "riscv")
+
+    @property
     def linker_script(self) -> str:
         """Path of the linker script in the project; empty where the system's own serves."""
-        return f"firmware/{self.name}.ld" if self.firmware == "cortexm" else ""
+        return f"firmware/{self.name}.ld" if self.bare else ""
 
     @property
     def firmware_sources(self) -> tuple[str, ...]:
         """Paths in the project of the C files beside `main.c` that are not the network's."""
-        return tuple(f"firmware/{name}" for name in self._firmware_sources())
+        board = ("firmware/board.c",) if self.setup else ()
+        return (*(f"firmware/{name}" for name in self._firmware_sources()), *board)
 
     @property
     def project_files(self) -> tuple[tuple[str, str], ...]:
@@ -124,14 +161,17 @@ class Platform:
         if self.firmware is None:
             return tuple(build)
         headers = ["port.h", "session.h", "text.h", "wire.h"]
-        if self.firmware == "cortexm":
+        if self.bare:
             headers.append("receive.h")
         copied = [(f"project/{name}", f"firmware/{name}") for name in headers]
         copied += [(f"project/{name}", f"firmware/{name}") for name in self._firmware_sources()]
         rendered = [("project/main.c.j2", "main.c")]
-        if self.firmware == "cortexm":
+        if self.bare:
+            copied.append((f"project/core_{self.firmware}.h", "firmware/core.h"))
             rendered.append(("project/board.h.j2", "firmware/board.h"))
-            rendered.append(("project/cortexm.ld.j2", self.linker_script))
+            rendered.append((f"project/{self.firmware}.ld.j2", self.linker_script))
+        if self.setup:
+            rendered.append(("project/board.c.j2", "firmware/board.c"))
         return (*build, *rendered, *copied)
 
     def link_flags(self, optimize: Optimize) -> tuple[str, ...]:
@@ -139,9 +179,10 @@ class Platform:
 
         Small code takes the small C library too, whose `memcpy` copies byte by byte.
         """
-        if self.firmware != "cortexm":
+        if not self.bare:
             return ("-Wl,--gc-sections",)
-        library = () if optimize == "speed" else ("--specs=nano.specs",)
+        small = optimize != "speed" and self.firmware == "cortexm"
+        library = ("--specs=nano.specs",) if small else ()
         return ("-nostartfiles", "-Wl,--gc-sections", *library)
 
     def _firmware_sources(self) -> tuple[str, ...]:
@@ -150,8 +191,9 @@ class Platform:
         common = ("wire.c", "mlperf.c", "text.c", "mark.c")
         if self.uart is None or self.timer is None:
             return (*common, "port_host.c")
+        boot = (f"boot_{self.boot}.c",) if self.boot else ()
         drivers = (f"uart_{self.uart.driver}.c", f"timer_{self.timer.driver}.c")
-        return (*common, "startup_cortexm.c", "receive.c", *drivers)
+        return (*common, f"startup_{self.firmware}.c", *boot, "receive.c", *drivers)
 
 
 HOST = Platform(

@@ -12,11 +12,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from smelt import boards
 from smelt.errors import DoesNotFit
 from smelt.frontend import load
 from smelt.ir import Array
 from smelt.pipeline import Options, compile_model
 from smelt.run import run
+from tests.board_tools import simulable
 from tests.graphs import (
     SETUPS,
     SIMULATED,
@@ -34,6 +36,11 @@ WHOLE = tuple(pattern for pattern in INTEGER if not pattern.startswith("ops/"))
 SINGLE = tuple(pattern.removeprefix("ops/") for pattern in INTEGER if pattern.startswith("ops/"))
 FEW = ("random", "extreme")
 """The kinds of samples that QEMU runs by default, one of each."""
+OTHER_BOARDS = tuple(
+    name
+    for name in boards.available()
+    if boards.load(name).qemu is not None and not name.startswith("mps")
+)
 on_simulators = pytest.mark.parametrize("setup", SIMULATED)
 
 
@@ -147,11 +154,13 @@ def test_large_networks_do_not_fit_microbit(network: Network) -> None:
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("setup", [*SETUPS, "microbit"])
+@pytest.mark.parametrize("setup", [*SETUPS, *OTHER_BOARDS])
 def test_digits_are_exact(setup: str) -> None:
     with np.load(DIGITS / "digits_test.npz") as data:
         images, expected = data["input_0"][:16], data["tflite_reference_0"][:16]
     options = SETUPS.get(setup, Options(board=setup))
+    if options.board is not None:
+        simulable(boards.load(options.board))
     artefact = compile_model(DIGITS / "digits_int8.tflite", options)
     outputs = list(run(artefact, [(image,) for image in images]).outputs)
     assert_same(outputs, [(want,) for want in expected], setup)

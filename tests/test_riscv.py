@@ -1,4 +1,4 @@
-"""Code for RV32IMAC, which has no board yet, on QEMU's `virt` machine by semihosting."""
+"""Code for RV32IMAC: with the C library's own startup by semihosting, and on boards."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from shutil import which
 import numpy as np
 import pytest
 
+from smelt.errors import ConfigError
 from smelt.ir import Array, evaluate
 from smelt.pipeline import Artefact, Options, compile_model
+from smelt.profile import profile_model
+from smelt.run import run
 from smelt.samples import Sample, random_samples
 from tests.kernels_host import WARNINGS
+from tests.projects import digits, images, must
 from tests.shared import Network, networks
 from tests.tflite_networks import DIGITS
 
+BOARDS = ("virt-riscv32", "sifive_e")
 COMPILER, SIMULATOR = "riscv64-unknown-elf-gcc", "qemu-system-riscv32"
 PICOLIBC = Path("/usr/lib/picolibc/riscv64-unknown-elf")
 MEMORY = {
@@ -111,6 +116,38 @@ def test_digits(tmp_path: Path) -> None:
     artefact = check(DIGITS / "digits_int8.tflite", tmp_path)
     assert {"cortexm", "c"} >= {step.backend for step in artefact.schedule.steps}
     assert "cortexm" in {step.backend for step in artefact.schedule.steps}
+
+
+@pytest.mark.parametrize("optimize", ["size", "ram"])
+def test_a_board_runs_small_code(optimize: str) -> None:
+    options = Options(board="sifive_e", optimize="size" if optimize == "size" else "ram")
+    inputs, expected = images(2)
+    outputs = run(digits(options), [(image,) for image in inputs]).outputs
+    np.testing.assert_array_equal([output for (output,) in outputs], expected)
+
+
+def test_instructions_are_exact() -> None:
+    """The simulated core's counter and the simulator's own clock are one."""
+    inputs, _ = images(1)
+    runs = [run(digits(Options(board=board)), [(inputs[0],)]) for board in BOARDS]
+    first, second = (done.report["inference"]["instructions"] for done in runs)
+    assert first == second > 10_000
+
+
+def test_a_profile_by_layer_is_refused() -> None:
+    artefact = digits(Options(board="virt-riscv32"))
+    sample = (images(1)[0][0],)
+    with pytest.raises(ConfigError, match="Cortex-M only, not on 'virt-riscv32'"):
+        profile_model(artefact, sample)
+
+
+def test_a_library_finds_the_c_library(tmp_path: Path) -> None:
+    digits(Options(target="rv32imac")).write(tmp_path / "made")
+    must("make", cwd=tmp_path / "made")
+    must("cmake", "-B", "build-cmake", cwd=tmp_path / "made")
+    must("cmake", "--build", "build-cmake", cwd=tmp_path / "made")
+    assert (tmp_path / "made/build/libdigits_int8.a").stat().st_size > 0
+    assert (tmp_path / "made/build-cmake/libdigits_int8.a").stat().st_size > 0
 
 
 @networks("mlperf_tiny/kws_int8", "mlperf_tiny/vww_int8", "mlperf_tiny/ad_int8")

@@ -3,13 +3,9 @@
 #include "receive.h"
 
 #include "board.h"
+#include "core.h"
 #include "port.h"
 
-#define NVIC(offset, number) (*(volatile uint32_t *)(0xe000e000u + (offset) + 4u * ((number) / 32u)))
-#define NVIC_ISER(number) NVIC(0x100u, number)
-#define NVIC_ICER(number) NVIC(0x180u, number)
-#define NVIC_ISPR(number) NVIC(0x200u, number)
-#define NVIC_BIT(number) (1u << ((number) % 32u))
 #define QUEUE_BYTES 128u /* a power of two; a command has at most 80 */
 
 static volatile uint8_t queue[QUEUE_BYTES];
@@ -17,7 +13,7 @@ static volatile uint32_t queued, taken; /* counts; they may wrap */
 static volatile int stalled;            /* the handler has left a byte in the UART */
 
 void smelt_enable_interrupt(uint32_t number) {
-    NVIC_ISER(number) = NVIC_BIT(number);
+    interrupt_on(number);
 }
 
 /* While the handler would only be called in vain, its interrupt is off. A line without flow control
@@ -27,7 +23,7 @@ int smelt_receive_room(void) {
         return 1;
     }
     stalled = 1;
-    NVIC_ICER(SMELT_UART_IRQ) = NVIC_BIT(SMELT_UART_IRQ);
+    interrupt_off(SMELT_UART_IRQ);
     return 0;
 }
 
@@ -38,30 +34,29 @@ void smelt_received(uint8_t byte) {
 
 static void resume(void) {
     stalled = 0;
-    NVIC_ISPR(SMELT_UART_IRQ) = NVIC_BIT(SMELT_UART_IRQ);
-    NVIC_ISER(SMELT_UART_IRQ) = NVIC_BIT(SMELT_UART_IRQ);
+    interrupt_again(SMELT_UART_IRQ);
 }
 
 /* With interrupts masked none can slip in between the look at the queue and WFI, which a pending
  * one ends nevertheless. */
 static void sleep_while_empty(void) {
-    __asm__ volatile("cpsid i" ::: "memory");
+    interrupts_mask();
     if (queued == taken) {
-        __asm__ volatile("wfi" ::: "memory");
+        core_sleep();
     }
-    __asm__ volatile("cpsie i\n\tisb" ::: "memory");
+    interrupts_unmask();
 }
 
 int smelt_uart_read(uint32_t timeout_ms) {
     if (queued == taken) {
         const uint64_t patience = (uint64_t)timeout_ms * smelt_timer_hz() / 1000u;
         const uint64_t start = smelt_timer_ticks();
-        if (timeout_ms != 0u) {
-            smelt_timer_wake(timeout_ms);
-        }
         do {
-            if (timeout_ms != 0u && smelt_timer_ticks() - start > patience) {
-                return SMELT_UART_TIMEOUT;
+            if (timeout_ms != 0u) {
+                if (smelt_timer_ticks() - start > patience) {
+                    return SMELT_UART_TIMEOUT;
+                }
+                smelt_timer_wake(timeout_ms); /* by another clock, perhaps: again if too early */
             }
             sleep_while_empty();
         } while (queued == taken);

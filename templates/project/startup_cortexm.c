@@ -84,6 +84,9 @@ static void guard_stack(void) {
 }
 
 void Reset_Handler(void) {
+#ifdef SMELT_BOARD_INIT
+    smelt_board_init();
+#endif
     const uint32_t *source = smelt_data_load;
     for (uint32_t *word = smelt_data_start; word < smelt_data_end; word++) {
         *word = *source++;

@@ -36,13 +36,15 @@ const void *fake_output(const fake_t *context, int index) {
     return context->arena + 32 + 16 * index;
 }
 
-/* Two instructions a turn on Arm. */
+/* Two instructions a turn on boards. */
 static void turn(uint32_t count) {
     if (count == 0u) {
         return;
     }
 #if defined(__arm__)
     __asm__ volatile(".syntax unified\n1: subs %0, %0, #1\n\tbne 1b" : "+l"(count)::"cc");
+#elif defined(__riscv)
+    __asm__ volatile("1: addi %0, %0, -1\n\tbnez %0, 1b" : "+r"(count));
 #else
     for (volatile uint32_t i = 0; i < count; i++) {
     }

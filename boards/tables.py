@@ -1,0 +1,204 @@
+"""The tables of a board file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from smelt.targets import Part, RegisterStep
+
+_UNITS = {"K": 1024, "M": 1024**2}
+
+
+def _bytes(value: object) -> object:
+    if isinstance(value, str) and value[-1:] in _UNITS and value[:-1].isdecimal():
+        return int(value[:-1]) * _UNITS[value[-1]]
+    return value
+
+
+Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0, lt=2**32)]
+Address = Annotated[int, Field(ge=0, lt=2**32)]
+Word = Annotated[int, Field(ge=0, lt=2**32)]
+Mask = Annotated[int, Field(gt=0, lt=2**32)]
+Hertz = Annotated[int, Field(gt=0, lt=2**32)]
+Interrupt = Annotated[int, Field(ge=0, lt=480)]
+Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+Comment = Annotated[str, Field(min_length=1, pattern=r"^[^\n\r*/\\]*$")]
+"""Text that appears in a comment of the generated C."""
+Stm32Pin = Annotated[str, Field(pattern=r"^P[A-K]([0-9]|1[0-5])$")]
+UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
+
+UartDriver = Literal["16550", "cmsdk", "nrf5", "pl011", "sifive", "stm32v1", "stm32v2"]
+Runner = Literal[
+    "bossac", "dfu", "drag", "jlink", "openocd", "picotool", "probe-rs", "pyocd", "st-flash", "uf2"
+]
+
+
+class Table(BaseModel):
+    """What all tables of a board file are: immutable, with known keys of exact types only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class MemoryTable(Table):
+    """`[[memory]]`: a stretch of addresses, and the parts of the firmware that go there."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    origin: Address
+    size: Size
+    holds: list[Part] = []
+
+    @model_validator(mode="after")
+    def _inside_address_space(self) -> Self:
+        if self.origin + self.size > 2**32:
+            raise ValueError("origin + size exceeds 32 bits")
+        return self
+
+
+class UartTable(Table):
+    """`[uart]`: the wire's serial port.
+
+    Attributes:
+        driver: the template `uart_DRIVER.c`.
+        base, irq: its address and the number of its interrupt.
+        clock_hz: what the baud rate is divided from; the core's clock unless given.
+        tx_pin, rx_pin: for `nrf5` only, which must know them; numbered through all ports.
+        low_power: whether it is an LPUART of an STM32.
+    """
+
+    driver: UartDriver
+    base: Address
+    irq: Interrupt
+    clock_hz: Hertz | None = None
+    baud: Annotated[int, Field(ge=1200, le=4_000_000)] = 115_200
+    tx_pin: Annotated[int, Field(ge=0, le=63)] | None = None
+    rx_pin: Annotated[int, Field(ge=0, le=63)] | None = None
+    low_power: bool = False
+
+    @model_validator(mode="after")
+    def _what_the_driver_takes(self) -> Self:
+        if self.driver == "nrf5" and (self.tx_pin is None or self.rx_pin is None):
+            raise ValueError("driver 'nrf5' needs tx_pin and rx_pin")
+        if self.low_power and self.driver != "stm32v2":
+            raise ValueError("low_power: only driver 'stm32v2' knows it")
+        return self
+
+
+class TimerTable(Table):
+    """`[timer]`: what inferences are timed with; `hz` is the core's clock unless given."""
+
+    driver: Literal["systick", "mcycle", "nrf5"] = "systick"
+    hz: Hertz | None = None
+    irq: Interrupt | None = None
+
+    @model_validator(mode="after")
+    def _interrupt(self) -> Self:
+        if (self.driver == "nrf5") != (self.irq is not None):
+            raise ValueError("irq: 'nrf5' needs one, no other driver has one")
+        return self
+
+
+class SetupTable(Table):
+    """A row of `setup`: what is done to one register before anything else runs.
+
+    Exactly one of: `write` a value; `clear` and `set` bits of what is there, in this order;
+    `wait` until all these bits are 1 (not for ever: see `templates/project/board.c.j2`).
+    """
+
+    address: Address
+    does: Comment
+    write: Word | None = None
+    clear: Mask | None = None
+    set: Mask | None = None
+    wait: Mask | None = None
+
+    @model_validator(mode="after")
+    def _one_action(self) -> Self:
+        changes = self.clear is not None or self.set is not None
+        if (self.write is not None) + changes + (self.wait is not None) != 1:
+            raise ValueError("needs exactly one of: write; clear and set, or one of them; wait")
+        if self.address % 4 != 0:
+            raise ValueError(f"{self.address:#x} is not the address of a word")
+        return self
+
+    @property
+    def step(self) -> RegisterStep:
+        """The same for code generation."""
+        if self.write is not None:
+            return RegisterStep("write", self.address, self.does, set=self.write)
+        if self.wait is not None:
+            return RegisterStep("wait", self.address, self.does, set=self.wait)
+        return RegisterStep("change", self.address, self.does, self.clear or 0, self.set or 0)
+
+
+class Stm32Table(Table):
+    """`[stm32]`: the UART's pins, of all families of STM32 but the F1.
+
+    Attributes:
+        gpio: address of port A; the other ports follow every 0x400.
+        tx, rx: as `PA2`.
+        alternate: the function that connects both with the UART.
+    """
+
+    gpio: Address
+    tx: Stm32Pin
+    rx: Stm32Pin
+    alternate: Annotated[int, Field(ge=0, le=15)]
+
+    @property
+    def steps(self) -> tuple[RegisterStep, ...]:
+        """What connects the pins; the receiving one is pulled up, in case nobody drives it."""
+        return (*self._pin(self.tx, "TX", pull=0), *self._pin(self.rx, "RX", pull=1))
+
+    def _pin(self, name: str, role: str, pull: int) -> tuple[RegisterStep, ...]:
+        base, number = self.gpio + 0x400 * (ord(name[1]) - ord("A")), int(name[2:])
+        two, four = 2 * number, 4 * (number % 8)
+        function = base + (0x20 if number < 8 else 0x24)
+        return (
+            _field(function, four, 0xF, self.alternate, f"{name}, {role}: AF{self.alternate}"),
+            _field(base + 0x0C, two, 3, pull, f"{name}: {'pulled up' if pull else 'not pulled'}"),
+            _field(base, two, 3, 2, f"{name}: alternate function"),
+        )
+
+
+def _field(register: int, shift: int, ones: int, value: int, does: str) -> RegisterStep:
+    return RegisterStep("change", register, does, ones << shift, value << shift)
+
+
+class RiscvTable(Table):
+    """`[riscv]`: the interrupt controller, and the timer that wakes the core, with its rate."""
+
+    plic: Address
+    clint: Address
+    mtime_hz: Hertz
+
+
+class FlashTable(Table):
+    """`[[flash]]`: a program that puts firmware on the device, the preferred one first.
+
+    Attributes:
+        runner: the program; `drag` is a file copied to the drive that the board appears as.
+        target: what that program calls the chip, if it must be told.
+        config: OpenOCD's configuration files, in order.
+        family: of a UF2 file.
+    """
+
+    runner: Runner
+    target: Annotated[str, Field(pattern=r"^\w+$")] | None = None
+    config: list[Annotated[str, Field(pattern=r"^[\w./-]+\.cfg$")]] = []
+    family: Word | None = None
+
+    @model_validator(mode="after")
+    def _what_the_runner_takes(self) -> Self:
+        for key, runner in (("config", "openocd"), ("family", "uf2")):
+            if (self.runner == runner) != bool(getattr(self, key)):
+                raise ValueError(f"{key}: '{runner}' needs it, no other runner has it")
+        return self
+
+
+class QemuTable(Table):
+    """`[qemu]`: the machine that stands in for the board, and further arguments for QEMU."""
+
+    machine: Identifier
+    arguments: list[str] = []

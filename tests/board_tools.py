@@ -1,0 +1,24 @@
+"""Which programs a board needs, for tests that skip where one is missing."""
+
+import shutil
+
+import pytest
+
+from smelt.boards import Board
+from smelt.boards.simulate import EMULATORS
+
+
+def compilable(board: Board) -> None:
+    """Skip the test where the board's compiler is missing."""
+    _there(f"{board.own_target.cross}gcc")
+
+
+def simulable(board: Board) -> None:
+    """Skip the test where the board's compiler or simulator is missing."""
+    compilable(board)
+    _there(EMULATORS[board.startup])
+
+
+def _there(tool: str) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"not on PATH: {tool}")
