@@ -6,15 +6,21 @@ from collections.abc import Mapping
 
 from smelt.codegen.kernels.base import ROOM
 from smelt.ir import Graph, Node, Value
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.reshape import Reshape
+
+_APART = Conv2D | DepthwiseConv2D | FullyConnected
+"""What never writes over its own input."""
 
 
 def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
     """Bytes between what lives while a node runs and the most that ever does.
 
-    Nodes run in the graph's order, each on whole tensors. Only nodes that multiply say how large an
-    arena has to be: others may be computed in place. What has no more room than any call may take
-    is left out; so is everything where graphs stand inside.
+    Nodes run in the graph's order, each on whole tensors. Only convolutions and dense layers say
+    how large an arena has to be: others may be computed in place. States have a memory of their
+    own. What has no more room than any call may take is left out; so is everything where graphs
+    stand inside.
 
     Args:
         graph: what is going to be scheduled.
@@ -25,13 +31,14 @@ def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
     last = _last_reads(graph)
     if keep_inputs:
         last |= dict.fromkeys(graph.inputs, len(graph.nodes))
-    alive = {_root(graph, value) for value in graph.inputs}
+    states = {state.before for state in graph.states}
+    alive = set(graph.inputs)
     live: dict[Node, int] = {}
     for i, node in enumerate(graph.nodes):
-        alive |= {_root(graph, value) for value in node.outputs}
+        alive |= {_root(graph, value) for value in node.outputs} - states
         live[node] = sum(value.type.bytes for value in alive)
         alive = {value for value in alive if last.get(value, i) > i}
-    most = max((size for node, size in live.items() if node.macs), default=0)
+    most = max((size for node, size in live.items() if isinstance(node.op, _APART)), default=0)
     return {node: most - size for node, size in live.items() if most - size > ROOM}
 
 

@@ -7,7 +7,19 @@ import pytest
 
 from smelt.codegen.kernels.base import ROOM
 from smelt.codegen.rooms import rooms
-from smelt.ir import DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value, verify
+from smelt.ir import (
+    DType,
+    Graph,
+    Node,
+    Op,
+    Origin,
+    Quant,
+    Rounding,
+    State,
+    TensorType,
+    Value,
+    verify,
+)
 from smelt.ops.convolution import Conv2D
 from smelt.ops.pool import Pool2D
 from smelt.ops.reshape import Reshape
@@ -59,6 +71,23 @@ def test_inputs_that_must_stay_take_their_room() -> None:
     graph = network()
     kept, free = (rooms(graph, keep_inputs=keep) for keep in (True, False))
     assert kept[graph.nodes[2]] == free[graph.nodes[2]] - 24 * 24 * 24
+
+
+def test_states_are_not_in_the_arena() -> None:
+    x, y, z = image("x", 24, 24, 24), image("y", 24, 24, 24), image("z", 12, 12, 12)
+    before, after = (Value(name, image("", 20, 20, 8).type) for name in ("before", "after"))
+    seen, kept = image("seen", 20, 20, 8), image("kept", 20, 20, 8)
+    nodes = (
+        node(Conv2D(padding=SAME), x, y),
+        node(Reshape((1, 20, 20, 8)), before, seen),
+        node(Pool2D("max", (1, 1)), seen, kept),
+        node(Reshape((1, 20, 20, 8)), kept, after),
+        node(Conv2D((2, 2), padding=((0, 1), (0, 1))), y, z),
+    )
+    state = State(before, after, np.zeros((1, 20, 20, 8), np.int8))
+    graph = verify(Graph("net", (x,), (z,), nodes, (state,)), "building")
+    found = rooms(graph, keep_inputs=False)
+    assert found[nodes[4]] == 24 * 24 * 24 - 12 * 12 * 12 - 20 * 20 * 8
 
 
 def test_what_has_little_room_is_left_out() -> None:

@@ -183,6 +183,7 @@ class Reduce(Op):
         if node.rounding is Rounding.ONNX:
             scale = reduce_scale(self.kind, source, y, count)
             result = Requantizer((scale,), Rounding.ONNX)(centred) + y.zero_point
+            result = result.reshape(centred.shape)
             return (np.asarray(np.clip(result, *y.dtype.limits), y.dtype.numpy),)
         multiplier = reduce_multiplier(self.kind, source, y, count)
         result = multiply_by_quantized_multiplier(centred, *multiplier) + y.zero_point
@@ -220,6 +221,16 @@ CASES = (
         Case(f"{kind}_onnx_{name}", Reduce(kind, (1, 2)), (x,), (DType.INT8,), Rounding.ONNX)
         for kind in ("mean", "sum")
         for name, x in (("image", Data((1, 5, 4, 7))), ("wide", Data((2, 17, 19, 3), -9.0, 0.1)))
+    ),
+    *(
+        Case(
+            f"{kind}_onnx_everything",
+            Reduce(kind, (0, 1)),
+            (Data((3, 5), -6.0, 0.0),),
+            (DType.INT8,),
+            Rounding.ONNX,
+        )
+        for kind in ("mean", "sum")
     ),
     *(
         Case(

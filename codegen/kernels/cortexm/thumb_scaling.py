@@ -192,7 +192,10 @@ class _Search:
             # Seen from the sum of zero, whose scaled value is 0: half is added after the nudge.
             goals = (values - (r.zero_point - r.low) << shift) - (1 << shift >> 1)
             goals = goals + np.where(goals < 0, nudges, 0)
-        exact = np.rint(self._reals * 2.0 ** (shift + drop * (self._count - 1))).astype(np.int64)
+        scaled = np.rint(self._reals * 2.0 ** (shift + drop * (self._count - 1)))
+        if scaled.max(initial=0.0) >= 2.0**62:
+            return None
+        exact = scaled.astype(np.int64)
         parts = np.zeros((self._count, len(exact)), np.int64)
         offsets = np.zeros(len(exact), np.int64)
         missing = np.ones(len(exact), np.bool_)
