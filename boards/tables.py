@@ -31,8 +31,22 @@ UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
 
 UartDriver = Literal["16550", "cmsdk", "nrf5", "pl011", "sifive", "stm32v1", "stm32v2"]
 Runner = Literal[
-    "bossac", "dfu", "drag", "jlink", "openocd", "picotool", "probe-rs", "pyocd", "st-flash", "uf2"
+    "bossac",
+    "dfu",
+    "drag",
+    "gdb",
+    "jlink",
+    "openocd",
+    "picotool",
+    "probe-rs",
+    "pyocd",
+    "st-flash",
+    "uf2",
 ]
+
+
+_TOLD_THE_CHIP = ("jlink", "probe-rs", "pyocd")
+"""Runners that must be told which chip it is."""
 
 
 class Table(BaseModel):
@@ -194,6 +208,9 @@ class FlashTable(Table):
         for key, runner in (("config", "openocd"), ("family", "uf2")):
             if (self.runner == runner) != bool(getattr(self, key)):
                 raise ValueError(f"{key}: '{runner}' needs it, no other runner has it")
+        if (self.runner in _TOLD_THE_CHIP) != (self.target is not None):
+            runners = ", ".join(_TOLD_THE_CHIP)
+            raise ValueError(f"target: {runners} need it, no other runner has it")
         return self
 
 

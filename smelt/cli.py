@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from smelt import __version__, show, show_profile
+from smelt.cli_flash import flash
 from smelt.cli_options import (
     BuildGroup,
     InputGroup,
@@ -95,6 +96,7 @@ def build(
 
 
 app.command()(grouped(quantize))
+app.command()(grouped(flash))
 
 
 @app.command()

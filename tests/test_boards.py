@@ -132,6 +132,7 @@ alternate = 7
             "[[flash]]\nrunner = 'openocd'\n[uart]",
             r"flash\.0: config: 'openocd' needs it",
         ),
+        ("[uart]", "[[flash]]\nrunner = 'pyocd'\n[uart]", r"flash\.0: target: .*pyocd need it"),
         ("[uart]", "[[flash]]\nrunner = 'usb'\n[uart]", r"flash\.0\.runner: .*\(it is 'usb'\)"),
         ("stack_bytes", "usb = ['483:374B']\nstack_bytes", r"usb\.0: .*\(it is '483:374B'\)"),
         (

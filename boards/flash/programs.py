@@ -1,0 +1,145 @@
+"""The programs that flash boards, and what each is told.
+
+Words in braces are filled in: `{image}`, the file of the kind that the program takes; `{address}`,
+where its first byte is stored; `{script}`, a file with the lines of `script`; the chip's name
+(`{target}`) and OpenOCD's files (`{config}`) of the board; `{port}` and `{server}`, serial port and
+GDB server, of the command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["elf", "bin", "hex"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that flashes.
+
+    Attributes:
+        names: what it may be called; the first that is installed is taken.
+        install: how it is installed.
+        image: the kind of file that it takes.
+        commands: the arguments of each of its runs, one after the other.
+        script: lines of the file that it reads commands from.
+        refusals: what it says when it failed, though its exit status may be 0.
+        hint: what the user may have to do first.
+    """
+
+    names: tuple[str, ...]
+    install: str
+    image: Kind
+    commands: tuple[tuple[str, ...], ...]
+    script: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    hint: str = ""
+
+    def asks_for(self, word: str) -> bool:
+        """Whether `{word}` is in what it is told."""
+        return any(f"{{{word}" in text for text in (*sum(self.commands, ()), *self.script))
+
+
+_GDB_ARM = ("gdb-multiarch", "arm-none-eabi-gdb")
+_GDB_RISCV = ("gdb-multiarch", "riscv64-unknown-elf-gdb")
+_GDB_START = ("set confirm off", "set pagination off", "target extended-remote {server}")
+_GDB_LOAD = ("load", "compare-sections")
+_GDB_COMMAND = ("-nx", "-batch", "-x", "{script}", "{image}")
+
+PROGRAMS: dict[str, Program] = {
+    "openocd": Program(
+        ("openocd",),
+        "apt-get install openocd",
+        "elf",
+        # Tcl takes what is in braces as it is.
+        (("{config}", "-c", "program {{{image}}} verify reset exit"),),
+    ),
+    "pyocd": Program(
+        ("pyocd",),
+        "pip install pyocd",
+        "elf",
+        (("flash", "--target", "{target}", "{image}"),),
+        hint="`pyocd pack install {target}` fetches what it must know of the chip",
+    ),
+    "probe-rs": Program(
+        ("probe-rs",),
+        "see https://probe.rs",
+        "elf",
+        (
+            ("download", "--chip", "{target}", "--verify", "{image}"),
+            ("reset", "--chip", "{target}"),
+        ),
+    ),
+    "st-flash": Program(
+        ("st-flash",),
+        "apt-get install stlink-tools",
+        "bin",
+        (("--reset", "write", "{image}", "{address:#010x}"),),
+    ),
+    "picotool": Program(
+        ("picotool",),
+        "see https://github.com/raspberrypi/picotool",
+        "elf",
+        (("load", "--verify", "--execute", "{image}", "-t", "elf"),),
+        hint="connect the board's USB while you hold its button BOOTSEL",
+    ),
+    "bossac": Program(
+        ("bossac",),
+        "it comes with Arduino's package for the board, in its folder tools/bossac",
+        "bin",
+        # As Arduino calls it; it puts the image behind its boot loader, and wants no folder
+        # before the port's name.
+        (("--port={port}", "-U", "-i", "-e", "-w", "{image}", "-R"),),
+        hint="press the board's button twice: the boot loader then has its own serial port",
+    ),
+    "jlink": Program(
+        ("JLinkExe", "JLink"),
+        "see https://www.segger.com/downloads/jlink",
+        "hex",
+        (
+            (
+                *("-NoGui", "1", "-ExitOnError", "1", "-device", "{target}", "-if", "{interface}"),
+                *("-jtagconf", "-1,-1", "-speed", "4000", "-autoconnect", "1"),
+                *("-CommandFile", "{script}"),
+            ),
+        ),
+        script=("reset", 'loadfile "{image}"', "reset", "go", "exit"),
+        refusals=("Cannot connect to", "FAILED: ", "Could not connect", "Failed to open file"),
+    ),
+    "dfu": Program(
+        ("dfu-util",),
+        "apt-get install dfu-util",
+        "bin",
+        (("-a", "0", "-s", "{address:#010x}:leave", "-D", "{image}"),),
+        hint="start the chip's own boot loader: hold BOOT0 while you press reset",
+    ),
+    # A probe that has its server inside, the Black Magic Probe, must first be told to look for
+    # chips; `kill` resets the chip, which then runs.
+    "gdb-probe": Program(
+        _GDB_ARM,
+        "apt-get install gdb-multiarch",
+        "elf",
+        (_GDB_COMMAND,),
+        script=(*_GDB_START, "monitor swdp_scan", "attach 1", *_GDB_LOAD, "kill"),
+        refusals=("MIS-MATCHED",),
+    ),
+    # Nothing resets the chip behind a server of any other kind; `load` has set the program counter.
+    "gdb-cortexm": Program(
+        _GDB_ARM,
+        "apt-get install gdb-multiarch",
+        "elf",
+        (_GDB_COMMAND,),
+        script=(*_GDB_START, *_GDB_LOAD, "set $sp = &smelt_stack_top", "detach"),
+        refusals=("MIS-MATCHED",),
+    ),
+    "gdb-riscv": Program(
+        _GDB_RISCV,
+        "apt-get install gdb-multiarch",
+        "elf",
+        (_GDB_COMMAND,),
+        script=(*_GDB_START, *_GDB_LOAD, "detach"),
+        refusals=("MIS-MATCHED",),
+    ),
+}
+"""By runner; `gdb` is one of three."""
