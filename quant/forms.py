@@ -212,25 +212,30 @@ def fixed_quant(node: Node) -> Quant | None:
     return None if quant is None or quant in _MARKS else quant
 
 
-def _types(node: Node, quants: Sequence[Quant]) -> list[TensorType | None]:
+def _types(
+    node: Node, quants: Sequence[Quant], dtype: DType = DType.INT8
+) -> list[TensorType | None]:
     return [
-        None if v is None else replace(v.type, dtype=DType.INT8, quant=q) if is_real(v) else v.type
+        None if v is None else replace(v.type, dtype=dtype, quant=q) if is_real(v) else v.type
         for v, q in zip(node.inputs, quants, strict=True)
     ]
 
 
-def probed(node: Node, inputs: Sequence[Quant], output: Quant | None) -> Node:
+def probed(
+    node: Node, inputs: Sequence[Quant], output: Quant | None, dtype: DType = DType.INT8
+) -> Node:
     """The int8 form of a native node, on inputs of given quantizations.
 
     Args:
         node: of the float network.
         inputs: of each input; of those that are not float32, ignored.
         output: of the outputs, where the operator leaves that open.
+        dtype: int16 for the form of 16 bits.
 
     Raises:
         ModelError, UnsupportedError: the operator has no such form.
     """
-    types = _types(node, inputs)
+    types = _types(node, inputs, dtype)
     operands = tuple(
         None if v is None or t is None else _operand(v, t)
         for v, t in zip(node.inputs, types, strict=True)
@@ -244,13 +249,13 @@ def probed(node: Node, inputs: Sequence[Quant], output: Quant | None) -> Node:
     made = Node(node.op, operands, outputs, node.origin, Rounding.TFLM)
     made.op.check(made)
     for given, value in zip(node.outputs, outputs, strict=True):
-        wanted = DType.INT8 if is_real(given) else given.type.dtype
+        wanted = dtype if is_real(given) else given.type.dtype
         if value.type.dtype is not wanted:
-            raise UnsupportedError(f"{node.op.name} of int8 data gives {value.type}")
+            raise UnsupportedError(f"{node.op.name} of {dtype.value} data gives {value.type}")
     return made
 
 
 def _operand(value: Value, type_: TensorType) -> Value:
     if value.data is None or not is_real(value):
         return Value(value.name, type_, value.data)
-    return Value(value.name, type_, np.zeros(type_.shape, np.int8))
+    return Value(value.name, type_, np.zeros(type_.shape, type_.dtype.numpy))

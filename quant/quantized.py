@@ -33,7 +33,7 @@ class Layer:
         name: of the tensor.
         op: the operator that computes it; `input` for an input of the network.
         origin: the operator of the model file; empty for an input.
-        dtype: how it is stored: `int8`, or `float32` in an island.
+        dtype: how it is stored: `i8`, or `i16`.
         quant: of the stored integers; None in float.
         sqnr: dB against the float network; all noise up to here, the inputs' included.
         added: dB; the noise that this layer itself adds to inputs that are exact but quantized.
@@ -65,7 +65,8 @@ class StepGain:
 
     Attributes:
         name: `minmax`, the baseline; then those of `equalization`, `ranges`, `weight clipping`,
-            `weight rounding` and `bias correction` that the recipe takes.
+            `weight rounding` and `bias correction` that the recipe takes; `int16` where layers
+            were allowed to, and do, compute in 16 bits.
         sqnr: dB, on the calibration samples; of several outputs, by the mean of their relative
             noise.
         outputs: dB of each output.
@@ -108,6 +109,7 @@ class Quantized:
         recipe: how it was made.
         samples: how many calibration samples there were.
         ignored: indices of those that stood too far out to be believed; see `samples.outliers`.
+        plain: the network without layers of 16 bits, where it has any.
     """
 
     graph: Graph
@@ -117,6 +119,7 @@ class Quantized:
     recipe: Recipe
     samples: int
     ignored: tuple[int, ...]
+    plain: Graph | None = None
 
     @property
     def sqnr(self) -> float:

@@ -8,6 +8,7 @@ from functools import partial
 
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Quant, Value, verify
+from smelt.quant.convert import Wide
 from smelt.quant.equalization import equalize
 from smelt.quant.forms import Form, Forms, apply, classify
 from smelt.quant.observation import Observation, Sample, observe
@@ -16,6 +17,8 @@ from smelt.quant.ranges import View, choose, quant_of
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites import prepare
 from smelt.quant.samples import check_samples, outliers
+from smelt.quant.sensitivity import Sensitivity
+from smelt.quant.sixteen import candidates, wide_quants
 from smelt.quant.sweep import Sweep, Swept
 from smelt.quant.ties import Group, find_groups
 
@@ -34,7 +37,8 @@ def quantize(
         graph: a float network, as the passes leave it.
         samples: calibration data: one array per input each, of exactly its shape and type.
         recipe: the steps to take; the default one where None.
-        allow: `float` lets operators without an int8 form stay in float.
+        allow: `float` lets operators without an int8 form stay in float; `int16` lets layers
+            compute in 16 bits where that makes the outputs better.
         measure: whether each step is measured, which takes several times as long as all of them,
             and each layer; else only the result is.
 
@@ -60,6 +64,13 @@ def quantize(
         steps.append(StepGain(name, *output_noise(swept.expected, swept.found)))
     swept = _run(even, kept, recipe, measure=measure)
     steps.append(StepGain(last, *output_noise(swept.expected[some], swept.found[some])))
+    plain = None
+    if "int16" in allow:
+        wide = _widened(even, kept, kept[some], recipe, steps[-1].sqnr)
+        if wide is not None:
+            plain, swept = swept.graph, _run(even, kept, recipe, measure=measure, wide=wide)
+            steps.append(StepGain("int16", *output_noise(swept.expected[some], swept.found[some])))
+            islands += _wide_islands(even, wide)
     return Quantized(
         verify(swept.graph, "quantization"),
         islands,
@@ -68,6 +79,7 @@ def quantize(
         recipe,
         len(samples),
         ignored,
+        plain,
     )
 
 
@@ -121,11 +133,64 @@ def _equalized(network: _Network, samples: Sequence[Sample], seed: int) -> _Netw
     return _prepared(graph, samples, seed, rescaled)
 
 
-def _run(network: _Network, samples: Sequence[Sample], recipe: Recipe, *, measure: bool) -> Swept:
+def _run(
+    network: _Network,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    *,
+    measure: bool,
+    wide: Wide | None = None,
+) -> Swept:
     graph, forms = network.graph, network.forms
     quants = choose_quants(find_groups(graph, forms), forms, network.seen, recipe)
     equalized = network.rescaled if measure else None
-    return Sweep(graph, forms, quants, samples, recipe, equalized).run()
+    return Sweep(graph, forms, quants, samples, recipe, equalized, wide).run()
+
+
+def _widened(
+    network: _Network,
+    samples: Sequence[Sample],
+    some: Sequence[Sample],
+    recipe: Recipe,
+    sqnr: float,
+) -> Wide | None:
+    """The layers that are worth 16 bits; None where none are.
+
+    Tensors are freed of noise in the order of how much it does to the outputs: one, two, four, …
+    Each time the outputs are measured, and more layers are taken if they are worth it.
+    """
+    graph, forms = network.graph, network.forms
+    groups = find_groups(graph, forms)
+    quants = choose_quants(groups, forms, network.seen, recipe)
+    found = candidates(graph, forms, quants, Sensitivity(graph, forms, samples))
+    best: Wide | None = None
+    share, count = 0.0, 1
+    while found:
+        count = min(count, len(found))
+        nodes = list(dict.fromkeys(node for layers in found[:count] for node in layers))
+        wide = Wide(frozenset(nodes), wide_quants(nodes, groups, quants, network.seen))
+        swept = _run(network, some, recipe, measure=False, wide=wide)
+        reached = output_noise(swept.expected, swept.found)[0]
+        part = sum(node.op.macs(node) for node in nodes) / max(graph.macs, 1)
+        if reached >= sqnr + _WORTH + _WORTH_OF_ALL * (part - share):
+            best, sqnr, share = wide, reached, part
+        if count == len(found):
+            break
+        count *= 2
+    return best
+
+
+_WORTH, _WORTH_OF_ALL = 1.0, 5.0
+"""dB that further layers of 16 bits must bring, and more if they are all: one bit then."""
+
+
+def _wide_islands(network: _Network, wide: Wide) -> tuple[Island, ...]:
+    reason = "8 bits of its input or output would make most of the noise"
+    return tuple(
+        Island(node.name, node.op.name, str(node.origin), "int16", reason)
+        for node in network.graph.nodes
+        if node in wide.nodes
+    )
 
 
 def _require_float(graph: Graph) -> None:

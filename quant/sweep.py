@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.ir import Array, DType, Graph, Node, Quant, Value
+from smelt.ir import Array, Graph, Node, Quant, Value
 from smelt.ops.fixed_point import dequantize_onnx
-from smelt.quant.convert import Converter, store
+from smelt.quant.convert import Converter, Wide, store
 from smelt.quant.correction import (
     Statistics,
     choose_integers,
@@ -82,6 +82,7 @@ class Sweep:
         samples: Sequence[Sample],
         recipe: Recipe,
         equalized: frozenset[Value] | None = None,
+        wide: Wide | None = None,
     ) -> None:
         """Prepare a sweep.
 
@@ -92,10 +93,11 @@ class Sweep:
             samples: one array per input each.
             recipe: the steps to take.
             equalized: the values whose channels were rescaled; layers are measured if given.
+            wide: the layers of 16 bits.
         """
         self._graph, self._forms, self._recipe = graph, forms, recipe
         self._equalized = equalized
-        self._converter = Converter(graph, forms, quants, self._choose)
+        self._converter = Converter(graph, forms, quants, self._choose, wide)
         self._real, self._ours = Carried(len(samples)), Carried(len(samples))
         self._ran = 0
         self._layers: list[Layer] = []
@@ -181,6 +183,7 @@ class Sweep:
             power = float(np.square(real).sum())
             error = float(np.square(np.stack(self._dequantized(ours)) - real).sum())
             scale, zero_point = ours.type.quant.scalar
+            lowest, highest = ours.type.dtype.limits
             least, greatest = float(real.min()), float(real.max())
             counts, _ = np.histogram(real, _BINS, (least, max(greatest, least + 1e-30)))
             self._layers.append(
@@ -188,12 +191,12 @@ class Sweep:
                     name=value.name,
                     op=op,
                     origin=origin,
-                    dtype=DType.INT8.value,
+                    dtype=ours.type.dtype.value,
                     quant=ours.type.quant,
                     sqnr=sqnr(power, error),
                     added=self._added(value, ours, first),
-                    low=(-128 - zero_point) * scale,
-                    high=(127 - zero_point) * scale,
+                    low=(lowest - zero_point) * scale,
+                    high=(highest - zero_point) * scale,
                     least=least,
                     greatest=greatest,
                     counts=counts,
@@ -212,7 +215,10 @@ class Sweep:
                 if x is None or x.data is not None or x in made:
                     continue
                 if x in twins and x.type.quant is not None:
-                    exact = [store(array, x.type.quant) for array in self._real[twins[x]][:_LOCAL]]
+                    exact = [
+                        store(array, x.type.quant, x.type.dtype)
+                        for array in self._real[twins[x]][:_LOCAL]
+                    ]
                 else:
                     exact = self._ours[x][:_LOCAL]
                 alone.feed(x, exact)
@@ -221,7 +227,8 @@ class Sweep:
         quant = ours.type.quant
         if quant is None:
             raise ValueError(f"{ours.name} is not quantized")
-        arrays = alone[ours] if ours in made else [store(array, quant) for array in real]
+        dtype = ours.type.dtype
+        arrays = alone[ours] if ours in made else [store(array, quant, dtype) for array in real]
         found = [dequantize_onnx(array, quant) for array in arrays]
         wanted = finite(np.stack(real)).astype(np.float64)
         return sqnr(float(np.square(wanted).sum()), float(np.square(wanted - found).sum()))

@@ -15,7 +15,7 @@ from smelt.quant.recipe import RECIPES, Recipe
 from smelt.quantize import Settings
 
 PANEL = "Quantization"
-ALLOWED = ("float",)
+ALLOWED = ("float", "int16")
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -118,7 +118,11 @@ class QuantGroup:
     ] = False
     allow: Annotated[
         str | None,
-        _option("--allow", "What layers without an int8 form may be: `float`."),
+        _option(
+            "--allow",
+            "What layers may be: `float` where they have no int8 form, `int16` where that makes "
+            "the outputs better; or `float,int16`.",
+        ),
     ] = None
     io: Annotated[
         Interface | None,
@@ -207,11 +211,6 @@ class QuantGroup:
 def _allowed(text: str | None) -> frozenset[str]:
     names = [] if text is None else [name.strip() for name in text.split(",")]
     for name in names:
-        if name == "int16":
-            raise ConfigError(
-                f"--allow {text}: no backend has kernels for products of 16-bit activations, so no "
-                "layer can be int16; allow float"
-            )
         if name not in ALLOWED:
             raise ConfigError(
                 f"--allow {text}: only {', '.join(ALLOWED)} can be allowed, not '{name}'"

@@ -18,6 +18,7 @@ from smelt.quant.quantized import Quantized, output_noise
 from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES, Recipe
 from smelt.quant.samples import check_samples
+from smelt.quant_cost import wide_cost
 from smelt.samples import Sample, bind_samples, dequantize, load_arrays
 
 FEW = 32
@@ -31,7 +32,8 @@ class Settings:
     Attributes:
         calibration: an `.npz` or `.npy` file, or a folder of images or wav files.
         recipe: the steps.
-        allow: what layers may be that have no int8 form: `float`.
+        allow: what layers may be: `float` those that have no int8 form, `int16` those that gain by
+            it.
         real_interface: whether inputs and outputs are float32.
         samples: how many of the calibration samples are used; all where None.
         preprocessing: of images.
@@ -262,6 +264,8 @@ def _notes(quantized: Quantized) -> list[str]:
             f"calibration samples {', '.join(map(str, quantized.ignored))} of those used were left "
             "out: far louder than all others"
         )
+    cost = wide_cost(quantized)
+    notes += [] if cost is None else [str(cost)]
     notes += [
         f"layer '{island.name}' ({island.op}) is {island.dtype}: {island.reason}"
         for island in quantized.exceptions

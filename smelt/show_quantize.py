@@ -13,6 +13,7 @@ from smelt import __version__
 from smelt.codegen.render import environment
 from smelt.ir import TensorType
 from smelt.quant.quantized import Layer
+from smelt.quant_cost import wide_cost
 from smelt.quantize import Comparison, Quantization
 from smelt.show import Table
 
@@ -33,7 +34,7 @@ def report(quantization: Quantization, comparison: Comparison, measured_on: str)
         measured_on: name of the samples that were compared.
     """
     quantized = quantization.quantized
-    graph = quantized.graph
+    graph, cost = quantized.graph, wide_cost(quantized)
     return {
         "smelt": __version__,
         "network": graph.name,
@@ -60,6 +61,7 @@ def report(quantization: Quantization, comparison: Comparison, measured_on: str)
             "accuracy_float": comparison.original_accuracy,
         },
         "exceptions": [asdict(island) for island in quantized.exceptions],
+        "int16": None if cost is None else asdict(cost) | {"text": str(cost)},
         "hurting": hurting(quantized.layers),
         "layers": [_layer(layer) for layer in quantized.layers],
     }
@@ -183,6 +185,8 @@ def summary(found: Mapping[str, Any]) -> Iterator[str]:
             f"accuracy {measured['accuracy']:.2%}, float {measured['accuracy_float']:.2%}: "
             f"{100 * change:+.2f} points"
         )
+    if found["int16"] is not None:
+        yield found["int16"]["text"]
     for island in found["exceptions"]:
         yield f"{island['dtype']}: '{island['name']}' ({island['op']}): {island['reason']}"
     if not found["exceptions"]:

@@ -25,6 +25,7 @@ from smelt.quant.quantizer import quantize
 from smelt.samples import Sample, bind_samples, dequantize, random_samples
 from tests.graphs import Member
 from tests.onnx_networks import session
+from tests.quant_networks import MADE, made, stored_samples
 from tests.random_networks import PHASES, members
 from tests.tflite_networks import DIGITS
 
@@ -104,6 +105,15 @@ def test_operators(case: Case, dtype: DType) -> None:
     except UnsupportedError as error:
         pytest.skip(str(error))
     compare(graph, samples, STEPS[dtype])
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_layers_of_16_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smelt.quant.quantizer._WORTH", -np.inf)
+    graph, make = made(kind)
+    found = quantize(graph, make.samples(16), allow=frozenset({"int16"}), measure=False)
+    assert any(v.type.dtype is DType.INT16 for v in found.graph.values())
+    compare(found.graph, stored_samples(found.graph, make.samples(3)), STEPS[DType.INT8])
 
 
 def test_every_operator_has_a_case_that_is_written() -> None:

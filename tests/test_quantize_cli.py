@@ -159,6 +159,27 @@ def test_layers_without_an_int8_form(smelt: Smelt) -> None:
     assert verdict.code == 0, verdict.err
 
 
+def test_layers_of_16_bits(smelt: Smelt) -> None:
+    """What they bring and cost is shown; other commands compile the same network."""
+    common = ("--calibration", "some.npz", "--allow", "int16", *FAST)
+    ran = smelt("quantize", FLOAT, *common, "--json", "-o", "net.smelt", "--report", "net.html")
+    assert ran.code == 0, ran.err
+    cost = ran.json["int16"]
+    layers = [island["name"] for island in ran.json["exceptions"]]
+    assert cost["layers"] == len(layers) > 1
+    assert cost["arena_bytes"] > cost["arena_bytes_int8"]
+    assert 0 < cost["macs"] <= 1
+    *_, before, after = ran.json["steps"]
+    assert (after["name"], after["sqnr_db"] - before["sqnr_db"]) == ("int16", cost["brought_db"])
+    types = {layer["name"]: layer["type"] for layer in ran.json["layers"]}
+    assert {types[name] for name in layers} == {"i16"}
+    assert {value["type"] for value in ran.json["inputs"] + ran.json["outputs"]} == {"int8"}
+    assert cost["text"] in Path("net.html").read_text(encoding="utf-8")
+    verdict = smelt("verify", FLOAT, "--quantize", "int8", *common)
+    assert verdict.code == 0, verdict.err
+    assert cost["text"] in " ".join(verdict.err.split())
+
+
 def test_steps_can_be_switched_off(smelt: Smelt) -> None:
     common = ("quantize", FLOAT, "--calibration", "some.npz", "--json")
     recipe = smelt(
@@ -247,9 +268,8 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "many": (("--calibration", "some.npz", "--samples", "65"), "64 samples, 65 were asked"),
     "allow": (
         ("--calibration", "some.npz", "--allow", "int4"),
-        "only float can be allowed, not 'int4'",
+        "only float, int16 can be allowed, not 'int4'",
     ),
-    "int16": (("--calibration", "some.npz", "--allow", "float,int16"), "no backend has kernels"),
     "mean": (("--calibration", "some.npz", "--mean", "a,b"), "--mean a,b: give a number"),
     "percentile": (("--calibration", "some.npz", "--percentile", "99"), "--ranges percentile"),
     "output": (("--calibration", "some.npz", "-o", "net.tflite"), "must end in .smelt"),

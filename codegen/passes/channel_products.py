@@ -106,16 +106,19 @@ def _picked(value: Value, data: Array, quant_axis: int, to: Narrowing) -> Value:
 
 
 def _bias(node: Node, added: Array, to: Narrowing) -> tuple[Value, ...]:
-    """The operand of the bias with what constant channels add; none where there is none."""
+    """The operand of the bias with what constant channels add; none where there is none.
+
+    Sums of 64 bits may need a bias of as many.
+    """
     bias = node.optional(2)
+    if bias is None and not added.any():
+        return ()
+    total = added if bias is None else bias.array.ravel().astype(np.int64) + added
+    long = node.rounding is Rounding.TFLM16 or (bias is not None and bias.type.dtype is DType.INT64)
+    total = (total if long else wrap_int32(total).astype(np.int32))[to.result]
     if bias is None:
-        if not added.any():
-            return ()
-        return (to.build(f"{node.name}:bias", wrap_int32(added)[to.result].astype(np.int32), None),)
-    total = bias.array.ravel().astype(np.int64) + added
-    if bias.type.dtype is DType.INT32:
-        total = wrap_int32(total)
-    return (_picked(bias, total[to.result].astype(bias.array.dtype), 0, to),)
+        return (to.build(f"{node.name}:bias", total, None),)
+    return (_picked(bias, total, 0, to),)
 
 
 class _Mixing(_Product):

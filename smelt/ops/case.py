@@ -38,7 +38,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Bias:
-    """A constant vector; int32 of scale input times weights in a quantized graph."""
+    """A constant vector; int32 (int64) of scale input times weights in a quantized graph."""
 
     size: int
 
@@ -87,6 +87,16 @@ def onnx_cases(cases: tuple[Case, ...], *names: str) -> tuple[Case, ...]:
     """The named cases again, for int8 with ONNX's rounding."""
     return tuple(
         replace(case, name=f"onnx_{case.name}", dtypes=(DType.INT8,), rounding=Rounding.ONNX)
+        for case in cases
+        if case.name in names
+    )
+
+
+def wide_cases(cases: tuple[Case, ...], *names: str) -> tuple[Case, ...]:
+    """The named cases again, of int16 data with int8 weights: with int64 and with int32 biases."""
+    return tuple(
+        replace(case, name=f"{word}_{case.name}", dtypes=(DType.INT16,), rounding=rounding)
+        for word, rounding in (("wide", Rounding.TFLM16), ("wide_int32", Rounding.TFLM))
         for case in cases
         if case.name in names
     )
@@ -239,7 +249,8 @@ def _quantize_inputs(
         if isinstance(argument, Weights):
             kind = DType.INT8
         if isinstance(argument, Bias):
-            quant, kind = _bias_quant(quants[0], quants[1]), DType.INT32
+            quant = _bias_quant(quants[0], quants[1])
+            kind = DType.INT64 if case.rounding is Rounding.TFLM16 else DType.INT32
         if isinstance(argument, (Data, Constant)) and argument.dtype is not None:
             values.append(_value(f"{_KIND[type(argument)]}{i}", argument, real, None))
             continue

@@ -13,7 +13,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
-from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases
+from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
 from smelt.ops.constraints import check_sums, sum_type
 from smelt.ops.fixed_point import (
     Activation,
@@ -287,15 +287,32 @@ _CASES = (
     _depthwise("column_5x1", (1, 9, 1, 6), (1, 5, 1, 6), DepthwiseConv2D()),
     _depthwise("batch", (2, 4, 4, 3), (1, 3, 3, 3), DepthwiseConv2D()),
 )
-CASES = _CASES + onnx_cases(
-    _CASES,
-    "pointwise",
-    "same_3x3",
-    "no_bias",
-    "first_layer_stride2",
-    "grouped",
-    "stride2",
-    "multiplier",
-    "from_one_channel",
-    "batch",
+CASES = (
+    *_CASES,
+    *onnx_cases(
+        _CASES,
+        "pointwise",
+        "same_3x3",
+        "no_bias",
+        "first_layer_stride2",
+        "grouped",
+        "stride2",
+        "multiplier",
+        "from_one_channel",
+        "batch",
+    ),
+    *wide_cases(
+        _CASES,
+        "pointwise",
+        "same_3x3",
+        "no_bias",
+        "first_layer_stride2",
+        "dilated",
+        "grouped",
+        "one_output",
+        "stride2",
+        "multiplier",
+        "from_one_channel",
+        "batch",
+    ),
 )

@@ -18,6 +18,9 @@ from smelt.ir import Array, Quant, Rounding, TensorType
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
+REDUCED_LIMIT = 1 << 47
+"""Sums of 16-bit activations stay below this one, so that they have room for a multiplier."""
+
 
 class Activation(Enum):
     """Clamp fused into an operator, in real numbers."""
@@ -167,12 +170,17 @@ def multiply_by_quantized_multiplier(
     return rounding_shift_right(doubling_high_multiply(shifted, multiplier), right)
 
 
+def reduced_multiplier(multiplier: Array | int) -> Array:
+    """The 16 high bits of a multiplier, rounded, int64."""
+    multiplier = np.asarray(multiplier, np.int64)
+    return np.where(multiplier < 0x7FFF0000, (multiplier + (1 << 15)) >> 16, 0x7FFF)
+
+
 def multiply_by_quantized_multiplier16(
     x: Array, multiplier: Array | int, shift: Array | int
 ) -> Array:
     """The form for 64-bit accumulators: multiplier reduced to 16 bits, one rounding."""
-    multiplier = np.asarray(multiplier, np.int64)
-    reduced = np.where(multiplier < 0x7FFF0000, (multiplier + (1 << 15)) >> 16, 0x7FFF)
+    reduced = reduced_multiplier(multiplier)
     total = 15 - np.asarray(shift, np.int64)
     return wrap_int32((np.asarray(x, np.int64) * reduced + (np.int64(1) << (total - 1))) >> total)
 

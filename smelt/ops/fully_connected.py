@@ -13,7 +13,7 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
-from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases
+from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
 from smelt.ops.constraints import arrays, check_sums, operands, sum_type
 from smelt.ops.fixed_point import (
     Activation,
@@ -168,13 +168,34 @@ _CASES = (
         (Data((2, 6)), Data((4, 6), -0.3, 0.7), None),
     ),
 )
-CASES = _CASES + onnx_cases(
-    _CASES,
-    "classifier",
-    "per_channel",
-    "batch",
-    "wide",
-    "small_input_range",
-    "positive_input",
-    "computed_weights",
+CASES = (
+    *_CASES,
+    *onnx_cases(
+        _CASES,
+        "classifier",
+        "per_channel",
+        "batch",
+        "wide",
+        "small_input_range",
+        "positive_input",
+        "computed_weights",
+    ),
+    *wide_cases(
+        _CASES,
+        "classifier",
+        "per_channel",
+        "no_bias",
+        "batch",
+        "keep_dims",
+        "wide",
+        "small_input_range",
+        "positive_input",
+    ),
+    Case(
+        "wide_long_sums",
+        FullyConnected(),
+        (Data((1, 1400)), Weights((3, 1400), axis=0), Bias(3)),
+        (DType.INT16,),
+        Rounding.TFLM16,
+    ),
 )

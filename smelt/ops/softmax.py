@@ -146,7 +146,7 @@ def _softmax8(x: Array, scale: float, beta: float) -> Array:
 
 
 @cache
-def _tables16() -> tuple[Array, Array]:
+def tables16() -> tuple[Array, Array]:
     """The exponential on [-10, 0] and 1 / (1 + x) on [0, 1], in units of 2/65535."""
     unit = 2.0 / 65535
     power = table16(lambda v: np.exp(v.astype(np.float64)), -10.0, 0.0, unit)
@@ -154,9 +154,14 @@ def _tables16() -> tuple[Array, Array]:
     return power, inverse
 
 
+def power_multiplier(scale: float, beta: float) -> tuple[int, int]:
+    """Multiplier and left shift from differences of 16 bits to positions among their powers."""
+    return quantize_multiplier(scale * beta / (10.0 / 65535.0))
+
+
 def _softmax16(x: Array, scale: float, beta: float) -> Array:
-    power_table, inverse_table = _tables16()
-    multiplier = quantize_multiplier(scale * beta / (10.0 / 65535.0))
+    power_table, inverse_table = tables16()
+    multiplier = power_multiplier(scale, beta)
     difference = x - x.max(axis=-1, keepdims=True)
     position = multiply_by_quantized_multiplier(difference, *multiplier) + 32767
     powers = read16(power_table, np.clip(position, -32768, 32767))
@@ -239,17 +244,18 @@ class Hardmax(Op):
         return (np.asarray(columns == first, x.dtype),)
 
 
+_ALL = (DType.FLOAT32, DType.INT8, DType.INT16)
 CASES = (
-    Case("classes", Softmax(), (Data((1, 10), -6.0, 6.0),)),
-    Case("two", Softmax(), (Data((3, 2), -4.0, 4.0),)),
-    Case("one", Softmax(), (Data((2, 1)),)),
-    Case("vector", Softmax(), (Data((7,), -2.0, 9.0),)),
-    Case("pixels", Softmax(), (Data((1, 3, 2, 21), -8.0, 8.0),)),
-    Case("tiny_range", Softmax(), (Data((2, 5), -1e-4, 1e-4),)),
-    Case("huge_range", Softmax(), (Data((4, 9), -2000.0, 1000.0),)),
-    Case("wide", Softmax(), (Data((1, 1001), -20.0, 12.0),)),
-    Case("soft", Softmax(0.25), (Data((2, 12), -8.0, 8.0),)),
-    Case("sharp", Softmax(3.0), (Data((2, 12), -8.0, 8.0),)),
+    Case("classes", Softmax(), (Data((1, 10), -6.0, 6.0),), _ALL),
+    Case("two", Softmax(), (Data((3, 2), -4.0, 4.0),), _ALL),
+    Case("one", Softmax(), (Data((2, 1)),), _ALL),
+    Case("vector", Softmax(), (Data((7,), -2.0, 9.0),), _ALL),
+    Case("pixels", Softmax(), (Data((1, 3, 2, 21), -8.0, 8.0),), _ALL),
+    Case("tiny_range", Softmax(), (Data((2, 5), -1e-4, 1e-4),), _ALL),
+    Case("huge_range", Softmax(), (Data((4, 9), -2000.0, 1000.0),), _ALL),
+    Case("wide", Softmax(), (Data((1, 1001), -20.0, 12.0),), _ALL),
+    Case("soft", Softmax(0.25), (Data((2, 12), -8.0, 8.0),), _ALL),
+    Case("sharp", Softmax(3.0), (Data((2, 12), -8.0, 8.0),), _ALL),
     Case("double", Softmax(0.25), (Data((2, 12), -8.0, 8.0),), (DType.FLOAT64,), plain=True),
     Case("double", LogSoftmax(), (Data((2, 12), -8.0, 8.0),), (DType.FLOAT64,), plain=True),
     Case("classes", LogSoftmax(), (Data((1, 10), -6.0, 6.0),)),

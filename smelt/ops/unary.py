@@ -17,7 +17,7 @@ from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
 from smelt.ops import unary_integer as integer
 from smelt.ops import unary_real as real
-from smelt.ops.case import FLOAT_AND_INT8, Case, Data
+from smelt.ops.case import Case, Data
 from smelt.ops.constraints import (
     arrays,
     operands,
@@ -219,7 +219,7 @@ def _near(required: Quant, y: TensorType) -> bool:
 
 
 def _case(kind: str, name: str, x: Data, alpha: float = 0.0, beta: float = 0.0) -> Case:
-    dtypes = FLOAT_AND_INT8 if DType.INT8 in UNARY[kind].dtypes else (DType.FLOAT32,)
+    dtypes = (DType.FLOAT32, *UNARY[kind].dtypes)
     return Case(f"{kind}_{name}" if name else kind, Unary(kind, alpha, beta), (x,), dtypes)
 
 

@@ -56,12 +56,17 @@ def tabulated(transform: Callable[[Array, float], Array]) -> Integer:
 def leaky_relu(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
     """One multiplier for each sign; `alpha` may be negative."""
     centred = x - source.zero_point
-    slope = float(np.float32(source.scale) * np.float32(alpha) / np.float32(y.scale))
-    identity = quantize_multiplier(scale_ratio(source, y))
-    positive = multiply_by_quantized_multiplier(centred, *identity)
+    one, slope = leaky_scales(source, y, alpha)
+    positive = multiply_by_quantized_multiplier(centred, *quantize_multiplier(one))
     negative = multiply_by_quantized_multiplier(centred, *quantize_multiplier(abs(slope)))
     negative = -negative if slope < 0 else negative
     return np.where(centred >= 0, positive, negative) + y.zero_point
+
+
+def leaky_scales(x: TensorType, y: TensorType, alpha: float) -> tuple[float, float]:
+    """What LEAKY_RELU multiplies elements by from zero on, and below, rounded to float32."""
+    slope = np.float32(x.scale) * np.float32(alpha) / np.float32(y.scale)
+    return scale_ratio(x, y), float(slope)
 
 
 def absolute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
@@ -123,7 +128,7 @@ def logistic_integer(x: Array, alpha: float, source: TensorType, y: TensorType) 
     """LOGISTIC: fixed-point arithmetic for int8, a sampled table for int16."""
     if source.dtype is DType.INT8:
         return _logistic8(x, alpha, source, y)
-    position = _table_position(x, source, power_of_two_shifts=(0,))
+    position = _table_position(x, source, TABLE_SHIFTS["logistic"])
     value = np.abs(position)
     result = np.where(value >> 9 >= 255, 0x7FFF << 10, _interpolate(value, 9))
     result = np.where(position >= 0, result + (1 << 9), (1 << 25) - result + (1 << 9) - 1)
@@ -134,7 +139,7 @@ def tanh_integer(x: Array, alpha: float, source: TensorType, y: TensorType) -> A
     """TANH: fixed-point arithmetic for int8; for int16 by `tanh(x) = 2·logistic(2x) - 1`."""
     if source.dtype is DType.INT8:
         return _tanh8(x, alpha, source, y)
-    position = _table_position(x, source, power_of_two_shifts=(0, 1))
+    position = _table_position(x, source, TABLE_SHIFTS["tanh"])
     value = np.abs(position)
     result = np.where(value >> 8 >= 255, 0xFFFF << 8, _interpolate(value, 8))
     middle, half = 1 << 23, 1 << 7
@@ -150,16 +155,29 @@ def _interpolate(value: Array, bits: int) -> Array:
     return (samples[index] << bits) + fraction * (samples[index + 1] - samples[index])
 
 
+TABLE_SHIFTS: dict[str, tuple[int, ...]] = {"logistic": (0,), "tanh": (0, 1)}
+"""Powers of two by which input scales are 2^-12, for which 16-bit functions need no rounding."""
+
+
 def _table_position(x: Array, source: TensorType, power_of_two_shifts: tuple[int, ...]) -> Array:
-    """Input of scale 1/(3·4096): exact where the scale is a suitable power of two."""
+    """Input of scale 1/(3·4096)."""
+    multiplier, shift = table_scaling(source, power_of_two_shifts)
+    return (x * multiplier + ((1 << shift) >> 1)) >> shift
+
+
+def table_scaling(source: TensorType, power_of_two_shifts: tuple[int, ...]) -> tuple[int, int]:
+    """What brings an input to scale 1/(3·4096): a multiplier, then a rounding shift to the right.
+
+    The shift is zero where the scale is a suitable power of two.
+    """
     log2 = float(np.log(np.float32(source.scale)) * (np.float32(1) / np.log(np.float32(2))))
     nearest = round(log2)
     if abs(log2 - nearest) < 1e-3 and 12 + nearest in power_of_two_shifts:
-        return x * (3 << (12 + nearest))
+        return 3 << (12 + nearest), 0
     multiplier, shift = source.scale * 4096.0 * 3.0, 0
     while multiplier <= 32767.0 / 2.0 and shift <= 30:
         multiplier, shift = multiplier * 2.0, shift + 1
-    return (x * int(multiplier) + ((1 << shift) >> 1)) >> shift
+    return int(multiplier), shift
 
 
 def hard_swish(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:

@@ -54,7 +54,7 @@ class Conv2DKernel(Kernel):
             )
         scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         range_ = sums(node, 0)
-        if op.groups > 1 or not folds(node):
+        if op.groups > 1 or not folds(node) or x.dtype is DType.INT16:
             finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem)
         finish = Finish.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)

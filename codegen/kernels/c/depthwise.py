@@ -53,7 +53,8 @@ class DepthwiseConv2DKernel(Kernel):
         scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         range_ = sums(node, 3)
         several = 1 < x.shape[3] < window.outputs
-        if not folds(node) or (several and not serves_pairs(node, request.target)):
+        plain = not folds(node) or x.dtype is DType.INT16
+        if plain or (several and not serves_pairs(node, request.target)):
             finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem, depthwise=True)
         finish = Finish.of(node, op.activation, bias_with_zero_point(node, 3), scales, range_)

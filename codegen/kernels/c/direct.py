@@ -1,6 +1,6 @@
 """The plainest form of every convolution: one output at a time, no packing, no scratch.
 
-It serves what the blocked forms do not: groups, weights computed at run time.
+It serves what the blocked forms do not: groups, weights computed at run time, 16-bit activations.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def direct(
         "w": window,
         "f": finish,
         "is_float": y.dtype.is_float,
-        "sum_type": "float" if y.dtype.is_float else "int32_t",
+        "sum_type": "float" if y.dtype.is_float else "int64_t" if finish.wide else "int32_t",
+        "row_type": "float" if y.dtype.is_float else "int32_t",
         "channel": "o" if finish.fields == 1 else f"o * {finish.fields}",
         "c_type": y.dtype.c_name,
         "input_type": x.dtype.c_name,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.kernels.base import Operand, Packed
-from smelt.codegen.kernels.c.requantization import Requantization
+from smelt.codegen.kernels.c.requantization import Requantization, fits_int32
 from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
 from smelt.codegen.render import c_float, c_int
-from smelt.ir import Array, DType, Node, TensorType
-from smelt.ops.fixed_point import Activation
+from smelt.ir import Array, DType, Node, Rounding, TensorType
+from smelt.ops.fixed_point import INT32_MAX, Activation, reduced_multiplier
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,13 @@ class Finish:
         text: C expression of the stored output; `%s` stands for the sum without its bias.
         rows: `[o, fields]` constants, int32 or float32; None where there are none.
         note: how results are rounded, for the function's comment; empty for floats.
+        wide: whether sums need 64 bits.
     """
 
     text: str
     rows: Array | None
     note: str = ""
+    wide: bool = False
 
     @staticmethod
     def of(
@@ -61,6 +63,8 @@ class Finish:
             return Finish(store.text % "%s + channel[0]", rows)
         bias = np.zeros(len(range_[0]), np.int64) if bias is None else bias.ravel()
         requantization = Requantization.of(node, scales, activation, range_)
+        if node.rounding is Rounding.TFLM16:
+            return _reduced(node, activation, bias, requantization)
         return _quantized(node, activation, bias, requantization)
 
     @property
@@ -102,15 +106,11 @@ def _quantized(
     raised = 0
     if (requantization.low, requantization.high) == (-128, 127):
         store, raised = Store("saturated(%s)"), 128
-    columns: list[Array] = []
-
-    def column(values: Array) -> str:
-        if (values == values[0]).all():
-            return c_int(int(values[0]))
-        columns.append(values)
-        return f"channel[{len(columns) - 1}]"
-
-    scaling = requantization.scaling
+    columns = _Columns()
+    column = columns.add
+    # The proof for each of 2^16 outputs and every channel would take long.
+    narrow = node.output.type.dtype.size == 1
+    scaling = requantization.scaling if narrow else None
     reals = requantization.reals
     note = "gemmlowp's two roundings"
     if scaling is not None:
@@ -133,8 +133,57 @@ def _quantized(
         else:
             result = f"requantize({total}, {multiplier}, {column(requantization.shifts)})"
         result = offset(result, requantization.zero_point + raised)
-    rows = np.stack(columns, axis=1).astype(np.int32) if columns else None
-    return Finish(store.text % result, rows, note)
+    return Finish(store.text % result, columns.rows, note)
+
+
+def _reduced(
+    node: Node, activation: Activation, bias: Array, requantization: Requantization
+) -> Finish:
+    """16-bit activations: multipliers of 16 bits, one rounding, sums of 32 bits where that will do.
+
+    `(sum * m + 2^(s-1)) >> s` stays the same with `m`, `2^(s-1)` and `2^s` doubled: that is how
+    shifts become equal.
+    """
+    range_ = requantization.lowest, requantization.highest
+    wide = not (fits_int32(range_) and fits_int32((range_[0] - bias, range_[1] - bias)))
+    multipliers = reduced_multiplier(requantization.multipliers)
+    shifts = _REDUCED_BITS - requantization.shifts
+    shifts = np.where(multipliers == 0, shifts[multipliers.argmax()], shifts)
+    columns, last = _Columns(), int(shifts.max())
+    if wide or last - int(shifts.min()) > _REDUCED_BITS:
+        total = _plus(columns.add_wide(bias))
+        result = f"scale_wide({total}, {columns.add(multipliers)}, {columns.add(shifts)})"
+    else:
+        total, doubled = _plus(columns.add(bias)), columns.add(multipliers << (last - shifts))
+        result = f"scale({total}, {doubled}, INT64_C({1 << (last - 1)}), {last})"
+    store = stored(activation, node.output.type, saturate=True)
+    text = store.text % offset(result, requantization.zero_point)
+    return Finish(text, columns.rows, "multipliers of 16 bits, one rounding", wide)
+
+
+class _Columns:
+    """Constants that differ among channels; those that do not stand in the C text itself."""
+
+    def __init__(self) -> None:
+        self._columns: list[Array] = []
+
+    def add(self, values: Array) -> str:
+        """The C expression of a channel's int32."""
+        if (values == values[0]).all():
+            return c_int(int(values[0]))
+        self._columns.append(values)
+        return f"channel[{len(self._columns) - 1}]"
+
+    def add_wide(self, values: Array) -> str:
+        """The C expression of a channel's int64."""
+        if np.abs(values).max() <= INT32_MAX:
+            return self.add(values)
+        return f"wide({self.add(values >> 32)}, {self.add(_low_word(values))})"
+
+    @property
+    def rows(self) -> Array | None:
+        """int32 `[o, fields]`."""
+        return np.stack(self._columns, axis=1).astype(np.int32) if self._columns else None
 
 
 def _rounded(y: TensorType, bias: Array, requantization: Requantization, reals: Array) -> Finish:
@@ -167,6 +216,10 @@ def _rounded(y: TensorType, bias: Array, requantization: Requantization, reals: 
 
 def _plus(bias: str) -> str:
     return "%s" if bias == "0" else f"%s + {bias}"
+
+
+_REDUCED_BITS = 15
+"""Of a multiplier, and how often one can be doubled."""
 
 
 def _low_word(values: Array) -> Array:

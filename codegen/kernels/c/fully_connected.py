@@ -56,7 +56,7 @@ class FullyConnectedKernel(Kernel):
             )
         scales = fully_connected_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         range_ = sums(node, 0)
-        if not folds(node):
+        if not folds(node) or x.dtype is DType.INT16:
             finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem)
         array = node.input(1).array

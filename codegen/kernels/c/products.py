@@ -6,6 +6,7 @@ import numpy as np
 
 from smelt.codegen.kernels.c.requantization import fits_int32, folded_bias, sum_range
 from smelt.ir import Array, DType, Node, Rounding
+from smelt.ops.fixed_point import REDUCED_LIMIT
 
 
 def refuse_products(node: Node, channel_axis: int) -> str | None:
@@ -22,10 +23,12 @@ def refuse_products(node: Node, channel_axis: int) -> str | None:
     kinds, y = {x.dtype, weights.type.dtype}, node.output.type
     if x.quant is None and kinds == {y.dtype} == {DType.FLOAT32}:
         return None
+    if x.quant is not None and [v.dtype for v in (x, weights.type, y)] == _SIXTEEN_BITS:
+        return _refuse_sixteen_bits(node, channel_axis)
     made = DType.INT8 if y.is_quantized else DType.INT32
     if x.quant is None or kinds != {DType.INT8} or y.dtype is not made:
         served = f"input {x}, weights {weights.type} and output {node.output.type}"
-        return f"{name} is served for f32 and for quantized i8, not for {served}."
+        return f"{name} is served for f32 and for quantized i8 or i16, not for {served}."
     quant = weights.type.quant
     several = quant is not None and len(set(quant.zero_point)) > 1
     if several and not weights.is_constant:
@@ -38,6 +41,43 @@ def refuse_products(node: Node, channel_axis: int) -> str | None:
     if not fits_int32(sums(node, channel_axis)):
         return f"{name} has weights or a bias so large that its sums could leave 32 bits."
     return None
+
+
+_SIXTEEN_BITS = [DType.INT16, DType.INT8, DType.INT16]
+"""Element types of input, weights and output where activations have 16 bits."""
+
+_LARGEST_RATIO = 2**7
+"""Of a sum's scale to the output's: as TensorFlow Lite has it."""
+
+
+def _refuse_sixteen_bits(node: Node, channel_axis: int) -> str | None:
+    name, weights = node.op.name, node.input(1).type
+    if not folds(node):
+        return f"{name} of i16 data is served for constant, symmetric weights only."
+    if node.rounding is Rounding.TFLM16:
+        scales = () if weights.quant is None else weights.quant.scale
+        if node.input(0).type.scale * max(scales) >= node.output.type.scale * _LARGEST_RATIO:
+            return f"{name} of i16 data has an output scale far too small for its sums."
+        most = max(int(np.abs(bound).max()) for bound in sums(node, channel_axis))
+        if most >= REDUCED_LIMIT:
+            return f"{name} of i16 data has a bias so large that its sums could leave 48 bits."
+        return None
+    if node.rounding is not Rounding.TFLM:
+        rounding = "none" if node.rounding is None else node.rounding.value
+        return f"{name} of i16 data is not served for rounding '{rounding}'."
+    if not short_sums(node, channel_axis):
+        return (
+            f"{name} of i16 data has an int32 bias, and weights so large that its sums could leave "
+            "32 bits: give it an int64 bias."
+        )
+    return None
+
+
+def short_sums(node: Node, channel_axis: int) -> bool:
+    """Whether 32 bits hold every partial sum of constant weights, with the bias and without."""
+    weights = centred_weights(node, channel_axis)
+    alone = sum_range(np.zeros(len(weights), np.int64), weights, node.input(0).type.dtype)
+    return fits_int32(sums(node, channel_axis)) and fits_int32(alone)
 
 
 def centred_weights(node: Node, channel_axis: int) -> Array:
@@ -85,7 +125,7 @@ def sums(node: Node, channel_axis: int) -> tuple[Array, Array]:
     if weights.is_constant:
         # A tap outside of the image counts as an input at its zero point.
         centred = centred_weights(node, channel_axis)
-        return sum_range(folded_bias(bias, centred, x.zero_point), centred)
+        return sum_range(folded_bias(bias, centred, x.zero_point), centred, x.dtype)
     outputs = weights.type.shape[channel_axis]
     start = np.zeros(outputs, np.int64) if bias is None else bias.astype(np.int64)
     most = weights.type.size // outputs * 255 * 255

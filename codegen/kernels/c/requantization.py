@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.ir import Array, Node, Rounding
+from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.fixed_point import (
     INT32_MAX,
     Activation,
@@ -228,11 +228,12 @@ def folded_bias(bias: Array | None, weights: Array, zero_point: int) -> Array:
     return start - zero_point * sums
 
 
-def sum_range(bias: Array, weights: Array) -> tuple[Array, Array]:
-    """int64 `[o]` each: smallest and largest `bias + weights * x` over all int8 inputs `x`."""
+def sum_range(bias: Array, weights: Array, dtype: DType = DType.INT8) -> tuple[Array, Array]:
+    """int64 `[o]` each: smallest and largest `bias + weights * x` over all `x` of that type."""
+    low, high = dtype.limits
     weights = weights.astype(np.int64).reshape(weights.shape[0], -1)
     positive, negative = weights.clip(0).sum(axis=1), weights.clip(max=0).sum(axis=1)
-    return bias - 128 * positive + 127 * negative, bias + 127 * positive - 128 * negative
+    return bias + low * positive + high * negative, bias + high * positive + low * negative
 
 
 def fits_int32(range_: tuple[Array, Array]) -> bool:

@@ -21,7 +21,14 @@ from smelt.codegen.kernels.c.vectors import VECTORS, vector_width
 from smelt.ir import Array, DType, Node
 from smelt.ops.fixed_point import quantize_multiplier
 from smelt.ops.gemmlowp import exp_on_negative_values
-from smelt.ops.softmax import Hardmax, LogSoftmax, Softmax, difference_scaling
+from smelt.ops.softmax import (
+    Hardmax,
+    LogSoftmax,
+    Softmax,
+    difference_scaling,
+    power_multiplier,
+    tables16,
+)
 from smelt.targets import Target
 
 _SUM_LIMIT = 4095
@@ -29,6 +36,12 @@ _SUM_LIMIT = 4095
 
 _NARROW = 511
 """The same for a sum less than 2^28."""
+
+_SHORT_SUM_LIMIT = 65535
+"""The same of int16, of which no exponential exceeds 2^15."""
+
+_LARGEST_SHIFT = 14
+"""A difference of int16 can be shifted so far to the left within 32 bits."""
 
 _LEAST_LANES = 4
 """Elements of a row of floats that are worth a vector."""
@@ -102,6 +115,35 @@ def _float_call(node: Node, request: Request, stem: str, beta: float) -> KernelC
     )
 
 
+def _int16_call(node: Node, beta: float) -> KernelCall:
+    x = node.input(0).type
+    size = x.shape[-1]
+    multiplier, shift = power_multiplier(x.scale, beta)
+    position = f"requantize(input[i] - max, {multiplier}, {shift}) + 32767"
+    powers, inverses = (table.astype(np.int16) for table in tables16())
+    exponential = f"interpolated(exponentials, clamp({position}, -32768, 32767))"
+    return KernelCall(
+        template="c/softmax_int16.j2",
+        stem="softmax",
+        parameters={
+            "x": x,
+            "size": size,
+            "rows": x.size // size,
+            "beta": beta,
+            "exponential": exponential,
+        },
+        operands=(
+            Input(0, "input"),
+            Packed("exponentials", powers),
+            Packed("inverses", inverses),
+            Output(0, "output"),
+        ),
+        in_place=((0, 0),),
+        helpers=frozenset({"clamp", "interpolated", "leading_zeros", "requantize"}),
+        summary="int16, tables of 513 samples",
+    )
+
+
 class SoftmaxKernel(Kernel):
     """Three passes over each row: its maximum, the sum of the exponentials, the quotients."""
 
@@ -111,13 +153,22 @@ class SoftmaxKernel(Kernel):
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
-        return _supports(node)
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, Softmax) or x.dtype is not DType.INT16:
+            return _supports(node)
+        if x.shape[-1] > _SHORT_SUM_LIMIT:
+            return f"{op.name} of i16 rows is served for at most {_SHORT_SUM_LIMIT} elements a row."
+        if power_multiplier(x.scale, op.beta)[1] > _LARGEST_SHIFT:
+            return f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
+        return None
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
         op = node.op
         if not isinstance(op, Softmax):
             raise TypeError(f"{op.name} is no Softmax")
+        if node.input(0).type.dtype is DType.INT16:
+            return _int16_call(node, op.beta)
         helpers = frozenset({"leading_zeros", "reciprocal", "requantize"})
         wide = node.input(0).type.shape[-1] > _NARROW
         return _call(node, request, "softmax", helpers, op.beta, {"wide": wide})

@@ -19,6 +19,7 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.c.loops import Loop, index, nest
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
+from smelt.codegen.kernels.c.unary_int16 import refuse_int16, unary_int16
 from smelt.codegen.kernels.c.vectors import (
     VECTORS,
     fills_vectors,
@@ -143,6 +144,8 @@ class UnaryKernel(Kernel):
         x = node.input(0).type
         if x.dtype is DType.FLOAT64 and isinstance(node.op, Unary) and not _exact(node.op):
             return f"{node.op.name} is not served for f64 data: export the network in float32."
+        if x.is_quantized and x.dtype is DType.INT16:
+            return refuse_int16(node)
         if x.is_quantized and x.dtype not in (DType.INT8, DType.UINT8):
             return f"{node.op.name} is served for quantized 8-bit data, not {x.dtype.value}."
         return None
@@ -153,6 +156,8 @@ class UnaryKernel(Kernel):
         if not isinstance(op, Unary):
             raise TypeError(f"{op.name} is no Unary")
         x, y = node.input(0).type, node.output.type
+        if x.is_quantized and x.dtype is DType.INT16:
+            return unary_int16(node)
         if x.is_quantized:
             return table_call(tabulate(node), x, y, op.kind, "lookup")
         expression = _expression(op, x.dtype)

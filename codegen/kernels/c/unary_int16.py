@@ -1,0 +1,80 @@
+"""Unary of quantized int16 data: requantized, or read from samples with linear interpolation.
+
+The arithmetic is that of `smelt.ops.unary_integer`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed
+from smelt.codegen.kernels.c.store import helpers_in, stored
+from smelt.ir import Node
+from smelt.ops.fixed_point import INT32_MAX, Activation, quantize_multiplier
+from smelt.ops.lookup import sigmoid_samples
+from smelt.ops.unary import Unary
+from smelt.ops.unary_integer import TABLE_SHIFTS, leaky_scales, scale_ratio, table_scaling
+
+_CLAMPS = {kind: Activation(kind) for kind in ("relu", "relu6", "relu_n1_to_1", "relu_0_to_1")}
+_SERVED = (*_CLAMPS, *TABLE_SHIFTS, "abs", "leaky_relu")
+
+
+def refuse_int16(node: Node) -> str | None:
+    """None where `unary_int16` serves the node, else one sentence saying why not."""
+    op, x = node.op, node.input(0).type
+    if not isinstance(op, Unary) or op.kind not in _SERVED:
+        return f"{op.name} is not served for i16 data."
+    if op.kind in TABLE_SHIFTS:
+        multiplier, shift = table_scaling(x, TABLE_SHIFTS[op.kind])
+        if -x.dtype.limits[0] * multiplier + (1 << shift >> 1) > INT32_MAX:
+            return f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
+    return None
+
+
+def unary_int16(node: Node) -> KernelCall:
+    """The call that computes a node which `refuse_int16` does not refuse."""
+    op, x, y = node.op, node.input(0).type, node.output.type
+    if not isinstance(op, Unary):
+        raise TypeError(f"{op.name} is no Unary")
+    samples: tuple[Operand, ...] = ()
+    if op.kind in TABLE_SHIFTS:
+        samples = (Packed("samples", sigmoid_samples().astype(np.uint16)),)
+    lines = ["const int32_t x = input[i];", *_lines(op, node)]
+    return KernelCall(
+        template="c/elementwise.j2",
+        stem=f"{op.kind}_int16",
+        parameters={"what": op.kind.capitalize(), "x": x, "y": y, "lines": lines},
+        operands=(Input(0, "input"), *samples, Output(0, "output")),
+        in_place=((0, 0),),
+        helpers=helpers_in(lines),
+        summary=f"{op.kind} of int16, one element at a time",
+    )
+
+
+def _lines(op: Unary, node: Node) -> list[str]:
+    """C statements that make `output[i]` of `x`."""
+    x, y = node.input(0).type, node.output.type
+    if op.kind in TABLE_SHIFTS:
+        multiplier, shift = table_scaling(x, TABLE_SHIFTS[op.kind])
+        position = f"x * {multiplier}"
+        if shift:
+            position = f"({position} + {1 << (shift - 1)}) >> {shift}"
+        # Neither function leaves the range of int16.
+        return [f"output[i] = (int16_t){op.kind}_int16({position}, samples);"]
+    store = stored(_CLAMPS.get(op.kind, Activation.NONE), y, saturate=True)
+    one, first = quantize_multiplier(scale_ratio(x, y)), "x"
+    if op.kind == "leaky_relu":
+        slope = leaky_scales(x, y, op.alpha)[1]
+        below = _scaled("x", quantize_multiplier(abs(slope)))
+        sign = "-" if slope < 0 else ""
+        lines = [f"const int32_t scaled = x >= 0 ? {_scaled('x', one)} : {sign}{below};"]
+    else:
+        if op.kind == "abs":
+            first = "(x < 0 ? -x : x)"
+        same = op.kind == "abs" and x.scale == y.scale
+        lines = [f"const int32_t scaled = {first if same else _scaled(first, one)};"]
+    return [*lines, f"output[i] = {store('scaled')};"]
+
+
+def _scaled(value: str, multiplier: tuple[int, int]) -> str:
+    return f"requantize({value}, {multiplier[0]}, {multiplier[1]})"

@@ -1,0 +1,135 @@
+"""Which tensors gain most by 16 bits, and their quantization.
+
+TensorFlow Lite's rules for 16-bit activations: symmetric, with weights of 8 bits. A layer computes
+either in 8 bits or in 16; between the two stands a requantization. So a tensor is free of noise if
+the layer that computes it, and all that read it, compute in 16 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import DType, Graph, Node, Quant, TensorType, Value
+from smelt.ops.binary import Binary
+from smelt.ops.concat import Concat
+from smelt.ops.copy import Copy
+from smelt.ops.pad import Pad
+from smelt.ops.pool import Pool2D
+from smelt.ops.reduce import Reduce
+from smelt.ops.reshape import Reshape
+from smelt.ops.softmax import Softmax
+from smelt.ops.transpose import Transpose
+from smelt.ops.unary import Unary
+from smelt.quant.channels import channels_of
+from smelt.quant.forms import Form, Forms, is_real, probed
+from smelt.quant.observation import Observation
+from smelt.quant.sensitivity import Sensitivity
+from smelt.quant.ties import Group
+
+_NATIVE = (Binary, Concat, Copy, Pad, Pool2D, Reduce, Reshape, Softmax, Transpose)
+
+_HEADROOM = 1.25
+"""How much farther than seen the range reaches: 16 bits can afford it."""
+
+_LIMIT = DType.INT16.limits[1]
+
+
+def serves(node: Node, forms: Forms) -> bool:
+    """Whether a node of the float network can compute in 16 bits."""
+    match forms.form[node]:
+        case Form.PRODUCT:
+            return True
+        case Form.FUNCTION:
+            alone = forms.path[node.output] == (node,)
+            return alone and isinstance(node.op, Unary) and _has_form(node)
+        case Form.NATIVE:
+            return isinstance(node.op, _NATIVE) and len(node.outputs) == 1 and _has_form(node)
+        case _:
+            return False
+
+
+def _has_form(node: Node) -> bool:
+    try:
+        probed(node, [Quant.per_tensor(2.0**-3)] * len(node.inputs), None, DType.INT16)
+    except (ModelError, UnsupportedError):
+        return False
+    return True
+
+
+def candidates(
+    graph: Graph, forms: Forms, quants: Mapping[Value, Quant], sensitivity: Sensitivity
+) -> list[tuple[Node, ...]]:
+    """The layers that must compute in 16 bits for one tensor to be free of noise.
+
+    Of the tensors for which that can be done, those come first whose noise is greatest.
+    """
+    makers = {value: node for node in graph.nodes for value in node.outputs}
+    found: list[tuple[float, tuple[Node, ...]]] = []
+    for value in forms.stored:
+        if value not in makers or value in graph.results or value not in quants:
+            continue
+        nodes = (makers[value], *_readers(graph, forms, value))
+        if len(nodes) == 1 or not all(serves(node, forms) for node in nodes):
+            continue
+        pixels = value.type.size / channels_of(value)
+        noise = float(sensitivity.of(value).sum()) * quants[value].scale[0] ** 2 * pixels / 12.0
+        found.append((noise, nodes))
+    return [nodes for _, nodes in sorted(found, key=lambda pair: -pair[0])]
+
+
+def _readers(graph: Graph, forms: Forms, value: Value) -> list[Node]:
+    """The nodes that read a stored tensor, at the end of a path of functions or at once."""
+    ends = [v for v in forms.stored if forms.root.get(v) is value]
+    made = [node for node in graph.nodes if any(v in ends for v in node.outputs)]
+    direct = [
+        node
+        for node in graph.nodes
+        if value in node.inputs and forms.form[node] is not Form.FUNCTION
+    ]
+    return [*made, *direct]
+
+
+def wide_quants(
+    nodes: Sequence[Node],
+    groups: Sequence[Group],
+    quants: Mapping[Value, Quant],
+    seen: Mapping[Value, Observation],
+) -> dict[Value, Quant]:
+    """The 16-bit quantization of every value that a layer of 16 bits computes or reads.
+
+    Args:
+        nodes: the layers.
+        groups: values that are quantized alike in 8 bits, and are so in 16.
+        quants: of 8 bits.
+        seen: what values hold.
+    """
+    found: dict[Value, Quant] = {}
+    together = {value: group.values for group in groups for value in group.values}
+    for node in nodes:
+        for value in (*node.inputs, *node.outputs):
+            if value is None or not is_real(value) or value in found or value not in quants:
+                continue
+            members = together[value]
+            reach = max(_reach(member, seen) for member in members) * _HEADROOM
+            quant = Quant.per_tensor(max(reach, 1e-6) / _LIMIT)
+            found.update(dict.fromkeys(members, quant))
+    for node in nodes:
+        fixed = node.op.output_quant([_wide(v, found) for v in node.inputs])
+        if fixed is not None:
+            found[node.output] = fixed
+    return found
+
+
+def _reach(value: Value, seen: Mapping[Value, Observation]) -> float:
+    of = Observation.of_constant(value.data) if value.data is not None else seen[value]
+    return float(max(np.abs(of.low).max(), np.abs(of.high).max()))
+
+
+def _wide(value: Value | None, quants: Mapping[Value, Quant]) -> TensorType | None:
+    if value is None or value not in quants:
+        return None if value is None else value.type
+    return replace(value.type, dtype=DType.INT16, quant=quants[value])
