@@ -217,8 +217,8 @@ def _islands(forms: Forms, allow: frozenset[str]) -> tuple[Island, ...]:
     for node, reason in forms.reason.items():
         if "float" not in allow:
             raise UnsupportedError(
-                f"{node.op.name} of {node.origin} has no int8 form ({reason}); allow float islands "
-                "to keep it in float"
+                f"{node.op.name} of {node.origin} has no int8 form ({reason}); allow float "
+                "for it (--allow float)"
             )
     return tuple(
         Island(node.name, node.op.name, str(node.origin), "float32", forms.reason[node])

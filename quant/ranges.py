@@ -214,7 +214,8 @@ _MOVES = ((-1, -1), (-1, 0), (0, -1), (1, 0), (0, 1), (1, 1))
 
 
 def _entropy(elements: Array, low: float, high: float) -> Range:
-    histogram, _ = np.histogram(elements, _BINS, (low, high))
+    # Zeros, of which ReLUs make many, are exact in any range: they must not decide.
+    histogram, _ = np.histogram(elements[elements != 0], _BINS, (low, high))
     width = (high - low) / _BINS
     zero = round(-low / width)
     best, least = (low, high), np.inf

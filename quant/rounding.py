@@ -57,13 +57,17 @@ def searched(matrices: Array, candidates: Sequence[Array], moments: Array) -> tu
 
 
 def damped(moments: Array, part: float) -> Array:
-    """Second moments with some part of the mean of their diagonal added to it.
+    """Second moments in units of their size, with some part of that added to their diagonal.
 
-    Taps that were never seen count as if they were seen weakly.
+    Taps that were never seen count as if they were seen weakly; where nothing varied, all taps
+    count alike. What rounding errors of the sums made negative is made up for.
     """
-    diagonal = np.diagonal(moments, axis1=1, axis2=2)
-    extra = part * diagonal.mean(axis=1) + 1e-30
-    return moments + extra[:, None, None] * np.eye(moments.shape[1])
+    size = np.abs(np.diagonal(moments, axis1=1, axis2=2)).mean(axis=1)
+    unit = np.where(size > 0, size, 1.0)
+    scaled = moments / unit[:, None, None]
+    least = np.minimum(np.linalg.eigvalsh(scaled)[:, 0], 0.0)
+    extra = np.where(size > 0, part - 2 * least, 1.0)
+    return scaled + extra[:, None, None] * np.eye(moments.shape[1])
 
 
 def _sequential(units: Array, moments: Array) -> Array:

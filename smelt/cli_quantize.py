@@ -93,6 +93,9 @@ def quantize(
             contents[report] = show_quantize.html(found).encode()
     if len(contents) < sum(path is not None for path in (output, qdq, report)):
         raise ConfigError("-o, --qdq and --report name the same file")
+    for path in contents:
+        if path.resolve() in (model.resolve(), settings.calibration.resolve()):
+            raise ConfigError(f"'{path}' is read: name another file to write")
     write_files(contents)
     for note in done.imported.notes:
         console.print(f"note: {note}", highlight=False, markup=False)

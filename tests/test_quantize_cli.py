@@ -12,7 +12,7 @@ import pytest
 
 from smelt import compile as compile_network
 from smelt.frontend import load
-from smelt.ir import DType, Graph, evaluate
+from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ops.quantize import Dequantize, Quantize
 from smelt.quant.interface import float_interface
 from smelt.quantize import Settings
@@ -304,6 +304,29 @@ def test_calibration_data_with_a_nan(smelt: Smelt) -> None:
         assert ran.code == 1
         assert "QuantizationError: 'bad.npz': calibration sample 9 of input 'input" in ran.err
     assert not Path("net").exists()
+
+
+@pytest.mark.parametrize("recipe", ["default", "best"])
+def test_samples_that_are_all_alike(smelt: Smelt, recipe: str) -> None:
+    """What does not vary says nothing of how errors make up for one another."""
+    with np.load("some.npz") as data:
+        one = data["input_0"][:1]
+    for samples in (one, np.repeat(one, 20, axis=0), 1000 + 0.1 * data_noise(one.shape)):
+        np.savez("alike.npz", input_0=samples.astype(np.float32))
+        ran = smelt("quantize", FLOAT, "--calibration", "alike.npz", "--recipe", recipe, "--json")
+        assert ran.code == 0, ran.err
+
+
+def data_noise(shape: tuple[int, ...]) -> Array:
+    return np.random.default_rng(0).uniform(-1, 1, (30, *shape[1:]))
+
+
+def test_what_is_read_is_not_written(smelt: Smelt) -> None:
+    copy = Path("digits.onnx")
+    copy.write_bytes(Path(ONNX).read_bytes())
+    ran = smelt("quantize", copy, "--calibration", "first.npz", "--qdq", copy, *FAST)
+    assert (ran.code, "name another file to write" in ran.err) == (1, True)
+    assert copy.read_bytes() == Path(ONNX).read_bytes()
 
 
 def test_options_that_need_another(smelt: Smelt) -> None:
