@@ -1,13 +1,15 @@
-"""The serial port of a board, found by what it appears as on USB."""
+"""The serial port of a board: found by what it appears as on USB, or by the name it is given."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from serial.tools.list_ports import comports
 
 from smelt.boards.board import Board
+from smelt.boards.stream import SerialStream, Stream
 from smelt.errors import ConfigError, DeviceError
 
 
@@ -43,6 +45,38 @@ def find_port(board: Board) -> str:
             f"several ports may be board '{board.name}': {_listed(found)}; choose one with --port"
         )
     return found[0].device
+
+
+def open_port(port: str, board: Board | None = None) -> Stream:
+    """A connection to a device's serial port.
+
+    Args:
+        port: the name of a serial port (`/dev/ttyACM0`, `COM5`), or a URL that pyserial knows:
+            `socket://HOST:PORT`, `rfc2217://HOST:PORT`.
+        board: says the speed; 115,200 bits a second where None.
+
+    Raises:
+        ConfigError: the URL is malformed.
+        DeviceError: the port cannot be opened; the message says why, and which there are.
+    """
+    if "://" in port:
+        _check_url(port)
+    try:
+        return SerialStream(port, board.uart.baud if board is not None else 115_200)
+    except DeviceError as error:
+        if "://" in port:
+            raise
+        raise DeviceError(f"{error}; there are {_listed(comports())}") from error
+
+
+def _check_url(url: str) -> None:
+    try:
+        address = urlsplit(url)
+        complete = address.hostname is not None and address.port is not None
+    except ValueError as error:
+        raise ConfigError(f"'{url}': {error}") from error
+    if address.scheme in ("socket", "rfc2217") and not complete:
+        raise ConfigError(f"'{url}' is not of the form {address.scheme}://HOST:PORT")
 
 
 def _identity(port: PortInfo) -> str | None:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from smelt.boards.board import Board
+from smelt.boards.ports import find_port, open_port
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
-from smelt.boards.stream import ProcessStream, SocketStream, open_port
+from smelt.boards.stream import ProcessStream, SocketStream
 from smelt.boards.wire import Device
 from smelt.errors import ConfigError
 
@@ -26,13 +27,14 @@ def open_device(
 
     Args:
         elf: what to execute; None with a port, whose device runs what was flashed.
-        on: `host`, `qemu`, or a port: a serial device's name or `socket://HOST:PORT`.
-        board: the one that `elf` was built for; needed with `qemu`.
+        on: `host`, `qemu`, `board` for the board's port on USB, or a port by its name or URL.
+        board: the one that `elf` was built for; needed with `qemu` and `board`.
         expected_hash: of the network (`NAME_HASH`); the device must run that one.
         qemu_arguments: more arguments for QEMU, where that is what runs.
 
     Raises:
-        ConfigError: `qemu` without a board, or a board that QEMU has no machine for.
+        ConfigError: `qemu` or `board` without a board, a board that QEMU has no machine for, or one
+            whose port cannot be told.
         ToolError: QEMU is not installed.
         DeviceError: the device cannot be opened, does not answer, or runs another network.
     """
@@ -50,18 +52,26 @@ def open_device(
             raise ConfigError("--on qemu needs a --board, which says what QEMU shall simulate")
         assert elf is not None
         with Simulator(board, elf, qemu_arguments) as simulator:
-            stream = SocketStream("127.0.0.1", simulator.port, simulator.explain)
+            stream = SocketStream(simulator.port, simulator.explain)
             device = Device(stream, instructions_per_second=INSTRUCTIONS_PER_SECOND)
             try:
                 yield _ready(device, expected_hash)
             finally:
                 stream.close()
     else:
-        port = open_port(on, board.uart.baud if board is not None else 115_200)
+        if on == "board":
+            if board is None:
+                raise ConfigError("--on board needs a --board, whose port is looked for")
+            on = find_port(board)
+        port = open_port(on, board)
         try:
-            yield _ready(Device(port), expected_hash)
+            yield _ready(Device(port, timeout_s=_PORT_S), expected_hash)
         finally:
             port.close()
+
+
+_PORT_S = 10
+"""Of silence, after which what is connected to a port is no device of ours."""
 
 
 def _ready(device: Device, expected_hash: str | None) -> Device:

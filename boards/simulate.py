@@ -1,4 +1,4 @@
-"""QEMU in place of a board, its UART on a TCP socket.
+"""QEMU in place of a board, its UART on a TCP socket or a pseudo-terminal.
 
 Time is counted in instructions (`-icount shift=0`: one takes a nanosecond), so that what a timer of
 the simulated board says is exact and repeatable.
@@ -7,9 +7,11 @@ the simulated board says is exact and repeatable.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +19,7 @@ from typing import Self
 
 from smelt.boards.board import Board
 from smelt.boards.build import find_tool
-from smelt.errors import ConfigError
+from smelt.errors import ConfigError, ToolError
 
 INSTRUCTIONS_PER_SECOND = 10**9
 """Of the simulated clock."""
@@ -26,43 +28,51 @@ EMULATORS = {"cortexm": "qemu-system-arm", "riscv": "qemu-system-riscv32"}
 """The program of QEMU's for each kind of core."""
 
 # QEMU must not outlive us, however we end: the shell waits for the end of a pipe from us, and then
-# kills it. Its standard input is the listening socket, which QEMU gets as number 3 and nobody else
-# keeps: when QEMU ends, so does the connection.
+# kills it. Standard input and output are listening sockets, which QEMU gets as numbers 3 and 4 and
+# nobody else keeps: when QEMU ends, so do the connections.
 _SUPERVISOR = """
 pipe=$1
 shift
-exec 3<&0 </dev/null
+exec 3<&0 4>&1 </dev/null >&2
 "$@" &
-exec 3<&-
+exec 3<&- 4>&-
 cat "$pipe" >/dev/null
 kill -9 $! 2>/dev/null
 wait $!
 """
-
+_UART, _GDB = 3, 4
 
 # Without nodelay every answer of more than a byte waits for the host's delayed acknowledgement.
-_SERVER = "server=on,wait=on,nodelay=on"
+_SERVER = "server=on,nodelay=on"
+
+_TERMINAL = re.compile(r"char device redirected to (\S+) \(label wire\)")
+_START_S = 20
 
 
 class Simulator:
     """A running QEMU; use it as a context manager, which ends it for sure.
 
     Attributes:
-        port: TCP port on 127.0.0.1 where the board's UART is; it takes one connection, and the
-            board starts when that is made. pyserial's name for it is `socket://127.0.0.1:PORT`.
+        port: where the board's UART is, as pyserial names it: `socket://127.0.0.1:PORT`, which
+            takes one connection, or the name of a pseudo-terminal.
+        gdb: HOST:PORT of the GDB server of a board without firmware; None where it has some.
     """
 
-    def __init__(self, board: Board, elf: Path, arguments: Sequence[str] = ()) -> None:
-        """Start QEMU with `elf`; the board itself waits for a connection to `port`.
+    def __init__(
+        self, board: Board, elf: Path | None, arguments: Sequence[str] = (), *, pty: bool = False
+    ) -> None:
+        """Start QEMU.
 
         Args:
             board: what to simulate.
-            elf: what it executes.
+            elf: what it executes, from when `port` is connected on; None: nothing, until a GDB
+                client has loaded something and let it go.
             arguments: more of QEMU's, such as those of a plugin.
+            pty: whether the UART is a pseudo-terminal, which the board does not wait for.
 
         Raises:
             ConfigError: no machine of QEMU stands in for this board.
-            ToolError: QEMU is not installed.
+            ToolError: QEMU is not installed, or does not start.
         """
         if board.qemu is None:
             raise ConfigError(
@@ -72,24 +82,45 @@ class Simulator:
         qemu = find_tool(EMULATORS[board.startup])
         self._board = board
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        wait = "off" if elf is None else "on"
+        uart = "pty,id=wire" if pty else f"socket,id=wire,fd={_UART},{_SERVER},wait={wait}"
+        command = [
+            *(qemu, "-machine", board.qemu.machine, "-icount", "shift=0"),
+            *("-display", "none", "-monitor", "none", "-chardev", uart, "-serial", "chardev:wire"),
+            *(() if elf is None else ("-kernel", str(elf.resolve()), "-no-reboot")),
+            *(() if elf is not None else _DEBUGGER),
+            *(*board.qemu.arguments, *arguments),
+        ]
+        # QEMU inherits sockets that already listen, so no other process can take their ports.
+        with _listener() as wire, _listener() as debugger:
+            self._start(command, wire, debugger)
+            self.port = f"socket://{_address(wire)}"
+            self.gdb = _address(debugger) if elf is None else None
+        if pty:
+            self.port = self._terminal()
+
+    def _start(self, command: list[str], wire: socket.socket, debugger: socket.socket) -> None:
         watched, self._lifeline = os.pipe()
-        # QEMU inherits a socket that already listens, so no other process can take the port.
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.port: int = listener.getsockname()[1]
-            command = [
-                *(qemu, "-machine", board.qemu.machine, "-kernel", str(elf.resolve())),
-                *("-icount", "shift=0", "-display", "none", "-monitor", "none", "-no-reboot"),
-                *("-chardev", f"socket,id=wire,fd=3,{_SERVER}"),
-                *("-serial", "chardev:wire", *board.qemu.arguments, *arguments),
-            ]
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _SUPERVISOR, "sh", f"/dev/fd/{watched}", *command],
-                stdin=listener.fileno(),
-                stdout=self._errors,
-                stderr=self._errors,
-                pass_fds=(watched,),
-            )
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", _SUPERVISOR, "sh", f"/dev/fd/{watched}", *command],
+            stdin=wire.fileno(),
+            stdout=debugger.fileno(),
+            stderr=self._errors,
+            pass_fds=(watched,),
+        )
         os.close(watched)
+
+    def _terminal(self) -> str:
+        """The name of the pseudo-terminal, which QEMU says."""
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline and not self._complaints():
+            found = _TERMINAL.search(self._said())
+            if found is not None:
+                return found[1]
+            time.sleep(0.02)
+        said = self.explain()
+        self.close()
+        raise ToolError(f"QEMU gives no pseudo-terminal: {said}")
 
     def __enter__(self) -> Self:
         return self
@@ -105,10 +136,15 @@ class Simulator:
     def explain(self) -> str:
         """What QEMU said before it hung up."""
         self._end()
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").splitlines()
-        said = [line for line in lines if line.startswith("qemu") and "info: " not in line]
-        return "\n".join([f"QEMU ended ({self._board.name})", *said])
+        return "\n".join([f"QEMU ended ({self._board.name})", *self._complaints()])
+
+    def _complaints(self) -> list[str]:
+        lines = self._said().splitlines()
+        return [line for line in lines if line.startswith("qemu") and "info: " not in line]
+
+    def _said(self) -> str:
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 
     def close(self) -> None:
         """End QEMU; may be called twice."""
@@ -119,3 +155,18 @@ class Simulator:
         if self._process.returncode is None:
             os.close(self._lifeline)
             self._process.wait()
+
+
+_DEBUGGER = (
+    *("-S", "-gdb", "chardev:debugger"),
+    *("-chardev", f"socket,id=debugger,fd={_GDB},{_SERVER},wait=off"),
+)
+
+
+def _listener() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()
+    return f"{host}:{port}"

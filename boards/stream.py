@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import serial
 
-from smelt.errors import ConfigError, DeviceError
+from smelt.errors import DeviceError
 
 _CHUNK = 65536
 
@@ -36,21 +36,22 @@ class Stream(Protocol):
 
 
 class SocketStream:
-    """A TCP connection: a simulator's UART, or a serial port served over the network."""
+    """A TCP connection to a simulator's UART."""
 
     def __init__(
-        self, host: str, port: int, explain: Callable[[], str] = lambda: "the connection ended"
+        self, url: str, explain: Callable[[], str] = lambda: "the connection ended"
     ) -> None:
-        """Connect; `explain` says what became of the other side, where that is known.
+        """Connect to `socket://HOST:PORT`; `explain` says what became of the other side.
 
         Raises:
             DeviceError: nobody listens there.
         """
         self._explain = explain
+        address = urlsplit(url)
         try:
-            self._socket = socket.create_connection((host, port), timeout=10)
+            self._socket = socket.create_connection((address.hostname, address.port), timeout=10)
         except OSError as error:
-            raise DeviceError(f"cannot connect to {host}:{port}: {error}; {explain()}") from error
+            raise DeviceError(f"cannot connect to {url}: {error}; {explain()}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, data: bytes) -> None:
@@ -86,12 +87,15 @@ class SerialStream:
         """Open `port`: a device's name, or a URL that pyserial knows.
 
         Raises:
-            DeviceError: there is no such port, or it is in use.
+            DeviceError: there is no such port, or it may not be used, or is in use.
         """
         try:
-            self._serial = serial.serial_for_url(port, baudrate=baud, timeout=0, write_timeout=60)
+            self._serial = serial.serial_for_url(
+                port, baudrate=baud, timeout=0, write_timeout=60, exclusive=True
+            )
         except (serial.SerialException, ValueError) as error:
-            raise DeviceError(f"cannot open serial port {port}: {error}") from error
+            said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise DeviceError(f"cannot open port {port}: {said}{_hint(said)}") from error
         self._port = port
 
     def send(self, data: bytes) -> None:
@@ -116,6 +120,15 @@ class SerialStream:
     def close(self) -> None:
         """See `Stream`."""
         self._serial.close()
+
+
+def _hint(said: str) -> str:
+    """What may be wrong where a port cannot be opened."""
+    if "lock" in said or "busy" in said.lower() or "PermissionError(13" in said:
+        return "; another program has it open (a terminal, perhaps, or a second smelt): end that"
+    if "Permission denied" in said:
+        return "; you may not use it: `sudo usermod -aG dialout $USER`, and log in again"
+    return ""
 
 
 class ProcessStream:
@@ -170,22 +183,3 @@ class ProcessStream:
         ending = f"signal {-status}" if status < 0 else f"status {status}"
         text = errors.decode(errors="replace").strip()
         return f"{self._name} ended with {ending}" + (f":\n{text}" if text else "")
-
-
-def open_port(port: str, baud: int = 115_200) -> Stream:
-    """A stream to `socket://HOST:PORT`, or to a serial port of that name.
-
-    Raises:
-        ConfigError: the URL is malformed.
-        DeviceError: the port cannot be opened.
-    """
-    if not port.startswith("socket://"):
-        return SerialStream(port, baud)
-    try:
-        address = urlsplit(port)
-        host, number = address.hostname, address.port
-    except ValueError as error:
-        raise ConfigError(f"'{port}': {error}") from error
-    if host is None or number is None:
-        raise ConfigError(f"'{port}' is not of the form socket://HOST:PORT")
-    return SocketStream(host, number)

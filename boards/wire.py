@@ -1,25 +1,38 @@
-"""The host's side of the wire: the protocol that `firmware/wire.h` of a project describes."""
+"""The host's side of the wire: the protocol that `firmware/wire.h` of a project describes.
+
+A line may lose, double or spoil bytes in both directions. Data carries checksums, answers repeat
+what they answer, and the device counts its inferences; what can be spoiled without being noticed
+(texts of numbers) is asked for twice. So every command is repeated until it is known to have been
+obeyed once, and what it said is known to be what was meant.
+"""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 from zlib import crc32
 
 from smelt.boards.stream import Stream
 from smelt.errors import DeviceError
 
-VERSION = 1
+T = TypeVar("T")
+
+VERSION = 2
 """Of the protocol."""
 
 _TRIES = 4
 _BYTES_PER_S = 10_000
 """What the slowest line carries; streams may take data faster than the device does."""
 _QUIET_S = 0.3
+_FIRST_S = 600.0
+_PATIENCE_S = 1.0
+"""Of silence, after which a byte is sent that ends what may be half a command; a device that still
+computes answers it afterwards. Every time, it is twice as long."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,8 @@ class DeviceInfo:
         name, hash: of the network.
         arena_bytes: of the network.
         timer_hz: ticks a second of the timer that times inferences.
-        taps: whether the firmware can stream every step's output.
+        taps: whether the firmware can stream every step's output, and time every step.
+        count: of the inferences so far.
         inputs, outputs: of the network, in order.
     """
 
@@ -47,6 +61,7 @@ class DeviceInfo:
     arena_bytes: int
     timer_hz: int
     taps: bool
+    count: int
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
 
@@ -77,7 +92,11 @@ class Tap:
 
 
 class Device:
-    """A device that answers; made by `open_device`."""
+    """A device that answers; made by `open_device`.
+
+    Attributes:
+        retries: how often something had to be said again so far.
+    """
 
     def __init__(
         self, stream: Stream, *, instructions_per_second: int | None = None, timeout_s: float = 20
@@ -93,6 +112,10 @@ class Device:
         self._buffer = bytearray()
         self._instructions_per_second = instructions_per_second
         self._timeout_s = timeout_s
+        self._count = 0
+        self._introduced = False
+        self._slowest_s: float | None = None
+        self.retries = 0
 
     @cached_property
     def info(self) -> DeviceInfo:
@@ -101,32 +124,9 @@ class Device:
         Raises:
             DeviceError: no answer, or one in another version of the protocol.
         """
-        fields: dict[str, str] = {}
-        tensors: dict[str, list[TensorInfo]] = {"input": [], "output": []}
-        for line in self._ask_info():
-            key, _, value = line.partition(" ")
-            if key in tensors:
-                _, dtype, size = value.split()
-                tensors[key].append(TensorInfo(dtype, int(size)))
-            else:
-                fields[key] = value
-        try:
-            if int(fields["version"]) != VERSION:
-                raise DeviceError(
-                    f"the firmware speaks version {fields['version']} of the wire protocol, "
-                    f"not {VERSION}: build and flash it again"
-                )
-            return DeviceInfo(
-                name=fields["name"],
-                hash=fields["hash"],
-                arena_bytes=int(fields["arena"]),
-                timer_hz=int(fields["timer"]),
-                taps=fields["taps"] == "1",
-                inputs=tuple(tensors["input"]),
-                outputs=tuple(tensors["output"]),
-            )
-        except (KeyError, ValueError) as error:
-            raise DeviceError(f"the device's description of itself is broken: {error}") from error
+        info = _read_info(self._ask_info())
+        self._count, self._introduced = info.count, True
+        return info
 
     def check_hash(self, expected: str) -> None:
         """Make sure that the device runs the network that the caller means.
@@ -152,44 +152,58 @@ class Device:
         return [self.output(index) for index in range(len(self.info.outputs))], invocation
 
     def load(self, index: int, data: bytes) -> None:
-        """Write input `index`, raw little-endian bytes. Tries again where bytes were lost.
+        """Write input `index`, raw little-endian bytes.
 
         Raises:
             DeviceError: there is no such input, it has another size, or the line is too bad.
         """
-        command = f"smelt load {index} {len(data)} {crc32(data):08x}"
-        problem = ""
-        for _ in range(_TRIES):
-            try:
-                self._send(command)
-                self._expect("m-load-[")
-                self._stream.send(data)
-                self._expect("m-load-done", self._timeout_s + len(data) / _BYTES_PER_S)
-                self._expect("m-ready")
-            except _Refused as refused:
-                problem = str(refused)
-                if not re.match(r"CRC|Only|Unknown", problem):
-                    break
-            except _Lost as lost:
-                problem = str(lost)
-                self._settle()
-            else:
-                return
-        raise DeviceError(f"input {index}, {len(data)} bytes, cannot be loaded: {problem}")
+        tensor = _element(self.info.inputs, index, "input")
+        if tensor.bytes != len(data):
+            raise DeviceError(f"input {index} has {tensor.bytes} bytes, not {len(data)}")
 
-    def invoke(self, timeout_s: float = 600) -> Invocation:
+        def attempt() -> None:
+            self._send(f"smelt load {index} {len(data)} {crc32(data):08x}")
+            self._echo("m-load-[", index, len(data))
+            self._stream.send(data)
+            self._expect("m-load-done", self._timeout_s + len(data) / _BYTES_PER_S)
+            self._expect("m-ready")
+
+        self._insist(attempt, f"input {index}, {len(data)} bytes, cannot be loaded")
+
+    def invoke(self, timeout_s: float | None = None) -> Invocation:
         """One inference; inputs must have been loaded since the one before.
 
         Args:
-            timeout_s: seconds to wait for its end.
+            timeout_s: seconds to wait for its end; None: ten times as long as the slowest so far,
+                ten minutes for the first.
 
         Raises:
-            DeviceError: it failed, faulted or did not end in time.
+            DeviceError: it failed, faulted, or did not end in time, or the device started anew.
         """
-        self._send("smelt invoke")
-        result = self._expect("m-invoke-[", timeout_s)
-        self._expect("m-ready")
-        return self._invocation(result)
+        _ = self.info
+        slowest = self._slowest_s
+        if timeout_s is None:
+            timeout_s = _FIRST_S if slowest is None else self._timeout_s + 10 * slowest
+        start = time.monotonic()
+
+        def attempt() -> Mapping[str, int]:
+            first = None
+            try:
+                self._send("smelt invoke")
+                first = self._numbers("m-invoke-[", timeout_s)
+                self._expect("m-ready")
+            except _Silent:
+                raise
+            except (_Refused, _Lost):  # whether it was begun, the device can tell
+                self._settle(timeout_s)
+            found = self._agreed(first)
+            if found["count"] == self._count:
+                raise _Lost("the command was not understood")
+            return self._counted(found)
+
+        found = self._insist(attempt, "an inference cannot be begun")
+        self._slowest_s = max(slowest or 0.0, time.monotonic() - start)
+        return self._invocation(found)
 
     def output(self, index: int) -> bytes:
         """Output `index` of the inference before, raw little-endian bytes.
@@ -197,26 +211,21 @@ class Device:
         Raises:
             DeviceError: there is no such output, or the line is too bad.
         """
-        problem = ""
-        for _ in range(_TRIES):
-            try:
-                self._send(f"smelt out {index}")
-                _, _, size, crc, network = self._expect("m-raw-[").split()
-                data = self._read(int(size))
-                self._expect("m-ready")
-            except _Refused as refused:
-                problem = str(refused)
-                if not problem.startswith("Unknown"):
-                    break
-            except (_Lost, ValueError) as lost:
-                problem = str(lost)
-                self._settle()
-            else:
-                self.check_hash(network)
-                if f"{crc32(data):08x}" == crc:
-                    return data
-                problem = "wrong CRC"
-        raise DeviceError(f"output {index} cannot be read: {problem}")
+        size = _element(self.info.outputs, index, "output").bytes
+
+        def attempt() -> bytes:
+            self._send(f"smelt out {index}")
+            answer = self._expect("m-raw-[")
+            crc, network = _words(answer, (VERSION, index, size), 2)
+            data = self._read(size)
+            self._expect("m-ready")
+            if f"{crc32(data):08x}" != crc:
+                raise _Lost("wrong CRC")
+            if network != self.info.hash:
+                raise _Lost(f"it is one of network {network}")
+            return data
+
+        return self._insist(attempt, f"output {index} cannot be read")
 
     def taps(self, timeout_s: float = 600) -> Iterator[Tap]:
         """One inference, yielding every output of every step as it is produced.
@@ -226,20 +235,53 @@ class Device:
 
         Raises:
             DeviceError: the firmware was built without taps, the inference failed, or bytes were
-                lost.
+                lost; nothing is said again, because the inputs may be gone.
         """
+        self._require_taps()
         self._send("smelt taps")
         while True:
             kind, rest = self._answer(("m-tap-[", "m-invoke-["), timeout_s)
             if kind == "m-invoke-[":
                 self._expect("m-ready")
-                self._invocation(rest)
+                self._counted(self._agreed())
                 return
-            step, size, crc = rest.split()
-            data = self._read(int(size))
-            if crc32(data) != int(crc, 16):
-                raise DeviceError(f"the output of step {step} came with a wrong CRC")
+            try:
+                step, size, crc = rest.split()
+                data = self._read(int(size))
+            except ValueError as error:
+                raise _Lost(f"a broken line came from the device: '{rest}'") from error
+            if f"{crc32(data):08x}" != crc:
+                raise _Lost(f"the output of step {step} came with a wrong CRC")
             yield Tap(int(step), data)
+
+    def laps(self, timeout_s: float = 600) -> Mapping[int, int]:
+        """One inference; ticks of the timer that each step took, by its index.
+
+        Each includes what calling back costs, some ten instructions.
+
+        Args:
+            timeout_s: seconds to wait for each.
+
+        Raises:
+            DeviceError: as of `taps`.
+        """
+        self._require_taps()
+        self._send("smelt laps")
+        found: Counter[int] = Counter()
+        count = 0
+        while True:
+            kind, rest = self._answer(("m-lap-[", "m-invoke-["), timeout_s)
+            if kind == "m-invoke-[":
+                break
+            step, ticks = _integers(rest, 2)
+            found[step] += ticks
+            count += 1
+        said = _integers(self._expect("m-laps-["), 2)
+        self._expect("m-ready")
+        self._counted(self._agreed())
+        if said != [count, found.total()]:
+            raise _Lost(f"of {said[0]} times of steps {count} came, or with another sum")
+        return found
 
     def set_length(self, index: int, size: int) -> None:
         """Set a dimension's size for the inferences that follow.
@@ -247,9 +289,14 @@ class Device:
         Raises:
             DeviceError: the network has no such dimension, or not of that size.
         """
-        self._send(f"smelt length {index} {size}")
-        self._expect("m-length-done")
-        self._expect("m-ready")
+        _ = self.info
+
+        def attempt() -> None:
+            self._send(f"smelt length {index} {size}")
+            self._echo("m-length-[", index, size)
+            self._expect("m-ready")
+
+        self._insist(attempt, f"dimension {index} cannot be set to {size}")
 
     def reset(self) -> None:
         """Bring the network's context, state included, to where it was at the start.
@@ -257,12 +304,17 @@ class Device:
         Raises:
             DeviceError: the device does not obey.
         """
-        self._send("smelt reset")
-        self._expect("m-reset-done")
-        self._expect("m-ready")
+        _ = self.info
+
+        def attempt() -> None:
+            self._send("smelt reset")
+            self._expect("m-reset-done")
+            self._expect("m-ready")
+
+        self._insist(attempt, "the network cannot be reset")
 
     def command(self, text: str, timeout_s: float = 60) -> list[str]:
-        """Any command, without its `%`; the lines of the answer before `m-ready`.
+        """Any command, without its `%`; the lines of the answer before `m-ready`. Said once.
 
         Raises:
             DeviceError: no `m-ready` in time.
@@ -274,40 +326,119 @@ class Device:
             lines.append(line)
         return lines
 
+    # What is said more than once
+
+    def _insist(self, attempt: Callable[[], T], failure: str) -> T:
+        """What `attempt` returns, in the end; `failure` begins the message where it never does."""
+        problem = ""
+        for _ in range(_TRIES):
+            try:
+                return attempt()
+            except _Silent:
+                raise
+            except (_Refused, _Lost) as error:
+                problem = str(error)
+                self.retries += 1
+                self._settle(self._timeout_s)
+        raise DeviceError(f"{failure}: {problem}")
+
     def _ask_info(self) -> list[str]:
-        """The contents of the `m-info-[…]` lines, whatever state the line is in."""
-        tries = max(1, round(self._timeout_s))
-        for _ in range(tries):
+        """The contents of the `m-info-[…]` lines, whatever state the line is in.
+
+        They are accepted when they came twice in a row without a difference.
+        """
+        before: list[str] | None = None
+        deadline = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline:
             self._send("smelt info")
             lines: list[str] = []
             try:
                 while (line := self._line(1.0)) != "m-ready" or not lines:
                     if line.startswith("m-info-["):
                         lines.append(line.removeprefix("m-info-[").removesuffix("]"))
-                return lines
             except _Lost:
-                self._settle()
-        raise DeviceError(f"no answer from the device in {tries} s")
+                self._settle(0)
+                continue
+            if lines == before:
+                return lines
+            before = lines
+        raise DeviceError(
+            f"no answer from the device in {self._timeout_s:g} s: is it the right port, is the "
+            "firmware flashed, and does it run?"
+        )
 
-    def _invocation(self, text: str) -> Invocation:
+    def _last(self) -> Mapping[str, int]:
+        """What the device says of its last inference; a count of 0 where there was none."""
+        self._send("smelt last")
         try:
-            _, ticks_text, _, stack, _, status = text.split()
-            ticks = int(ticks_text)
-        except ValueError as error:
-            raise DeviceError(f"a broken line came from the device: '{text}'") from error
-        if status != "0":
-            raise DeviceError(f"the inference failed with status {status}")
+            found = self._numbers("m-invoke-[", self._timeout_s)
+        except _Refused as refused:
+            if str(refused) != "Nothing inferred yet":
+                raise
+            return {"count": 0}
+        self._expect("m-ready")
+        return found
+
+    def _agreed(self, before: Mapping[str, int] | None = None) -> Mapping[str, int]:
+        """The same, as it came twice in a row, `before` counted."""
+        for _ in range(2 * _TRIES):
+            try:
+                found = self._last()
+            except _Silent:
+                raise
+            except (_Refused, _Lost):
+                self.retries += 1
+                self._settle(self._timeout_s)
+            else:
+                if found == before:
+                    return found
+                before = found
+        raise DeviceError("what the device says of its last inference is different every time")
+
+    def _counted(self, last: Mapping[str, int]) -> Mapping[str, int]:
+        if last["count"] != self._count + 1:
+            raise DeviceError(_RESTARTED)
+        self._count += 1
+        return last
+
+    def _invocation(self, last: Mapping[str, int]) -> Invocation:
+        if last["status"] != 0:
+            raise DeviceError(f"the inference failed with status {last['status']}")
         timer = self.info.timer_hz
         rate = self._instructions_per_second
         return Invocation(
-            ticks=ticks,
-            seconds=ticks / timer,
-            instructions=None if rate is None else round(ticks * rate / timer),
-            stack_bytes=int(stack) or None,
+            ticks=last["ticks"],
+            seconds=last["ticks"] / timer,
+            instructions=None if rate is None else round(last["ticks"] * rate / timer),
+            stack_bytes=last["stack"] or None,
         )
+
+    def _require_taps(self) -> None:
+        if not self.info.taps:
+            raise DeviceError(
+                "the firmware on the device cannot tell of single steps: it is built so with "
+                "`make TAPS=1`, or by `smelt deploy --layers`"
+            )
+
+    # Lines and bytes
 
     def _send(self, command: str) -> None:
         self._stream.send(f"{command}%".encode("ascii"))
+
+    def _echo(self, start: str, *numbers: int) -> None:
+        """The next line, which must repeat the numbers of the command."""
+        _words(self._expect(start), numbers, 0)
+
+    def _numbers(self, start: str, timeout_s: float) -> Mapping[str, int]:
+        """The next line's numbers by the words before them."""
+        words = self._expect(start, timeout_s).split()
+        try:
+            found = {key: int(value) for key, value in zip(words[::2], words[1::2], strict=True)}
+        except ValueError:
+            found = {}
+        if tuple(found) != ("ticks", "stack", "status", "count"):
+            raise _Lost(f"a broken line came from the device: '{' '.join(words)}'")
+        return found
 
     def _expect(self, start: str, timeout_s: float | None = None) -> str:
         """The rest of the next line, which must begin with `start`, without the bracket."""
@@ -331,14 +462,16 @@ class Device:
 
     def _line(self, timeout_s: float) -> str:
         deadline = time.monotonic() + timeout_s
-        while (end := self._buffer.find(b"\n")) < 0:
-            self._receive(deadline)
-        line = self._buffer[:end].decode("ascii", errors="replace").rstrip("\r")
-        del self._buffer[: end + 1]
-        if not line:
-            return self._line(timeout_s)
+        line = ""
+        while not line:
+            while (end := self._buffer.find(b"\n")) < 0:
+                self._receive(deadline)
+            line = self._buffer[:end].decode("ascii", errors="replace").rstrip("\r")
+            del self._buffer[: end + 1]
         if line.startswith("e-[fault"):
             raise DeviceError(f"the device faulted: {line.removeprefix('e-[').removesuffix(']')}")
+        if line == "m-init-done" and self._introduced:
+            raise DeviceError(_RESTARTED)
         return line
 
     def _read(self, size: int) -> bytes:
@@ -353,18 +486,94 @@ class Device:
         return data
 
     def _receive(self, deadline: float) -> None:
-        rest = deadline - time.monotonic()
-        data = self._stream.receive(rest) if rest > 0 else b""
-        if not data:
-            raise _Lost("the device fell silent")
-        self._buffer += data
+        """Wait for bytes; a long silence may be half a command's, which a byte ends."""
+        patience = _PATIENCE_S
+        while (rest := deadline - time.monotonic()) > 0:
+            data = self._stream.receive(min(rest, patience))
+            if data:
+                self._buffer += data
+                return
+            if rest > patience:
+                self._stream.send(b"%")
+            patience *= 2
+        raise _Silent("the device fell silent")
 
-    def _settle(self) -> None:
-        """After something went wrong: end what may be half a command, and wait for silence."""
+    def _settle(self, timeout_s: float) -> None:
+        """After something went wrong: end what may be half a command, and wait for silence.
+
+        A device that computes is waited for, so long as `timeout_s` lets.
+        """
         self._stream.send(b"%")
-        while self._stream.receive(_QUIET_S):
-            pass
-        self._buffer.clear()
+        deadline = time.monotonic() + timeout_s
+        heard, self._buffer = self._buffer, bytearray()
+        wait = max(_QUIET_S, timeout_s)
+        while data := self._stream.receive(wait):
+            heard += data
+            wait = _QUIET_S
+            if time.monotonic() > deadline + _QUIET_S:
+                break
+        if b"m-init-done" in heard and self._introduced:
+            raise DeviceError(_RESTARTED)
+
+
+_RESTARTED = (
+    "the device started anew in the middle: it was reset, lost its power, or a watchdog bit; "
+    "what was loaded, and the network's state, is gone"
+)
+
+
+def _read_info(lines: Sequence[str]) -> DeviceInfo:
+    fields: dict[str, str] = {}
+    tensors: dict[str, list[TensorInfo]] = {"input": [], "output": []}
+    try:
+        for line in lines:
+            key, _, value = line.partition(" ")
+            if key in tensors:
+                _, dtype, size = value.split()
+                tensors[key].append(TensorInfo(dtype, int(size)))
+            else:
+                fields[key] = value
+        if int(fields["version"]) != VERSION:
+            raise DeviceError(
+                f"the firmware speaks version {fields['version']} of the wire protocol, "
+                f"not {VERSION}: build and flash it again"
+            )
+        return DeviceInfo(
+            name=fields["name"],
+            hash=fields["hash"],
+            arena_bytes=int(fields["arena"]),
+            timer_hz=int(fields["timer"]),
+            taps=fields["taps"] == "1",
+            count=int(fields["count"]),
+            inputs=tuple(tensors["input"]),
+            outputs=tuple(tensors["output"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise DeviceError(f"the device's description of itself is broken: {error}") from error
+
+
+def _element(tensors: Sequence[TensorInfo], index: int, kind: str) -> TensorInfo:
+    if not 0 <= index < len(tensors):
+        raise DeviceError(f"the network has no {kind} {index}; it has {len(tensors)}")
+    return tensors[index]
+
+
+def _words(answer: str, numbers: Sequence[int], count: int) -> list[str]:
+    """The last words of an answer, so many, behind the numbers that it must repeat."""
+    words = answer.split()
+    if words[: len(numbers)] != list(map(str, numbers)) or len(words) != len(numbers) + count:
+        raise _Lost(f"'{answer}' came, which answers something else")
+    return words[len(numbers) :]
+
+
+def _integers(answer: str, count: int) -> list[int]:
+    try:
+        found = [int(word) for word in answer.split()]
+    except ValueError:
+        found = []
+    if len(found) != count:
+        raise _Lost(f"a broken line came from the device: '{answer}'")
+    return found
 
 
 class _Refused(DeviceError):
@@ -372,4 +581,8 @@ class _Refused(DeviceError):
 
 
 class _Lost(DeviceError):
-    """Bytes were lost, or the device is dead."""
+    """Bytes were lost."""
+
+
+class _Silent(_Lost):
+    """Nothing came for so long that the device must be dead."""

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
-import subprocess
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from smelt import boards
-from smelt.boards import Board
 from smelt.boards.flash import Image
 from smelt.boards.flash.uf2 import uf2
-from smelt.boards.simulate import EMULATORS
+from smelt.boards.simulate import Simulator
 from smelt.pipeline import Options
 from tests.board_tools import simulable
 from tests.cli_runner import Smelt, runner
@@ -98,7 +93,7 @@ def test_a_board_that_does_not_answer_is_an_error(
     fakes.add("st-flash")
     done = smelt("flash", project, "--port", "/dev/no-such-port")
     assert done.code == 1
-    assert "cannot open serial port /dev/no-such-port" in done.err
+    assert "cannot open port /dev/no-such-port" in done.err
     assert "--no-check" in done.err
     assert smelt("flash", project, "--port", "/dev/no-such-port", "--no-check").code == 0
 
@@ -160,36 +155,6 @@ def test_a_network_is_built_and_copied_to_a_drive(smelt: Smelt, tmp_path: Path) 
     assert written == uf2(Image.of(tmp_path / "out/build/digits_int8.elf"), 0xE48B_FF56)
 
 
-@dataclass(frozen=True)
-class Halted:
-    """A simulated board that executes nothing yet: addresses of its GDB server and its UART."""
-
-    gdb: str
-    port: str
-
-
-@contextmanager
-def halted(board: Board) -> Generator[Halted]:
-    assert board.qemu is not None
-    with (
-        socket.create_server(("127.0.0.1", 0)) as gdb,
-        socket.create_server(("127.0.0.1", 0)) as uart,
-    ):
-        command = [EMULATORS[board.startup], "-machine", board.qemu.machine, *board.qemu.arguments]
-        command += ["-icount", "shift=0", "-display", "none", "-monitor", "none", "-S"]
-        for name, listener in (("gdb", gdb), ("uart", uart)):
-            options = f"fd={listener.fileno()},server=on,wait=off,nodelay=on"
-            command += ["-chardev", f"socket,id={name},{options}"]
-        command += ["-gdb", "chardev:gdb", "-serial", "chardev:uart"]
-        process = subprocess.Popen(command, pass_fds=(gdb.fileno(), uart.fileno()))
-        ports = [listener.getsockname()[1] for listener in (gdb, uart)]
-    try:
-        yield Halted(f"127.0.0.1:{ports[0]}", f"socket://127.0.0.1:{ports[1]}")
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.parametrize(
     "name", ["mps2-an386", "mps2-an505", "mps3-an547", "microbit", "virt-riscv32"]
 )
@@ -201,8 +166,8 @@ def test_gdb_loads_firmware_that_computes_what_it_should(name: str, smelt: Smelt
         pytest.skip(f"not on PATH: gdb-multiarch or {others[board.startup]}")
     assert smelt("build", MODEL, "-o", "out", "--board", name, "--compile", "-q").code == 0
     hash_ = digits(Options(board=name)).network.hash
-    with halted(board) as device:
-        done = smelt("flash", "out", "--gdb", device.gdb, "--port", device.port)
+    with Simulator(board, None) as device:
+        done = smelt("flash", "out", "--gdb", device.gdb or "", "--port", device.port)
         assert done.code == 0, done.err
         assert ": matched." in done.err
         assert done.out == (

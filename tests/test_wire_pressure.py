@@ -48,7 +48,7 @@ def test_nothing_is_lost_during_an_inference(board: str, tmp_path: Path) -> None
     sent = b"smelt load 0 %d %08x%%" % (len(data), crc32(data)) + data
     sent += b"smelt invoke%" + COMMANDS * b"smelt reset%"
     with Simulator(load(board), elf.path) as simulator:
-        stream = SocketStream("127.0.0.1", simulator.port)
+        stream = SocketStream(simulator.port)
         try:
             answer = b""
             while b"m-ready" not in answer and (more := stream.receive(5)):

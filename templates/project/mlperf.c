@@ -258,8 +258,8 @@ int smelt_mlperf_command(smelt_session_t *session, const char *command) {
         results(session);
     } else if (strcmp(command, "help") == 0) {
         smelt_put_line("name, profile, timestamp, db load N, db HEX, db print, infer N [W], results");
-        smelt_put_line("smelt info, smelt load I N CRC, smelt invoke, smelt out I, smelt taps, "
-                       "smelt reset");
+        smelt_put_line("smelt info, smelt load I N CRC, smelt length I N, smelt invoke, smelt last, "
+                       "smelt out I, smelt taps, smelt laps, smelt reset");
     } else if ((arguments = smelt_skip_word(command, "db")) != NULL) {
         db(session, arguments);
     } else if ((arguments = smelt_skip_word(command, "infer")) != NULL) {

@@ -13,6 +13,8 @@ typedef struct {
     uint32_t db_expected; /* bytes announced by "db load" */
     uint32_t db_loaded;
     int inferred; /* there are results */
+    smelt_invocation_t last;
+    uint32_t count; /* inferences by Smelt's own commands */
 } smelt_session_t;
 
 /* The rest of text after word and blanks, or NULL where text does not start with that word. */

@@ -104,13 +104,15 @@ static void put_tensors(const char *key, const smelt_tensor_t *tensors, uint32_t
     }
 }
 
-static void info(const smelt_model_t *model) {
+static void info(const smelt_session_t *session) {
+    const smelt_model_t *const model = session->model;
     put_number("version", SMELT_WIRE_VERSION);
     put_field("name", model->name);
     put_field("hash", model->hash);
     put_number("arena", model->arena_bytes);
     put_number("timer", smelt_timer_hz());
     put_number("taps", model->set_step_callback != NULL);
+    put_number("count", session->count);
     put_tensors("input", model->inputs, model->input_count);
     put_tensors("output", model->outputs, model->output_count);
 }
@@ -165,18 +167,40 @@ static void set_length(const smelt_model_t *model, const char *arguments) {
     } else if (model->set_length == NULL || model->set_length(index, size) != 0) {
         smelt_put_error("No such dimension or size");
     } else {
-        smelt_put_line("m-length-done");
+        smelt_put("m-length-[");
+        smelt_put_unsigned(index);
+        smelt_put(" ");
+        smelt_put_unsigned(size);
+        smelt_put_line("]");
     }
 }
 
-static void put_invocation(smelt_invocation_t invocation) {
+static void last(const smelt_session_t *session) {
+    if (session->count == 0u) {
+        smelt_put_error("Nothing inferred yet");
+        return;
+    }
     smelt_put("m-invoke-[ticks ");
-    smelt_put_unsigned(invocation.ticks);
+    smelt_put_unsigned(session->last.ticks);
     smelt_put(" stack ");
-    smelt_put_unsigned(invocation.stack);
+    smelt_put_unsigned(session->last.stack);
     smelt_put(" status ");
-    smelt_put_unsigned((uint32_t)invocation.status);
+    smelt_put_unsigned((uint32_t)session->last.status);
+    smelt_put(" count ");
+    smelt_put_unsigned(session->count);
     smelt_put_line("]");
+}
+
+static void invoke(smelt_session_t *session) {
+    session->last = session->model->invoke();
+    session->count++;
+    last(session);
+}
+
+static void invoke_watched(smelt_session_t *session, smelt_step_callback_t callback, void *user) {
+    session->model->set_step_callback(callback, user);
+    invoke(session);
+    session->model->set_step_callback(NULL, NULL);
 }
 
 static void out(const smelt_model_t *model, const char *arguments) {
@@ -218,15 +242,49 @@ static int put_tap(void *user, int step, const void *output, uint32_t bytes) {
     return 0;
 }
 
-static void taps(const smelt_model_t *model) {
-    if (model->set_step_callback == NULL) {
-        smelt_put_error("Built without SMELT_STEP_CALLBACK");
-        return;
+/* The ticks of the steps so far; what is said about them on the line is left out. */
+typedef struct {
+    const uint64_t *started; /* of the model */
+    uint64_t start;          /* of the step that runs */
+    uint64_t sum;
+    uint32_t count;
+} laps_t;
+
+static int put_lap(void *user, int step, const void *output, uint32_t bytes) {
+    laps_t *const laps = user;
+    const uint64_t ticks =
+        smelt_timer_ticks() - (laps->count == 0u ? *laps->started : laps->start);
+    (void)output;
+    (void)bytes;
+    laps->sum += ticks;
+    laps->count++;
+    smelt_put("m-lap-[");
+    smelt_put_unsigned((uint32_t)step);
+    smelt_put(" ");
+    smelt_put_unsigned(ticks);
+    smelt_put_line("]");
+    smelt_uart_flush();
+    laps->start = smelt_timer_ticks();
+    return 0;
+}
+
+static void laps(smelt_session_t *session) {
+    laps_t laps = {0};
+    laps.started = session->model->started;
+    invoke_watched(session, put_lap, &laps);
+    smelt_put("m-laps-[");
+    smelt_put_unsigned(laps.count);
+    smelt_put(" ");
+    smelt_put_unsigned(laps.sum);
+    smelt_put_line("]");
+}
+
+static void reset(smelt_session_t *session) {
+    if (session->model->reset() == 0) {
+        smelt_put_line("m-reset-done");
+    } else {
+        smelt_put_error("The network refused its memory");
     }
-    model->set_step_callback(put_tap, NULL);
-    const smelt_invocation_t invocation = model->invoke();
-    model->set_step_callback(NULL, NULL);
-    put_invocation(invocation);
 }
 
 int smelt_wire_command(smelt_session_t *session, const char *command) {
@@ -237,25 +295,27 @@ int smelt_wire_command(smelt_session_t *session, const char *command) {
         return 0;
     }
     if (strcmp(command, "info") == 0) {
-        info(model);
+        info(session);
     } else if ((arguments = smelt_skip_word(command, "load")) != NULL) {
         load(model, arguments);
     } else if ((arguments = smelt_skip_word(command, "length")) != NULL) {
         set_length(model, arguments);
     } else if (strcmp(command, "invoke") == 0) {
-        put_invocation(model->invoke());
+        invoke(session);
+    } else if (strcmp(command, "last") == 0) {
+        last(session);
     } else if ((arguments = smelt_skip_word(command, "out")) != NULL) {
         out(model, arguments);
-    } else if (strcmp(command, "taps") == 0) {
-        taps(model);
     } else if (strcmp(command, "reset") == 0) {
-        if (model->reset() == 0) {
-            smelt_put_line("m-reset-done");
-        } else {
-            smelt_put_error("The network refused its memory");
-        }
-    } else {
+        reset(session);
+    } else if (strcmp(command, "taps") != 0 && strcmp(command, "laps") != 0) {
         return 0;
+    } else if (model->set_step_callback == NULL) {
+        smelt_put_error("Built without SMELT_STEP_CALLBACK");
+    } else if (strcmp(command, "taps") == 0) {
+        invoke_watched(session, put_tap, NULL);
+    } else {
+        laps(session);
     }
     return 1;
 }

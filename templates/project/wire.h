@@ -11,13 +11,17 @@
  *                        and hash, the arena, the clocks, the shape of every input and output
  *   smelt load I N C%    m-load-[I N]: ready for the N raw bytes of input I, whose CRC is C; then
  *                        m-load-done. Silence of SMELT_LOAD_TIMEOUT_MS ends the wait for them.
- *   smelt length I N%    m-length-done: dimension I, of those whose size is known at run time, has
+ *   smelt length I N%    m-length-[I N]: dimension I, of those whose size is known at run time, has
  *                        size N from now on; tensors still come and go in their largest size
- *   smelt invoke%        m-invoke-[ticks T stack S status E]: one inference, its time in ticks of
- *                        the timer, the stack it used in bytes, what NAME_invoke returned
- *   smelt out I%         m-raw-[1 I N C HASH], then the N raw bytes of output I
+ *   smelt invoke%        m-invoke-[ticks T stack S status E count K]: one inference, its time in
+ *                        ticks of the timer, the stack it used in bytes, what NAME_invoke returned,
+ *                        and how many there were since the device started
+ *   smelt last%          that line again, so that a host that lost it knows whether there was one
+ *   smelt out I%         m-raw-[V I N C HASH], then the N raw bytes of output I
  *   smelt taps%          one inference; every step's output as it is produced: m-tap-[STEP N C],
  *                        then N raw bytes; at the end the line of "smelt invoke"
+ *   smelt laps%          one inference; every step's time as it is done: m-lap-[STEP TICKS]; at the
+ *                        end the line of "smelt invoke" and m-laps-[LAPS SUM], a check on them
  *   smelt reset%         m-reset-done: the context as new, state included
  *
  * An inference may destroy its inputs: load before every invoke.
@@ -27,7 +31,7 @@
 
 #include <stdint.h>
 
-#define SMELT_WIRE_VERSION 1
+#define SMELT_WIRE_VERSION 2
 
 #ifndef SMELT_LOAD_TIMEOUT_MS
 #define SMELT_LOAD_TIMEOUT_MS 2000u
@@ -80,6 +84,7 @@ typedef struct {
     const void *(*output)(int index);
     int (*set_length)(uint32_t index, uint32_t size); /* may be NULL */
     smelt_invocation_t (*invoke)(void);
+    const uint64_t *started; /* when the last inference began, in ticks of the timer */
     void (*set_step_callback)(smelt_step_callback_t callback, void *user); /* may be NULL */
 
     /* MLPerf Tiny: which network the host is told this is, the buffer of "db", which holds the
