@@ -49,6 +49,11 @@ class ElfInfo:
     flash_elf: int
     flash_network: FlashUse
 
+    @property
+    def ram(self) -> int:
+        """Bytes of variables, the network's arena and state among them; without the stack."""
+        return sum(self.sections.get(name, 0) for name in (".data", ".bss", ".smelt_arena"))
+
 
 def measure(elf: Path, link_map: Path, network: Iterable[str]) -> ElfInfo:
     """Sizes of a linked firmware.

@@ -22,6 +22,7 @@ def open_device(
     *,
     expected_hash: str | None = None,
     qemu_arguments: Sequence[str] = (),
+    simulated: bool = False,
 ) -> Generator[Device, None, None]:
     """A device that answers, for as long as the context lasts.
 
@@ -31,6 +32,7 @@ def open_device(
         board: the one that `elf` was built for; needed with `qemu` and `board`.
         expected_hash: of the network (`NAME_HASH`); the device must run that one.
         qemu_arguments: more arguments for QEMU, where that is what runs.
+        simulated: whether what answers at a port is QEMU, whose time is a count of instructions.
 
     Raises:
         ConfigError: `qemu` or `board` without a board, a board that QEMU has no machine for, or one
@@ -65,7 +67,9 @@ def open_device(
             on = find_port(board)
         port = open_port(on, board)
         try:
-            yield _ready(Device(port, timeout_s=_PORT_S), expected_hash)
+            rate = INSTRUCTIONS_PER_SECOND if simulated else None
+            device = Device(port, instructions_per_second=rate, timeout_s=_PORT_S)
+            yield _ready(device, expected_hash)
         finally:
             port.close()
 

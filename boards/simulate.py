@@ -138,6 +138,11 @@ class Simulator:
         self._end()
         return "\n".join([f"QEMU ended ({self._board.name})", *self._complaints()])
 
+    def check(self) -> None:
+        """Make sure that QEMU runs; `ToolError` with its own words where it has ended."""
+        if self._complaints():
+            raise ToolError(self.explain())
+
     def _complaints(self) -> list[str]:
         lines = self._said().splitlines()
         return [line for line in lines if line.startswith("qemu") and "info: " not in line]

@@ -128,6 +128,11 @@ class Device:
         self._count, self._introduced = info.count, True
         return info
 
+    @property
+    def simulated(self) -> bool:
+        """Whether its time is a count of instructions."""
+        return self._instructions_per_second is not None
+
     def check_hash(self, expected: str) -> None:
         """Make sure that the device runs the network that the caller means.
 

@@ -14,13 +14,47 @@ from rich.console import Console
 
 from smelt import boards
 from smelt.boards import Board
-from smelt.boards.flash import choose, plan, takes_port
+from smelt.boards.flash import Way, choose, takes_port
 from smelt.boards.ports import find_port
 from smelt.cli_options import BuildGroup, QuietOption
+from smelt.cli_output import notes, progress_console, say
 from smelt.codegen.project import REPORT
 from smelt.errors import ConfigError, DeviceError
 from smelt.pipeline import compile_model
 from smelt.run import built
+
+
+@dataclass(frozen=True)
+class FlashGroup:
+    """How firmware is put on a board."""
+
+    runner: Annotated[
+        str | None,
+        typer.Option(
+            "--runner", help="What flashes [default: the first of the board's that is installed]."
+        ),
+    ] = None
+    port: Annotated[
+        str | None,
+        typer.Option("--port", help="Serial port of the board [default: found by its USB ids]."),
+    ] = None
+    gdb: Annotated[
+        str | None,
+        typer.Option(
+            "--gdb", help="Flash by a GDB server: HOST:PORT, or a Black Magic Probe's serial port."
+        ),
+    ] = None
+    drive: Annotated[
+        Path | None,
+        typer.Option("--drive", help="Folder of the board's drive [default: the one mounted]."),
+    ] = None
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds that the program may take.")
+    ] = 120
+
+    def way(self) -> Way:
+        """The same, as the runners take it."""
+        return Way(self.runner, self.port, self.gdb, self.drive, self.timeout)
 
 
 @dataclass(frozen=True)
@@ -42,29 +76,7 @@ def flash(
         ),
     ],
     *,
-    runner: Annotated[
-        str | None,
-        typer.Option(
-            "--runner", help="What flashes [default: the first of the board's that is installed]."
-        ),
-    ] = None,
-    port: Annotated[
-        str | None,
-        typer.Option("--port", help="Serial port of the board [default: found by its USB ids]."),
-    ] = None,
-    gdb: Annotated[
-        str | None,
-        typer.Option(
-            "--gdb", help="Flash by a GDB server: HOST:PORT, or a Black Magic Probe's serial port."
-        ),
-    ] = None,
-    drive: Annotated[
-        Path | None,
-        typer.Option("--drive", help="Folder of the board's drive [default: the one mounted]."),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds that the program may take.")
-    ] = 120,
+    way: FlashGroup,
     check: Annotated[
         bool, typer.Option(help="Whether the board must answer on its serial port afterwards.")
     ] = True,
@@ -82,30 +94,25 @@ def flash(
 
     `smelt flash out --board mps2-an386 --gdb localhost:1234 --dry-run`
     """
-    console = Console(stderr=True, quiet=quiet)
-    with _firmware(source, network, console) as firmware:
-        table = choose(firmware.board, runner, gdb)
-        through = port
-        if takes_port(table) and port is None:
-            through = find_port(firmware.board)
-        steps = plan(firmware.elf, firmware.board, table, port=through, server=gdb, drive=drive)
-        for step in steps:
-            if dry_run:
+    console = progress_console(quiet)
+    with firmware(source, network, console) as made:
+        chosen = way.way()
+        if dry_run:
+            for step in chosen.steps(made.elf, made.board):
                 typer.echo(step.text)
-                continue
-            _say(console, f"$ {step.text}")
-            step.run(timeout, lambda line: _say(console, line))
-    if dry_run:
-        return
-    done = f"{firmware.board.name}: flashed by {table.runner}"
+            return
+        chosen.flash(made.elf, made.board, lambda line: say(console, line))
+    table = choose(made.board, way.runner, way.gdb)
+    done = f"{made.board.name}: flashed by {table.runner}"
     if check and not takes_port(table):
-        done += _answer(firmware, port, console)
+        done += _answer(made, way.port, console)
     if not quiet:
         typer.echo(done)
 
 
 @contextmanager
-def _firmware(source: Path, network: BuildGroup, console: Console) -> Generator[Firmware]:
+def firmware(source: Path, network: BuildGroup, console: Console) -> Generator[Firmware]:
+    """The firmware of a project's folder, or of a network that is built for the occasion."""
     if source.is_dir():
         yield _of_project(source, network)
         return
@@ -120,8 +127,7 @@ def _firmware(source: Path, network: BuildGroup, console: Console) -> Generator[
             if artefact.board is None:
                 raise ConfigError(f"--board {options.board} is not a device that can be flashed")
             elf = stack.enter_context(built(artefact))
-        for note in artefact.imported.notes:
-            _say(console, f"note: {note}")
+        notes(console, artefact.imported)
         yield Firmware(elf.path, artefact.board, artefact.network.hash)
 
 
@@ -159,7 +165,7 @@ def _answer(firmware: Firmware, port: str | None, console: Console) -> str:
         try:
             port = find_port(firmware.board)
         except (ConfigError, DeviceError) as error:
-            _say(console, f"note: whether it runs was not checked: {error}")
+            say(console, f"note: whether it runs was not checked: {error}")
             return ""
     try:
         with boards.open_device(None, port, firmware.board, expected_hash=firmware.hash) as device:
@@ -168,7 +174,3 @@ def _answer(firmware: Firmware, port: str | None, console: Console) -> str:
         raise DeviceError(
             f"{error}\nThe board was flashed; --no-check leaves out the question whether it answers"
         ) from error
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

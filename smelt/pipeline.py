@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from smelt import __version__
@@ -27,7 +27,7 @@ from smelt.ir import Array, Graph
 from smelt.ir.text import print_graph
 from smelt.quantize import Settings, quantize_network
 from smelt.report import build_report
-from smelt.run import run
+from smelt.run import Rig, run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Optimize, Platform, Target, get, library, stand_in
 
@@ -104,7 +104,8 @@ class Artefact:
         Args:
             inputs: arrays by input name or as `input_0`, …; one more leading axis means that many
                 samples, on the outputs too. Float arrays for integer inputs are quantized.
-            on: `host`, `qemu` or a serial port; QEMU by default where there is a board.
+            on: `host`, `qemu`, `board` (its port on USB) or a serial port; QEMU by default where
+                there is a board.
             dequantize: return real numbers.
 
         Raises:
@@ -112,7 +113,7 @@ class Artefact:
             ToolError: compiler or simulator is missing or failed.
         """
         samples, batched = bind_samples(self.graph, inputs)
-        outputs = run(self, samples, on).outputs
+        outputs = run(self, samples, Rig(on)).outputs
         return named_outputs(self.graph, outputs, batched=batched, real=dequantize)
 
     @property
@@ -144,9 +145,9 @@ def compile_model(
     here = options.board == HOST.name
     board = None if options.board is None or here else load_board(options.board)
     platform = stand_in(get(options.target or "host")) if here else _platform(board, options.target)
-    imported = (
-        model if isinstance(model, Imported) else load_model(model, options.name, options.inputs)
-    )
+    # A network is quantized, and then run, one sample at a time.
+    inputs = replace(options.inputs, batch=1) if options.quantize else options.inputs
+    imported = model if isinstance(model, Imported) else load_model(model, options.name, inputs)
     if options.quantize is not None:
         imported = quantize_network(imported, options.quantize).imported
     name = _name(options, imported.graph.name, platform)

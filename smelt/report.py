@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from smelt import __version__
@@ -26,13 +27,48 @@ Report = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Latency:
+    """What inferences took by the device's own clock.
+
+    Attributes:
+        seconds: of each.
+        cycles: of the core, of each; None where the device's timer does not count them.
+    """
+
+    seconds: tuple[float, ...]
+    cycles: tuple[int, ...] | None
+
+    def to_dict(self) -> Report:
+        """Least, mean, greatest, and inferences a second."""
+        mean = fmean(self.seconds)
+        return {
+            "seconds": {"least": min(self.seconds), "mean": mean, "greatest": max(self.seconds)},
+            "cycles": None if self.cycles is None else round(fmean(self.cycles)),
+            "inferences": len(self.seconds),
+            "per_second": 1 / mean if mean else None,
+        }
+
+
+@dataclass(frozen=True)
 class Measured:
-    """What only a linked ELF or a run can tell; None where not measured."""
+    """What only a linked ELF or a run can tell; None where not measured.
+
+    Attributes:
+        flash_network, flash_elf: bytes; see `ElfInfo`.
+        instructions: of the last inference, where a simulator counts them.
+        stack: bytes, the deepest that an inference used.
+        ram: bytes of variables, arena and state among them.
+        latency: None also where time is simulated.
+        energy_j: of an inference, mean, in joules; None without a meter.
+    """
 
     flash_network: int | None = None
     flash_elf: int | None = None
     instructions: int | None = None
     stack: int | None = None
+    ram: int | None = None
+    latency: Latency | None = None
+    energy_j: float | None = None
 
 
 @dataclass(frozen=True)
@@ -124,8 +160,7 @@ def build_report(
         },
         "state": {"bytes": memories[STATE].bytes if STATE in memories else 0},
         "weights": {"bytes": sum(a.nbytes for a in schedule.constants.values())},
-        "flash": {"network": None, "elf": None},
-        "inference": {"instructions": None, "stack": None},
+        **_measured(Measured()),
         "layers": [
             {
                 "step": index,
@@ -209,10 +244,19 @@ def lengths(graph: Graph) -> list[Report]:
 
 def complete(report: Mapping[str, Any], measured: Measured) -> Report:
     """The report with what has been measured filled in."""
+    return {**report, **_measured(measured)}
+
+
+def _measured(measured: Measured) -> Report:
     return {
-        **report,
         "flash": {"network": measured.flash_network, "elf": measured.flash_elf},
-        "inference": {"instructions": measured.instructions, "stack": measured.stack},
+        "ram": {"variables": measured.ram},
+        "inference": {
+            "instructions": measured.instructions,
+            "stack": measured.stack,
+            "latency": None if measured.latency is None else measured.latency.to_dict(),
+            "energy_j": measured.energy_j,
+        },
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smelt.boards import Device, ElfInfo, compile_project, open_device
+from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
+from smelt.boards.meter import Meter, metered
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, Value
 from smelt.ops.lengths import cut, padded, sizes_of, trace
-from smelt.report import Gates, Measured, Report, complete
+from smelt.report import Gates, Latency, Measured, Report, complete
 from smelt.samples import Sample, random_samples
 
 if TYPE_CHECKING:
@@ -29,11 +31,18 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gave: outputs per sample, and the report completed by what was measured."""
+    """What a run gave: outputs per sample, and the report completed by what was measured.
+
+    Attributes:
+        seconds: that it took on this computer, building included.
+        taps: whether the firmware can tell of single steps.
+    """
 
     outputs: tuple[tuple[Array, ...], ...]
     measured: Measured
     report: Report
+    seconds: float
+    taps: bool
 
 
 def write_project(
@@ -66,7 +75,7 @@ def write_project(
         if compile_ or gates.needs_elf:
             _require_tools(artefact)
             elf = compile_project(folder, artefact.platform, cmsis_nn=artefact.options.cmsis_nn)
-            measured = Measured(elf.flash_network.total, elf.flash_elf)
+            measured = Measured(elf.flash_network.total, elf.flash_elf, ram=elf.ram)
             if gates.needs_run:
                 with connected(elf, artefact, None) as device:
                     measured = _infer_once(artefact, elf, device)
@@ -81,9 +90,7 @@ def write_project(
 def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:
     (sample,) = random_samples(artefact.graph, 1, seed=0)
     _, invocation = device.run([array.tobytes() for array in sample])
-    return Measured(
-        elf.flash_network.total, elf.flash_elf, invocation.instructions, invocation.stack_bytes
-    )
+    return _measured(artefact, elf, device, [invocation])
 
 
 def _require_tools(artefact: Artefact) -> None:
@@ -123,12 +130,17 @@ def built(artefact: Artefact, *, taps: bool = False, extra_cflags: str = "") -> 
 
 @contextmanager
 def connected(
-    elf: ElfInfo, artefact: Artefact, on: str | None, qemu_arguments: Sequence[str] = ()
+    elf: ElfInfo,
+    artefact: Artefact,
+    on: str | None,
+    qemu_arguments: Sequence[str] = (),
+    *,
+    simulated: bool = False,
 ) -> Generator[Device]:
-    """A device that runs the ELF: `host`, `qemu` (with these arguments too) or a serial port."""
+    """A device that runs the ELF: `host`, `qemu` (with these arguments too), `board` or a port."""
     where = on or artefact.on
-    if where == "qemu" and artefact.board is None:
-        raise ConfigError("--on qemu needs --board, see `smelt boards`")
+    if where in ("qemu", "board") and artefact.board is None:
+        raise ConfigError(f"--on {where} needs --board, see `smelt boards`")
     if where == "host" and artefact.platform.firmware != "host":
         raise ConfigError(
             f"--on host cannot run code for '{artefact.platform.name}': leave --board and "
@@ -140,22 +152,49 @@ def connected(
         artefact.board,
         expected_hash=artefact.network.hash,
         qemu_arguments=qemu_arguments,
+        simulated=simulated,
     ) as device:
         yield device
+
+
+@dataclass(frozen=True)
+class Rig:
+    """Where a compiled network runs, and how it gets there.
+
+    Attributes:
+        on: `host`, `qemu`, `board` or a serial port; the artefact's default where None.
+        flash: puts linked firmware on the device; None where it is there already.
+        simulated: whether QEMU answers at the port.
+        meter: measures the energy of inferences.
+    """
+
+    on: str | None = None
+    flash: Callable[[ElfInfo], None] | None = None
+    simulated: bool = False
+    meter: Meter | None = None
+
+    @contextmanager
+    def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
+        """Build, flash and connect."""
+        with built(artefact, taps=taps) as elf:
+            if self.flash is not None:
+                self.flash(elf)
+            with connected(elf, artefact, self.on, simulated=self.simulated) as device:
+                yield elf, device
 
 
 def run(
     artefact: Artefact,
     samples: Sequence[Sample],
-    on: str | None = None,
+    rig: Rig | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Run every sample where `on` says, and measure.
+    """Run every sample where the rig says, and measure.
 
     Args:
         artefact: a compiled network.
         samples: one array per input each, of exactly its type.
-        on: `host`, `qemu` or a serial port; the artefact's default where None.
+        rig: where; the artefact's default where None.
         progress: called after every sample.
 
     Raises:
@@ -163,22 +202,54 @@ def run(
         DeviceError: the device does not answer as it should.
         DoesNotFit: the linked firmware is too large for the board.
     """
-    with built(artefact) as elf, connected(elf, artefact, on) as device:
+    rig, start = rig or Rig(), time.monotonic()
+    with rig.open(artefact) as (elf, device):
         outputs: list[tuple[Array, ...]] = []
-        instructions: int | None = None
-        stack: int | None = None
+        invocations: list[Invocation] = []
         marks = trace(artefact.graph)
         for index, sample in enumerate(samples):
             sizes = set_sizes(device, artefact.graph, sample)
-            answers, invocation = device.run(device_inputs(artefact.graph, sample))
-            instructions, stack = invocation.instructions, invocation.stack_bytes
+            for i, data in enumerate(device_inputs(artefact.graph, sample)):
+                device.load(i, data)
+            with metered(rig.meter):
+                invocations.append(device.invoke())
+            answers = [device.output(i) for i in range(len(artefact.graph.outputs))]
             tensors = map(_tensor, answers, artefact.graph.outputs)
             values = zip(artefact.graph.outputs, tensors, strict=True)
             outputs.append(tuple(cut(value, array, marks, sizes) for value, array in values))
             if progress is not None:
                 progress(index + 1)
-    measured = Measured(elf.flash_network.total, elf.flash_elf, instructions, stack)
-    return Result(tuple(outputs), measured, complete(artefact.report, measured))
+        measured = _measured(artefact, elf, device, invocations, rig.meter)
+        taps = device.info.taps
+    seconds = time.monotonic() - start
+    return Result(tuple(outputs), measured, complete(artefact.report, measured), seconds, taps)
+
+
+def _measured(
+    artefact: Artefact,
+    elf: ElfInfo,
+    device: Device,
+    invocations: Sequence[Invocation],
+    meter: Meter | None = None,
+) -> Measured:
+    last = invocations[-1]
+    latency = None
+    if not device.simulated:
+        counts = artefact.board is not None and device.info.timer_hz == artefact.board.clock_hz
+        latency = Latency(
+            tuple(i.seconds for i in invocations),
+            tuple(i.ticks for i in invocations) if counts else None,
+        )
+    depths = [i.stack_bytes for i in invocations if i.stack_bytes is not None]
+    return Measured(
+        elf.flash_network.total,
+        elf.flash_elf,
+        last.instructions,
+        max(depths, default=None),
+        elf.ram if artefact.board is not None else None,
+        latency,
+        None if meter is None else meter.joules / len(invocations),
+    )
 
 
 def set_sizes(device: Device, graph: Graph, sample: Sample) -> dict[str, int]:

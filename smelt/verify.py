@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.quantized import use_integer_arithmetic
-from smelt.errors import VerifyError
+from smelt.errors import ConfigError, SmeltError, VerifyError
 from smelt.ir import Array, Evaluation, Graph, Value
 from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.pipeline import Artefact
-from smelt.run import Progress, Result, built, connected, device_inputs, run, set_sizes
+from smelt.report import Report
+from smelt.run import Progress, Result, Rig, device_inputs, run, set_sizes
 from smelt.samples import Sample
 from smelt.tolerances import FLOAT_TOLERANCE, Difference, compare, inexact
 
@@ -52,7 +54,7 @@ class Verdict:
 def verify_model(
     artefact: Artefact,
     samples: Sequence[Sample],
-    on: str | None = None,
+    rig: Rig | None = None,
     expected: Sequence[Sequence[Array]] | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
@@ -65,17 +67,23 @@ def verify_model(
     means is in `smelt.tolerances`.
 
     Raises:
+        ConfigError: outputs are expected of another number of samples.
         VerifyError: something differs; the message says where, in how many elements, by how much.
     """
+    if expected is not None and len(expected) != len(samples):
+        raise ConfigError(
+            f"{len(expected)} samples of outputs are expected of {len(samples)} samples of inputs"
+        )
     references = [e.values for e in _evaluations(artefact.graph, samples)]
     parts = inexact(artefact.graph)
     real = _check_passes(artefact, samples, references, parts)
-    result = run(artefact, samples, on, progress)
+    rig = rig or Rig()
+    result = run(artefact, samples, rig, progress)
     for index, (reference, outputs) in enumerate(zip(references, result.outputs, strict=True)):
         for value, found in zip(artefact.graph.outputs, outputs, strict=True):
             difference = compare(reference[value], found, parts.get(value, 0.0))
             if difference is not None:
-                culprit = find_first_difference(artefact, samples[: index + 1], reference, on)
+                culprit = find_first_difference(artefact, samples[: index + 1], reference, rig)
                 raise VerifyError(
                     f"sample {index}: the device differs from the reference. {culprit} "
                     f"Output '{value.name}': {difference}."
@@ -88,11 +96,35 @@ def verify_model(
     return Verdict(len(samples), tolerance, result, real)
 
 
+def verified(verdict: Verdict) -> Report:
+    """The completed report of a verification that succeeded, with `verification`."""
+    judged = {
+        "passed": True,
+        "message": str(verdict),
+        "samples": verdict.samples,
+        "tolerance": verdict.tolerance,
+        "seconds": verdict.result.seconds,
+    }
+    return {**verdict.result.report, "verification": judged}
+
+
+def failed(report: Mapping[str, Any], error: SmeltError) -> Report:
+    """The report of a network whose verification ended with an error, with `verification`."""
+    judged = {
+        "passed": False,
+        "message": str(error),
+        "samples": None,
+        "tolerance": None,
+        "seconds": 0.0,
+    }
+    return {**report, "verification": judged}
+
+
 def find_first_difference(
     artefact: Artefact,
     samples: Sequence[Sample],
     reference: dict[Value, Array],
-    on: str | None = None,
+    rig: Rig | None = None,
 ) -> str:
     """One sentence naming the first step whose output differs on the device.
 
@@ -102,9 +134,14 @@ def find_first_difference(
         artefact: a compiled network.
         samples: what differed in the end is the last; those before it lead to its state.
         reference: every value for the last sample.
-        on: see `run`.
+        rig: where it ran; see `run`.
     """
-    with built(artefact, taps=True) as elf, connected(elf, artefact, on) as device:
+    with (rig or Rig()).open(artefact, taps=True) as (_, device):
+        if not device.info.taps:
+            return (
+                "Which layer is the first that differs, the firmware on the device cannot tell; "
+                "`smelt deploy` flashes one that can where outputs differ."
+            )
         if artefact.graph.states:
             for sample in samples[:-1]:
                 set_sizes(device, artefact.graph, sample)

@@ -211,7 +211,9 @@ def test_verify(smelt: Smelt) -> None:
     ran = smelt("verify", MODEL, "--samples", "3", "--json", "report.json")
     assert ran.code == 0
     assert ran.out == "bit-exact, 3 samples\n"
-    assert json.loads(Path("report.json").read_text())["verified"] == "bit-exact, 3 samples"
+    verification = json.loads(Path("report.json").read_text())["verification"]
+    assert verification["passed"]
+    assert verification["message"] == "bit-exact, 3 samples"
 
 
 def test_verify_against_own_outputs(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
@@ -436,7 +438,7 @@ def test_wrong_expectations(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
     refused(smelt("verify", MODEL, "--expect", path), "ConfigError", "--expect needs --inputs")
     cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"output_1": expected()}, ("no array for output", "output_0")),
-        ({"output_0": expected(3)}, ("holds 3 samples, the inputs hold 4",)),
+        ({"output_0": expected(3)}, ("3 samples of outputs are expected of 4 samples of inputs",)),
         ({"output_0": expected()[:, :, :9]}, ("[4, 1, 9]", "[1, 10]")),
     ]
     for arrays, words in cases:

@@ -281,7 +281,7 @@ def test_report_before_compiling(tmp_path: Path) -> None:
     assert network["inputs"][0]["shape"] == [1, 8, 8, 1]
     assert network["inputs"][0]["dtype"] == "int8"
     assert report["flash"] == {"network": None, "elf": None}
-    assert report["inference"] == {"instructions": None, "stack": None}
+    assert set(report["inference"].values()) == {None}
     check_arena(report["arena"], artefact)
     check_layers(report["layers"])
 
@@ -320,7 +320,7 @@ def test_report_after_compiling(tmp_path: Path) -> None:
     assert (tmp_path / "out/build/digits_int8.elf").is_file()
     flash = report["flash"]
     assert report["weights"]["bytes"] < flash["network"] < flash["elf"] < 100_000
-    assert report["inference"] == {"instructions": None, "stack": None}
+    assert set(report["inference"].values()) == {None}
 
 
 @pytest.mark.qemu

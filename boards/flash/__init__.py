@@ -1,6 +1,6 @@
 """Putting firmware on a device: images of an ELF, and the programs or drives that take them."""
 
 from smelt.boards.flash.image import Image
-from smelt.boards.flash.runners import GDB, Step, choose, plan, takes_port
+from smelt.boards.flash.runners import GDB, Step, Way, choose, plan, takes_port
 
-__all__ = ["GDB", "Image", "Step", "choose", "plan", "takes_port"]
+__all__ = ["GDB", "Image", "Step", "Way", "choose", "plan", "takes_port"]

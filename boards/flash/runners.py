@@ -15,6 +15,7 @@ from smelt.boards.flash.image import Image
 from smelt.boards.flash.process import execute
 from smelt.boards.flash.programs import PROGRAMS, Program
 from smelt.boards.flash.uf2 import uf2
+from smelt.boards.ports import find_port
 from smelt.boards.tables import FlashTable
 from smelt.errors import ConfigError, ToolError
 
@@ -36,6 +37,37 @@ class Step:
 
     text: str
     run: Callable[[float, Callable[[str], None]], None]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How firmware is put on a board; what is None is chosen by the board and what is installed.
+
+    Attributes:
+        runner: the program's name, or `uf2` or `drag`.
+        port: serial port of the board's boot loader, where the runner speaks to that.
+        server: HOST:PORT of a GDB server, or the serial port of a probe that has one inside.
+        drive: the folder of the board's drive.
+        timeout_s: seconds that a program may take.
+    """
+
+    runner: str | None = None
+    port: str | None = None
+    server: str | None = None
+    drive: Path | None = None
+    timeout_s: float = 120
+
+    def steps(self, elf: Path, board: Board) -> list[Step]:
+        """What puts `elf` on the board; see `choose` and `plan`, and `find_port`."""
+        table = choose(board, self.runner, self.server)
+        port = find_port(board) if takes_port(table) and self.port is None else self.port
+        return plan(elf, board, table, port=port, server=self.server, drive=self.drive)
+
+    def flash(self, elf: Path, board: Board, say: Callable[[str], None]) -> None:
+        """Put `elf` on the board; `say` gets every command, and every line that it writes."""
+        for step in self.steps(elf, board):
+            say(f"$ {step.text}")
+            step.run(self.timeout_s, say)
 
 
 def choose(board: Board, runner: str | None, server: str | None) -> FlashTable:

@@ -1,0 +1,69 @@
+"""`smelt simulate`: a board that is not there, for whatever speaks to boards."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smelt import boards
+from smelt.boards.simulate import Simulator
+from smelt.cli_flash import firmware
+from smelt.cli_options import BuildGroup, QuietOption
+from smelt.cli_output import progress_console
+from smelt.errors import ConfigError
+
+
+def simulate(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DIR|MODEL]",
+            help="What it executes: a project that `smelt build --compile` wrote, or a network to "
+            "build [default: nothing; it waits for `smelt flash --gdb`].",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    pty: Annotated[
+        bool, typer.Option("--pty", help="Its UART is a pseudo-terminal in place of a socket.")
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="End by itself after so many.")
+    ] = None,
+    network: BuildGroup,
+    quiet: QuietOption = False,
+) -> None:
+    """Let QEMU stand in for a board, until Ctrl-C: a port to open, and a GDB server to flash by.
+
+    `smelt simulate --board mps2-an386 --pty`
+
+    `smelt simulate model.tflite --board mps2-an386 --pty`
+    """
+    console = progress_console(quiet)
+    with ExitStack() as stack:
+        if source is None:
+            if network.board is None:
+                raise ConfigError("--board says what is simulated, see `smelt boards`")
+            board, elf = boards.load(network.board), None
+        else:
+            made = stack.enter_context(firmware(source, network, console))
+            board, elf = made.board, made.elf
+        simulator = stack.enter_context(Simulator(board, elf, pty=pty))
+        typer.echo(f"port {simulator.port}")
+        if simulator.gdb is not None:
+            typer.echo(f"gdb {simulator.gdb}")
+        _wait(simulator, seconds)
+
+
+def _wait(simulator: Simulator, seconds: float | None) -> None:
+    end = None if seconds is None else time.monotonic() + seconds
+    try:
+        while end is None or time.monotonic() < end:
+            simulator.check()
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        pass
