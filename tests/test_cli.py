@@ -223,7 +223,7 @@ def test_verify_against_own_outputs(smelt: Smelt, inputs: Path, tmp_path: Path) 
     wrong = expected().copy()
     wrong[2, 0, 7] ^= 1
     np.savez(tmp_path / "wrong.npz", output_0=wrong)
-    ran = smelt(*arguments, tmp_path / "wrong.npz", "--json", "report.json")
+    ran = smelt(*arguments, tmp_path / "wrong.npz")
     refused(ran, "VerifyError", "sample 2", "--expect says: 1 of 10 elements differ, at most by 1.")
 
 
