@@ -170,7 +170,7 @@ def load(name: str | Path) -> Board:
         ConfigError: there is no such board, or its file is wrong.
     """
     if str(name).endswith(".toml"):
-        return _parse(str(name), Path(name))
+        return _read(str(name), Path(name))
     known = available()
     if name not in known:
         close = get_close_matches(str(name), known, n=1)
@@ -179,15 +179,31 @@ def load(name: str | Path) -> Board:
             f"unknown board '{name}'{hint} Known boards: {', '.join(known)}; "
             "or give the path of a .toml file of your own"
         )
-    return _parse(f"{name}.toml", Path(str(files("smelt.boards") / f"{name}.toml")))
+    return _read(f"{name}.toml", Path(str(files("smelt.boards") / f"{name}.toml")))
 
 
-def _parse(title: str, path: Path) -> Board:
+def _read(title: str, path: Path) -> Board:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse(title, path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"board file {title} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"board file {title} is not TOML: {error}") from error
+
+
+def parse(title: str, text: str) -> Board:
+    """The board that the text of a board file describes.
+
+    Args:
+        title: what messages call the file.
+        text: TOML.
+
+    Raises:
+        ConfigError: it is not TOML, or something in it is wrong.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"board file {title} is not TOML: {error}") from error
     try:
         return Board.model_validate(table)

@@ -34,6 +34,7 @@ Runner = Literal[
     "bossac",
     "dfu",
     "drag",
+    "esptool",
     "gdb",
     "jlink",
     "openocd",
@@ -45,7 +46,7 @@ Runner = Literal[
 ]
 
 
-_TOLD_THE_CHIP = ("jlink", "probe-rs", "pyocd")
+_TOLD_THE_CHIP = ("esptool", "jlink", "probe-rs", "pyocd")
 """Runners that must be told which chip it is."""
 
 
@@ -196,18 +197,22 @@ class FlashTable(Table):
         target: what that program calls the chip, if it must be told.
         config: OpenOCD's configuration files, in order.
         family: of a UF2 file.
+        offset: in flash, of the image that the chip's boot loader starts (esptool).
     """
 
     runner: Runner
     target: Annotated[str, Field(pattern=r"^\w+$")] | None = None
     config: list[Annotated[str, Field(pattern=r"^[\w./-]+\.cfg$")]] = []
     family: Word | None = None
+    offset: Word | None = None
 
     @model_validator(mode="after")
     def _what_the_runner_takes(self) -> Self:
         for key, runner in (("config", "openocd"), ("family", "uf2")):
             if (self.runner == runner) != bool(getattr(self, key)):
                 raise ValueError(f"{key}: '{runner}' needs it, no other runner has it")
+        if (self.runner == "esptool") != (self.offset is not None):
+            raise ValueError("offset: 'esptool' needs it, no other runner has it")
         if (self.runner in _TOLD_THE_CHIP) != (self.target is not None):
             runners = ", ".join(_TOLD_THE_CHIP)
             raise ValueError(f"target: {runners} need it, no other runner has it")

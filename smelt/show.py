@@ -159,6 +159,27 @@ def boards() -> Table:
     return Table(columns, tuple(rows))
 
 
+def board(console: Console, found: Board) -> None:
+    """What a board file says, and what it does without."""
+    rows: list[tuple[object, ...]] = [
+        ("board", f"{found.name}: {found.description}"),
+        ("target", f"{found.target} at {found.clock_hz / 1e6:g} MHz"),
+        *(
+            (m.name, f"{m.origin:#010x}, {_size(m.size)}: {', '.join(m.holds) or 'nothing'}")
+            for m in found.memory
+        ),
+        ("stack", f"{found.stack_bytes:,} bytes"),
+        ("UART", f"{found.uart.driver} at {found.uart.base:#010x}, {found.uart.baud:,} baud"),
+        ("timer", found.timer.driver),
+        ("setup", f"{len(found.setup)} registers"),
+        ("flashed by", ", ".join(way.runner for way in found.flash) or "--gdb HOST:PORT only"),
+        ("port", ", ".join(found.usb) or "not found by itself: name it with --port or --on"),
+        ("QEMU", "nothing stands in for it" if found.qemu is None else found.qemu.machine),
+        ("verified on", found.verified),
+    ]
+    Table(("", ""), tuple(rows)).print(console)
+
+
 def targets() -> Table:
     """Every target."""
     rows = tuple(

@@ -2,7 +2,7 @@
 
 Words in braces are filled in: `{image}`, the file of the kind that the program takes; `{address}`,
 where its first byte is stored; `{script}`, a file with the lines of `script`; the chip's name
-(`{target}`) and OpenOCD's files (`{config}`) of the board; `{port}` and `{server}`, serial port and
+(`{target}`), OpenOCD's files (`{config}`) and the place in flash (`{offset}`) of the board; `{port}` and `{server}`, serial port and
 GDB server, of the command line.
 """
 
@@ -57,7 +57,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "pyocd": Program(
         ("pyocd",),
-        "pip install pyocd",
+        "pip install smelt-edge[pyocd]",
         "elf",
         (("flash", "--target", "{target}", "{image}"),),
         hint="`pyocd pack install {target}` fetches what it must know of the chip",
@@ -113,6 +113,17 @@ PROGRAMS: dict[str, Program] = {
         "bin",
         (("-a", "0", "-s", "{address:#010x}:leave", "-D", "{image}"),),
         hint="start the chip's own boot loader: hold BOOT0 while you press reset",
+    ),
+    # The image is made for the chip's boot loader, which has its place in flash.
+    "esptool": Program(
+        ("esptool", "esptool.py"),
+        "pip install smelt-edge[esptool]",
+        "elf",
+        (
+            ("--chip", "{target}", "elf2image", "-o", "{image}.bin", "{image}"),
+            ("--chip", "{target}", "-p", "{port}", "write_flash", "{offset:#x}", "{image}.bin"),
+        ),
+        hint="hold the board's button BOOT while you press reset",
     ),
     # A probe that has its server inside, the Black Magic Probe, must first be told to look for
     # chips; `kill` resets the chip, which then runs.

@@ -150,6 +150,7 @@ def plan(
         "image": str(_converted(elf, program.image, image)),
         "address": image.address,
         "target": table.target,
+        "offset": table.offset,
         "port": port and PurePath(port).name,
         "server": server,
         "interface": "JTAG" if board.startup == "riscv" else "SWD",

@@ -1,0 +1,72 @@
+"""A board file to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from smelt.boards.board import load, parse
+from smelt.boards.tables import Runner, UartDriver
+from smelt.codegen.render import environment
+from smelt.errors import ConfigError
+from smelt.targets import get
+
+
+def skeleton(name: str, target: str, path: Path) -> str:
+    """The text of a board file for a chip of that kind, whose values are to be changed.
+
+    Args:
+        name: of the board.
+        target: that the board implies.
+        path: where the file is going to be, for its comments.
+
+    Raises:
+        ConfigError: there is no such target, or none with bare-metal firmware.
+    """
+    chosen = get(target)
+    if not chosen.cross:
+        raise ConfigError(f"target '{target}' is no microcontroller's; see `smelt targets`")
+    riscv = chosen.name.startswith("rv")
+    values: dict[str, object] = {
+        "clock_hz": "16_000_000",
+        "stack": "2K" if riscv else "4K",
+        "flash_origin": "0x2000_0000" if riscv else "0x0800_0000",
+        "flash_size": "512K",
+        "ram_origin": "0x8000_0000" if riscv else "0x2000_0000",
+        "ram_size": "64K",
+        "driver": "sifive" if riscv else "stm32v2",
+        "uart_base": "0x1001_3000" if riscv else "0x4000_4400",
+        "uart_irq": 3 if riscv else 38,
+        "description": f"{name}: {chosen.description}",
+    }
+    text = (
+        environment()
+        .get_template("board/skeleton.toml.j2")
+        .render(
+            **values,
+            name=name,
+            target=chosen.name,
+            riscv=riscv,
+            path=path,
+            drivers=", ".join(get_args(UartDriver)),
+            runners=", ".join(get_args(Runner)),
+        )
+    )
+    return _checked(text, path)
+
+
+def copied(name: str, like: str, path: Path) -> str:
+    """The text of a board's file under another name, as not verified anywhere."""
+    own = load(like)
+    source = Path(like) if like.endswith(".toml") else Path(__file__).parent / f"{like}.toml"
+    text = source.read_text(encoding="utf-8")
+    lines = [f"# Made from that of {own.name}: change what is different."]
+    lines += [line for line in text.splitlines() if not line.startswith("verified =")]
+    lines[lines.index(f'name = "{own.name}"')] = f'name = "{name}"'
+    return _checked("\n".join(lines) + "\n", path)
+
+
+def _checked(text: str, path: Path) -> str:
+    """The text, if it is a good board file: a name that is none is found here."""
+    parse(str(path), text)
+    return text
