@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from smelt import __version__, show, show_profile, show_verify
+from smelt.cli_export import export
 from smelt.cli_flash import flash
 from smelt.cli_options import (
     BuildGroup,
@@ -99,6 +100,7 @@ app.command()(grouped(flash))
 app.command()(grouped(verify))
 app.command()(grouped(deploy))
 app.command()(grouped(simulate))
+app.command()(grouped(export))
 
 
 @app.command()
