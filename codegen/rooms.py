@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from smelt.codegen.kernels.base import ROOM
 from smelt.ir import Graph, Node, Value
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.reshape import Reshape
 
-_APART = Conv2D | DepthwiseConv2D | FullyConnected
+_APART = Conv2D | ConvTranspose | DepthwiseConv2D | FullyConnected
 """What never writes over its own input."""
 
 

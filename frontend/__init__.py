@@ -69,7 +69,7 @@ def _load(
 
 
 def _refuse_options(inputs: InputOptions | None, what: str) -> None:
-    if inputs is not None and inputs != InputOptions():
+    if inputs is not None and replace(inputs, batch=None) != InputOptions():
         raise ConfigError(
             f"--dim, --shape, --value and --input-layout are for ONNX, not for {what}"
         )

@@ -10,6 +10,7 @@ Channels lie along the last axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from types import MappingProxyType
 
 import numpy as np
@@ -18,9 +19,11 @@ from smelt.ir import Array, Graph, Node, Op, Value
 from smelt.ops.binary import Binary
 from smelt.ops.concat import Concat
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.copy import Copy
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.matmul import MatMul
 from smelt.ops.pad import Pad
 from smelt.ops.pool import Pool2D
 from smelt.ops.prelu import PRelu
@@ -46,7 +49,7 @@ def channels_of(value: Value) -> int:
 
 
 def taps_channel(node: Node) -> Array:
-    """For each row of a dense layer's or convolution's matrix, the input channel of each tap.
+    """For each row of a product's matrix, the input channel of each tap.
 
     int64 `[groups, taps]`; see `weights.to_matrices`.
     """
@@ -54,9 +57,11 @@ def taps_channel(node: Node) -> Array:
     shape = node.input(1).type.shape
     if isinstance(node.op, DepthwiseConv2D):
         return np.repeat(np.arange(channels)[:, None], shape[1] * shape[2], axis=1)
-    if isinstance(node.op, Conv2D):
-        own = np.tile(np.arange(shape[3]), shape[1] * shape[2])
-        return own[None, :] + np.arange(node.op.groups)[:, None] * shape[3]
+    if isinstance(node.op, Conv2D | ConvTranspose):
+        last = isinstance(node.op, ConvTranspose)
+        *kernel, depth = shape[:-1] if last else shape[1:]
+        own = np.tile(np.arange(depth), prod(kernel))
+        return own[None, :] + np.arange(node.op.groups)[:, None] * depth
     return np.arange(shape[1])[None, :] % channels
 
 
@@ -154,6 +159,7 @@ class Classes:
             Binary: self._binary,
             Concat: self._concat,
             Copy: self._same,
+            MatMul: self._matmul,
             PRelu: self._prelu,
             Pad: self._pad,
             Pool2D: self._pool,
@@ -232,6 +238,24 @@ class Classes:
                 fixed, other = other, fixed
             self._fix(fixed)
             self._join(self._of[other], self._of[node.output])
+
+    def _matmul(self, node: Node) -> bool:
+        """Columns of the right operand that stay channels, and rows of the left that become so."""
+        op, rank = node.op, len(node.output.type.shape)
+        if not isinstance(op, MatMul):
+            return False
+        kept = op.result[-1] if op.result else rank - 1
+        for value, other, order, axis in (
+            (node.input(0), node.input(1), op.left, -2),
+            (node.input(1), node.input(0), op.right, -1),
+        ):
+            last = len(value.type.shape) - 1
+            moved = order or tuple(range(last + 1))
+            if kept == rank + axis and moved[axis] == last and value in self._of:
+                self._fix(other)
+                self._join(self._of[value], self._of[node.output])
+                return True
+        return False
 
     def _pool(self, node: Node) -> bool:
         op = node.op

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Origin, Quant, Rounding, State, TensorType, Value
+from smelt.ops.binary import Binary
+from smelt.ops.cast import Cast
 from smelt.ops.fixed_point import dequantize_onnx, quantize_onnx
+from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.table import Table
 from smelt.quant.forms import Form, Forms, apply, is_real, tied_inputs
+from smelt.quant.lstm import StoredLstm
+from smelt.quant.recurrent import apart
 from smelt.quant.weights import Stored, channel_axis
 
-Choose = Callable[[Node, Value], Stored]
-"""Chooses the integers of a product: given its float node and its int8 input."""
+
+@dataclass(frozen=True)
+class Choosers:
+    """What chooses integers.
+
+    Attributes:
+        product: those of a product, given its float node and its int8 input.
+        lstm: those of an LSTM, given the quantization of its hidden state too.
+    """
+
+    product: Callable[[Node, Value], Stored]
+    lstm: Callable[[Node, Value, Quant], StoredLstm]
 
 
 def store(real: Array, quant: Quant, dtype: DType = DType.INT8) -> Array:
@@ -46,7 +61,7 @@ class Converter:
         graph: Graph,
         forms: Forms,
         quants: Mapping[Value, Quant],
-        choose: Choose,
+        choose: Choosers,
         wide: Wide | None = None,
     ) -> None:
         self._graph, self._forms, self._quants, self._choose = graph, forms, quants, choose
@@ -59,7 +74,8 @@ class Converter:
         self._wanted = frozenset(forms.stored)
         for value in (*graph.inputs, *(s.before for s in graph.states)):
             if is_real(value):
-                self.stored[value] = self._typed(value, DType.INT8)
+                cell = value in forms.cells
+                self.stored[value] = self._typed(value, DType.INT16 if cell else DType.INT8)
 
     def convert(self, node: Node) -> None:
         """Add what a float node becomes."""
@@ -70,6 +86,8 @@ class Converter:
                 self._function(node)
             case Form.NATIVE:
                 self._native(node)
+            case Form.LSTM:
+                self._lstm(node)
             case Form.PLAIN:
                 self.nodes.append(node)
             case Form.FLOAT:
@@ -80,18 +98,23 @@ class Converter:
         graph = self._graph
         outputs = tuple(self._result(v) for v in graph.outputs)
         states = tuple(
-            State(self.stored[s.before], self._result(s.after), self._initial(s))
+            State(self.stored[s.before], self._next(s.after), self._initial(s))
             if is_real(s.before)
             else s
             for s in graph.states
         )
         inputs = tuple(self.stored.get(v, v) for v in graph.inputs)
-        return replace(
+        made = replace(
             graph, inputs=inputs, outputs=outputs, nodes=tuple(self.nodes), states=states
         )
+        return made.rewrite(apart)
 
     def _initial(self, state: State) -> Array:
-        return store(state.initial, self._quants[state.before])
+        before = self.stored[state.before]
+        return store(state.initial, self._quants[state.before], before.type.dtype)
+
+    def _next(self, value: Value) -> Value:
+        return self.stored[value] if value in self._forms.cells else self._result(value)
 
     def _result(self, value: Value) -> Value:
         return self._read(value, DType.INT8) if is_real(value) else value
@@ -100,9 +123,9 @@ class Converter:
         return DType.INT16 if node in self._wide.nodes else DType.INT8
 
     def _product(self, node: Node) -> None:
-        dtype = self._dtype(node)
+        dtype = DType.INT8 if node in self._forms.sums else self._dtype(node)
         x = self._read(node.input(0), dtype)
-        stored = self._choose(node, x)
+        stored = self._choose.product(node, x)
         axis = channel_axis(node)
         scales = tuple(map(float, stored.scale))
         zeros = (0,) * len(scales)
@@ -111,7 +134,57 @@ class Converter:
         weights = self._constant(f"{name}:weights", stored.weights, Quant(scales, zeros, axis))
         rounding = Rounding.TFLM16 if dtype is DType.INT16 else Rounding.TFLM
         bias = self._constant(f"{name}:bias", stored.bias, Quant(bias_scales, zeros, 0))
+        if node in self._forms.sums:
+            self._sums(node, (x, weights, bias), bias_scales)
+            return
         self._add(node, (x, weights, bias), (self._typed(node.output, dtype),), rounding)
+
+    def _sums(self, node: Node, inputs: tuple[Value, ...], scales: Sequence[float]) -> None:
+        """A dense layer whose sums become real numbers without being requantized."""
+        op, y = node.op, node.output
+        if not isinstance(op, FullyConnected):
+            raise TypeError(f"{op.name} is no FullyConnected")
+        sums = Value(self._fresh(f"{y.name}:sums"), TensorType(y.type.shape, DType.INT32))
+        cast, real = (Value(self._fresh(f"{y.name}:{role}"), y.type) for role in ("cast", "real"))
+        unit = Value.constant(self._fresh(f"{y.name}:unit"), np.asarray(scales, np.float32))
+        made = Node(replace(op, sums=True), inputs, (sums,), node.origin, Rounding.TFLM)
+        made.op.check(made)
+        self.nodes += [
+            made,
+            Node(Cast(DType.FLOAT32), (sums,), (cast,), node.origin),
+            Node(Binary("mul"), (cast, unit), (real,), node.origin),
+        ]
+        self._real[y] = real
+
+    def _lstm(self, node: Node) -> None:
+        *hidden, cell = node.outputs
+        quant, wide = self._quants[hidden[-1]], self._quants[cell]
+        x = self._read(node.input(0), DType.INT8)
+        stored = self._choose.lstm(node, x, quant)
+        constants = (
+            self._constant(f"{node.name}:{role}", array, quant)
+            for role, array, quant in stored.operands(x.type.scale)
+        )
+        states = (
+            self._operand(node.optional(4), quant, DType.INT8),
+            self._cell(node.optional(5), wide),
+        )
+        outputs = (
+            *(Value(v.name, TensorType(v.type.shape, DType.INT8, quant)) for v in hidden),
+            self._typed(cell, DType.INT16),
+        )
+        self._add(node, (x, *constants, *states), outputs)
+
+    def _cell(self, value: Value | None, quant: Quant) -> Value | None:
+        """An LSTM's first cell state, as int16."""
+        if value is None:
+            return None
+        if value.data is not None:
+            name = f"{value.name}:int16"
+            return self._constant(name, store(value.data, quant, DType.INT16), quant)
+        stored = self._as_stored(value)
+        type_ = replace(stored.type, dtype=DType.INT16, quant=quant)
+        return stored if stored.type == type_ else self._requantized(value, stored, type_)
 
     def _function(self, node: Node) -> None:
         value = node.output
@@ -153,10 +226,11 @@ class Converter:
             quant = quant or self._quants_of(dtype)[value]
             name = f"{value.name}:{dtype.numpy.name}"
             return self._constant(name, store(value.data, quant, dtype), quant)
-        stored = self._read(value, dtype)
+        at_once = quant is not None and value in self._forms.cells
+        stored = self._as_stored(value) if at_once else self._read(value, dtype)
         if quant is None or stored.type.quant == quant:
             return stored
-        return self._requantized(value, stored, replace(stored.type, quant=quant))
+        return self._requantized(value, stored, replace(stored.type, dtype=dtype, quant=quant))
 
     def _read(self, value: Value, dtype: DType) -> Value:
         """A value as layers of that type read it."""
@@ -164,7 +238,10 @@ class Converter:
         if stored.type.dtype is dtype:
             return stored
         if (value, dtype) not in self._moved:
-            type_ = replace(stored.type, dtype=dtype, quant=self._quants_of(dtype)[value])
+            quant = self._quants_of(dtype)[value]
+            if value in self._forms.cells and dtype is DType.INT8:
+                quant = Quant.per_tensor(quant.scale[0] * 256.0)
+            type_ = replace(stored.type, dtype=dtype, quant=quant)
             self._moved[value, dtype] = self._requantized(value, stored, type_)
         return self._moved[value, dtype]
 
@@ -220,7 +297,8 @@ class Converter:
         return self._wide.quants if dtype is DType.INT16 else self._quants
 
     def _typed(self, value: Value, dtype: DType) -> Value:
-        quant = self._quants_of(dtype)[value]
+        cell = value in self._forms.cells
+        quant = self._quants[value] if cell else self._quants_of(dtype)[value]
         return Value(value.name, TensorType(value.type.shape, dtype, quant))
 
     def _constant(self, name: str, data: Array, quant: Quant) -> Value:

@@ -111,9 +111,41 @@ def gather(
     return Statistics(mean / total, stored_mean / total, moments / total, errors / total, rows)
 
 
+@dataclass(frozen=True)
+class Rounding:
+    """A product's weights as integers (float64), `[groups, outputs, taps]`.
+
+    Attributes:
+        integers: the weights.
+        scales: of each output, `[groups, outputs]`.
+        bias: in real numbers, `[groups, outputs]`.
+    """
+
+    integers: Array
+    scales: Array
+    bias: Array
+
+
 def choose_integers(
     node: Node, input_scale: float, halves: Sequence[Statistics], recipe: Recipe
 ) -> Stored:
+    """Weights, scales and bias of a product as it stores them; see `choose_rounding`."""
+    found = choose_rounding(node, input_scale, halves, recipe)
+    return Stored(
+        from_matrices(node, found.integers, node.input(1)).astype(np.int8),
+        found.scales.ravel(),
+        stored_bias(found.bias, input_scale, found.scales).ravel(),
+    )
+
+
+def choose_rounding(
+    node: Node,
+    input_scale: float,
+    halves: Sequence[Statistics],
+    recipe: Recipe,
+    *,
+    sharing: int = 0,
+) -> Rounding:
     """Weights, scales and bias of a product.
 
     Args:
@@ -121,24 +153,29 @@ def choose_integers(
         input_scale: of its int8 input.
         halves: its input in two halves of the samples; none where the recipe needs none.
         recipe: which steps to take.
+        sharing: into how many equal parts its outputs fall, each with one scale; 0 if each output
+            has a scale of its own.
     """
     weights = to_matrices(node, node.input(1).array)
     bias = real_bias(node).reshape(weights.shape[:2])
     if not halves:
-        scales = safe_scales(largest_scales(weights), weights, bias, input_scale)
-        integers = nearest(weights, scales)
-        return _stored(node, integers, scales, bias, input_scale)
+        scales = safe_scales(_shared(largest_scales(weights), sharing), weights, bias, input_scale)
+        scales = _shared(scales, sharing)
+        return Rounding(nearest(weights, scales), scales, bias)
     statistics = halves[0] + halves[1]
     wanted = np.einsum("got,gt->go", weights, statistics.mean)
     if needs_errors(recipe):
         weights = fitted(weights, [half.noise for half in halves])
     counted = statistics.centred if recipe.correct_bias else statistics.moments
     moments = damped(counted, _DAMPING + _FEW * weights.shape[2] / statistics.rows)
-    scales = largest_scales(weights)
+    scales = _shared(largest_scales(weights), sharing)
     if recipe.clip_weights:
-        scales = clipped_scales(weights, np.diagonal(moments, axis1=1, axis2=2))
-    parts = _PARTS if recipe.rounding == "searched" and recipe.clip_weights else (1.0,)
-    candidates = [safe_scales(scales * part, weights, bias, input_scale) for part in parts]
+        scales = _clipped(weights, np.diagonal(moments, axis1=1, axis2=2), sharing)
+    alone = recipe.rounding == "searched" and recipe.clip_weights and not sharing
+    candidates = [
+        _shared(safe_scales(scales * part, weights, bias, input_scale), sharing)
+        for part in (_PARTS if alone else (1.0,))
+    ]
     scales = candidates[0]
     if recipe.rounding == "nearest":
         integers = nearest(weights, scales)
@@ -147,7 +184,25 @@ def choose_integers(
     if recipe.correct_bias:
         rounded = integers * scales[..., None]
         bias = bias + wanted - np.einsum("got,gt->go", rounded, statistics.stored_mean)
-    return _stored(node, integers, scales, bias, input_scale)
+    return Rounding(integers, scales, bias)
+
+
+def _shared(scales: Array, sharing: int) -> Array:
+    """The largest scale of each part of the outputs for all of it; see `choose_rounding`."""
+    if not sharing:
+        return scales
+    parts = scales.reshape(len(scales), sharing, -1)
+    return np.broadcast_to(parts.max(axis=2, keepdims=True), parts.shape).reshape(scales.shape)
+
+
+def _clipped(weights: Array, importance: Array, sharing: int) -> Array:
+    """`clipped_scales`, of each part of the outputs as if it were one of them."""
+    if not sharing:
+        return clipped_scales(weights, importance)
+    groups, outputs, _ = weights.shape
+    size = outputs // sharing
+    parts = weights.reshape(groups, sharing, -1)
+    return np.repeat(clipped_scales(parts, np.tile(importance, (1, size))), size, axis=1)
 
 
 _PARTS = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 1.02, 1.05, 1.08)
@@ -162,11 +217,3 @@ def needs_statistics(recipe: Recipe) -> bool:
 def needs_errors(recipe: Recipe) -> bool:
     """Whether they look at how the errors of these inputs depend on them."""
     return recipe.rounding == "searched" and recipe.correct_bias
-
-
-def _stored(node: Node, integers: Array, scales: Array, bias: Array, input_scale: float) -> Stored:
-    return Stored(
-        from_matrices(node, integers, node.input(1)).astype(np.int8),
-        scales.ravel(),
-        stored_bias(bias, input_scale, scales).ravel(),
-    )

@@ -13,35 +13,34 @@ from smelt.quant.image_files import Preprocessing, read_images
 from smelt.quant.observation import Sample
 from smelt.quant.wave_files import read_waves
 
-__all__ = ["Preprocessing", "read_folder", "spread"]
+__all__ = ["Preprocessing", "holds_images", "not_images", "read_folder", "spread"]
 
 T = TypeVar("T")
 
 
 def read_folder(
-    folder: Path, graph: Graph, preprocessing: Preprocessing, count: int | None = None
+    folder: Path, graph: Graph, preprocessing: Preprocessing | None, count: int | None = None
 ) -> list[Sample]:
     """The images, or the sounds, that a folder and those within hold.
 
     Args:
         folder: where the files lie.
         graph: a network of one input.
-        preprocessing: of images.
+        preprocessing: of images; the usual one where None.
         count: how many samples to take, spread evenly over the files in order of their paths; all
             where None.
 
     Raises:
         QuantizationError: there are no such files, too few, both kinds, or a broken one.
-        ConfigError: the network does not take one image or one stretch of sound.
+        ConfigError: the network does not take one image or one stretch of sound; or preprocessing
+            of images was asked for, and there are sounds.
     """
     if len(graph.inputs) != 1:
         raise ConfigError(
             f"'{graph.name}' has {len(graph.inputs)} inputs, a folder of files gives one: give "
             "its calibration data as .npz"
         )
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    images = [path for path in files if path.suffix.lower() in image_files.SUFFIXES]
-    sounds = [path for path in files if path.suffix.lower() in wave_files.SUFFIXES]
+    images, sounds = (_files(folder, kind.SUFFIXES) for kind in (image_files, wave_files))
     if not images and not sounds:
         raise QuantizationError(
             f"'{folder}' holds no images ({_listed(image_files.SUFFIXES)}) and no sounds "
@@ -54,8 +53,29 @@ def read_folder(
         )
     (value,) = graph.inputs
     if images:
-        return [(a,) for a in read_images(spread(images, count, folder), value, preprocessing)]
+        files = spread(images, count, folder)
+        return [(a,) for a in read_images(files, value, preprocessing or Preprocessing())]
+    if preprocessing is not None:
+        raise ConfigError(not_images(folder, "sounds"))
     return [(frame,) for frame in spread(read_waves(sounds, value), count, folder)]
+
+
+def holds_images(source: Path) -> bool:
+    """Whether a source of samples is a folder of images."""
+    return source.is_dir() and bool(_files(source, image_files.SUFFIXES))
+
+
+def not_images(source: Path, what: str) -> str:
+    """Why options that say how images become inputs have no place."""
+    return (
+        f"--mean, --std and --image-… are for folders of images; '{source}' holds {what}, which "
+        "are taken as they are: leave these options out"
+    )
+
+
+def _files(folder: Path, suffixes: frozenset[str]) -> list[Path]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in paths if path.suffix.lower() in suffixes]
 
 
 def spread(items: Sequence[T], count: int | None, source: Path) -> list[T]:

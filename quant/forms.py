@@ -4,6 +4,7 @@
 - A *function* of one tensor, element by element: whatever lies between two stored tensors is one
   table of 256 results, so that nothing in between is rounded.
 - *Native*: the operator itself computes int8 data (moves, pools, sums, softmax, …).
+- *LSTM*: two products of its own for each gate; a hidden state of int8, a cell state of int16.
 - *Plain*: no floats take part (shape arithmetic); the node stays as it is.
 - *Float*: it has no int8 form.
 """
@@ -20,18 +21,23 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value
 from smelt.ops.binary import Binary
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.copy import Copy
+from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.lstm import Lstm
 from smelt.ops.one_hot import OneHot
 from smelt.ops.prelu import PRelu
+from smelt.ops.recurrence import Recurrence
 from smelt.ops.resample import Resample
 from smelt.ops.select import Select
 from smelt.ops.unary import Unary
+from smelt.quant import recurrent
 
-Form = Enum("Form", ["PRODUCT", "FUNCTION", "NATIVE", "PLAIN", "FLOAT"])
+Form = Enum("Form", ["PRODUCT", "FUNCTION", "NATIVE", "LSTM", "PLAIN", "FLOAT"])
 
-Product = Conv2D | DepthwiseConv2D | FullyConnected
-PRODUCTS = (Conv2D, DepthwiseConv2D, FullyConnected)
+Product = Conv2D | ConvTranspose | DepthwiseConv2D | FullyConnected
+PRODUCTS = (Conv2D, ConvTranspose, DepthwiseConv2D, FullyConnected)
 _ELEMENTWISE = (Binary, Copy, PRelu, Select, Unary)
 
 
@@ -48,6 +54,8 @@ class Forms:
             results of products, native nodes and islands, and those functions' results that
             others than functions read.
         read: the values that others than functions read, results among them.
+        cells: the cell states of LSTMs, which are stored as int16.
+        sums: products that float islands alone read, which take their 32-bit sums as they are.
     """
 
     form: Mapping[Node, Form]
@@ -56,6 +64,8 @@ class Forms:
     path: Mapping[Value, tuple[Node, ...]]
     stored: tuple[Value, ...]
     read: frozenset[Value]
+    cells: frozenset[Value]
+    sums: frozenset[Node] = frozenset()
 
 
 def is_real(value: Value | None) -> bool:
@@ -63,11 +73,11 @@ def is_real(value: Value | None) -> bool:
     return value is not None and value.type.dtype is DType.FLOAT32
 
 
-def classify(graph: Graph) -> Forms:
-    """Find what each node becomes."""
-    forms = _classify(graph, frozenset())
+def classify(graph: Graph, in_float: frozenset[Node] = frozenset()) -> Forms:
+    """Find what each node becomes; those `in_float` stay so."""
+    forms = _classify(graph, in_float)
     between = _between(graph, forms)
-    return _classify(graph, between) if between else forms
+    return _classify(graph, in_float | between) if between else forms
 
 
 def _between(graph: Graph, forms: Forms) -> frozenset[Node]:
@@ -112,6 +122,8 @@ def _classify(graph: Graph, in_float: frozenset[Node]) -> Forms:
             form[node], reason[node] = Form.FLOAT, "it lies between operators in float"
         elif _is_product(node):
             form[node] = Form.PRODUCT
+        elif isinstance(node.op, Lstm):
+            form[node] = Form.LSTM
         elif source is not None:
             form[node], root[node.output] = Form.FUNCTION, source
             steps = [step for v in node.inputs if v in path for step in path[v]]
@@ -127,8 +139,36 @@ def _classify(graph: Graph, in_float: frozenset[Node]) -> Forms:
             read.update(v for v in node.inputs if v is not None)
     computed = [v for v in graph.values() if v.data is None and is_real(v)]
     needed = {root[v] for v in computed if v in root and v in read}
+    sums = _sums(graph, form)
+    given = {node.output for node in sums}
     stored = [v for v in computed if (v in read or v in needed or v not in root)]
-    return Forms(form, reason, root, path, tuple(stored), frozenset(read))
+    stored = [v for v in stored if v not in given]
+    cells = _cells(graph, form)
+    return Forms(form, reason, root, path, tuple(stored), frozenset(read), cells, sums)
+
+
+def _cells(graph: Graph, form: Mapping[Node, Form]) -> frozenset[Value]:
+    """What LSTMs have as last cell states, and the states of the network that these become."""
+    layers = [node for node in graph.nodes if form[node] is Form.LSTM]
+    cells = {node.outputs[-1] for node in layers}
+    before = {node.optional(5) for node in layers}
+    return frozenset(
+        cells | {s.before for s in graph.states if s.after in cells and s.before in before}
+    )
+
+
+def _sums(graph: Graph, form: Mapping[Node, Form]) -> frozenset[Node]:
+    """Dense layers of which nothing but islands in float reads."""
+    kept = {v for n in graph.nodes if form[n] is not Form.FLOAT for v in n.inputs}
+    read = {v for n in graph.nodes for v in n.inputs} - kept - set(graph.results)
+    return frozenset(
+        node
+        for node in graph.nodes
+        if form[node] is Form.PRODUCT
+        and isinstance(node.op, FullyConnected)
+        and node.op.activation is Activation.NONE
+        and node.output in read
+    )
 
 
 def _is_product(node: Node) -> bool:
@@ -173,6 +213,8 @@ def objection(node: Node) -> str | None:
     """Why an operator has no int8 form, in one sentence; None if it has."""
     if any(o.type.dtype.is_float and not is_real(o) for o in node.outputs):
         return f"{node.op.name} computes {node.outputs[0].type}"
+    if isinstance(node.op, Recurrence):
+        return recurrent.objection(node) or "the product of its input is not a dense layer"
     if isinstance(node.op, OneHot) and is_real(node.input(1)):
         return "OneHot takes its indices as they are"
     if isinstance(node.op, Resample) and (

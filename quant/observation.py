@@ -8,9 +8,20 @@ from typing import TypeAlias
 
 import numpy as np
 
-from smelt.ir import Array, DType, Graph, Value, evaluate
+from smelt.errors import QuantizationError
+from smelt.ir import Array, DType, Evaluation, Graph, Node, Value, evaluate
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution_nd import ConvTranspose
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.lstm import Lstm
+from smelt.ops.unary import Unary
 
 Sample: TypeAlias = tuple[Array, ...]
+
+_PRODUCTS = (Conv2D, ConvTranspose, DepthwiseConv2D, FullyConnected)
+
+_LARGEST = 1e15
+"""Magnitude of a product's input up to which sums of squares stay within float32."""
 
 ELEMENTS = 1 << 16
 """Elements of a tensor that are kept, over all samples."""
@@ -80,16 +91,81 @@ _LOUD = 4.0
 """From this much above the median on, a sample's power is out of the ordinary."""
 
 
-def observe(graph: Graph, samples: Sequence[Sample], seed: int) -> dict[Value, Observation]:
+def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
+    """Run a float network on a sample.
+
+    Args:
+        graph: a float network.
+        sample: one array per input.
+        what: the sample is called in messages.
+
+    Raises:
+        QuantizationError: a layer makes infinities or NaN of numbers, or multiplies what is too
+            large.
+    """
+    with np.errstate(all="ignore"):
+        found = evaluate(graph, sample)
+    reach = max((_reach(array) for array in sample), default=0.0)
+    remedy = f"; the sample reaches {reach:g}: scale it as those that the network was trained on"
+    spoilt = not all(map(_is_finite, found.outputs))
+    spoilt = not all(map(_is_finite, found.outputs))
+    for node in graph.nodes:
+        if isinstance(node.op, _PRODUCTS) and _reach(found.values[node.input(0)]) > _LARGEST:
+            most = _reach(found.values[node.input(0)])
+            raise QuantizationError(
+                f"{what} makes the input of {node.op.name} of {node.origin} reach {most:g}, whose "
+                f"square float32 does not hold{remedy}"
+            )
+        results = [found.values[v] for v in node.outputs]
+        # Quotients by zero and their like may be thrown away by what follows.
+        fatal = spoilt or isinstance(node.op, _PRODUCTS)
+        if not fatal or all(map(_is_finite, results)) or _makes_masks(node):
+            continue
+        # What a mask's infinities go through is no overflow.
+        if all(v is None or _is_finite(found.values[v]) for v in node.inputs):
+            bad = next(array[~np.isfinite(array)][0] for array in results if not _is_finite(array))
+            raise QuantizationError(
+                f"{what} makes {node.op.name} of {node.origin} compute {bad}{remedy}"
+            )
+    return found
+
+
+def _reach(array: Array) -> float:
+    """The largest magnitude of numbers; infinities do not count."""
+    if array.dtype.kind != "f":
+        return 0.0
+    return float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
+
+
+def _is_finite(array: Array) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def _makes_masks(node: Node) -> bool:
+    """The logarithm of zero is what some networks mask by."""
+    return isinstance(node.op, Unary) and node.op.kind == "log"
+
+
+def observe(
+    graph: Graph,
+    samples: Sequence[Sample],
+    seed: int,
+    numbers: Sequence[int] | None = None,
+) -> dict[Value, Observation]:
     """Run a float network on every sample.
 
     Args:
         graph: a float network.
         samples: one array per input each.
         seed: of the choice of elements.
+        numbers: what messages call the samples by; their positions where None.
 
     Returns:
-        By value, of those of float32 that are computed.
+        By value, of those of float32 that are computed. Of the last states of an LSTM, what they
+        were after every step is seen.
+
+    Raises:
+        QuantizationError: a layer makes infinities or NaN of numbers.
     """
     rng = np.random.default_rng(seed)
     values = [
@@ -97,14 +173,24 @@ def observe(graph: Graph, samples: Sequence[Sample], seed: int) -> dict[Value, O
         for v in graph.values()
         if v.data is None and v.type.dtype is DType.FLOAT32 and v.type.size
     ]
+    layers = [node for node in graph.nodes if isinstance(node.op, Lstm)]
+    sizes = {v: v.type.size for v in values}
+    for node in layers:
+        steps = node.input(0).type.shape[0]
+        sizes.update((v, steps * v.type.size) for v in node.outputs[-2:])
     count = max(ELEMENTS // len(samples), 64)
     chosen = {
-        v: None if v.type.size <= count else np.sort(rng.choice(v.type.size, count, replace=False))
-        for v in values
+        v: None if size <= count else np.sort(rng.choice(size, count, replace=False))
+        for v, size in sizes.items()
     }
     seen: dict[Value, list[tuple[Array, Array, float]]] = {v: [] for v in values}
-    for sample in samples:
-        found = evaluate(graph, sample).values
+    for number, sample in zip(numbers or range(len(samples)), samples, strict=True):
+        found = evaluated(graph, sample, f"calibration sample {number}").values
+        traces = [
+            traced(node, [None if v is None else found[v] for v in node.inputs]) for node in layers
+        ]
+        for trace in traces:
+            found |= trace
         for value in values:
             array = finite(found[value])
             flat = array.reshape(-1, value.type.shape[-1] if value.type.shape else 1)
@@ -113,6 +199,13 @@ def observe(graph: Graph, samples: Sequence[Sample], seed: int) -> dict[Value, O
             power = float(np.square(flat, dtype=np.float64).mean())
             seen[value].append((kept, limits, power))
     return {value: _summary(parts) for value, parts in seen.items()}
+
+
+def traced(node: Node, operands: Sequence[Array | None]) -> dict[Value, Array]:
+    """By value, what the last states of an LSTM were after every step."""
+    if not isinstance(node.op, Lstm):
+        raise TypeError(f"{node.op.name} is no Lstm")
+    return dict(zip(node.outputs[-2:], node.op.trace(node, operands), strict=True))
 
 
 def _summary(parts: Sequence[tuple[Array, Array, float]]) -> Observation:

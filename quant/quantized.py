@@ -65,8 +65,8 @@ class StepGain:
 
     Attributes:
         name: `minmax`, the baseline; then those of `equalization`, `ranges`, `weight clipping`,
-            `weight rounding` and `bias correction` that the recipe takes; `int16` where layers
-            were allowed to, and do, compute in 16 bits.
+            `weight rounding` and `bias correction` that the recipe takes; `int16` or `float` where
+            layers were allowed to, and do, compute in that for less noise.
         sqnr: dB, on the calibration samples; of several outputs, by the mean of their relative
             noise.
         outputs: dB of each output.
@@ -87,6 +87,7 @@ class Island:
         origin: the operator of the model file.
         dtype: what it is computed in: `float32` or `int16`.
         reason: why, in one sentence.
+        chosen: whether it could be int8, with more noise.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Island:
     origin: str
     dtype: str
     reason: str
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,10 @@ class Quantized:
         steps: what each step of the recipe brought; the last alone where they were not measured.
         layers: every stored tensor, in execution order, the inputs first; none where they were not
             measured.
-        recipe: how it was made.
+        recipe: how it was made; with `compensated` rounding where `searched` would be worse.
         samples: how many calibration samples there were.
         ignored: indices of those that stood too far out to be believed; see `samples.outliers`.
-        plain: the network without layers of 16 bits, where it has any.
+        plain: the network with all layers int8 that can be, where some that can are not.
     """
 
     graph: Graph
@@ -125,6 +127,16 @@ class Quantized:
     def sqnr(self) -> float:
         """dB of the outputs on the calibration samples; see `StepGain.sqnr`."""
         return self.steps[-1].sqnr
+
+
+HURTING = 5
+"""Layers that are named as those which add most noise."""
+
+
+def hurting(layers: Sequence[Layer]) -> list[str]:
+    """Names of the layers that add most noise, the worst first."""
+    adding = [layer for layer in layers if layer.quant is not None and np.isfinite(layer.added)]
+    return [layer.name for layer in sorted(adding, key=lambda layer: layer.added)[:HURTING]]
 
 
 def output_noise(

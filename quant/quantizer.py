@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 
 from smelt.errors import UnsupportedError
-from smelt.ir import Graph, Quant, Value, verify
-from smelt.quant.convert import Wide
-from smelt.quant.equalization import equalize
-from smelt.quant.forms import Form, Forms, apply, classify
-from smelt.quant.observation import Observation, Sample, observe
+from smelt.ir import Graph, Node, verify
+from smelt.quant.forms import Form, Forms, classify
+from smelt.quant.freeing import freed
+from smelt.quant.network import Network
+from smelt.quant.observation import Sample
 from smelt.quant.quantized import Island, Quantized, StepGain, output_noise
-from smelt.quant.ranges import View, choose, quant_of
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites import prepare
 from smelt.quant.samples import check_samples, outliers
-from smelt.quant.sensitivity import Sensitivity
-from smelt.quant.sixteen import candidates, wide_quants
-from smelt.quant.sweep import Sweep, Swept
-from smelt.quant.ties import Group, find_groups
+from smelt.quant.scores import prepare_scores
 
 
 def quantize(
@@ -37,8 +32,9 @@ def quantize(
         graph: a float network, as the passes leave it.
         samples: calibration data: one array per input each, of exactly its shape and type.
         recipe: the steps to take; the default one where None.
-        allow: `float` lets operators without an int8 form stay in float; `int16` lets layers
-            compute in 16 bits where that makes the outputs better.
+        allow: `float` lets operators without an int8 form stay in float, and others where int8
+            costs accuracy; `int16` lets layers compute in 16 bits where that makes the outputs
+            better.
         measure: whether each step is measured, which takes several times as long as all of them,
             and each layer; else only the result is.
 
@@ -48,29 +44,32 @@ def quantize(
             is quantized already.
     """
     recipe = recipe or Recipe()
-    _require_float(graph)
+    require_float(graph)
     check_samples(graph, samples)
     ignored = outliers(graph, samples)
-    kept = [sample for index, sample in enumerate(samples) if index not in ignored]
-    graph = prepare(graph)
+    numbers = [index for index in range(len(samples)) if index not in ignored]
+    kept = [samples[index] for index in numbers]
+    graph = prepare_scores(prepare(graph), kept)
     islands = _islands(classify(graph), allow)
-    plain = _prepared(graph, kept, recipe.seed)
-    even = _equalized(plain, kept, recipe.seed) if recipe.equalize else plain
+    plain = Network.observed(graph, kept, recipe.seed, numbers)
+    even = plain.equalized(kept, recipe.seed) if recipe.equalize else plain
+    recipe = _settled(even, kept, recipe)
     steps: list[StepGain] = []
     *stages, (last, _) = _stages(recipe)
     some = slice(None, None, _stride(graph, len(kept)))
     for name, stage in stages if measure else ():
-        swept = _run(even if stage.equalize else plain, kept[some], stage, measure=False)
+        swept = (even if stage.equalize else plain).swept(kept[some], stage)
         steps.append(StepGain(name, *output_noise(swept.expected, swept.found)))
-    swept = _run(even, kept, recipe, measure=measure)
+    swept = even.swept(kept, recipe, measure=measure)
     steps.append(StepGain(last, *output_noise(swept.expected[some], swept.found[some])))
-    plain = None
-    if "int16" in allow:
-        wide = _widened(even, kept, kept[some], recipe, steps[-1].sqnr)
-        if wide is not None:
-            plain, swept = swept.graph, _run(even, kept, recipe, measure=measure, wide=wide)
-            steps.append(StepGain("int16", *output_noise(swept.expected[some], swept.found[some])))
-            islands += _wide_islands(even, wide)
+    int8 = None
+    found = freed(even, kept, kept[some], recipe, steps[-1].sqnr, allow)
+    if found is not None:
+        int8 = swept.graph
+        swept = found.network.swept(kept, recipe, measure=measure, wide=found.wide)
+        noise = output_noise(swept.expected[some], swept.found[some])
+        steps.append(StepGain(found.level.name, *noise))
+        islands += found.islands()
     return Quantized(
         verify(swept.graph, "quantization"),
         islands,
@@ -79,8 +78,25 @@ def quantize(
         recipe,
         len(samples),
         ignored,
-        plain,
+        int8,
     )
+
+
+def _settled(network: Network, samples: Sequence[Sample], recipe: Recipe) -> Recipe:
+    """The recipe without its search for weights where that makes the outputs worse.
+
+    Each product's weights are the best for its own outputs, which need not be best for the
+    network's.
+    """
+    if recipe.rounding != "searched":
+        return recipe
+    plainer = replace(recipe, rounding="compensated")
+    noise = {
+        tried: output_noise(swept.expected, swept.found)[0]
+        for tried in (recipe, plainer)
+        for swept in (network.swept(samples, tried),)
+    }
+    return plainer if noise[plainer] > noise[recipe] else recipe
 
 
 def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
@@ -112,99 +128,24 @@ _PLAIN = Recipe(
 )
 
 
-@dataclass(frozen=True)
-class _Network:
-    """A float network, how it is to be quantized, and what its values hold."""
+def require_float(graph: Graph) -> None:
+    """Demand a network that can be quantized, before anything is read for it.
 
-    graph: Graph
-    forms: Forms
-    seen: Mapping[Value, Observation]
-    rescaled: frozenset[Value]
-
-
-def _prepared(
-    graph: Graph, samples: Sequence[Sample], seed: int, rescaled: frozenset[Value] = frozenset()
-) -> _Network:
-    return _Network(graph, classify(graph), observe(graph, samples, seed), rescaled)
-
-
-def _equalized(network: _Network, samples: Sequence[Sample], seed: int) -> _Network:
-    graph, rescaled = equalize(network.graph, network.forms, network.seen, samples)
-    return _prepared(graph, samples, seed, rescaled)
-
-
-def _run(
-    network: _Network,
-    samples: Sequence[Sample],
-    recipe: Recipe,
-    *,
-    measure: bool,
-    wide: Wide | None = None,
-) -> Swept:
-    graph, forms = network.graph, network.forms
-    quants = choose_quants(find_groups(graph, forms), forms, network.seen, recipe)
-    equalized = network.rescaled if measure else None
-    return Sweep(graph, forms, quants, samples, recipe, equalized, wide).run()
-
-
-def _widened(
-    network: _Network,
-    samples: Sequence[Sample],
-    some: Sequence[Sample],
-    recipe: Recipe,
-    sqnr: float,
-) -> Wide | None:
-    """The layers that are worth 16 bits; None where none are.
-
-    Tensors are freed of noise in the order of how much it does to the outputs: one, two, four, …
-    Each time the outputs are measured, and more layers are taken if they are worth it.
+    Raises:
+        UnsupportedError: it is quantized already, or one of its sizes is known at run time only.
     """
-    graph, forms = network.graph, network.forms
-    groups = find_groups(graph, forms)
-    quants = choose_quants(groups, forms, network.seen, recipe)
-    found = candidates(graph, forms, quants, Sensitivity(graph, forms, samples))
-    best: Wide | None = None
-    share, count = 0.0, 1
-    while found:
-        count = min(count, len(found))
-        nodes = list(dict.fromkeys(node for layers in found[:count] for node in layers))
-        wide = Wide(frozenset(nodes), wide_quants(nodes, groups, quants, network.seen))
-        swept = _run(network, some, recipe, measure=False, wide=wide)
-        reached = output_noise(swept.expected, swept.found)[0]
-        part = sum(node.op.macs(node) for node in nodes) / max(graph.macs, 1)
-        if reached >= sqnr + _WORTH + _WORTH_OF_ALL * (part - share):
-            best, sqnr, share = wide, reached, part
-        if count == len(found):
-            break
-        count *= 2
-    return best
-
-
-_WORTH, _WORTH_OF_ALL = 1.0, 5.0
-"""dB that further layers of 16 bits must bring, and more if they are all: one bit then."""
-
-
-def _wide_islands(network: _Network, wide: Wide) -> tuple[Island, ...]:
-    reason = "8 bits of its input or output would make most of the noise"
-    return tuple(
-        Island(node.name, node.op.name, str(node.origin), "int16", reason)
-        for node in network.graph.nodes
-        if node in wide.nodes
-    )
-
-
-def _require_float(graph: Graph) -> None:
     for value in graph.values():
         if value.type.is_quantized:
             raise UnsupportedError(
-                f"'{graph.name}' is quantized already ('{value.name}' is {value.type}); give the "
-                "float network"
+                f"'{graph.name}' is quantized already ('{value.name}' is {value.type}): build it "
+                "as it is, or quantize the float network that it was made from"
             )
     if graph.lengths:
+        open_ = ", ".join(f"{x.name}={x.minimum}..{x.maximum}" for x in graph.lengths)
+        name = graph.lengths[0].name
         raise UnsupportedError(
-            f"'{graph.name}' has dimensions that are known at run time only "
-            f"({', '.join(length.name for length in graph.lengths)}); give them one size to "
-            "quantize it"
+            f"'{graph.name}' leaves sizes open until it runs ({open_}), and a network is quantized "
+            f"at one size: give that, as --dim {name}=1"
         )
 
 
@@ -214,41 +155,20 @@ def _islands(forms: Forms, allow: frozenset[str]) -> tuple[Island, ...]:
     Raises:
         UnsupportedError: that is not allowed.
     """
-    for node, reason in forms.reason.items():
+    reasons = {node: _reason(node, found) for node, found in forms.reason.items()}
+    for node, reason in reasons.items():
         if "float" not in allow:
             raise UnsupportedError(
                 f"{node.op.name} of {node.origin} has no int8 form ({reason}); allow float "
                 "for it (--allow float)"
             )
     return tuple(
-        Island(node.name, node.op.name, str(node.origin), "float32", forms.reason[node])
+        Island(node.name, node.op.name, str(node.origin), "float32", reasons[node])
         for node in forms.form
         if forms.form[node] is Form.FLOAT
     )
 
 
-def choose_quants(
-    groups: Sequence[Group], forms: Forms, seen: Mapping[Value, Observation], recipe: Recipe
-) -> dict[Value, Quant]:
-    """The quantization of every stored value and of the constants that native nodes read."""
-    quants: dict[Value, Quant] = {}
-    for group in groups:
-        quant = group.fixed
-        if quant is None:
-            views = [view for value in group.values for view in _views(value, forms, seen)]
-            quant = quant_of(choose(views, recipe))
-        quants.update(dict.fromkeys(group.values, quant))
-    return quants
-
-
-def _views(value: Value, forms: Forms, seen: Mapping[Value, Observation]) -> list[View]:
-    """What reads a value: operators that take it as it is, and functions."""
-    if value.data is not None:
-        return [View(Observation.of_constant(value.data))]
-    functions = [
-        View(seen[value], partial(apply, forms.path[result], value))
-        for result in forms.stored
-        if forms.root.get(result) is value
-    ]
-    as_it_is = value in forms.read or not functions
-    return [*functions, *([View(seen[value])] if as_it_is else [])]
+def _reason(node: Node, found: str) -> str:
+    """Why a node stays in float, without where it is, and without what to do of other tools."""
+    return found.removeprefix(f"{node.origin}: ").partition("; ")[0]

@@ -12,11 +12,13 @@ from smelt.ops.fixed_point import Activation
 from smelt.ops.pad import Pad
 from smelt.ops.pool import Pool2D
 from smelt.ops.reduce import Reduce
+from smelt.quant.norms import use_norms
+from smelt.quant.recurrent import whole_layers
 
 
 def prepare(graph: Graph) -> Graph:
     """Rewrite what has a better form in int8."""
-    return graph.rewrite(_global_pool).rewrite(_pad_by_operand)
+    return whole_layers(use_norms(graph.rewrite(_global_pool).rewrite(_pad_by_operand)))
 
 
 def _global_pool(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:

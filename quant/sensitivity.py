@@ -190,7 +190,8 @@ class Sensitivity:
         probe = Probe(graph, self._runs)
         for value in self._forms.stored:
             runs = [finite(run[value]).reshape(-1, channels_of(value)) for run in self._runs]
-            steps = (np.max(runs, axis=(0, 1)) - np.min(runs, axis=(0, 1))) / 255.0
+            widest = np.max(runs, axis=(0, 1)), np.min(runs, axis=(0, 1))
+            steps = np.subtract(*widest, dtype=np.float64) / 255.0
             disturbed = [_rounded(run[value], steps) for run in self._runs]
             pixels = value.type.size / channels_of(value)
             expected = float(self._of[value] @ steps**2) * pixels / 12.0

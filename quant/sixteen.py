@@ -1,8 +1,7 @@
-"""Which tensors gain most by 16 bits, and their quantization.
+"""Which layers can compute in 16 bits, and their quantization.
 
 TensorFlow Lite's rules for 16-bit activations: symmetric, with weights of 8 bits. A layer computes
-either in 8 bits or in 16; between the two stands a requantization. So a tensor is free of noise if
-the layer that computes it, and all that read it, compute in 16 bits.
+either in 8 bits or in 16; between the two stands a requantization.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.ir import DType, Graph, Node, Quant, TensorType, Value
+from smelt.ir import DType, Node, Quant, TensorType, Value
 from smelt.ops.binary import Binary
 from smelt.ops.concat import Concat
 from smelt.ops.copy import Copy
@@ -24,10 +23,8 @@ from smelt.ops.reshape import Reshape
 from smelt.ops.softmax import Softmax
 from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
-from smelt.quant.channels import channels_of
 from smelt.quant.forms import Form, Forms, is_real, probed
 from smelt.quant.observation import Observation
-from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.ties import Group
 
 _NATIVE = (Binary, Concat, Copy, Pad, Pool2D, Reduce, Reshape, Softmax, Transpose)
@@ -58,39 +55,6 @@ def _has_form(node: Node) -> bool:
     except (ModelError, UnsupportedError):
         return False
     return True
-
-
-def candidates(
-    graph: Graph, forms: Forms, quants: Mapping[Value, Quant], sensitivity: Sensitivity
-) -> list[tuple[Node, ...]]:
-    """The layers that must compute in 16 bits for one tensor to be free of noise.
-
-    Of the tensors for which that can be done, those come first whose noise is greatest.
-    """
-    makers = {value: node for node in graph.nodes for value in node.outputs}
-    found: list[tuple[float, tuple[Node, ...]]] = []
-    for value in forms.stored:
-        if value not in makers or value in graph.results or value not in quants:
-            continue
-        nodes = (makers[value], *_readers(graph, forms, value))
-        if len(nodes) == 1 or not all(serves(node, forms) for node in nodes):
-            continue
-        pixels = value.type.size / channels_of(value)
-        noise = float(sensitivity.of(value).sum()) * quants[value].scale[0] ** 2 * pixels / 12.0
-        found.append((noise, nodes))
-    return [nodes for _, nodes in sorted(found, key=lambda pair: -pair[0])]
-
-
-def _readers(graph: Graph, forms: Forms, value: Value) -> list[Node]:
-    """The nodes that read a stored tensor, at the end of a path of functions or at once."""
-    ends = [v for v in forms.stored if forms.root.get(v) is value]
-    made = [node for node in graph.nodes if any(v in ends for v in node.outputs)]
-    direct = [
-        node
-        for node in graph.nodes
-        if value in node.inputs and forms.form[node] is not Form.FUNCTION
-    ]
-    return [*made, *direct]
 
 
 def wide_quants(

@@ -12,7 +12,7 @@ import numpy as np
 
 from smelt.ir import Array, Graph, Node, Quant, Value
 from smelt.ops.fixed_point import dequantize_onnx
-from smelt.quant.convert import Converter, Wide, store
+from smelt.quant.convert import Choosers, Converter, Wide, store
 from smelt.quant.correction import (
     Statistics,
     choose_integers,
@@ -21,9 +21,11 @@ from smelt.quant.correction import (
     needs_statistics,
 )
 from smelt.quant.forms import Forms
+from smelt.quant.lstm import StoredLstm, choose_lstm, hidden_before
 from smelt.quant.observation import Sample, finite, sample_weights
 from smelt.quant.quantized import Layer, sqnr
 from smelt.quant.recipe import Recipe
+from smelt.quant.recurrent import twins
 from smelt.quant.weights import Stored
 
 _BINS = 64
@@ -97,7 +99,8 @@ class Sweep:
         """
         self._graph, self._forms, self._recipe = graph, forms, recipe
         self._equalized = equalized
-        self._converter = Converter(graph, forms, quants, self._choose, wide)
+        choosers = Choosers(self._choose, self._choose_lstm)
+        self._converter = Converter(graph, forms, quants, choosers, wide)
         self._real, self._ours = Carried(len(samples)), Carried(len(samples))
         self._ran = 0
         self._layers: list[Layer] = []
@@ -107,7 +110,7 @@ class Sweep:
             self._real.feed(value, arrays)
             ours = self._converter.stored.get(value, value)
             if ours.type.quant is not None:
-                arrays = [store(array, ours.type.quant) for array in arrays]
+                arrays = [store(array, ours.type.quant, ours.type.dtype) for array in arrays]
             self._ours.feed(ours, arrays)
 
     def run(self) -> Swept:
@@ -159,17 +162,45 @@ class Sweep:
         halves: list[Statistics] = []
         if needs_statistics(self._recipe):
             self._catch_up()
-            results = self._real[node.output]
-            power = np.array([np.square(y, dtype=np.float64).mean() for y in results])
             real, ours = self._real[node.input(0)], self._dequantized(x)
-            # A single sample is both halves.
-            second = slice(min(1, len(power) - 1), None, 2)
-            counts, crossed = sample_weights(power), needs_errors(self._recipe)
-            halves = [
-                gather(node, real[half], ours[half], counts[half], crossed=crossed)
-                for half in (slice(0, None, 2), second)
-            ]
+            halves = self._halves(node, self._real[node.output], real, ours)
         return choose_integers(node, x.type.scale, halves, self._recipe)
+
+    def _choose_lstm(self, node: Node, x: Value, hidden: Quant) -> StoredLstm:
+        halves: list[list[Statistics]] = [[], []]
+        if needs_statistics(self._recipe):
+            self._catch_up()
+            own, again = twins(node)
+            before = [hidden_before(node, operands) for operands in self._operands(node)]
+            stored = [dequantize_onnx(store(array, hidden), hidden) for array in before]
+            results, inputs = self._real[node.outputs[-2]], self._real[node.input(0)]
+            halves = [
+                self._halves(own, results, inputs, self._dequantized(x)),
+                self._halves(again, results, before, stored),
+            ]
+        scales = (x.type.scale, hidden.scalar[0])
+        return choose_lstm(node, scales, (halves[0], halves[1]), self._recipe)
+
+    def _operands(self, node: Node) -> list[list[Array | None]]:
+        """A float node's operands, by sample."""
+        columns = [None if v is None else self._real[v] for v in node.inputs]
+        return [
+            [None if c is None else c[sample] for c in columns]
+            for sample in range(len(self._real[node.input(0)]))
+        ]
+
+    def _halves(
+        self, node: Node, results: list[Array], real: list[Array], ours: list[Array]
+    ) -> list[Statistics]:
+        """What a product reads, in two halves of the samples; see `gather`."""
+        power = np.array([np.square(y, dtype=np.float64).mean() for y in results])
+        # A single sample is both halves.
+        second = slice(min(1, len(power) - 1), None, 2)
+        counts, crossed = sample_weights(power), needs_errors(self._recipe)
+        return [
+            gather(node, real[half], ours[half], counts[half], crossed=crossed)
+            for half in (slice(0, None, 2), second)
+        ]
 
     def _note(self, values: Sequence[Value], op: str, origin: str, first: int) -> None:
         """Record what became of values that are stored, computed by the int8 nodes from `first`."""

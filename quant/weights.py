@@ -10,11 +10,13 @@ input, `[groups, rows, taps]`. A depthwise convolution has a group for each inpu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from smelt.ir import Array, Node, Value
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D, patches
+from smelt.ops.convolution_nd import ConvTranspose
 
 LIMIT = 127
 """Largest magnitude of a stored weight."""
@@ -37,14 +39,15 @@ class Stored:
 
 def channel_axis(node: Node) -> int:
     """The axis of a product's weights that its output channels lie along."""
-    return 3 if isinstance(node.op, DepthwiseConv2D) else 0
+    last = isinstance(node.op, DepthwiseConv2D | ConvTranspose)
+    return len(node.input(1).type.shape) - 1 if last else 0
 
 
 def groups_of(node: Node) -> int:
     """How many groups a product has."""
     if isinstance(node.op, DepthwiseConv2D):
         return node.input(0).type.shape[3]
-    return node.op.groups if isinstance(node.op, Conv2D) else 1
+    return node.op.groups if isinstance(node.op, Conv2D | ConvTranspose) else 1
 
 
 def to_matrices(node: Node, weights: Array) -> Array:
@@ -62,14 +65,21 @@ def from_matrices(node: Node, matrices: Array, value: Value) -> Array:
 
 
 def windows(node: Node, x: Array) -> Array:
-    """The windows of a product's real input: float32 `[groups, rows, taps]`."""
+    """The windows of a product's real input: float32 `[groups, rows, taps]`.
+
+    Of a transposed convolution, the taps that meet no input for an output see zeros there.
+    """
     weights, op = node.input(1), node.op
-    if not isinstance(op, (Conv2D, DepthwiseConv2D)):
+    if isinstance(op, ConvTranspose):
+        size = weights.type.shape[:-2]
+        found = op.windows(x, size)
+    elif isinstance(op, Conv2D | DepthwiseConv2D):
+        size = (weights.type.shape[1], weights.type.shape[2])
+        found = patches(x, size, op.stride, op.padding, op.dilation, 0.0)
+    else:
         return x.reshape(1, -1, weights.type.shape[1])
-    size = (weights.type.shape[1], weights.type.shape[2])
-    found = patches(x, size, op.stride, op.padding, op.dilation, 0.0)
     groups = groups_of(node)
-    split = found.reshape(-1, size[0] * size[1], groups, found.shape[-1] // groups)
+    split = found.reshape(-1, prod(size), groups, found.shape[-1] // groups)
     return np.ascontiguousarray(split.transpose(2, 0, 1, 3)).reshape(groups, split.shape[0], -1)
 
 

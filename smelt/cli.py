@@ -12,6 +12,7 @@ from rich.console import Console
 
 from smelt import __version__, show, show_profile, show_verify
 from smelt.cli_board import board
+from smelt.cli_export import export
 from smelt.cli_flash import flash
 from smelt.cli_options import (
     BuildGroup,
@@ -101,6 +102,7 @@ app.command()(grouped(verify))
 app.command()(grouped(deploy))
 app.command()(grouped(simulate))
 app.add_typer(board, name="board")
+app.command()(grouped(export))
 
 
 @app.command()

@@ -120,8 +120,8 @@ class QuantGroup:
         str | None,
         _option(
             "--allow",
-            "What layers may be: `float` where they have no int8 form, `int16` where that makes "
-            "the outputs better; or `float,int16`.",
+            "What layers may be: `float` where they have no int8 form or the outputs are poor "
+            "without, `int16` where that makes the outputs better; or `float,int16`.",
         ),
     ] = None
     io: Annotated[
@@ -167,8 +167,11 @@ class QuantGroup:
             self.preprocessing(),
         )
 
-    def preprocessing(self) -> Preprocessing:
-        """How images become inputs."""
+    def preprocessing(self) -> Preprocessing | None:
+        """How images become inputs; None where nothing is said of it."""
+        fields = (self.image_layout, self.image_colours, self.image_fit, self.mean, self.std)
+        if all(given is None for given in fields):
+            return None
         default = Preprocessing()
         return Preprocessing(
             None if self.image_layout is None else self.image_layout.value,

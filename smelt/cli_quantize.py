@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from smelt.frontend import load as load_model
 from smelt.ir import Array, Graph
 from smelt.ir.archive import save
 from smelt.plugins import load_plugins
+from smelt.quant.data import holds_images
 from smelt.quantize import (
     Comparison,
     Quantization,
@@ -74,15 +76,16 @@ def quantize(
     `smelt quantize net.tflite --calibration train.npz --test test.npz --labels test.npz:y
     --recipe best -o net.smelt --qdq net_int8.onnx`
     """
-    settings = options.settings(samples, seed)
+    given = options.settings(samples, seed)
+    settings = _for_source(given, given.calibration, test)
     _require_suffix("-o", output, ".smelt")
     _require_suffix("--qdq", qdq, ".onnx")
     console = Console(stderr=True, quiet=quiet or json_)
     load_plugins(network.plugin or ())
-    imported = load_model(model, inputs=network.options())
+    imported = load_model(model, inputs=replace(network.options(), batch=1))
     with console.status(f"quantizing {model.name}"):
         done = quantize_network(imported, settings, measure=True)
-        comparison, measured_on = _compare(done, settings, test, labels)
+        comparison, measured_on = _compare(done, given, test, labels)
         found = show_quantize.report(done, comparison, str(measured_on))
         contents: dict[Path, bytes] = {}
         if output is not None:
@@ -113,8 +116,20 @@ def _compare(
     source = settings.calibration if test is None else test
     samples = done.samples
     if test is not None or (classes is not None and settings.samples is not None):
-        samples = read_samples(source, done.original, settings.preprocessing)
+        own = _for_source(settings, source, settings.calibration)
+        samples = read_samples(source, done.original, own.preprocessing)
+    elif classes is None:
+        # Those that are left out may be nothing that the float network can compute.
+        ignored = done.quantized.ignored
+        samples = [sample for index, sample in enumerate(samples) if index not in ignored]
     return compare(done, samples, classes), source
+
+
+def _for_source(settings: Settings, source: Path, other: Path | None) -> Settings:
+    """Settings without what is said of images where these are in the other source."""
+    if other is not None and holds_images(other) and not holds_images(source):
+        return replace(settings, preprocessing=None)
+    return settings
 
 
 def _archive(graph: Graph) -> bytes:

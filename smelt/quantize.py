@@ -12,17 +12,21 @@ from smelt.codegen.passes import run_passes
 from smelt.errors import ConfigError, QuantizationError
 from smelt.frontend import Imported
 from smelt.ir import Array, Graph, evaluate
-from smelt.quant.data import Preprocessing, read_folder, spread
+from smelt.quant.data import Preprocessing, not_images, read_folder, spread
 from smelt.quant.interface import float_interface
-from smelt.quant.quantized import Quantized, output_noise
-from smelt.quant.quantizer import quantize
+from smelt.quant.observation import evaluated
+from smelt.quant.quantized import Quantized, hurting, output_noise
+from smelt.quant.quantizer import quantize, require_float
 from smelt.quant.recipe import RECIPES, Recipe
 from smelt.quant.samples import check_samples
-from smelt.quant_cost import wide_cost
+from smelt.quant_cost import island_costs
 from smelt.samples import Sample, bind_samples, dequantize, load_arrays
 
 FEW = 32
 """Fewer samples than this are said to be few."""
+
+POOR = 12.0
+"""Outputs that are less than so many dB above the noise are said to be poor."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,11 @@ class Settings:
     Attributes:
         calibration: an `.npz` or `.npy` file, or a folder of images or wav files.
         recipe: the steps.
-        allow: what layers may be: `float` those that have no int8 form, `int16` those that gain by
-            it.
+        allow: what layers may be: `float` those that have no int8 form, and those without which the
+            outputs are poor; `int16` those that gain by it.
         real_interface: whether inputs and outputs are float32.
         samples: how many of the calibration samples are used; all where None.
-        preprocessing: of images.
+        preprocessing: of images; the usual one where None.
     """
 
     calibration: Path
@@ -44,7 +48,7 @@ class Settings:
     allow: frozenset[str] = frozenset()
     real_interface: bool = False
     samples: int | None = None
-    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    preprocessing: Preprocessing | None = None
 
 
 @dataclass(frozen=True)
@@ -99,35 +103,45 @@ def quantize_network(
             is quantized already.
         ConfigError: the data does not fit the network.
     """
+    require_float(imported.graph)
     samples = read_samples(
         settings.calibration, imported.graph, settings.preprocessing, settings.samples
     )
     original = run_passes(imported.graph)
-    quantized = quantize(original, samples, settings.recipe, settings.allow, measure=measure)
+    try:
+        quantized = quantize(original, samples, settings.recipe, settings.allow, measure=measure)
+    except QuantizationError as error:
+        raise QuantizationError(f"'{settings.calibration}': {error}") from error
     graph = float_interface(quantized.graph) if settings.real_interface else quantized.graph
     notes = (*imported.notes, *_notes(quantized))
     return Quantization(Imported(graph, notes), original, quantized, samples)
 
 
 def read_samples(
-    source: Path, graph: Graph, preprocessing: Preprocessing, count: int | None = None
+    source: Path,
+    graph: Graph,
+    preprocessing: Preprocessing | None = None,
+    count: int | None = None,
 ) -> list[Sample]:
     """Samples of a float network out of a file or a folder, checked.
 
     Args:
         source: see `Settings.calibration`.
         graph: the network.
-        preprocessing: of images.
+        preprocessing: of images; the usual one where None.
         count: how many to take, spread evenly over the file; all where None.
 
     Raises:
         QuantizationError: they cannot be learnt from.
-        ConfigError: they do not fit the network.
+        ConfigError: they do not fit the network; or preprocessing of images was asked for, and
+            there are none.
     """
     if source.is_dir():
         samples = read_folder(source, graph, preprocessing, count)
         _check(graph, samples, source)
         return samples
+    if preprocessing is not None and source.exists():
+        raise ConfigError(not_images(source, "arrays"))
     arrays = {name: _single(array) for name, array in load_arrays(source).items()}
     try:
         found, _ = bind_samples(graph, arrays)
@@ -184,11 +198,15 @@ def compare(
 
     Raises:
         ConfigError: the labels do not fit samples or network.
+        QuantizationError: the float network computes something that is not finite.
     """
     original, graph = quantization.original, quantization.quantized.graph
     if labels is not None:
         _require_labels(original, len(samples), labels)
-    expected = [evaluate(original, sample).outputs for sample in samples]
+    expected = [
+        evaluated(original, sample, f"sample {index}").outputs
+        for index, sample in enumerate(samples)
+    ]
     found = [
         tuple(
             dequantize(array, value.type)
@@ -251,23 +269,34 @@ def _remedy(arrays: Mapping[str, Array]) -> str:
 
 def _notes(quantized: Quantized) -> list[str]:
     notes = [
-        f"quantized on {quantized.samples} samples: the outputs' signal is {quantized.sqnr:.1f} dB "
-        "above the noise"
+        f"quantized on {_counted(quantized.samples, 'sample')}: the outputs' signal is "
+        f"{quantized.sqnr:.1f} dB above the noise"
     ]
     if quantized.samples < FEW:
         notes.append(
-            f"only {quantized.samples} calibration samples: 100 or more, of all kinds that the "
-            "device will see, give better ranges"
+            f"only {_counted(quantized.samples, 'calibration sample')}: 100 or more, of all kinds "
+            "that the device will see, give better ranges"
         )
     if quantized.ignored:
         notes.append(
             f"calibration samples {', '.join(map(str, quantized.ignored))} of those used were left "
             "out: far louder than all others"
         )
-    cost = wide_cost(quantized)
-    notes += [] if cost is None else [str(cost)]
+    if quantized.sqnr < POOR:
+        layers = ", ".join(f"'{name}'" for name in hurting(quantized.layers)[:3])
+        notes.append(
+            f"{POOR:.0f} dB and less is poor: look at "
+            + (f"{layers}, which add most noise" if layers else "what `smelt quantize` shows")
+            + ", whether the samples are those that the network was trained on, and try --recipe "
+            "best or --allow int16"
+        )
+    notes += [str(cost) for cost in island_costs(quantized)]
     notes += [
         f"layer '{island.name}' ({island.op}) is {island.dtype}: {island.reason}"
         for island in quantized.exceptions
     ]
     return notes
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -28,7 +28,9 @@ def load_arrays(path: Path) -> dict[str, Array]:
     Raises:
         ConfigError: the file is missing or is not a numpy archive.
     """
+    kind = "file of arrays"
     try:
+        kind = _format(path)
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return {"input_0": loaded}
@@ -37,11 +39,25 @@ def load_arrays(path: Path) -> dict[str, Array]:
     except FileNotFoundError as error:
         raise ConfigError(f"'{path}' does not exist") from error
     except _UNREADABLE as error:
-        raise ConfigError(f"'{path}' is not a readable .npz file: {error}") from error
+        raise ConfigError(f"'{path}' is not a readable {kind}: {error}") from error
     foreign = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
     if foreign:
-        raise ConfigError(f"'{path}' is not a readable .npz file: '{foreign[0]}' is no array")
+        raise ConfigError(f"'{path}' is not a readable {kind}: '{foreign[0]}' is no array")
     return arrays
+
+
+def _format(path: Path) -> str:
+    """`.npz file` or `.npy file`, by how a file begins: numpy takes all others for pickles."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    if start[:2] == b"PK":
+        return ".npz file"
+    if start[:6] == b"\x93NUMPY":
+        return ".npy file"
+    how = f"begins with {start!r}" if start else "is empty"
+    raise ConfigError(
+        f"'{path}' is not a readable .npz or .npy file: it {how}; write arrays with numpy.savez"
+    )
 
 
 _UNREADABLE = (
@@ -71,8 +87,9 @@ def bind_samples(graph: Graph, arrays: Mapping[str, Array]) -> tuple[list[Sample
     """The samples that named arrays hold, and whether they have a leading sample axis.
 
     Arrays are named like the graph's inputs or `input_0`, `input_1`, …; one more leading axis
-    means that many samples. Integer arrays go in raw; float arrays for an integer input are
-    quantized with the input's scale and zero point.
+    means that many samples, as does a batch other than 1 where the input's leading dimension is 1.
+    Integer arrays go in raw; float arrays for an integer input are quantized with the input's
+    scale and zero point.
 
     Raises:
         ConfigError: an input is missing, or an array's shape or type does not fit it.
@@ -163,45 +180,51 @@ def _bind(
         _find(f"{role}_{i}", role, v, arrays, open_.get(v, frozenset()))
         for i, v in enumerate(values)
     ]
-    stacked = {array.ndim == len(v.type.shape) + 1 for v, array in columns}
+    stacked = {several for _, several in columns}
     if len(stacked) > 1:
         raise ConfigError(f"either all {role}s have a leading sample axis, or none")
-    batched = stacked == {True}
-    counts = {array.shape[0] if batched else 1 for _, array in columns}
+    counts = {len(array) for array, _ in columns}
     if len(counts) > 1:
         raise ConfigError(f"the {role}s hold different numbers of samples: {sorted(counts)}")
     tensors = [
-        [_stored(role, v, sample) for sample in (array if batched else array[None])]
-        for v, array in columns
+        [_stored(role, value, sample) for sample in array]
+        for value, (array, _) in zip(values, columns, strict=True)
     ]
-    if batched and counts == {0}:
+    if counts == {0}:
         raise ConfigError(f"the {role}s hold no sample: their leading axis is 0")
-    return list(zip(*tensors, strict=True)), batched
+    return list(zip(*tensors, strict=True)), stacked == {True}
 
 
 def _find(
     default: str, role: str, value: Value, arrays: Mapping[str, Array], open_: Set[int]
-) -> tuple[Value, Array]:
-    """The value with the array that has its name, or the name `default`."""
-    for name in (value.name, default):
-        if name in arrays:
-            array = arrays[name]
-            shape = value.type.shape
-            own = array.shape[array.ndim - len(shape) :] if array.ndim >= len(shape) else ()
-            fits = len(own) == len(shape) and all(
-                size == most or (axis in open_ and size < most)
-                for axis, (size, most) in enumerate(zip(own, shape, strict=True))
-            )
-            if not fits or array.ndim > len(shape) + 1:
-                sizes = [f"{'at most ' if a in open_ else ''}{n}" for a, n in enumerate(shape)]
-                raise ConfigError(
-                    f"{role} '{name}' has shape {list(array.shape)}; [{', '.join(sizes)}] is "
-                    f"needed, or [{', '.join(['samples', *sizes])}]"
-                )
-            return value, array
+) -> tuple[Array, bool]:
+    """The samples in the array for a value, and whether it has an axis of them."""
+    name = value.name if value.name in arrays else default
+    if name not in arrays:
+        raise ConfigError(
+            f"no array for {role} '{value.name}' (or '{default}'); the file has: "
+            f"{', '.join(sorted(arrays)) or 'nothing'}"
+        )
+    array, shape = arrays[name], value.type.shape
+    if _fits(array.shape, shape, open_):
+        return array[None], False
+    if _fits(array.shape[1:], shape, open_):
+        return array, True
+    batch = shape[:1] == (1,)
+    if batch and array.ndim and _fits((1, *array.shape[1:]), shape, open_):
+        return array[:, None], True
+    sizes = [f"{'at most ' if a in open_ else ''}{n}" for a, n in enumerate(shape)]
+    forms = [["samples", *sizes[1:]], ["samples", *sizes]] if batch else [["samples", *sizes]]
     raise ConfigError(
-        f"no array for {role} '{value.name}' (or '{default}'); the file has: "
-        f"{', '.join(sorted(arrays)) or 'nothing'}"
+        f"{role} '{name}' has shape {list(array.shape)}; [{', '.join(sizes)}] is needed, or "
+        + " or ".join(f"[{', '.join(form)}]" for form in forms)
+    )
+
+
+def _fits(sizes: Sequence[int], shape: Sequence[int], open_: Set[int]) -> bool:
+    return len(sizes) == len(shape) and all(
+        size == most or (axis in open_ and size < most)
+        for axis, (size, most) in enumerate(zip(sizes, shape, strict=True))
     )
 
 

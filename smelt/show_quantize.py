@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from math import isfinite
 from typing import Any
 
@@ -12,15 +13,15 @@ from rich.console import Console
 from smelt import __version__
 from smelt.codegen.render import environment
 from smelt.ir import TensorType
-from smelt.quant.quantized import Layer
-from smelt.quant_cost import wide_cost
+from smelt.quant.quantized import Layer, hurting
+from smelt.quant_cost import island_costs
 from smelt.quantize import Comparison, Quantization
 from smelt.show import Table
 
-HURTING = 5
-"""Layers that are named as those which add most noise."""
-
 _COLUMNS = ("layer", "operator", "type", "SQNR", "adds", "range", "seen", "")
+_LOSS = 0.1
+"""dB from which on a step that made the outputs worse is explained."""
+
 _WIDTH, _HEIGHT = 220.0, 70.0
 """Of a histogram, in the units of its drawing."""
 
@@ -34,13 +35,14 @@ def report(quantization: Quantization, comparison: Comparison, measured_on: str)
         measured_on: name of the samples that were compared.
     """
     quantized = quantization.quantized
-    graph, cost = quantized.graph, wide_cost(quantized)
+    graph = quantized.graph
     return {
         "smelt": __version__,
         "network": graph.name,
         "recipe": asdict(quantized.recipe),
         "calibration_samples": quantized.samples,
         "ignored_samples": list(quantized.ignored),
+        "notes": list(quantization.imported.notes),
         "sqnr_db": _finite(quantized.sqnr),
         "inputs": [_interface(v.name, v.type) for v in graph.inputs],
         "outputs": [_interface(v.name, v.type) for v in graph.outputs],
@@ -61,16 +63,10 @@ def report(quantization: Quantization, comparison: Comparison, measured_on: str)
             "accuracy_float": comparison.original_accuracy,
         },
         "exceptions": [asdict(island) for island in quantized.exceptions],
-        "int16": None if cost is None else asdict(cost) | {"text": str(cost)},
+        "costs": [asdict(cost) | {"text": str(cost)} for cost in island_costs(quantized)],
         "hurting": hurting(quantized.layers),
         "layers": [_layer(layer) for layer in quantized.layers],
     }
-
-
-def hurting(layers: Sequence[Layer]) -> list[str]:
-    """Names of the layers that add most noise, the worst first."""
-    adding = [layer for layer in layers if layer.quant is not None and isfinite(layer.added)]
-    return [layer.name for layer in sorted(adding, key=lambda layer: layer.added)[:HURTING]]
 
 
 def _layer(layer: Layer) -> dict[str, Any]:
@@ -111,6 +107,8 @@ def _finite(number: float) -> float | None:
 def show(console: Console, found: Mapping[str, Any]) -> None:
     """Print the tables of a report."""
     steps(found).print(console)
+    for line in losses(found):
+        console.print(line, highlight=False, markup=False)
     console.print()
     layers(found).print(console)
     console.print()
@@ -128,6 +126,22 @@ def steps(found: Mapping[str, Any]) -> Table:
         rows.append((step["name"], decibels(now), gain))
         before = now
     return Table(("step", "SQNR", "brought"), tuple(rows))
+
+
+def losses(found: Mapping[str, Any]) -> Iterator[str]:
+    """Why a step may have made the outputs worse, one sentence a line."""
+    pairs = [(step["name"], step["sqnr_db"]) for step in found["steps"]]
+    lost = [
+        f"'{name}' costs {before - now:.1f} dB"
+        for (_, before), (name, now) in pairwise(pairs)
+        if before is not None and now is not None and before - now >= _LOSS
+    ]
+    if lost:
+        yield (
+            f"{' and '.join(lost)} on the calibration samples: each step is measured with the "
+            "nearest rounding of weights until theirs comes, and ranges are chosen to hold for "
+            "samples not seen before; --test measures on these"
+        )
 
 
 def layers(found: Mapping[str, Any]) -> Table:
@@ -185,8 +199,8 @@ def summary(found: Mapping[str, Any]) -> Iterator[str]:
             f"accuracy {measured['accuracy']:.2%}, float {measured['accuracy_float']:.2%}: "
             f"{100 * change:+.2f} points"
         )
-    if found["int16"] is not None:
-        yield found["int16"]["text"]
+    for cost in found["costs"]:
+        yield cost["text"]
     for island in found["exceptions"]:
         yield f"{island['dtype']}: '{island['name']}' ({island['op']}): {island['reason']}"
     if not found["exceptions"]:
@@ -201,6 +215,7 @@ def html(found: Mapping[str, Any]) -> str:
         report=found,
         summary=list(summary(found)),
         steps=_bars(steps(found).rows, [step["sqnr_db"] for step in found["steps"]]),
+        losses=list(losses(found)),
         columns=layers(found).columns,
         rows=list(
             zip(

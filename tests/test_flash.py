@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from pydantic import ValidationError
 
 from smelt import boards
 from smelt.boards import Board
@@ -111,6 +112,24 @@ def test_every_runner_of_every_board(name: str, runner: str, tmp_path: Path, fak
     if (name, runner) in LINES:
         line = LINES[name, runner].replace("DIR", str(tmp_path))
         assert called == [word.replace("|", " ") for word in line.split(" ")]
+
+
+def test_esptool_makes_an_image_and_writes_it(tmp_path: Path, fakes: Fakes) -> None:
+    fakes.add("esptool")
+    board = boards.load("nucleo-f446re")
+    table = FlashTable(runner="esptool", target="esp32c3", offset=0x10000)
+    elf = firmware(tmp_path, board)
+    for step in plan(elf, board, table, port="/dev/ttyUSB3"):
+        step.run(10, quiet)
+    assert takes_port(table)
+    made, written = fakes.calls()
+    assert made == ["esptool", "--chip", "esp32c3", "elf2image", "-o", f"{elf}.bin", str(elf)]
+    wanted = f"esptool --chip esp32c3 -p /dev/ttyUSB3 write_flash 0x10000 {elf}.bin"
+    assert written == wanted.split()
+    with pytest.raises(ValidationError, match="offset: 'esptool' needs it"):
+        FlashTable(runner="esptool", target="esp32c3")
+    with pytest.raises(ConfigError, match="needs --port"):
+        plan(elf, board, table)
 
 
 @dataclass(frozen=True)

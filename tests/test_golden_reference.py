@@ -17,10 +17,22 @@ INTEGER = (
     *(
         f"ops/{name}"
         for name in (
-            *("abs", "add", "add_bcast", "avgpool", "concat", "conv", "conv1x1", "div", "dw", "fc"),
+            *(
+                "abs",
+                "add",
+                "add_bcast",
+                "avgpool",
+                "bmm",
+                "concat",
+                "conv",
+                "conv1x1",
+                "div",
+                "dw",
+            ),
+            *("fc", "l2norm"),
             *("hardswish", "leaky", "logistic", "maxpool", "mean_c", "mean_hw", "minimum", "mul"),
             *("pad", "prelu", "relu6", "resize_bil", "resize_bil_hp", "resize_nn", "rsqrt"),
-            *("exp", "gelu", "logsoftmax", "softmax", "sqdiff", "sub", "sum", "tanh"),
+            *("exp", "gelu", "logsoftmax", "softmax", "sqdiff", "sub", "sum", "tanh", "tconv"),
         )
     ),
 )

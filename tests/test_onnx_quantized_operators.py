@@ -30,7 +30,7 @@ def _operator(
 ) -> onnx.ModelProto:
     """One operator; every tensor is followed by its scale and zero point, the output's come last.
 
-    Weights (the second operands of products) are constant.
+    Weights (the second operands of products) are constant, but for stacks of matrices.
     """
     zero = np.asarray(7 if kind == "i8" else 131, np.int8 if kind == "i8" else np.uint8)
     constants: dict[str, Array] = {"ys": np.asarray(0.031, np.float32), "yz": zero}
@@ -41,7 +41,8 @@ def _operator(
         names += [name, f"{name}s", f"{name}z"]
         constants[f"{name}s"] = np.asarray(0.02 + 0.007 * index, np.float32)
         constants[f"{name}z"] = np.asarray(zero - index, zero.dtype)
-        if index and operator in ("QLinearConv", "QLinearMatMul", "QGemm"):
+        stack = operator == "QLinearMatMul" and len(shape) > 2
+        if index and not stack and operator in ("QLinearConv", "QLinearMatMul", "QGemm"):
             constants[name] = _stored(kind, *shape)
         else:
             inputs.append(tensor_info(name, shape, kind))
@@ -65,6 +66,8 @@ OPERATORS: list[tuple[str, str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("QLinearConv", "", [(1, 4, 9), (6, 4, 3)], {"dilations": [2]}),
     ("QLinearMatMul", "", [(3, 7), (7, 5)], {}),
     ("QLinearMatMul", "", [(2, 3, 7), (7, 5)], {}),
+    ("QLinearMatMul", "", [(2, 3, 7), (2, 7, 5)], {}),
+    ("QLinearMatMul", "", [(2, 1, 3, 40), (3, 40, 5)], {}),
     ("QGemm", _MICROSOFT, [(2, 9), (10, 9)], {"transB": 1}),
     ("QLinearAdd", _MICROSOFT, [_IMAGE, _IMAGE], {}),
     ("QLinearAdd", _MICROSOFT, [_IMAGE, (4, 1, 1)], {}),

@@ -25,6 +25,7 @@ from smelt.ir import (
 from smelt.ops.binary import Binary
 from smelt.ops.concat import Concat
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.pool import Pool2D
@@ -57,7 +58,7 @@ class Network:
     def product(
         self, op: Op, x: Value, weights: Array, bias: Array | None = None, quant: Quant = OUT
     ) -> Value:
-        axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+        axis = 3 if isinstance(op, ConvTranspose | DepthwiseConv2D) else 0
         count = weights.shape[axis]
         scales = tuple(float(np.float32(s)) for s in self.rng.uniform(0.01, 0.02, count))
         w = Value.constant(f"w{len(self.nodes)}", weights, Quant(scales, (0,) * count, axis))
@@ -126,6 +127,21 @@ def test_padding_keeps_a_constant_that_is_not_zero() -> None:
         a = net.product(Conv2D(), net.x, first, np.array([9, bias, 7], np.int32))
         y = net.product(Conv2D(padding=SAME), a, net.weights(4, 3, 3, 3), net.bias(4))
         assert shapes(unchanged(net.graph(y)))[0][-1] == left
+
+
+def test_transposed_convolutions_take_part() -> None:
+    """A constant input goes if it is zero only: outputs meet some of its taps."""
+    for bias, left in ((4000, 3), (0, 2)):
+        net = Network(1, 4, 4, 2)
+        first = net.weights(3, 1, 1, 2)
+        first[1] = 0
+        a = net.product(Conv2D(), net.x, first, np.array([9, bias, 7], np.int32))
+        op = ConvTranspose((2, 2), ((1, 0), (0, 1)), (1, 1))
+        b = net.product(op, a, net.weights(3, 3, 3, 6), net.bias(6))
+        last = net.weights(4, 1, 1, 6)
+        last[..., [0, 5]] = 0
+        y = net.product(Conv2D(), b, last, net.bias(4))
+        assert [s[-1] for s in shapes(unchanged(net.graph(y)))] == [left, 4, 4]
 
 
 def test_a_channel_that_nobody_reads_is_not_computed() -> None:

@@ -48,6 +48,48 @@ def assert_equal_results(graph: Graph, result: Graph) -> None:
 # Scales
 
 
+def test_batch_normalization_behind_a_transposition() -> None:
+    """As a result that keeps the layout of its file leaves it: the transposition comes last."""
+    check(
+        fold_scales,
+        """
+        input %x: f32[1,2,2,1]
+        const %w: f32[2,1,1,1] = [1.0, 2.0]
+        %c: f32[1,2,2,2] = Conv2D(%x, %w) from CONV #0 "c"
+        %p: f32[1,2,2,2] = Transpose(%c) {permutation=(0, 3, 1, 2)} from CONV #0 "c"
+        const %s: f32[2,1,1] = [0.5, 4.0]
+        %m: f32[1,2,2,2] = Binary(%s, %p) {kind="mul"} from MUL #1 "m"
+        const %t: f32[1,2,1,1] = [1.0, -1.0]
+        %y: f32[1,2,2,2] = Binary(%m, %t) {kind="sub"} from SUB #2 "y"
+        output %y
+        """,
+        """
+        input %x: f32[1,2,2,1]
+        const %"w:scaled": f32[2,1,1,1] = [0.5, 8.0]
+        const %"m:untransposed:bias": f32[2] = [-1.0, 1.0]
+        %"y:untransposed": f32[1,2,2,2] = Conv2D(%x, %"w:scaled", %"m:untransposed:bias") \
+from CONV #0 "c"
+        %y: f32[1,2,2,2] = Transpose(%"y:untransposed") {permutation=(0, 3, 1, 2)} from CONV #0 "c"
+        output %y
+        """,
+    )
+
+
+def test_scales_along_other_axes_stay_behind_a_transposition() -> None:
+    unchanged(
+        fold_scales,
+        """
+        input %x: f32[1,2,2,1]
+        const %w: f32[2,1,1,1] = [1.0, 2.0]
+        %c: f32[1,2,2,2] = Conv2D(%x, %w) from CONV #0 "c"
+        %p: f32[1,2,2,2] = Transpose(%c) {permutation=(0, 3, 1, 2)} from CONV #0 "c"
+        const %s: f32[2] = [0.5, 4.0]
+        %y: f32[1,2,2,2] = Binary(%s, %p) {kind="mul"} from MUL #1 "m"
+        output %y
+        """,
+    )
+
+
 def test_batch_normalization_becomes_weights_and_bias() -> None:
     check(
         fold_scales,

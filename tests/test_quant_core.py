@@ -17,7 +17,7 @@ from smelt.ops.concat import Concat
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.matmul import MatMul
+from smelt.ops.normalization import Normalization
 from smelt.ops.pad import Pad
 from smelt.ops.pool import Pool2D
 from smelt.ops.quantize import Quantize
@@ -371,16 +371,16 @@ def test_dead_channels_and_large_biases_do_not_overflow() -> None:
 def test_islands_are_listed_or_refused() -> None:
     """Neighbouring operators in float share one stretch of it."""
     make = Builder()
-    x, y = make.input(1, 3, 4), make.input(1, 4, 5)
-    product = make.add(MatMul(), x, y)
-    between = make.add(Unary("logistic"), product)
-    graph = make.graph(make.add(MatMul(), between, make.constant(1, 5, 6)))
-    with pytest.raises(UnsupportedError, match=r"MatMul .* allow float"):
+    op = Normalization((2,), 1e-5)
+    between = make.add(Unary("logistic"), make.add(op, make.input(1, 3, 4)))
+    graph = make.graph(make.add(op, between))
+    with pytest.raises(UnsupportedError, match=r"Normalization .* allow float"):
         quantize(graph, make.samples(8))
     found = quantize(graph, make.samples(8), allow=_FLOAT)
     names = [node.op.name for node in found.graph.nodes]
-    assert names == ["Dequantize", "Dequantize", "MatMul", "Unary(logistic)", "MatMul", "Quantize"]
-    assert [island.op for island in found.exceptions] == names[2:5]
+    inside = ["Normalization", "Unary(logistic)", "Normalization"]
+    assert names == ["Dequantize", *inside, "Quantize"]
+    assert [island.op for island in found.exceptions] == inside
 
 
 Spoil = Callable[[Array], list[Sample]]

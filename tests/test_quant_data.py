@@ -193,11 +193,11 @@ def test_arrays_are_read_by_name_in_any_width_of_floats(tmp_path: Path) -> None:
     graph = network((2, 3), (4,))
     other = good(shape=(4,))
     path = saved(tmp_path / "a.npz", x0=good().astype(np.float64), input_1=other)
-    samples = read_samples(path, graph, Preprocessing())
+    samples = read_samples(path, graph)
     np.testing.assert_array_equal(np.stack([sample[0] for sample in samples]), good())
     np.testing.assert_array_equal(np.stack([sample[1] for sample in samples]), other)
     assert all(a.dtype == np.float32 for sample in samples for a in sample)
-    assert len(read_samples(path, graph, Preprocessing(), 2)) == 2
+    assert len(read_samples(path, graph, count=2)) == 2
 
 
 def wrong(case: str) -> dict[str, Array]:
@@ -248,17 +248,17 @@ def wrong(case: str) -> dict[str, Array]:
 def test_wrong_arrays(tmp_path: Path, case: str, message: str) -> None:
     path = saved(tmp_path / "a.npz", **wrong(case))
     with pytest.raises(QuantizationError, match=message) as caught:
-        read_samples(path, network((2, 3)), Preprocessing())
+        read_samples(path, network((2, 3)))
     assert str(path) in str(caught.value)
 
 
 def test_numbers_of_samples_that_differ(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npz", x0=good(), x1=good(4))
     with pytest.raises(QuantizationError, match=r"different numbers of samples: \[4, 5\]"):
-        read_samples(path, network((2, 3), (2, 3)), Preprocessing())
+        read_samples(path, network((2, 3), (2, 3)))
     path = saved(tmp_path / "b.npz", x0=good())
     with pytest.raises(QuantizationError, match="5 samples, 6 were asked for"):
-        read_samples(path, network((2, 3)), Preprocessing(), 6)
+        read_samples(path, network((2, 3)), count=6)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 nonsense"])
@@ -267,12 +267,31 @@ def test_files_that_are_no_arrays(tmp_path: Path, content: bytes | None) -> None
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SmeltError, match=r"a\.npz"):
-        read_samples(path, network((2, 3)), Preprocessing())
+        read_samples(path, network((2, 3)))
+
+
+def test_batches_are_samples(tmp_path: Path) -> None:
+    """As other tools take them: without an axis of samples of their own."""
+    graph = network((1, 2, 3), (1, 4))
+    path = saved(tmp_path / "a.npz", x0=good(), x1=good(shape=(4,)))
+    samples = read_samples(path, graph)
+    np.testing.assert_array_equal(np.concatenate([sample[0] for sample in samples]), good())
+    assert [sample[1].shape for sample in samples] == [(1, 4)] * 5
+
+
+def test_preprocessing_is_of_images(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.npz", x0=good())
+    folder = tmp_path / "sounds"
+    folder.mkdir()
+    sound(folder / "a.wav", bytes(range(20)))
+    for source, what, shape in ((path, "arrays", (2, 3)), (folder, "sounds", (1, 4))):
+        with pytest.raises(ConfigError, match=f"for folders of images; '.*' holds {what}"):
+            read_samples(source, network(shape), Preprocessing(mean=(3.0,)))
 
 
 def test_one_array_without_a_sample_axis_is_one_sample(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", good(1)[0])
-    assert len(read_samples(tmp_path / "a.npy", network((2, 3)), Preprocessing())) == 1
+    assert len(read_samples(tmp_path / "a.npy", network((2, 3)))) == 1
 
 
 def test_labels(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from smelt.ops.quantize import Quantize
 from smelt.quant.observation import Sample
 from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES
-from smelt.quant_cost import wide_cost
+from smelt.quant_cost import island_costs
 from tests.graphs import SETUPS, Member, assert_same, run_together
 from tests.quant_networks import MADE, Builder, digits, made, outputs, stored_samples
 
@@ -68,8 +68,8 @@ def test_the_layers_around_a_bad_tensor_are_chosen() -> None:
 def test_the_cost_is_known() -> None:
     graph, make = offset(100.0)
     found = quantize(graph, make.samples(64), _RECIPE, _INT16, measure=False)
-    cost = wide_cost(found)
-    assert cost is not None
+    (cost,) = island_costs(found)
+    assert cost.brought_db is not None
     assert (cost.layers, cost.macs) == (2, 0.5)
     # What a layer reads and what it writes, 24 elements each; buffers begin at multiples of 16.
     assert (cost.arena_bytes_int8, cost.arena_bytes) == (2 * 32, 2 * 48)
@@ -82,14 +82,14 @@ def test_nothing_is_chosen_where_nothing_is_gained() -> None:
     network = digits("mlp_0")
     plain = quantize(network.graph, network.calibration, measure=False)
     found = quantize(network.graph, network.calibration, allow=_INT16, measure=False)
-    assert (found.exceptions, found.plain, wide_cost(found)) == ((), None, None)
+    assert (found.exceptions, found.plain, island_costs(found)) == ((), None, ())
     assert found.steps == plain.steps
 
 
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
 def test_generated_code_equals_the_reference(setup: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every layer that can be is of 16 bits: products, sums, pools, functions, joins."""
-    monkeypatch.setattr("smelt.quant.quantizer._WORTH", -np.inf)
+    monkeypatch.setattr("smelt.quant.freeing._WORTH", -np.inf)
     members: list[Member] = []
     for kind in MADE:
         graph, make = made(kind)
@@ -106,7 +106,7 @@ def test_generated_code_equals_the_reference(setup: str, monkeypatch: pytest.Mon
 def test_all_layers_of_16_bits_lose_no_more_than_those_of_8(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("smelt.quant.quantizer._WORTH", -np.inf)
+    monkeypatch.setattr("smelt.quant.freeing._WORTH", -np.inf)
     graph, make = made(kind)
     samples, unseen = make.samples(32), make.samples(32)
     found = quantize(graph, samples, allow=_INT16, measure=False)

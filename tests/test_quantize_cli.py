@@ -17,6 +17,7 @@ from smelt.ops.quantize import Dequantize, Quantize
 from smelt.quant.interface import float_interface
 from smelt.quantize import Settings
 from smelt.samples import bind_samples, dequantize
+from smelt.show_quantize import losses
 from tests.cli_runner import Smelt, runner
 from tests.onnx_networks import graph, model, node, session
 from tests.tflite_networks import DIGITS
@@ -38,6 +39,7 @@ def smelt(
         images = data["images"].reshape(-1, 1, 8, 8, 1)
         np.savez("some.npz", input_0=images, labels=data["labels"])
         np.savez("first.npz", input_0=images.transpose(0, 1, 4, 2, 3))
+    Path("some.csv").write_text("1,2,3")
     return run
 
 
@@ -119,41 +121,48 @@ def test_the_report_as_a_page(smelt: Smelt) -> None:
     assert all(layer["name"].split("/")[-1] in text for layer in layers)
 
 
-def attention() -> onnx.ModelProto:
-    """Products of computed tensors between dense layers, of which one has an odd name."""
+def powers() -> onnx.ModelProto:
+    """Powers of one computed tensor by another, between dense layers; one has an odd name."""
     rng = np.random.default_rng(0)
     weights = {f"w{i}": rng.normal(size=(8, 8)).astype(np.float32) for i in range(3)}
     nodes = [
         node("MatMul", "x w0", "<b>&q"),
+        node("Sigmoid", "<b>&q", "base"),
         node("MatMul", "x w1", "k"),
-        node("Transpose", "k", "kt", perm=[1, 0]),
-        node("MatMul", "<b>&q kt", "scores"),
-        node("MatMul", "scores x", "mixed"),
-        node("MatMul", "mixed w2", "y"),
+        node("Sigmoid", "k", "exponent"),
+        node("Pow", "base exponent", "power"),
+        node("MatMul", "power w2", "y"),
     ]
     return model(graph(nodes, {"x": [4, 8]}, "y", weights))
 
 
 def test_layers_without_an_int8_form(smelt: Smelt) -> None:
-    Path("net.onnx").write_bytes(attention().SerializeToString())
+    Path("net.onnx").write_bytes(powers().SerializeToString())
     x = np.random.default_rng(1).normal(size=(40, 4, 8)).astype(np.float32)
     np.savez("x.npz", x=x)
     refused = smelt("quantize", "net.onnx", "--calibration", "x.npz", "-o", "net.smelt")
     assert refused.code == 1
-    assert re.search("UnsupportedError: .*MatMul", refused.err)
+    assert re.search(r"UnsupportedError: .*Binary\(pow\) of Pow.* has no int8 form", refused.err)
+    assert "convert the model" not in refused.err
     assert not Path("net.smelt").exists()
     ran = smelt(
         *("quantize", "net.onnx", "--calibration", "x.npz", "--allow", "float", "--json"),
         *("--report", "net.html", "--qdq", "qdq.onnx", "-o", "net.smelt"),
     )
     assert ran.code == 0, ran.err
-    assert {island["dtype"] for island in ran.json["exceptions"]} == {"float32"}
-    assert all("MatMul" in island["op"] for island in ran.json["exceptions"])
+    (island,) = ran.json["exceptions"]
+    assert (island["dtype"], island["chosen"]) == ("float32", False)
+    assert island["op"] == "Binary(pow)"
+    (cost,) = ran.json["costs"]
+    assert (cost["dtype"], cost["layers"], cost["brought_db"]) == ("float32", 1, None)
+    assert cost["arena_bytes"] >= 2 * 4 * 4 * 8
     page = Path("net.html").read_text(encoding="utf-8")
+    assert cost["text"] in page
+    assert "1 layer of float32" in cost["text"]
     assert "&lt;b&gt;&amp;q" in page
     assert "<b>&q" not in page
     (found,) = session(onnx.load("qdq.onnx")).run(["y"], {"x": x[0]})
-    (expected,) = session(attention()).run(["y"], {"x": x[0]})
+    (expected,) = session(powers()).run(["y"], {"x": x[0]})
     assert np.square(found - expected).sum() < 0.03 * np.square(expected).sum()
     verdict = smelt("verify", "net.smelt", "--inputs", "x.npz")
     assert verdict.code == 0, verdict.err
@@ -164,7 +173,8 @@ def test_layers_of_16_bits(smelt: Smelt) -> None:
     common = ("--calibration", "some.npz", "--allow", "int16", *FAST)
     ran = smelt("quantize", FLOAT, *common, "--json", "-o", "net.smelt", "--report", "net.html")
     assert ran.code == 0, ran.err
-    cost = ran.json["int16"]
+    (cost,) = ran.json["costs"]
+    assert cost["dtype"] == "int16"
     layers = [island["name"] for island in ran.json["exceptions"]]
     assert cost["layers"] == len(layers) > 1
     assert cost["arena_bytes"] > cost["arena_bytes_int8"]
@@ -195,6 +205,17 @@ def test_steps_can_be_switched_off(smelt: Smelt) -> None:
     assert not recipe["correct_bias"]
     assert not recipe["clip_weights"]
     assert smelt(*common, "--recipe", "fast").json["recipe"]["ranges"] == "minmax"
+
+
+def test_steps_that_cost_are_explained() -> None:
+    """In the terminal and on the page, which show the same lines."""
+    steps = [
+        {"name": name, "sqnr_db": sqnr}
+        for name, sqnr in (("minmax", 30.0), ("ranges", 28.9), ("weight rounding", 28.85))
+    ]
+    (line,) = losses({"steps": steps})
+    assert line.startswith("'ranges' costs 1.1 dB on the calibration samples")
+    assert list(losses({"steps": [*steps[:1], {"name": "ranges", "sqnr_db": None}]})) == []
 
 
 def test_two_runs_give_the_same_bytes(smelt: Smelt) -> None:
@@ -271,6 +292,8 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
         "only float, int16 can be allowed, not 'int4'",
     ),
     "mean": (("--calibration", "some.npz", "--mean", "a,b"), "--mean a,b: give a number"),
+    "arrays": (("--calibration", "some.npz", "--image-fit", "crop"), "'some.npz' holds arrays"),
+    "text": (("--calibration", "some.csv"), "'some.csv' is not a readable .npz or .npy file"),
     "percentile": (("--calibration", "some.npz", "--percentile", "99"), "--ranges percentile"),
     "output": (("--calibration", "some.npz", "-o", "net.tflite"), "must end in .smelt"),
     "qdq": (("--calibration", "some.npz", "--qdq", "net.tflite"), "must end in .onnx"),
@@ -337,8 +360,140 @@ def test_options_that_need_another(smelt: Smelt) -> None:
 
 
 def test_networks_that_are_integers_already(smelt: Smelt) -> None:
-    ran = smelt("quantize", INT8, "--calibration", "some.npz")
-    assert (ran.code, "is quantized already" in ran.err) == (1, True)
+    """Found before the samples are read, which do not exist."""
+    for command in (("quantize",), ("build", "-o", "net", "--quantize", "int8")):
+        ran = smelt(*command, INT8, "--calibration", "no.npz")
+        assert (ran.code, "is quantized already" in ran.err) == (1, True)
+
+
+def open_batch(name: str | None) -> onnx.ModelProto:
+    """The digits network with a batch that the file leaves open."""
+    proto = onnx.load(ONNX)
+    for value in (*proto.graph.input, *proto.graph.output):
+        dimension = value.type.tensor_type.shape.dim[0]
+        dimension.Clear()
+        if name is not None:
+            dimension.dim_param = name
+    return proto
+
+
+@pytest.mark.parametrize("name", ["N", "batch_size", None])
+def test_open_batches_are_one(smelt: Smelt, name: str | None) -> None:
+    """And arrays of as many images as there are samples are what other tools take, too."""
+    Path("net.onnx").write_bytes(open_batch(name).SerializeToString())
+    with np.load("first.npz") as data:
+        images = data["input_0"].reshape(-1, 1, 8, 8)
+    np.savez("batch.npz", input_0=images)
+    ran = smelt("quantize", "net.onnx", "--calibration", "batch.npz", *FAST, "-o", "net.smelt")
+    assert ran.code == 0, ran.err
+    notes = " ".join(ran.err.split())
+    assert "which the file leaves open, is taken as 1" in notes
+    assert (f"the batch '{name}' of" in notes) == (name is not None)
+    assert load("net.smelt").graph.inputs[0].type.shape == (1, 1, 8, 8)
+    assert smelt("quantize", ONNX, "--calibration", "first.npz", *FAST, "-o", "b.smelt").code == 0
+    given, expected = (load(path).graph for path in ("net.smelt", "b.smelt"))
+    sample = bind_samples(given, {"input_0": images[:1]})[0][0]
+    np.testing.assert_array_equal(
+        evaluate(given, sample).outputs[0], evaluate(expected, sample).outputs[0]
+    )
+    options = ("--quantize", "int8", "--calibration", "batch.npz", *FAST)
+    verdict = smelt("verify", "net.onnx", *options, "--inputs", "batch.npz")
+    assert verdict.code == 0, verdict.err
+
+
+def test_sizes_that_are_open_until_run_time(smelt: Smelt) -> None:
+    Path("net.onnx").write_bytes(open_batch("N").SerializeToString())
+    ran = smelt("quantize", "net.onnx", "--dim", "N=1..4", "--calibration", "no.npz")
+    assert ran.code == 1
+    assert "sizes open until it runs (N=1..4)" in ran.err
+    assert "--dim N=1" in ran.err
+    Path("time.onnx").write_bytes(open_batch("T").SerializeToString())
+    ran = smelt("quantize", "time.onnx", "--calibration", "first.npz")
+    assert (ran.code, "'T'): fix it with --dim T=1" in ran.err) == (1, True)
+
+
+def test_preprocessing_of_the_source_that_has_images(smelt: Smelt) -> None:
+    image = pytest.importorskip("PIL.Image", reason="images need the extra `images`")
+    Path("photos").mkdir()
+    with np.load("some.npz") as data:
+        for index, x in enumerate(data["input_0"]):
+            image.fromarray(np.rint(255 * x.reshape(8, 8)).astype(np.uint8)).save(
+                f"photos/{index:03}.png"
+            )
+    for calibration, test in (("photos", "some.npz"), ("some.npz", "photos")):
+        ran = smelt(
+            *("quantize", FLOAT, "--calibration", calibration, "--test", test, "--std", "255"),
+            *(*FAST, "--json"),
+        )
+        assert ran.code == 0, ran.err
+        assert ran.json["measured"]["sqnr_db"] > 20
+    ran = smelt("quantize", FLOAT, "--calibration", "some.npz", "--test", "some.npz", "--std", "2")
+    assert (ran.code, "for folders of images" in ran.err) == (1, True)
+
+
+def test_numbers_that_are_too_large(smelt: Smelt) -> None:
+    with np.load("some.npz") as data:
+        np.savez("huge.npz", input_0=data["input_0"] * np.float32(1e30))
+    ran = smelt("quantize", FLOAT, "--calibration", "huge.npz")
+    assert ran.code == 1
+    assert "Warning" not in ran.err
+    assert "QuantizationError: 'huge.npz': calibration sample 0 makes the input of " in ran.err
+    assert "reach 1e+30, whose square float32 does not hold" in " ".join(ran.err.split())
+
+
+def test_layers_that_overflow(smelt: Smelt) -> None:
+    """Said with the layer and the sample, and not where what follows throws it away."""
+    positive = [node("Sqrt", "x", "root"), node("IsNaN", "root", "bad")]
+    for name, nodes in (
+        ("exp", [node("Exp", "x", "y")]),
+        ("sqrt", [*positive, node("Where", "bad x root", "y")]),
+    ):
+        proto = model(graph(nodes, {"x": [1, 8]}, "y", {}))
+        Path(f"{name}.onnx").write_bytes(proto.SerializeToString())
+    x = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
+    np.savez("one.npz", x=np.concatenate([x, np.full((1, 8), 100.0, np.float32)]))
+    x[::2, 3] = 100.0
+    np.savez("x.npz", x=x)
+    ran = smelt("quantize", "exp.onnx", "--calibration", "x.npz", "--no-equalize", *FAST)
+    assert ran.code == 1
+    assert "Warning" not in ran.err
+    notes = " ".join(ran.err.split())
+    assert "sample 0 makes Unary(exp) of Exp #0 'y' compute inf; the sample reaches 100" in notes
+    # One that stands apart is left out.
+    ran = smelt("quantize", "exp.onnx", "--calibration", "one.npz", *FAST)
+    assert ran.code == 0, ran.err
+    assert "calibration samples 20 of those used were left out" in " ".join(ran.err.split())
+    ran = smelt("quantize", "sqrt.onnx", "--calibration", "x.npz", "--allow", "float", *FAST)
+    assert ran.code == 0, ran.err
+
+
+def test_poor_results_are_said_to_be(smelt: Smelt) -> None:
+    """A network one of whose channels drowns all others in the range of a tensor."""
+    rng = np.random.default_rng(0)
+    weights = {f"w{i}": rng.normal(size=(8, 8)).astype(np.float32) for i in range(2)}
+    weights["far"] = np.float32(3000) * np.eye(8, dtype=np.float32)[0]
+    weights["back"] = -weights["far"]
+    nodes = [
+        node("MatMul", "x w0", "a"),
+        node("Add", "a far", "b"),
+        node("Abs", "b", "c"),
+        node("Add", "c back", "d"),
+        node("MatMul", "d w1", "y"),
+    ]
+    proto = model(graph(nodes, {"x": [1, 8]}, "y", weights))
+    Path("net.onnx").write_bytes(proto.SerializeToString())
+    np.savez("x.npz", x=rng.normal(size=(64, 8)).astype(np.float32))
+    ran = smelt("quantize", "net.onnx", "--calibration", "x.npz", *FAST, "--json")
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert found["sqnr_db"] < 12
+    (note,) = (note for note in found["notes"] if "12 dB and less is poor: look at" in note)
+    assert f"'{found['hurting'][0]}'" in note
+    built = smelt("build", "net.onnx", "-o", "net", "--quantize", "int8", *FAST, *_X)
+    assert "look at what `smelt quantize` shows" in " ".join(built.err.split())
+
+
+_X = ("--calibration", "x.npz")
 
 
 def test_real_interface(smelt: Smelt) -> None:

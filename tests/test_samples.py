@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from smelt.errors import ConfigError
 from smelt.ir import Array, DType, Graph, Quant, TensorType, Value
 from smelt.samples import (
+    bind_expected,
     bind_samples,
     dequantize,
     load_arrays,
@@ -74,6 +75,25 @@ def test_leading_axis_is_that_of_samples() -> None:
     np.testing.assert_array_equal(samples[1][1], 2 * REAL)
 
 
+def test_batches_are_samples_where_the_network_takes_one() -> None:
+    """Of images too; other arrays of the same samples may have an axis of their own for them."""
+    images = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
+    one = graph(TensorType((1, 3, 4, 5), DType.FLOAT32), INT8)
+    for other in (np.concatenate([RAW, RAW + 1]), np.stack([RAW, RAW + 1])):
+        samples, batched = bind_samples(one, {"a": images, "b": other})
+        assert batched
+        np.testing.assert_array_equal(np.concatenate([image for image, _ in samples]), images)
+        np.testing.assert_array_equal(samples[1][1], RAW + 1)
+    expected = bind_expected(one, {"a": images, "b": np.concatenate([RAW, RAW])})
+    np.testing.assert_array_equal(expected[1][0], images[1:])
+
+
+def test_batches_of_a_network_that_takes_several_are_not_cut() -> None:
+    four = TensorType((4, 3), DType.FLOAT32)
+    with pytest.raises(ConfigError, match=r"\[8, 3\]; \[4, 3\] is needed, or \[samples, 4, 3\]$"):
+        bind_samples(graph(four), {"a": np.zeros((8, 3), np.float32)})
+
+
 def test_strided_and_foreign_arrays_come_out_native() -> None:
     wide = np.zeros((1, 6), np.int8)
     wide[:, ::2] = RAW
@@ -85,7 +105,10 @@ def test_strided_and_foreign_arrays_come_out_native() -> None:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((1, 4), np.int8), r"shape \[1, 4\]; \[1, 3\] is needed, or \[samples, 1, 3\]"),
+        (
+            np.zeros((1, 4), np.int8),
+            r"shape \[1, 4\]; \[1, 3\] is needed, or \[samples, 3\] or \[samples, 1, 3\]",
+        ),
         (np.zeros((3,), np.int8), r"has shape \[3\]"),
         (np.zeros((2, 1, 1, 3), np.int8), "has shape"),
         (np.zeros((0, 1, 3), np.int8), "no sample"),
@@ -171,9 +194,17 @@ def test_missing_and_foreign_files(tmp_path: Path) -> None:
         load_arrays(tmp_path / "nothing.npz")
     with pytest.raises(ConfigError, match="not a readable"):
         load_arrays(tmp_path)
-    (tmp_path / "text.npz").write_text("1 2 3")
-    with pytest.raises(ConfigError, match="not a readable"):
-        load_arrays(tmp_path / "text.npz")
+    for name, text, how in (
+        ("text.npz", "1 2 3", r"begins with b'1 2 3'"),
+        ("table.csv", "", "is empty"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError, match=rf"not a readable .npz or .npy file: it {how}"):
+            load_arrays(tmp_path / name)
+    np.save(tmp_path / "cut.npy", REAL)
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "cut.npy").read_bytes()[:-4])
+    with pytest.raises(ConfigError, match=r"cut\.npy' is not a readable \.npy file"):
+        load_arrays(tmp_path / "cut.npy")
     with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:
         archive.writestr("readme.txt", "hello")
     with pytest.raises(ConfigError, match="not a readable"):

@@ -25,6 +25,7 @@ from smelt.ir import (
     verify,
 )
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D, same_padding
+from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.softmax import Softmax
@@ -33,7 +34,7 @@ from smelt.targets import HOST, get
 from tests.graphs import SETUPS, Member, assert_same, run_together
 from tests.tflite_networks import O, T, const, litert, network
 
-Product = Conv2D | DepthwiseConv2D | FullyConnected
+Product = Conv2D | ConvTranspose | DepthwiseConv2D | FullyConnected
 
 _CODES = {
     Activation.NONE: schema.ActivationFunctionType.NONE,
@@ -53,6 +54,11 @@ SHAPES: dict[str, tuple[Product, tuple[int, ...], tuple[int, ...]]] = {
     "strided": (Conv2D((2, 2), _STRIDED), (1, 7, 6, 7), (3, 3, 3, 7)),
     "depthwise": (DepthwiseConv2D(padding=_SAME), (1, 7, 6, 5), (1, 3, 3, 5)),
     "multiplier": (DepthwiseConv2D((2, 2), _STRIDED), (1, 7, 6, 3), (1, 3, 3, 6)),
+    "transposed": (
+        ConvTranspose((2, 2), ((0, 1), (0, 1)), (1, 1), activation=Activation.RELU),
+        (1, 4, 5, 6),
+        (3, 3, 6, 5),
+    ),
     "dense": (FullyConnected(Activation.RELU6), (3, 40), (7, 40)),
     "long": (FullyConnected(), (1, 2100), (5, 2100)),
 }
@@ -68,7 +74,7 @@ def product(
     output: float = 0.004,
 ) -> Graph:
     """A node with scales that differ by a factor of `spread` between the first and last channel."""
-    axis = {Conv2D: 0, DepthwiseConv2D: 3, FullyConnected: 0}[type(op)]
+    axis = {Conv2D: 0, ConvTranspose: 3, DepthwiseConv2D: 3, FullyConnected: 0}[type(op)]
     channels = weights.shape[axis]
     scales = 0.01 * spread ** np.linspace(0, 1, channels) / np.sqrt(weights.size / channels)
     scale = tuple(float(np.float32(s)) for s in scales)
@@ -86,7 +92,7 @@ def drawn(name: str, bias: DType, seed: int = 0) -> tuple[Graph, list[tuple[Arra
     """A node of `SHAPES`, and inputs at random and at their ends."""
     op, shape, weights = SHAPES[name]
     rng = np.random.default_rng(seed)
-    channels = weights[3] if isinstance(op, DepthwiseConv2D) else weights[0]
+    channels = weights[3] if isinstance(op, ConvTranspose | DepthwiseConv2D) else weights[0]
     sums = rng.integers(-(10**6), 10**6, channels).astype(bias.numpy)
     stored = rng.integers(-127, 127, weights, np.int8, endpoint=True)
     return product(op, shape, stored, sums, output=0.0004), inputs(shape, rng)
@@ -108,6 +114,8 @@ def tflite(graph: Graph) -> tuple[bytes, tuple[int, ...]]:
     (node,) = graph.nodes
     op, (x, w, b), y = node.op, map(_tensor, node.inputs), _tensor(node.output)
     given: dict[str, Any] = {}
+    if isinstance(op, ConvTranspose):
+        return _transposed(op, x, w, b, y), x.shape
     if isinstance(op, FullyConnected) and b.dtype is np.int64:
         x, y = (replace(t, shape=(1, 1, *t.shape)) for t in (x, y))
         w = replace(w, shape=(w.shape[0], 1, 1, w.shape[1]))
@@ -130,6 +138,24 @@ def tflite(graph: Graph) -> tuple[bytes, tuple[int, ...]]:
     given["fusedActivationFunction"] = _CODES[op.activation]
     operator = O(kind, ("x", "w", "b"), ("y",), options, given)
     return network((x, w, b, y), (operator,), ("x",), ("y",)), x.shape
+
+
+def _transposed(op: ConvTranspose, x: T, w: T, b: T, y: T) -> bytes:
+    assert w.data is not None
+    taps = w.data.transpose(3, 0, 1, 2)
+    w = const("w", taps, np.int8, scale=w.scale, axis=0)
+    given = {
+        "strideH": op.stride[0],
+        "strideW": op.stride[1],
+        "fusedActivationFunction": _CODES[op.activation],
+        "quantizedBiasType": _TYPES[b.dtype],
+    }
+    shape = const("shape", y.shape, np.int32)
+    operator = O("TRANSPOSE_CONV", ("shape", "w", "x", "b"), ("y",), _TRANSPOSED, given)
+    return network((shape, w, x, b, y), (operator,), ("x",), ("y",))
+
+
+_TRANSPOSED = schema.TransposeConvOptionsT
 
 
 def _tensor(value: Value | None) -> T:

@@ -10,9 +10,10 @@ import ai_edge_litert.schema_py_generated as schema
 import numpy as np
 import pytest
 
+from smelt.codegen.passes import run_passes
 from smelt.errors import ModelError, SmeltError, UnsupportedError
 from smelt.frontend import load
-from smelt.frontend.tflite import CONVERTERS, indexing
+from smelt.frontend.tflite import CONVERTERS, indexing, recurrent
 from smelt.ir import Array, DType, Graph, Rounding, evaluate
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.reshape import Reshape
@@ -59,6 +60,20 @@ def _depthwise(x: tuple[int, ...], y: tuple[int, ...], w: tuple[int, ...], **fie
 def _dense(x: tuple[int, ...], y: tuple[int, ...], *operands: T, **fields: Any) -> bytes:
     options = schema.FullyConnectedOptionsT
     return one("FULLY_CONNECTED", x, y, *operands, options=options, **fields)
+
+
+def _matmul(x: tuple[int, ...], y: tuple[int, ...], z: T, **fields: Any) -> bytes:
+    return one("BATCH_MATMUL", x, y, z, options=schema.BatchMatMulOptionsT, **fields)
+
+
+def _transposed(
+    x: tuple[int, ...], y: tuple[int, ...], w: tuple[int, ...], *bias: T, **fields: Any
+) -> bytes:
+    fields = {"strideH": 2, "strideW": 2, "padding": SAME} | fields
+    operands = const("shape", y, np.int32), const("w", _real(*w)), T("x", x), *bias, T("y", y)
+    names = [operand.name for operand in operands[:-1]]
+    operator = O("TRANSPOSE_CONV", names, ["y"], schema.TransposeConvOptionsT, fields)
+    return network(operands, [operator], ["x"], ["y"])
 
 
 def _pool(kind: str, y: tuple[int, ...], **fields: Any) -> bytes:
@@ -117,6 +132,7 @@ NETWORKS: dict[str, bytes] = {
     "leaky_relu": one("LEAKY_RELU", X4, X4, options=schema.LeakyReluOptionsT, alpha=0.2),
     "gelu": one("GELU", X4, X4, options=schema.GeluOptionsT),
     "gelu_tanh": one("GELU", X4, X4, options=schema.GeluOptionsT, approximate=True),
+    "l2_normalization": one("L2_NORMALIZATION", X4, X4, options=schema.L2NormOptionsT),
     "log_softmax": one("LOG_SOFTMAX", (2, 9), (2, 9)),
     "prelu": one("PRELU", X4, X4, const("slopes", _real(1, 1, 3))),
     "softmax": one("SOFTMAX", (2, 9), (2, 9), options=schema.SoftmaxOptionsT, beta=2.0),
@@ -133,9 +149,26 @@ NETWORKS: dict[str, bytes] = {
         *((1, 9, 9, 2), (1, 9, 9, 2), (1, 3, 3, 2)), dilationHFactor=2, dilationWFactor=2
     ),
     "depthwise_implied": _depthwise(X4, (1, 4, 5, 6), (1, 3, 3, 6), depthMultiplier=2),
+    "transposed_same": _transposed((1, 4, 5, 3), (1, 8, 10, 2), (2, 3, 3, 3)),
+    "transposed_odd": _transposed((1, 4, 5, 3), (1, 7, 9, 2), (2, 2, 4, 3)),
+    "transposed_valid": _transposed(
+        *((2, 4, 5, 3), (2, 10, 15, 4), (4, 3, 2, 3), const("b", _real(4))),
+        strideH=2,
+        strideW=3,
+        padding=VALID,
+    ),
+    "transposed_relu": _transposed(
+        *((1, 3, 3, 2), (1, 3, 3, 5), (5, 3, 3, 2)),
+        strideH=1,
+        strideW=1,
+        fusedActivationFunction=FUSED.RELU,
+    ),
     "dense": _dense((3, 8), (3, 5), const("w", _real(5, 8)), const("b", _real(5))),
     "dense_no_bias": _dense((1, 2, 2, 2), (1, 5), const("w", _real(5, 8))),
     "dense_keep": _dense((1, 3, 8), (1, 3, 5), const("w", _real(5, 8)), keepNumDims=True),
+    "batch_matmul": _matmul((2, 3, 4, 6), (2, 3, 4, 5), T("z", (2, 3, 6, 5))),
+    "batch_matmul_adjoint": _matmul((2, 6, 4), (2, 4, 5), T("z", (5, 6)), adjX=True, adjY=True),
+    "batch_matmul_constant": _matmul((2, 4, 6), (2, 4, 5), const("z", _real(6, 5))),
     "average_pool": _pool("AVERAGE_POOL_2D", (1, 4, 6, 3)),
     "average_pool_valid": _pool("AVERAGE_POOL_2D", (1, 3, 5, 3), padding=VALID),
     "max_pool_relu": _pool("MAX_POOL_2D", (1, 4, 6, 3), fusedActivationFunction=FUSED.RELU),
@@ -219,6 +252,37 @@ def test_a_converted_operator_computes_what_its_name_says(name: str) -> None:
     np.testing.assert_allclose(output, NOT_IN_LITERT[name](x), rtol=1e-6, atol=1e-6)
 
 
+_INT8_PRODUCTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], bool, bool]] = {
+    "plain": ((5, 7), (7, 3), (5, 3), False, False),
+    "stacked": ((2, 3, 4, 16), (2, 3, 16, 5), (2, 3, 4, 5), False, False),
+    "broadcast": ((2, 1, 4, 16), (3, 16, 5), (2, 3, 4, 5), False, False),
+    "adjoint": ((2, 16, 4), (2, 5, 16), (2, 4, 5), True, True),
+    "adjoint_right": ((2, 4, 33), (2, 5, 33), (2, 4, 5), False, True),
+}
+"""Shapes of the operands and the result, and which operands are adjoint."""
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("zero_points", [(-3, 11), (0, 0), (-128, 5), (127, -128)])
+@pytest.mark.parametrize("name", _INT8_PRODUCTS)
+def test_int8_products_are_exact(name: str, zero_points: tuple[int, int], constant: bool) -> None:
+    left, right, result, adj_x, adj_y = _INT8_PRODUCTS[name]
+    x, z = (RNG.integers(-128, 128, shape, np.int8) for shape in (left, right))
+    tensors = [
+        T("x", left, np.int8, scale=(0.037,), zero_point=zero_points[:1]),
+        T("z", right, np.int8, z if constant else None, (0.011,), zero_points[1:]),
+        T("y", result, np.int8, scale=(0.13,), zero_point=(-9,)),
+    ]
+    options = {"adjX": adj_x, "adjY": adj_y}
+    operator = O("BATCH_MATMUL", ["x", "z"], ["y"], schema.BatchMatMulOptionsT, options)
+    data = network(tensors, [operator], ["x"] if constant else ["x", "z"], ["y"])
+    inputs = [x] if constant else [x, z]
+    (expected,) = litert(data, *inputs)
+    graph = load(data).graph
+    for form in (graph, run_passes(graph)):
+        np.testing.assert_array_equal(evaluate(form, inputs).outputs[0], expected)
+
+
 def test_a_convolution_needs_no_bias() -> None:
     weights = const("w", _real(2, 1, 1, 3))
     options: dict[str, Any] = {"options": schema.Conv2DOptionsT, "strideH": 1, "strideW": 1}
@@ -232,7 +296,7 @@ def test_a_convolution_needs_no_bias() -> None:
 
 def test_every_converter_is_tried() -> None:
     kinds = {n.origin.kind for data in NETWORKS.values() for n in load(data).graph.nodes}
-    assert kinds == set(CONVERTERS) - set(indexing.CONVERTERS)
+    assert kinds == set(CONVERTERS) - set(indexing.CONVERTERS) - set(recurrent.CONVERTERS)
 
 
 def test_same_padding_becomes_explicit() -> None:
@@ -576,14 +640,14 @@ def test_an_operator_outside_is_named_with_its_place_and_a_remedy() -> None:
         [
             O("RELU", ["a"], ["b"]),
             O("SIGN", ["b"], ["c"]),
-            O("L2_NORMALIZATION", ["c"], ["d"]),
+            O("LOCAL_RESPONSE_NORMALIZATION", ["c"], ["d"]),
         ],
         ["a"],
         ["d"],
     )
     with pytest.raises(UnsupportedError) as caught:
         load(data)
-    for fragment in ("SIGN", "#1", "'b'", "'c'", "L2_NORMALIZATION", "smelt ops", "plugin"):
+    for fragment in ("SIGN", "#1", "'b'", "'c'", "LOCAL_RESPONSE", "smelt ops", "plugin"):
         assert fragment in str(caught.value)
 
 

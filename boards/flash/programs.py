@@ -1,9 +1,9 @@
 """The programs that flash boards, and what each is told.
 
 Words in braces are filled in: `{image}`, the file of the kind that the program takes; `{address}`,
-where its first byte is stored; `{script}`, a file with the lines of `script`; the chip's name
-(`{target}`), OpenOCD's files (`{config}`) and the place in flash (`{offset}`) of the board; `{port}` and `{server}`, serial port and
-GDB server, of the command line.
+where its first byte is stored; `{script}`, a file with the lines of `script`; of the board the
+chip's name (`{target}`), OpenOCD's files (`{config}`) and the place in flash (`{offset}`);
+`{port}` (its name without folders: `{port_name}`) and `{server}`, serial port and GDB server.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ PROGRAMS: dict[str, Program] = {
         "bin",
         # As Arduino calls it; it puts the image behind its boot loader, and wants no folder
         # before the port's name.
-        (("--port={port}", "-U", "-i", "-e", "-w", "{image}", "-R"),),
+        (("--port={port_name}", "-U", "-i", "-e", "-w", "{image}", "-R"),),
         hint="press the board's button twice: the boot loader then has its own serial port",
     ),
     "jlink": Program(

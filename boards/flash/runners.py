@@ -151,7 +151,8 @@ def plan(
         "address": image.address,
         "target": table.target,
         "offset": table.offset,
-        "port": port and PurePath(port).name,
+        "port": port,
+        "port_name": port and PurePath(port).name,
         "server": server,
         "interface": "JTAG" if board.startup == "riscv" else "SWD",
     }
@@ -225,7 +226,7 @@ def _arguments(
 
 def _filled(text: str, words: dict[str, Any], board: Board, table: FlashTable) -> str:
     for word, option in (("target", "`target` in its [[flash]] table"), ("port", "--port")):
-        if f"{{{word}}}" in text and words[word] is None:
+        if f"{{{word}" in text and words[word] is None:
             raise ConfigError(f"runner '{table.runner}' of board '{board.name}' needs {option}")
     return text.format_map(words)
 

@@ -21,6 +21,7 @@ from smelt.codegen.passes.channel_rules import (
 )
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, Value
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import (
     INT32_MAX,
     Requantizer,
@@ -81,7 +82,9 @@ def _centred(weights: Value) -> Array:
 
 
 def _pads(node: Node) -> bool:
-    """Whether windows reach beyond the image."""
+    """Whether windows reach beyond the image; those of a transposed convolution, between pixels."""
+    if isinstance(node.op, ConvTranspose):
+        return True
     return isinstance(node.op, Conv2D | DepthwiseConv2D) and any(map(any, node.op.padding))
 
 
@@ -131,7 +134,7 @@ class _Mixing(_Product):
         x, op = node.input(0).type, node.op
         if getattr(op, "sums", False) or getattr(op, "groups", 1) > 1 or not super().serves(node):
             return False
-        return channels(x) > 0 and node.input(1).type.shape[-1] % channels(x) == 0
+        return channels(x) > 0 and self._depth(node) % channels(x) == 0
 
     def bounds(self, node: Node, operands: Sequence[Bounds | None]) -> Bounds:
         """See `Rule.bounds`."""
@@ -157,15 +160,35 @@ class _Mixing(_Product):
         assert mask is not None
         constant = np.where(mask, 0, given.low - x.type.zero_point)
         added = (_taps(node).sum(axis=1) * constant).sum(axis=1)
+        return node.op, (x, self._left(weights, mask, to), *_bias(node, added, to))
+
+    def _depth(self, node: Node) -> int:
+        """How many inputs each output has at a tap."""
+        return node.input(1).type.shape[-1]
+
+    def _left(self, weights: Value, mask: Mask, to: Narrowing) -> Value:
+        """The weights of the inputs that are kept, and of the outputs."""
         stored = weights.array.reshape(len(weights.array), -1, mask.size)[to.result][..., mask]
         shape = (int(to.result.sum()), *weights.array.shape[1:-1], -1)
-        picked = _picked(weights, stored.reshape(shape), 0, to)
-        return node.op, (x, picked, *_bias(node, added, to))
+        return _picked(weights, stored.reshape(shape), 0, to)
+
+
+class _Transposed(_Mixing):
+    """The same with weights `[*k, i, o]`, of which each output meets some only."""
+
+    def _depth(self, node: Node) -> int:
+        return node.input(1).type.shape[-2]
+
+    def _left(self, weights: Value, mask: Mask, to: Narrowing) -> Value:
+        stored = weights.array[..., mask, :][..., to.result]
+        return _picked(weights, stored, stored.ndim - 1, to)
 
 
 def _taps(node: Node) -> Array:
     """Weights as `[outputs, taps, inputs]`."""
     weights = _centred(node.input(1))
+    if isinstance(node.op, ConvTranspose):
+        weights = np.moveaxis(weights, -1, 0)
     return weights.reshape(len(weights), -1, channels(node.input(0).type))
 
 
@@ -217,6 +240,7 @@ class _Depthwise(_Product):
 
 RULES: dict[type[Op], Rule] = {
     Conv2D: _Mixing(),
+    ConvTranspose: _Transposed(),
     DepthwiseConv2D: _Depthwise(),
     FullyConnected: _Mixing(),
 }

@@ -13,13 +13,15 @@ from smelt.ops.matmul import MatMul
 
 
 def use_dense_layers(graph: Graph) -> Graph:
-    """Make each product of floats with a constant matrix on the right a `FullyConnected`."""
+    """Make each product with a constant matrix on the right a `FullyConnected`."""
     return replace_nodes(graph, _dense)
 
 
 def _dense(node: Node, matcher: Matcher) -> Node | None:
     op = node.op
-    if not isinstance(op, MatMul) or not is_float(node.output):
+    if not isinstance(op, MatMul):
+        return None
+    if not is_float(node.output) and not node.output.type.is_quantized:
         return None
     x, matrix = node.input(0), node.input(1)
     if x.is_constant or not matrix.is_constant:
@@ -33,5 +35,5 @@ def _dense(node: Node, matcher: Matcher) -> Node | None:
     return replace(
         node,
         op=FullyConnected(keep_dims=True),
-        inputs=(x, matcher.constant(f"{matrix.name}:weights", weights)),
+        inputs=(x, matcher.constant(f"{matrix.name}:weights", weights, matrix.type.quant)),
     )

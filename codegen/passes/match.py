@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from smelt.codegen.passes.drop import drop_dead_nodes
 from smelt.codegen.passes.inside import Names
-from smelt.ir import Array, DType, Graph, Node, Value
+from smelt.ir import Array, DType, Graph, Node, Quant, Value
 
 
 class Matcher:
@@ -38,9 +38,9 @@ class Matcher:
         """Whether a value is a result of the graph."""
         return value in self._results
 
-    def constant(self, stem: str, data: Array) -> Value:
+    def constant(self, stem: str, data: Array, quant: Quant | None = None) -> Value:
         """A new constant named after another."""
-        return Value.constant(self._names.fresh(stem), data)
+        return Value.constant(self._names.fresh(stem), data, quant)
 
 
 Rule = Callable[[Node, Matcher], Node | Value | None]

@@ -44,6 +44,7 @@ from smelt.ir import (
 )
 from smelt.ops.binary import Binary
 from smelt.ops.fixed_point import Activation, quantize_onnx
+from smelt.ops.matmul import MatMul
 from smelt.ops.pool import Pool2D
 from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.reduce import Reduce
@@ -211,7 +212,7 @@ class _Folder(Stored):
         return self._integer(x, quant, inner, origin)
 
     def _sum(self, node: Node, quant: Quant, limits: Limits) -> Value | None:
-        """A sum or product of two tensors, a sum or mean of some axes, an average of windows."""
+        """Two tensors computed together, a sum or mean of some axes, an average of windows."""
         op: Op = node.op
         y = TensorType(node.outputs[0].type.shape, DType.INT8, quant)
         activation = activation_for(limits, y)
@@ -220,6 +221,9 @@ class _Folder(Stored):
         match op:
             case Binary(kind, Activation.NONE) if kind in ("add", "sub", "mul", "div"):
                 op = replace(op, activation=activation)
+            case MatMul():
+                if activation is not Activation.NONE:
+                    return None
             case Reduce(kind) if kind in ("mean", "sum") and activation is Activation.NONE:
                 if op.count(node.input(0).type) > _LONGEST_SUM:
                     return None

@@ -10,12 +10,13 @@ from smelt.codegen.passes.quantized_values import Limits, Stored, activation_for
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType, Value
 from smelt.ops.binary import Binary
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import Activation, along_axis
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.matmul import MatMul
 from smelt.ops.reshape import Reshape
 
-_Product = Conv2D | DepthwiseConv2D | FullyConnected
+_Product = Conv2D | ConvTranspose | DepthwiseConv2D | FullyConnected
 
 
 class Products:
@@ -82,7 +83,7 @@ class Products:
             bias = self._values.real(node.input(2))
             if bias is None:
                 return None
-        channel_axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+        channel_axis = _channel_axis(op, weights)
         summed = _stored_bias(x, weights, bias, channel_axis)
         if summed is None or not _fits(weights, summed, channel_axis):
             return None
@@ -106,11 +107,17 @@ class Products:
                 axis = None if quant.axis is None else 1 - quant.axis
                 array, quant = np.ascontiguousarray(array.T), replace(quant, axis=axis)
             op = FullyConnected(keep_dims=True)
-        axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+        axis = _channel_axis(op, node.input(1))
         if array.dtype != np.int8 or quant.axis not in (None, axis):
             return None
         assert isinstance(op, _Product)
         return op, x, self._values.constant(array, node.input(1).name, quant)
+
+
+def _channel_axis(op: Op, weights: Value) -> int:
+    """The axis of the weights that output channels lie along."""
+    last = isinstance(op, DepthwiseConv2D | ConvTranspose)
+    return len(weights.type.shape) - 1 if last else 0
 
 
 def _in_order(x: Value) -> tuple[int, ...]:

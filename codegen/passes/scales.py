@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from smelt.codegen.passes.drop import drop_dead_nodes
+from smelt.codegen.passes.inside import Names
 from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
 from smelt.ir import Array, Graph, Node, Value
 from smelt.ops.binary import Binary
@@ -17,6 +19,7 @@ from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.convolution_nd import ConvolutionND, ConvTranspose
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.transpose import Transpose
 
 Linear = Conv2D | DepthwiseConv2D | ConvolutionND | FullyConnected
 
@@ -28,9 +31,57 @@ def fold_scales(graph: Graph) -> Graph:
     """Fold constant products and sums per channel into the linear operator before or after them.
 
     Where there is none, two products or two sums in a row become one. What is computed on the way
-    must have no other user.
+    must have no other user. A transposition in between is moved behind them.
     """
+    graph = _before_transpositions(graph)
     return replace_nodes(replace_nodes(graph, _into_producer), _into_consumer)
+
+
+def _before_transpositions(graph: Graph) -> Graph:
+    """Products and sums with constants come before transpositions of what is computed linearly.
+
+    These move as many bytes as they did.
+    """
+    matcher, names = Matcher(graph), Names(graph)
+    linear: set[Value] = set()
+
+    def apply(node: Node) -> tuple[list[Node], list[Value]] | None:
+        moved = _untransposed(node, matcher, names, linear)
+        for made in moved or [node]:
+            matcher.note(made)
+        if _linear(node) is not None and matcher.sole(node.output) is not None:
+            linear.add(node.output)
+        return None if moved is None else (moved, list(node.outputs))
+
+    return drop_dead_nodes(graph.rewrite(apply))
+
+
+def _untransposed(
+    node: Node, matcher: Matcher, names: Names, linear: set[Value]
+) -> list[Node] | None:
+    """A scale or shift of a transposed tensor as one of the tensor, and the transposition."""
+    if not isinstance(node.op, Binary) or not is_float(node.output):
+        return None
+    index = 1 if node.input(0).is_constant else 0
+    x, constant = node.input(index), node.input(1 - index)
+    before = matcher.sole(x)
+    if before is None or not isinstance(before.op, Transpose) or not constant.is_constant:
+        return None
+    source = before.input(0)
+    rank = len(x.type.shape)
+    if source not in linear or x.type != node.output.type or constant.array.ndim > rank:
+        return None
+    k = constant.array.reshape((1,) * (rank - constant.array.ndim) + constant.array.shape)
+    k = k.transpose(np.argsort(before.op.permutation))
+    if k.size not in (1, k.shape[-1]):
+        return None
+    result = Value(names.fresh(f"{node.name}:untransposed"), source.type)
+    operands = [source, Value.constant(names.fresh(f"{constant.name}:untransposed"), k)]
+    linear.add(result)
+    return [
+        replace(node, inputs=tuple(operands if index == 0 else operands[::-1]), outputs=(result,)),
+        replace(before, inputs=(result,), outputs=node.outputs),
+    ]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -16,6 +17,12 @@ from smelt.ir import Array, DType, Length, TensorType
 
 _CHANNELS_FIRST = (0, 3, 1, 2)
 """Brings an image whose channels are last to the layout of the file."""
+
+_BATCH = re.compile(r"n|b|bs|.*batch.*", re.IGNORECASE)
+"""What exporters call a batch."""
+
+_UNNAMED = re.compile(r"(none|\?|unk__\d+|dynamicdimension\.\d+)?", re.IGNORECASE)
+"""What they call a dimension that has no name: it is the batch if it comes first."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,14 @@ class InputTensor:
 class Inputs:
     """The inputs that are fed at run time, in order, and those that the user makes constant.
 
+    Attributes:
+        tensors: those that are fed.
+        constants: those that are constant, by name.
+        narrowed: the types of some that Smelt widens.
+        batch: what an open batch is taken as.
+        batches: what the file calls the batch of each input whose batch was open, by the input's
+            name.
+
     Raises:
         ModelError: the file does not say what an input is.
         UnsupportedError: an input is no tensor, or has dimensions that nobody fixes.
@@ -49,6 +64,8 @@ class Inputs:
         fed = [i for i in graph.input if i.name not in constants]
         self._options = options
         self.narrowed: set[str] = set()
+        self.batch = options.batch
+        self.batches: dict[str, str] = {}
         self._check_options(fed)
         self.tensors = tuple(self._tensor(i) for i in fed if i.name not in options.values)
         self.constants = {
@@ -164,6 +181,10 @@ class Inputs:
         if dim.WhichOneof("value") == "dim_value" and dim.dim_value < -1:
             raise ModelError(f"dimension {axis} of input '{name}' is {dim.dim_value}")
         size = self._options.dims.get(dim.dim_param)
+        free = size is None and given is None
+        if self.batch is not None and free and _is_batch(axis, dim.dim_param):
+            self.batches[name] = dim.dim_param
+            return self.batch
         if given is not None and size not in (None, given):
             text = str(size) if isinstance(size, int) else f"{size[0]} to {size[1]}"
             raise ConfigError(
@@ -202,3 +223,7 @@ class Inputs:
                     f"--dim names dimension '{name}'; the network's inputs have "
                     f"{', '.join(sorted(open_)) or 'no open dimensions'}"
                 )
+
+
+def _is_batch(axis: int, name: str) -> bool:
+    return bool(_BATCH.fullmatch(name) or (axis == 0 and _UNNAMED.fullmatch(name)))

@@ -13,8 +13,20 @@ from smelt.ir import Value
 
 def import_notes(graph: onnx.GraphProto, inputs: Inputs, outputs: Sequence[Value]) -> Iterator[str]:
     """Types that Smelt widens, and what the file declares wrongly: a sentence each."""
+    yield from _batches(inputs)
     yield from _narrowing(graph, inputs)
     yield from _contradictions(graph, outputs)
+
+
+def _batches(inputs: Inputs) -> Iterator[str]:
+    for tensor in inputs.tensors:
+        if tensor.name in inputs.batches:
+            name = inputs.batches[tensor.name]
+            called, option = (f" '{name}'", f"--dim {name}=…") if name else ("", "--shape")
+            yield (
+                f"the batch{called} of input '{tensor.name}', which the file leaves open, is taken "
+                f"as {inputs.batch}; {option} gives another"
+            )
 
 
 def _narrowing(graph: onnx.GraphProto, inputs: Inputs) -> Iterator[str]:

@@ -20,6 +20,8 @@ class InputOptions:
         values: inputs that are made constant, with the value of each of their elements, or one
             for all.
         layout: `nhwc` gives images channels last, whatever the file says.
+        batch: size of leading dimensions that are open, called as a batch is, and not in `dims`;
+            None leaves them open.
     """
 
     dims: Mapping[str, int | tuple[int, int]] = field(
@@ -28,6 +30,7 @@ class InputOptions:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     layout: Layout = "model"
+    batch: int | None = None
 
     def at(self, sizes: Mapping[str, int]) -> InputOptions:
         """The same with these sizes of symbolic dimensions."""

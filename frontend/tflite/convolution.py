@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import tflite
 
 from smelt.errors import ModelError, UnsupportedError
@@ -17,12 +20,13 @@ from smelt.ops.convolution import (
     Pair,
     same_padding,
 )
+from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fully_connected import FullyConnected
 
 
-def _symmetric_weights(operation: Operation, channel_axis: int) -> Value:
+def _symmetric_weights(operation: Operation, channel_axis: int, data: int = 0) -> Value:
     """Weights without zero points, which TFLite Micro's convolutions do not read."""
-    weights = operation.weights(channel_axis)
+    weights = operation.weights(channel_axis, data=data)
     if weights.type.quant is not None and any(weights.type.quant.zero_point):
         raise UnsupportedError(
             f"{operation}: weights '{weights.name}' have zero points; convert the network with "
@@ -77,6 +81,45 @@ def _depthwise_conv_2d(operation: Operation) -> None:
     operation.emit(op, x, weights, operation.bias())
 
 
+def _transpose_conv(operation: Operation) -> None:
+    """TRANSPOSE_CONV: the output's shape comes first, then the weights, then the image.
+
+    The padding is that of the convolution which would make the image out of the output.
+    """
+    options = operation.options(tflite.TransposeConvOptions)
+    x, weights = operation.input(2), _symmetric_weights(operation, 0, data=2)
+    if len(x.type.shape) != 4 or len(weights.type.shape) != 4 or 0 in x.type.shape:
+        raise ModelError(f"{operation}: input {x.type} and weights {weights.type} must be 4-D")
+    shape = operation.output_shape
+    if operation.input(0).is_constant:
+        shape = operation.integers(0, "output shape")
+    elif -1 in shape[1:3]:
+        operation.refuse_open_shapes()
+    if len(shape) != 4 or min(shape[1:3]) < 1:
+        raise ModelError(f"{operation}: {list(shape)} is no shape of an image")
+    stride, window = options.pair("StrideH", "StrideW"), weights.type.shape[1:3]
+    padding = NO_PADDING
+    if options.same_padding():
+        padding = same_padding((shape[1], shape[2]), (window[0], window[1]), stride)
+    cut = tuple(
+        (before, (n - 1) * s + k - before - wanted)
+        for (before, _), n, s, k, wanted in zip(
+            padding, x.type.shape[1:3], stride, window, shape[1:3], strict=True
+        )
+    )
+    op = ConvTranspose(stride, cut, (1, 1), activation=options.activation())
+    operation.emit(op, x, _taps(weights), operation.bias(3, data=2))
+
+
+def _taps(weights: Value) -> Value:
+    """Weights `[o, kh, kw, i]` as `[kh, kw, i, o]`."""
+    quant = weights.type.quant
+    if quant is not None and quant.axis is not None:
+        quant = replace(quant, axis=3)
+    array = np.ascontiguousarray(weights.array.transpose(1, 2, 3, 0))
+    return Value.constant(weights.name, array, quant)
+
+
 def _fully_connected(operation: Operation) -> None:
     options = operation.options(tflite.FullyConnectedOptions, optional=True)
     if options.integer("WeightsFormat") != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
@@ -93,4 +136,5 @@ CONVERTERS = {
     "CONV_2D": Converter(_conv_2d),
     "DEPTHWISE_CONV_2D": Converter(_depthwise_conv_2d),
     "FULLY_CONNECTED": Converter(_fully_connected),
+    "TRANSPOSE_CONV": Converter(_transpose_conv, shape_operands=frozenset({0}), data=2),
 }

@@ -1,4 +1,4 @@
-"""Converters of operators that work element by element, and of softmax."""
+"""Converters of operators that work element by element, of softmax and of norms."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import tflite
 
+from smelt.errors import ModelError
 from smelt.frontend.tflite.operation import ARITHMETIC, Converter, Operation
 from smelt.ir import DType
 from smelt.ops.binary import Binary
 from smelt.ops.fixed_point import Activation
+from smelt.ops.l2_normalization import L2Normalization
 from smelt.ops.prelu import PRelu
 from smelt.ops.softmax import LogSoftmax, Softmax
 from smelt.ops.unary import UNARY, Unary
@@ -31,6 +33,13 @@ def _binary(kind: str, options: Any | None = None) -> Converter:
         operation.emit(Binary(kind, activation), operation.input(0), operation.input(1))
 
     return Converter(convert)
+
+
+def _l2_normalization(operation: Operation) -> None:
+    options = operation.options(tflite.L2NormOptions, optional=True)
+    if options.activation() is not Activation.NONE:
+        raise ModelError(f"{operation}: a normalization has no fused activation")
+    operation.emit(L2Normalization(), operation.input(0))
 
 
 def _leaky_relu(operation: Operation) -> None:
@@ -85,6 +94,7 @@ _BINARY: dict[str, tuple[str, Any | None]] = {
 _SPECIAL: dict[str, Callable[[Operation], None]] = {
     "ELU": lambda operation: operation.emit(Unary("elu", 1.0), operation.input(0)),
     "GELU": _gelu,
+    "L2_NORMALIZATION": _l2_normalization,
     "LEAKY_RELU": _leaky_relu,
     "LOG_SOFTMAX": lambda operation: operation.emit(LogSoftmax(), operation.input(0)),
     "PRELU": _prelu,

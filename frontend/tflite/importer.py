@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.imported import Imported
@@ -12,8 +15,10 @@ from smelt.frontend.tflite import (
     dilation,
     elementwise,
     indexing,
+    matmul,
     pooling,
     quantization,
+    recurrent,
     shape,
     shape_arithmetic,
 )
@@ -32,14 +37,16 @@ from smelt.frontend.tflite.tensors import (
     dequantized,
     tensor_type,
 )
-from smelt.ir import Array, DType, Graph, Node, TensorType, Value, verify
+from smelt.ir import Array, DType, Graph, Node, State, TensorType, Value, verify
 
 CONVERTERS: dict[str, Converter] = {
     **convolution.CONVERTERS,
     **elementwise.CONVERTERS,
     **indexing.CONVERTERS,
+    **matmul.CONVERTERS,
     **pooling.CONVERTERS,
     **quantization.CONVERTERS,
+    **recurrent.CONVERTERS,
     **shape.CONVERTERS,
 }
 """Operator's name in the file to its converter; a plugin adds its custom operators here."""
@@ -72,6 +79,8 @@ class _Importer:
         self._values: dict[int, Value] = {}
         self._dequantized: dict[int, Value] = {}
         self._names = _value_names(model.tensors)
+        self._before: dict[int, Value] = {}
+        self._after: dict[Value, Value] = {}
         self._folded = {"float16": 0, "integer": 0}
 
     def run(self, name: str) -> Imported:
@@ -93,13 +102,19 @@ class _Importer:
             self._check_types(stored, operation, converter)
             converter.convert(operation)
         outputs = tuple(self.value(tensor) for tensor in self._model.outputs)
-        graph = Graph(name, inputs, outputs, tuple(self._nodes))
+        graph = Graph(name, inputs, outputs, tuple(self._nodes), self._states())
         return Imported(verify(graph, "the TFLite import"), self._notes(), self._values)
 
     def value(self, tensor: int) -> Value:
         """See `Network`."""
         if tensor not in self._values:
             stored, type_ = self._model.tensors[tensor], self.type(tensor)
+            if stored.is_variable:
+                raise UnsupportedError(
+                    f"tensor {tensor} {self.quoted(tensor)} is a variable: only the states of "
+                    "UNIDIRECTIONAL_SEQUENCE_LSTM are imported; make others inputs and outputs of "
+                    "the network"
+                )
             data = None if stored.data is None else constant_array(stored, type_)
             self._values[tensor] = Value(self._names[tensor], type_, data)
         return self._values[tensor]
@@ -145,6 +160,35 @@ class _Importer:
         self._values[tensor] = Value(self._names[tensor], tensor_type(stored))
         return self._values[tensor]
 
+    def state(self, tensor: int, shape: tuple[int, ...]) -> Value:
+        """See `Network`."""
+        type_, quoted = self.type(tensor), self.quoted(tensor)
+        if not self._model.tensors[tensor].is_variable:
+            raise UnsupportedError(
+                f"state {quoted} is no variable tensor: convert the network again; the state of "
+                "a recurrent layer must be the file's own"
+            )
+        if tensor in self._before:
+            raise UnsupportedError(f"state {quoted} has several operators: give each its own")
+        if type_.size != math.prod(shape):
+            raise ModelError(f"state {quoted} is {type_}, but {list(shape)} is needed")
+        self._before[tensor] = Value(self._names[tensor], type_.with_shape(shape))
+        return self._before[tensor]
+
+    def update(self, before: Value, after: Value) -> None:
+        """See `Network`."""
+        self._after[before] = after
+
+    def _states(self) -> tuple[State, ...]:
+        """The variable tensors; each starts at what stands for zero."""
+        found: list[State] = []
+        for before in self._before.values():
+            type_ = before.type
+            zero = type_.zero_point if type_.is_quantized else 0
+            initial = np.full(type_.shape, zero, type_.dtype.numpy)
+            found.append(State(before, self._after[before], initial))
+        return tuple(found)
+
     def _as_float(self, name: str, source: Value) -> Value:
         """A constant as float32, counted for the notes."""
         type_ = source.type
@@ -183,7 +227,8 @@ class _Importer:
         self, stored: StoredOperator, operation: Operation, converter: Converter
     ) -> None:
         """Refuse element types that the operator is not converted for, by name."""
-        for tensor in (*stored.inputs[:1], *stored.outputs):
+        data = slice(converter.data, converter.data + 1)
+        for tensor in (*stored.inputs[data], *stored.outputs):
             if tensor == ABSENT:
                 continue
             type_ = self.type(tensor)
@@ -212,6 +257,11 @@ class _Importer:
                 f"{integer} constants stored as integers are dequantized to float32, "
                 "since the network computes in floating point (dynamic-range quantization): "
                 "quantize activations too for an integer network"
+            )
+        if self._before:
+            notes.append(
+                f"{len(self._before)} states of recurrent layers go on from one inference to the "
+                "next, as in TensorFlow Lite Micro: initializing the network anew resets them"
             )
         if self._model.subgraphs > 1:
             notes.append(

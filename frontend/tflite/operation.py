@@ -13,6 +13,7 @@ from smelt.frontend.tflite.file import StoredOperator, reading, short_name
 from smelt.frontend.tflite.options import Options
 from smelt.ir import Array, DType, Node, Op, Origin, Rounding, TensorType, Value
 from smelt.ops.reshape import Reshape
+from smelt.ops.transpose import Transpose
 
 ARITHMETIC = frozenset({DType.FLOAT32, DType.INT8})
 ANY_TYPE = frozenset(
@@ -49,6 +50,14 @@ class Network(Protocol):
 
     def quoted(self, tensor: int) -> str:
         """A tensor's name for a message."""
+        ...
+
+    def state(self, tensor: int, shape: tuple[int, ...]) -> Value:
+        """What a variable tensor holds before an inference, in a shape of as many elements."""
+        ...
+
+    def update(self, before: Value, after: Value) -> None:
+        """Let a value be what a variable tensor holds after an inference."""
         ...
 
     def declared(self, tensor: int) -> tuple[int, ...]:
@@ -128,18 +137,18 @@ class Operation:
             raise ModelError(f"{self}: axes {list(axes)} of a tensor with {rank} dimensions")
         return tuple(sorted({axis % rank for axis in axes}))
 
-    def weights(self, channel_axis: int, index: int = 1) -> Value:
+    def weights(self, channel_axis: int, index: int = 1, data: int = 0) -> Value:
         """Constant weights; as float32 where the operator computes in floating point.
 
         Dynamic-range networks store 8-bit weights under float activations. `channel_axis` is
-        the dimension that scales per channel belong to.
+        the dimension that scales per channel belong to, `data` the operand that they multiply.
         """
         weights = self.constant(index, "weights")
         if weights.type.size == 0:
             raise ModelError(f"{self}: weights '{weights.name}' {weights.type} are empty")
-        if self.input(0).type.dtype is DType.FLOAT32 and weights.type.dtype is not DType.FLOAT32:
+        expected = self.input(data).type.dtype
+        if expected is DType.FLOAT32 and weights.type.dtype is not DType.FLOAT32:
             return self._finite(self._network.dequantized(self._operand(index)), "weights")
-        expected = self.input(0).type.dtype
         if weights.type.dtype is not expected:
             raise ModelError(
                 f"{self}: weights '{weights.name}' are {weights.type}, not {expected.value}"
@@ -152,11 +161,11 @@ class Operation:
             )
         return self._finite(weights, "weights")
 
-    def bias(self, index: int = 2) -> Value | None:
+    def bias(self, index: int = 2, data: int = 0) -> Value | None:
         """The constant bias, or None; `ModelError` unless int32, or float32 in float networks."""
         if not self.has(index):
             return None
-        bias, x = self.constant(index, "bias"), self.input(0).type.dtype
+        bias, x = self.constant(index, "bias"), self.input(data).type.dtype
         expected = DType.FLOAT32 if x is DType.FLOAT32 else DType.INT32
         if bias.type.dtype is not expected:
             raise ModelError(f"{self}: bias '{bias.name}' is {bias.type}, not {expected.value}")
@@ -230,6 +239,46 @@ class Operation:
                 reshape = Reshape(value.type.shape)
                 self._network.add(Node(reshape, (result,), (value,), self.origin))
 
+    def emit_stateful(
+        self,
+        op: Op,
+        *inputs: Value | None,
+        states: Sequence[int],
+        shape: tuple[int, ...],
+        order: tuple[int, ...] | None,
+    ) -> None:
+        """Add a node that goes on from states, and the output that is made of its first result.
+
+        Args:
+            op: the IR's operator; its last operands are the states before an inference, its
+                results the output and the states after it.
+            inputs: its other operands.
+            states: which of the file's operands are states.
+            shape: of each state.
+            order: the transposition that makes the output of the node's; None where it is it.
+
+        Raises:
+            ModelError: operands and the file's own output type contradict each other.
+            UnsupportedError: an operand is no state.
+        """
+        before = tuple(self._network.state(self._operand(i), shape) for i in states)
+        first, *_ = self._inferred(op, (*inputs, *before), 1 + len(before))
+        output = self._network.value(self._tensor(self._stored.outputs, 0, "output"))
+        if order is None:
+            made = self._result(first, output, same_rows=False)
+        else:
+            type_ = TensorType(first.shape, first.dtype, output.type.quant)
+            made = Value(f"{output.name}:steps", type_)
+        after = tuple(Value(f"{v.name}:after", v.type) for v in before)
+        rounding = Rounding.TFLM if made.type.is_quantized else None
+        node = Node(op, (*inputs, *before), (made, *after), self.origin, rounding)
+        op.check(node)
+        self._network.add(node)
+        for old, new in zip(before, after, strict=True):
+            self._network.update(old, new)
+        if order is not None:
+            self.emit(Transpose(order), made, moves_data=True)
+
     def _result(self, made: TensorType, value: Value, same_rows: bool) -> Value:
         """The file's `value`, or what a reshape makes it of; see `emit`."""
         stored = value.type
@@ -241,7 +290,7 @@ class Operation:
         raise ModelError(f"{self} makes {made}, but the file says that '{value.name}' is {stored}")
 
     def step(self, op: Op, *inputs: Value, name: str = "step") -> Value:
-        """Add a node of one output that only moves data, ahead of what `emit` adds.
+        """Add a node of one output that rounds no integers, ahead of what `emit` adds.
 
         Returns its output, which is called like the operator's, with `name` behind; a constant
         where all inputs are.
@@ -328,11 +377,13 @@ class Converter:
 
     Attributes:
         convert: adds to the graph what the operator becomes.
-        dtypes: element types of data (first operand and results) that it takes.
+        dtypes: element types of data (one operand and the results) that it takes.
         shape_operands: operands that only repeat what the results' shapes say already, unless the
             file leaves more than one dimension open; what computes them need not be supported.
+        data: which operand is data.
     """
 
     convert: Callable[[Operation], None]
     dtypes: frozenset[DType] = ARITHMETIC
     shape_operands: frozenset[int] = frozenset()
+    data: int = 0

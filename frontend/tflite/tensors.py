@@ -92,11 +92,6 @@ def _dtype(tensor: StoredTensor, where: str) -> DType:
 
 
 def _check_storage(tensor: StoredTensor, where: str) -> None:
-    if tensor.is_variable:
-        raise UnsupportedError(
-            f"{where} is a variable: state inside the network is not imported yet; "
-            "make the state an input and an output of the network"
-        )
     if tensor.is_sparse:
         raise UnsupportedError(
             f"{where} is stored sparsely: convert the network with dense weights"

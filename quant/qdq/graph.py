@@ -62,12 +62,17 @@ class Exporter:
         self.nodes: list[onnx.NodeProto] = []
         self.functions = functions
         self._emitters = emitters
+        self._read = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
         self._initializers: dict[str, onnx.TensorProto] = {}
         self._names = {value.name for value in graph.inputs}
         # An output may be an input too, or be given twice, for which ONNX wants another name.
         self._results = tuple(map(self.fresh, results))
         self._held: dict[tuple[Value, bool], str] = {}
         self._real: dict[tuple[Value, bool], str] = {}
+
+    def is_read(self, value: Value) -> bool:
+        """Whether a value of the network is a result of it or read by a node."""
+        return value in self._read
 
     def serves(self, node: Node) -> bool:
         """Whether there is an emitter for a node's operator."""

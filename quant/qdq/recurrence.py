@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from smelt.ir import Node, Op, Value
+from smelt.ops.lstm import GATES, Lstm
 from smelt.ops.recurrence import Recurrence
 from smelt.quant.qdq.graph import Emitter, Exporter
 from smelt.quant.qdq.shapes import unsupported
@@ -37,6 +38,8 @@ def _recurrence(exporter: Exporter, node: Node, op: Recurrence) -> None:
     if node.optional(6) is not None:
         # What the last state of an empty sequence is, tools do not agree on.
         raise unsupported(node, "of sequences of several lengths")
+    if op.cell_clip:
+        raise unsupported(node, "that clips its cell state")
     gates, weights = node.input(0), node.input(1)
     wide, units = weights.type.shape
     operands = [
@@ -70,10 +73,53 @@ def _recurrence(exporter: Exporter, node: Node, op: Recurrence) -> None:
     if op.kind == "gru":
         attributes["linear_before_reset"] = int(op.reset_after)
     names = exporter.emit_several(_CELLS[op.kind], operands, hints, **attributes)
-    axes = [1] * op.sequence + [0] * (len(node.outputs) - op.sequence)
+    _finish(exporter, node, names)
+
+
+def _lstm(exporter: Exporter, node: Node, op: Lstm) -> None:
+    """The float operator between quantized tensors, whose states stay real from step to step."""
+    weights, recurrent, bias = (node.input(index) for index in (1, 2, 3))
+    cell, units = node.outputs[-1].type, bias.type.shape[1]
+    # One that no int16 reaches is none.
+    reach = cell.scale * cell.dtype.limits[1] if cell.quant is not None else np.inf
+    if op.cell_clip and op.cell_clip < reach:
+        raise unsupported(node, "that clips its cell state")
+    if any(value.data is None for value in (weights, recurrent, bias)):
+        raise unsupported(node, "of computed weights")
+    quant = bias.type.quant
+    unit = np.ones(GATES) if quant is None else np.asarray(quant.scale)
+    biases = np.zeros((1, 2 * GATES * units), np.float32)
+    biases[0, : GATES * units] = (bias.array * unit[:, None]).ravel()
+    operands = [exporter.real(node.input(0))]
+    for value in (weights, recurrent):
+        real = exporter.weights(value, value.array, 0)
+        shape = exporter.constant(f"{value.name}_shape", np.asarray([1, GATES * units, -1]))
+        operands.append(exporter.emit("Reshape", [real, shape], f"{value.name}_gates"))
+    operands += [exporter.constant(f"{node.name}_bias", biases), ""]
+    for index in (4, 5):
+        value = node.optional(index)
+        operands.append("" if value is None else _with_axis(exporter, value, node.name))
+    while not operands[-1]:
+        operands.pop()
+    hints = [f"{node.name}_steps"] if op.sequence else [""]
+    names = exporter.emit_several(
+        "LSTM",
+        operands,
+        [*hints, f"{node.name}_hidden", f"{node.name}_cell"],
+        hidden_size=units,
+        direction="reverse" if op.reverse else "forward",
+    )
+    _finish(exporter, node, names)
+
+
+def _finish(exporter: Exporter, node: Node, names: Sequence[str]) -> None:
+    """The results, which ONNX gives an axis for directions: all steps, if wanted, come first."""
+    axes = [1] * bool(names[0]) + [0] * (len(node.outputs) - bool(names[0]))
     for value, name, axis in zip(node.outputs, filter(None, names), axes, strict=True):
-        where = exporter.constant(f"{value.name}_axis", np.asarray([axis], np.int64))
-        exporter.finish(value, exporter.emit("Squeeze", [name, where], f"{value.name}_squeezed"))
+        if exporter.is_read(value):
+            where = exporter.constant(f"{value.name}_axis", np.asarray([axis], np.int64))
+            real = exporter.emit("Squeeze", [name, where], f"{value.name}_squeezed")
+            exporter.finish(value, real)
 
 
 def _recurrent_bias(exporter: Exporter, node: Node, wide: int, units: int) -> str:
@@ -95,6 +141,7 @@ def _with_axis(exporter: Exporter, value: Value, hint: str) -> str:
 
 
 EMITTERS: Mapping[type[Op], Emitter] = {
+    Lstm: _lstm,
     Recurrence: _recurrence,
 }
 """By operator."""

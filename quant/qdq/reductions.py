@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from smelt.ir import Node, Op
+from smelt.ops.l2_normalization import L2Normalization
 from smelt.ops.normalization import Normalization
 from smelt.ops.pool import Pool2D
 from smelt.ops.reduce import Reduce
@@ -77,6 +78,14 @@ def _softmax(exporter: Exporter, node: Node, op: Softmax | LogSoftmax) -> None:
     exporter.finish(node.output, name, first=first)
 
 
+def _l2_normalization(exporter: Exporter, node: Node, op: L2Normalization) -> None:
+    hint, name = node.name, exporter.real(node.input(0))
+    norm = exporter.emit("ReduceL2", [name], f"{hint}_norm", axes=(-1,), keepdims=1)
+    least = exporter.constant(f"{hint}_least", np.asarray(op.least, np.float32))
+    norm = exporter.emit("Max", [norm, least], f"{hint}_at_least")
+    exporter.finish(node.output, exporter.emit("Div", [name, norm], f"{hint}_normalized"))
+
+
 def _normalization(exporter: Exporter, node: Node, op: Normalization) -> None:
     if op.statistics:
         raise unsupported(node, "with its statistics as results")
@@ -96,6 +105,7 @@ def _normalization(exporter: Exporter, node: Node, op: Normalization) -> None:
 
 
 EMITTERS: Mapping[type[Op], Emitter] = {
+    L2Normalization: _l2_normalization,
     LogSoftmax: _softmax,
     Normalization: _normalization,
     Pool2D: _pool,

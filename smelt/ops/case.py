@@ -3,7 +3,7 @@
 A case gives an operator and its arguments in real numbers; `build` makes the one-node graph
 for an element type. Quantized graphs follow the TensorFlow Lite 8-bit specification, with the
 output's range observed from the float reference. Arguments with a `dtype` of their own (indices,
-conditions) are never quantized; those of a `plain` case have the graph's element type as it is.
+conditions) are quantized only as they say; those of a `plain` case have the graph's element type.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from smelt.ir.verify import verify
 
 @dataclass(frozen=True)
 class Data:
-    """An input read at run time, uniform in [low, high]; of element type `dtype` if given."""
+    """An input read at run time, uniform in [low, high].
+
+    It has element type `dtype` if that is given, and then the quantization `quant`, if any.
+    """
 
     shape: tuple[int, ...]
     low: float = -1.0
     high: float = 1.0
     dtype: DType | None = None
+    quant: Quant | None = None
 
 
 @dataclass(frozen=True)
@@ -252,7 +256,8 @@ def _quantize_inputs(
             quant = _bias_quant(quants[0], quants[1])
             kind = DType.INT64 if case.rounding is Rounding.TFLM16 else DType.INT32
         if isinstance(argument, (Data, Constant)) and argument.dtype is not None:
-            values.append(_value(f"{_KIND[type(argument)]}{i}", argument, real, None))
+            own = argument.quant if isinstance(argument, Data) else None
+            values.append(_value(f"{_KIND[type(argument)]}{i}", argument, real, own))
             continue
         if quant is None:
             raise ValueError(f"{case}: argument {i} has no quantization")
@@ -283,7 +288,9 @@ def _graph(
 ) -> Graph:
     inferred = case.op.infer([None if v is None else v.type for v in inputs])
     if case.output is not None:
-        quants = tuple(quant_of_range(*case.output, t.dtype) for t in inferred)
+        quants = tuple(
+            quant_of_range(*case.output, t.dtype) if t.dtype.is_integer else None for t in inferred
+        )
     outputs = tuple(
         Value(f"y{i}", TensorType(t.shape, t.dtype, quants[i] if t.dtype.is_integer else None))
         for i, t in enumerate(inferred)

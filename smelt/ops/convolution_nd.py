@@ -1,4 +1,9 @@
-"""Conv3D and ConvTranspose: float convolutions whose weights are a matrix `[i,o]` for each tap."""
+"""Conv3D and ConvTranspose: convolutions whose weights are a matrix `[i,o]` for each tap.
+
+ConvTranspose has an integer form too, by the rules of the TensorFlow Lite 8-bit quantization
+specification: int8 weights symmetric per output channel, int32 bias of scale
+`input scale * weight scale`; and with 16-bit activations.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,25 @@ from math import prod
 import numpy as np
 
 from smelt.errors import ModelError
-from smelt.ir import Array, DType, Node, Op, TensorType
-from smelt.ops.case import Argument, Bias, Case, Data, Weights
+from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
+from smelt.ops.case import (
+    FLOAT_AND_INT8,
+    Argument,
+    Bias,
+    Case,
+    Data,
+    Weights,
+    onnx_cases,
+    wide_cases,
+)
 from smelt.ops.constraints import arrays, operands, quantized, same_dtype
-from smelt.ops.fixed_point import Activation
+from smelt.ops.fixed_point import (
+    Activation,
+    Requantizer,
+    along_axis,
+    convolution_scales,
+    finish,
+)
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -56,18 +76,19 @@ class ConvolutionND(Op):
             raise ModelError(
                 f"{self.name} of {x} with {self.groups} groups cannot use weights {weights}"
             )
-        types = [x, weights]
-        if bias is not None:
-            types.append(bias)
-            if bias.shape != (outputs,):
-                raise ModelError(f"{self.name} with {outputs} output channels has a bias {bias}")
+        if bias is not None and bias.shape != (outputs,):
+            raise ModelError(f"{self.name} with {outputs} output channels has a bias {bias}")
         size = tuple(
             self.size(axis, x.shape[axis + 1], (weights.shape[axis] - 1) * self.dilation[axis] + 1)
             for axis in range(rank)
         )
         if min(size) < 1:
             raise ModelError(f"{self.name} of {x} and weights {weights} has no output")
-        return (TensorType((x.shape[0], *size, outputs), same_dtype(self, types)),)
+        return (TensorType((x.shape[0], *size, outputs), self._dtype(x, weights, bias)),)
+
+    def _dtype(self, x: TensorType, weights: TensorType, bias: TensorType | None) -> DType:
+        """The element type of the output."""
+        return same_dtype(self, [t for t in (x, weights, bias) if t is not None])
 
     def check(self, node: Node) -> None:
         """See `Op.check`."""
@@ -77,8 +98,13 @@ class ConvolutionND(Op):
         """See `Op.reference`."""
         x, weights = arrays(node, inputs, 2)
         bias = inputs[2] if len(inputs) > 2 else None
-        y = node.output.type
+        y, quant = node.output.type, node.input(1).type.quant
+        if y.quant is not None:
+            x = x.astype(np.int64) - node.input(0).type.zero_point
+            zero_points = 0 if quant is None else along_axis(quant, weights.ndim)[1]
+            weights = weights.astype(np.int64) - zero_points
         depth, outputs = weights.shape[-2], weights.shape[-1] // self.groups
+        # Exact for integers below 2^53.
         total = np.zeros(y.shape, np.float64)
         for group in range(self.groups):
             own = slice(group * depth, (group + 1) * depth)
@@ -88,6 +114,11 @@ class ConvolutionND(Op):
             )
         if bias is not None:
             total += bias
+        if y.quant is not None:
+            rounding = node.rounding or Rounding.TFLM
+            types = (node.input(0).type, node.input(1).type, y)
+            requantize = Requantizer(convolution_scales(*types, rounding), rounding)
+            return (finish(np.rint(total).astype(np.int64), requantize, self.activation, y),)
         return (np.clip(total, *self.activation.limits).astype(y.dtype.numpy),)
 
     def accumulate(self, x: Array, weights: Array, size: Sequence[int]) -> Array:
@@ -139,6 +170,28 @@ class ConvTranspose(ConvolutionND):
     position, plus the tap's; `padding` is what is then cut off (a negative one is added).
     """
 
+    def _dtype(self, x: TensorType, weights: TensorType, bias: TensorType | None) -> DType:
+        """See `ConvolutionND._dtype`; integers have a bias that is longer than they are."""
+        if not x.dtype.is_integer:
+            return super()._dtype(x, weights, bias)
+        if weights.dtype is not DType.INT8 or x.dtype not in (DType.INT8, DType.INT16):
+            raise ModelError(f"{self.name} of {x} cannot use weights {weights}")
+        if bias is not None and bias.dtype not in (DType.INT32, DType.INT64):
+            raise ModelError(f"{self.name} of {x} has a bias {bias}; int32 is needed")
+        return x.dtype
+
+    def check(self, node: Node) -> None:
+        """Quantized input, weights and output come together."""
+        is_quantized = quantized(node, (DType.INT8, DType.INT16))
+        weights = node.input(1).type
+        if weights.is_quantized != is_quantized:
+            raise ModelError(
+                f"{node.origin}: input {node.input(0).type} and weights {weights} must both be "
+                "quantized, or neither"
+            )
+        if is_quantized and node.rounding is None:
+            raise ModelError(f"{node.origin}: a quantized {self.name} needs a rounding")
+
     def macs(self, node: Node) -> int:
         """Multiply-accumulates, those of pixels cut off included."""
         weights = node.input(1).type
@@ -156,17 +209,33 @@ class ConvTranspose(ConvolutionND):
             steps = zip(begin, x.shape[1:-1], self.stride, strict=True)
             window = tuple(slice(b, b + (n - 1) * s + 1, s) for b, n, s in steps)
             total[(slice(None), *window)] += x @ weights[tap]
+        return self._cut(total)
+
+    def windows(self, x: Array, kernel: Sequence[int]) -> Array:
+        """What each output's taps meet, zero where nothing: `[n,*size,i]` to `[n,*size,taps,i]`."""
+        steps = list(zip(x.shape[1:-1], self.stride, self.dilation, kernel, strict=True))
+        full = [(n - 1) * s + (k - 1) * d + 1 for n, s, d, k in steps]
+        met = np.zeros((x.shape[0], *full, prod(kernel), x.shape[-1]), x.dtype)
+        for index, (_, begin) in enumerate(self._taps(kernel)):
+            spans = zip(begin, steps, strict=True)
+            window = tuple(slice(b, b + (n - 1) * s + 1, s) for b, (n, s, _, _) in spans)
+            met[(slice(None), *window, index)] = x
+        return self._cut(met)
+
+    def _cut(self, image: Array) -> Array:
+        """An image, axes of the image second, with what `padding` says cut off and added."""
         for axis, (before, after) in enumerate(self.padding, start=1):
-            extra = [(0, 0)] * total.ndim
+            extra = [(0, 0)] * image.ndim
             extra[axis] = max(-before, 0), max(-after, 0)
-            total = np.pad(total, extra)
-            kept = slice(max(before, 0), total.shape[axis] - max(after, 0))
-            total = total[(slice(None),) * axis + (kept,)]
-        return total
+            image = np.pad(image, extra)
+            kept = slice(max(before, 0), image.shape[axis] - max(after, 0))
+            image = image[(slice(None),) * axis + (kept,)]
+        return image
 
 
 def _case(name: str, op: ConvolutionND, x: tuple[int, ...], *arguments: Argument) -> Case:
-    return Case(name, op, (Data(x), *arguments), (DType.FLOAT32,))
+    dtypes = FLOAT_AND_INT8 if isinstance(op, ConvTranspose) else (DType.FLOAT32,)
+    return Case(name, op, (Data(x), *arguments), dtypes)
 
 
 def _transposed(
@@ -184,10 +253,10 @@ def _transposed(
     op = ConvTranspose(
         stride, padding or ((0, 0),) * rank, dilation or (1,) * rank, groups, activation
     )
-    return _case(name, op, x, Weights(weights), Bias(weights[-1]))
+    return _case(name, op, x, Weights(weights, axis=rank + 1), Bias(weights[-1]))
 
 
-CASES = (
+_CASES = (
     _case(
         "same_3x3x3",
         Conv3D((1, 1, 1), ((1, 1), (1, 1), (1, 1)), (1, 1, 1)),
@@ -254,4 +323,9 @@ CASES = (
         (1, 2, 3, 2),
         Data((2, 2, 2, 3)),
     ),
+)
+CASES = (
+    *_CASES,
+    *onnx_cases(_CASES, "double", "overlapping", "groups", "depthwise", "vector"),
+    *wide_cases(_CASES, "double", "overlapping", "groups", "depthwise"),
 )

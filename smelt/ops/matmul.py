@@ -1,7 +1,8 @@
 """MatMul: products of matrices, stacked and broadcast like those of numpy.
 
-ONNX MatMul and Gemm on operands that are computed at run time, and TensorFlow Lite's BATCH_MATMUL
-of floats; a product with constant weights is a `FullyConnected`.
+ONNX MatMul and Gemm on operands that are computed at run time, and TensorFlow Lite's BATCH_MATMUL;
+a product with constant weights is a `FullyConnected`. Integer arithmetic: TensorFlow Lite Micro's
+reference kernel of BATCH_MATMUL.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.errors import ModelError
-from smelt.ir import Array, DType, Node, Op, TensorType
-from smelt.ops.case import Case, Constant, Data
-from smelt.ops.constraints import arrays, operands, quantized, same_dtype
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
+from smelt.ops.case import Case, Constant, Data, onnx_cases
+from smelt.ops.constraints import (
+    arrays,
+    operands,
+    quantized,
+    requantizing_rounding,
+    same_dtype,
+)
+from smelt.ops.fixed_point import Activation, Requantizer, finish
+from smelt.ops.fully_connected import fully_connected_scales
 
 MATMUL_DTYPES = (
     DType.FLOAT32,
@@ -24,7 +33,10 @@ MATMUL_DTYPES = (
     DType.UINT32,
     DType.UINT64,
 )
-"""Element types that can be multiplied; the sums of integers wrap around."""
+"""Element types that can be multiplied as they are; the sums of integers wrap around."""
+
+DEPTH_LIMIT = 1 << 15
+"""Products of int8 numbers less their zero points, of which fewer than that fit into 32 bits."""
 
 
 def swapped(rank: int) -> tuple[int, ...]:
@@ -35,6 +47,8 @@ def swapped(rank: int) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class MatMul(Op):
     """Matrices `[..., m, k]` times `[..., k, n]`, whose leading axes are broadcast.
+
+    Quantized operands are int8, each with a scale and a zero point; sums are requantized.
 
     Attributes:
         left: the permutation of axes that makes the first operand `[..., m, k]`; () for none.
@@ -50,9 +64,12 @@ class MatMul(Op):
         """See `Op.infer`."""
         a, b = operands(self, inputs, 2)
         dtype = same_dtype(self, (a, b))
-        if dtype not in MATMUL_DTYPES:
+        stored = dtype is DType.INT8 and a.is_quantized and b.is_quantized
+        if dtype not in MATMUL_DTYPES and not stored:
             served = ", ".join(d.value for d in MATMUL_DTYPES)
-            raise ModelError(f"MatMul of {a} and {b}: its element type must be one of {served}")
+            raise ModelError(
+                f"MatMul of {a} and {b}: its element type must be one of {served}, or quantized i8"
+            )
         shape = _moved(self.product_shape(a, b), self.result, "product")
         return (TensorType(shape, dtype),)
 
@@ -70,19 +87,31 @@ class MatMul(Op):
         return (*stack, left[-2], right[-1])
 
     def check(self, node: Node) -> None:
-        """No operand may be quantized; see `Op.check`."""
-        quantized(node, (), 2)
+        """Operands and output are all quantized, or none; see `Op.check`."""
+        if not quantized(node, (DType.INT8,), 2):
+            return
+        requantizing_rounding(node)
+        depth = self.depth(node.input(0).type)
+        if depth >= DEPTH_LIMIT:
+            raise UnsupportedError(
+                f"{node.origin}: sums of {depth} products of int8 data may leave 32 bits; keep "
+                f"this operator in float, or split its {depth} products"
+            )
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""
         a, b = arrays(node, inputs, 2)
-        dtype = node.output.type.dtype
-        wide = np.float64 if dtype.is_float else dtype.numpy
+        y = node.output.type
+        wide = np.float64 if y.dtype.is_float or y.is_quantized else y.dtype.numpy
         a = a.transpose(self.left or range(a.ndim)).astype(wide)
         b = b.transpose(self.right or range(b.ndim)).astype(wide)
+        if y.is_quantized:
+            a, b = a - node.input(0).type.zero_point, b - node.input(1).type.zero_point
         with np.errstate(all="ignore"):
             product = np.matmul(a, b)
-            moved = product.transpose(self.result or range(product.ndim)).astype(dtype.numpy)
+            if y.is_quantized:
+                product = _requantized(node, product)
+            moved = product.transpose(self.result or range(product.ndim)).astype(y.dtype.numpy)
         return (np.ascontiguousarray(moved),)
 
     def depth(self, a: TensorType) -> int:
@@ -92,6 +121,14 @@ class MatMul(Op):
     def macs(self, node: Node) -> int:
         """Elements of the output times the depth of a sum."""
         return node.output.type.size * self.depth(node.input(0).type)
+
+
+def _requantized(node: Node, sums: Array) -> Array:
+    """Stored outputs of sums, which float64 holds exactly."""
+    types = node.input(0).type, node.input(1).type, node.output.type
+    rounding = node.rounding or Rounding.TFLM
+    requantize = Requantizer(fully_connected_scales(*types, rounding), rounding)
+    return finish(sums.astype(np.int64), requantize, Activation.NONE, node.output.type)
 
 
 def _moved(shape: tuple[int, ...], permutation: tuple[int, ...], what: str) -> tuple[int, ...]:
@@ -112,12 +149,12 @@ def _case(
     result: tuple[int, ...] = (),
 ) -> Case:
     operator = MatMul(left, right, result)
-    return Case(name, operator, (Data(a), Data(b, -2.0, 1.0)), (DType.FLOAT32,))
+    return Case(name, operator, (Data(a), Data(b, -2.0, 1.0)))
 
 
 _PLAIN = DType.INT32, DType.INT64
 _RANGE = -50000.0, 50000.0
-CASES = (
+_CASES = (
     _case("square", (8, 8), (8, 8)),
     _case("odd", (7, 5), (5, 11)),
     _case("wide", (3, 20), (20, 37)),
@@ -141,8 +178,14 @@ CASES = (
         "constant_left",
         MatMul(),
         (Constant(tuple(float(i % 7) - 3 for i in range(12)), (3, 4)), Data((4, 5))),
-        (DType.FLOAT32,),
     ),
+    Case("positive", MatMul(), (Data((3, 9), 0.0, 4.0), Data((9, 4), 0.0, 0.5))),
+    Case("centred", MatMul(), (Data((5, 9), -127.0, 128.0), Data((9, 4), -127.0, 128.0))),
+    Case("small_range", MatMul(), (Data((3, 70), -1e-3, 2e-3), Data((70, 4)))),
+)
+CASES = (
+    *_CASES,
+    *onnx_cases(_CASES, "odd", "scores", "context", "transposed_both", "positive"),
     Case("plain", MatMul(), (Data((3, 5), *_RANGE), Data((5, 4), *_RANGE)), _PLAIN, plain=True),
     Case(
         "plain_transposed",

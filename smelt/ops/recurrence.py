@@ -93,6 +93,7 @@ class Recurrence(Op):
         input_forget: the forget gate of an LSTM is one minus the input gate.
         reset_after: a GRU's reset gate multiplies a product instead of the hidden state in it
             (ONNX: linear_before_reset).
+        cell_clip: bound of an LSTM's cell state; 0 for none.
     """
 
     kind: str
@@ -104,6 +105,7 @@ class Recurrence(Op):
     clip: float = 0.0
     input_forget: bool = False
     reset_after: bool = False
+    cell_clip: float = 0.0
 
     @property
     def name(self) -> str:
@@ -213,6 +215,8 @@ class Recurrence(Op):
         i = f(i + p_i * cell)
         forget = 1 - i if self.input_forget else f(forget + p_f * cell)
         cell = forget * cell + i * g(c)
+        if self.cell_clip:
+            cell = np.clip(cell, -self.cell_clip, self.cell_clip)
         return f(o + p_o * cell) * others[1](cell), cell
 
     def bound(self, index: int) -> float:
@@ -276,6 +280,7 @@ CASES = (
     _case("lstm_batch", recurrence("lstm"), (3, 6, 9), _STATES),
     _case("lstm_reverse", recurrence("lstm", reverse=True), (4, 2, 5), _STATES),
     _case("lstm_peepholes", recurrence("lstm", clip=0.7), (4, 1, 5), "peepholes cell"),
+    _case("lstm_cell_clip", recurrence("lstm", cell_clip=0.4), (6, 1, 5), _STATES),
     _case("lstm_input_forget", recurrence("lstm", input_forget=True), (4, 2, 5), "peepholes"),
     _case("lstm_lengths", recurrence("lstm"), (4, 3, 5), "lengths" + _STATES),
     _case(

@@ -128,7 +128,11 @@ def logistic_integer(x: Array, alpha: float, source: TensorType, y: TensorType) 
     """LOGISTIC: fixed-point arithmetic for int8, a sampled table for int16."""
     if source.dtype is DType.INT8:
         return _logistic8(x, alpha, source, y)
-    position = _table_position(x, source, TABLE_SHIFTS["logistic"])
+    return sampled_logistic(_table_position(x, source, TABLE_SHIFTS["logistic"]))
+
+
+def sampled_logistic(position: Array) -> Array:
+    """Logistic function of int16, in units of 2^-15; inputs have scale 1/(3·4096)."""
     value = np.abs(position)
     result = np.where(value >> 9 >= 255, 0x7FFF << 10, _interpolate(value, 9))
     result = np.where(position >= 0, result + (1 << 9), (1 << 25) - result + (1 << 9) - 1)
@@ -139,7 +143,11 @@ def tanh_integer(x: Array, alpha: float, source: TensorType, y: TensorType) -> A
     """TANH: fixed-point arithmetic for int8; for int16 by `tanh(x) = 2·logistic(2x) - 1`."""
     if source.dtype is DType.INT8:
         return _tanh8(x, alpha, source, y)
-    position = _table_position(x, source, TABLE_SHIFTS["tanh"])
+    return sampled_tanh(_table_position(x, source, TABLE_SHIFTS["tanh"]))
+
+
+def sampled_tanh(position: Array) -> Array:
+    """Hyperbolic tangent of int16, in units of 2^-15; inputs have scale 1/(3·4096)."""
     value = np.abs(position)
     result = np.where(value >> 8 >= 255, 0xFFFF << 8, _interpolate(value, 8))
     middle, half = 1 << 23, 1 << 7

@@ -34,10 +34,10 @@ Form = Literal["packed", "paired", "single"]
 PATCH_BYTES = 512
 """What the packed inputs of a block may take."""
 
-_HALVES = frozenset({"low_sum", "high_sum"})
+HALVES = frozenset({"low_sum", "high_sum"})
 _NONE = frozenset[str]()
 
-_LIMIT = 2**22
+LIMIT = 2**22
 """What the sum of the lower pixel of a pair must stay below."""
 
 
@@ -163,7 +163,7 @@ def choose(window: Window, dtype: DType, weights: Array, pixels: int, request: R
 def fits_pairs(weights: Array) -> bool:
     """Whether no sum of centred weights `[o, ...]` times int8 inputs leaves its 23 bits."""
     low, high = sum_range(np.zeros(len(weights), np.int64), weights)
-    return bool((low > -_LIMIT).all() and (high < _LIMIT).all())
+    return bool((low > -LIMIT).all() and (high < LIMIT).all())
 
 
 def blocks(
@@ -216,7 +216,7 @@ def blocks(
         stem=stem,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
-        helpers=finish.helpers | (_HALVES if cut.wide else _NONE),
+        helpers=finish.helpers | (HALVES if cut.wide else _NONE),
         summary=f"{cut.form} inputs, {cut.pixels} pixels x {cut.outputs} channels",
     )
 

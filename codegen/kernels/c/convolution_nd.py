@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import LANES, dense_strides, lane_blocks, total
-from smelt.codegen.kernels.c.store import helpers_in, offset, stored
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Operand, Output, Packed, Request
+from smelt.codegen.kernels.c.finish import Finish
+from smelt.codegen.kernels.c.loops import LANES, Block, dense_strides, lane_blocks, total
+from smelt.codegen.kernels.c.phases import phases, serves_phases
+from smelt.codegen.kernels.c.products import (
+    centred_weights,
+    constant_bias,
+    refuse_products,
+    sums,
+)
+from smelt.codegen.kernels.c.store import offset, stored
 from smelt.codegen.kernels.c.vectors import VECTORS
 from smelt.ir import DType, Node
 from smelt.ops.convolution_nd import Conv3D, ConvolutionND, ConvTranspose
+from smelt.ops.fixed_point import convolution_scales
 from smelt.targets import Target
 
 _VECTOR_LANES = 32
@@ -68,6 +79,95 @@ class Axis:
         return Axis(name, outputs, head, lines)
 
 
+@dataclass(frozen=True)
+class _Arithmetic:
+    """How inputs and weights are multiplied, summed and stored, as C.
+
+    Attributes:
+        operands: weights, and bias or constants by channel.
+        finish: what follows each sum.
+        start: what a sum begins with; `%s` stands for the channel.
+        sum_type: of sums.
+        value_type: of an input and of a weight in a product.
+        input_type: of an input in memory.
+        weight_type: of a weight in memory.
+        input_zero_point: taken from each input.
+        weight_zero_point: taken from each weight.
+    """
+
+    operands: tuple[Operand, ...]
+    finish: Finish
+    start: str
+    sum_type: str = "float"
+    value_type: str = "float"
+    input_type: str = "float"
+    weight_type: str = "float"
+    input_zero_point: int = 0
+    weight_zero_point: int = 0
+
+    @staticmethod
+    def of(node: Node, op: ConvolutionND) -> _Arithmetic:
+        """That of a node."""
+        weights: Operand = Input(1, "weights")
+        if not node.output.type.is_quantized:
+            finish = Finish(stored(op.activation, node.output.type).text, None)
+            if node.optional(2) is None:
+                return _Arithmetic((weights,), finish, "0.0f")
+            bias = Input(2, "bias")
+            return _Arithmetic((weights, bias), finish, "bias[%s]")
+        x, stored_weights = node.input(0).type, node.input(1).type
+        quant = stored_weights.quant
+        zero_points = {0} if quant is None else set(quant.zero_point)
+        if len(zero_points) > 1:
+            # A zero point for each channel: weights are stored without.
+            centred = np.moveaxis(centred_weights(node, -1).astype(np.int16), 0, -1)
+            weights, zero_points = Packed("weights", centred), {0}
+        finish = quantized_finish(node, op)
+        return _Arithmetic(
+            (weights, *finish.operands),
+            finish,
+            "0",
+            "int64_t" if finish.wide else "int32_t",
+            "int32_t",
+            x.dtype.c_name,
+            DType.INT16.c_name if isinstance(weights, Packed) else stored_weights.dtype.c_name,
+            x.zero_point,
+            *zero_points,
+        )
+
+    def value(self, element: str) -> str:
+        """The C expression of an input as it enters a product."""
+        return _centred(element, self.input_zero_point)
+
+    def weight(self, lane: int) -> str:
+        """The C expression of a weight as it enters a product."""
+        return _centred(f"w[{lane}]", self.weight_zero_point)
+
+    def results(self, block: Block, first: str) -> list[str]:
+        """C lines that store a block's sums `acc0`, …; its channels count from `first`."""
+        lines: list[str] = []
+        for lane in range(block.lanes):
+            channel = total((first, block.lane(lane)))
+            store = f"output[{channel}] = {self.finish.output(f'acc{lane}')};"
+            if self.finish.fields:
+                row = f"const int32_t *const channel = channels + {self.finish.index(channel)};"
+                lines += ["{", f"    {row}", f"    {store}", "}"]
+            else:
+                lines.append(store)
+        return lines
+
+
+def _centred(element: str, zero_point: int) -> str:
+    return f"({offset(element, -zero_point)})" if zero_point else element
+
+
+def quantized_finish(node: Node, op: ConvolutionND) -> Finish:
+    """What follows each sum of centred inputs times centred weights."""
+    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+    scales = convolution_scales(x, weights, y, node.rounding)
+    return Finish.of(node, op.activation, constant_bias(node), scales, sums(node, -1))
+
+
 class _TapsKernel(Kernel):
     """The weights `[taps, i, o]` are read as they stand, whether they are constant or not."""
 
@@ -75,10 +175,12 @@ class _TapsKernel(Kernel):
         """See `Kernel.supports`."""
         del target
         x, rank = node.input(0).type, len(node.input(0).type.shape) - 2
-        if x.dtype is not DType.FLOAT32:
-            return f"{node.op.name} is served for f32 data, not {x.dtype.value}."
         if rank > len(_NAMES):
             return f"{node.op.name} is served for up to 3 axes besides channels, not {rank}."
+        if x.is_quantized:
+            return refuse_products(node, channel_axis=-1)
+        if x.dtype is not DType.FLOAT32:
+            return f"{node.op.name} is served for f32 data, not {x.dtype.value}."
         return None
 
     def lower(self, node: Node, request: Request) -> KernelCall:
@@ -92,23 +194,19 @@ class _TapsKernel(Kernel):
         depthwise = op.groups > 1 and depth == outputs == 1
         groups = 1 if depthwise else op.groups
         per_group = y.shape[-1] // groups
-        has_bias = node.optional(2) is not None
-        store = stored(op.activation, y)
-        vectors = "simd_float" in request.target.features and per_group > LANES
+        arithmetic = _Arithmetic.of(node, op)
+        simd = "simd_float" in request.target.features and y.dtype is DType.FLOAT32
+        vectors = simd and per_group > LANES
         blocks = lane_blocks(per_group, _VECTOR_LANES if vectors else LANES)
         pixel = _row_major([f"i{n}" for n in names], x.shape[1:-1], x.shape[-1])
         tap = _row_major([f"k{n}" for n in names], kernel, depth * y.shape[-1])
         group, inputs = (f"g * {per_group}", f"g * {depth}") if groups > 1 else ("0", "0")
-        operands = (
-            Input(0, "input"),
-            Input(1, "weights"),
-            *((Input(2, "bias"),) if has_bias else ()),
-            Output(0, "output"),
-        )
+        operands = (Input(0, "input"), *arithmetic.operands, Output(0, "output"))
         parameters: dict[str, object] = {
             "title": f"{op.name}: {x} -> {y}",
             "op": op,
             "kernel": kernel,
+            "notes": arithmetic.finish.notes,
             "axes": [
                 Axis.of(op, a, name, x.shape[a + 1], kernel[a], y.shape[a + 1])
                 for a, name in enumerate(names)
@@ -119,7 +217,7 @@ class _TapsKernel(Kernel):
             "depth": depth,
             "depthwise": depthwise,
             "outputs": y.shape[-1],
-            "has_bias": has_bias,
+            "sums": arithmetic,
             "blocks": [
                 {
                     "head": b.head,
@@ -127,11 +225,12 @@ class _TapsKernel(Kernel):
                     "channel": total((group, b.position, "j")),
                     "input": total(("input", pixel, b.position if depthwise else inputs)),
                     "weights": total(("weights", tap, group, b.position)),
-                    "channels": [total((group, b.lane(lane))) for lane in range(b.lanes)],
+                    "starts": _starts(arithmetic, b, group),
+                    "start": arithmetic.start.replace("%s", total((group, b.position, "j"))),
+                    "results": arithmetic.results(b, group),
                 }
                 for b in blocks
             ],
-            "store": store,
             "vectors": vectors,
             "arguments": ", ".join(operand.name for operand in operands),
         }
@@ -141,9 +240,15 @@ class _TapsKernel(Kernel):
             f"_{'x'.join(map(str, kernel))}",
             parameters=parameters,
             operands=operands,
-            helpers=helpers_in([store.text]) | (VECTORS if vectors else frozenset[str]()),
+            helpers=arithmetic.finish.helpers | (VECTORS if vectors else frozenset[str]()),
             summary=f"tap by tap, {blocks[0].lanes} output channels at a time",
         )
+
+
+def _starts(arithmetic: _Arithmetic, block: Block, first: str) -> list[str]:
+    """What the sums of a block begin with."""
+    channels = (total((first, block.lane(lane))) for lane in range(block.lanes))
+    return [arithmetic.start.replace("%s", channel) for channel in channels]
 
 
 class Conv3DKernel(_TapsKernel):
@@ -156,6 +261,13 @@ class ConvTransposeKernel(_TapsKernel):
     """Transposed convolutions: only taps that meet an input pixel are visited."""
 
     op = ConvTranspose
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        op = node.op
+        if isinstance(op, ConvTranspose) and serves_phases(node, request):
+            return phases(node, quantized_finish(node, op), request)
+        return super().lower(node, request)
 
 
 def _row_major(names: list[str], sizes: tuple[int, ...], step: int) -> str:

@@ -24,9 +24,20 @@ def serves_words(node: Node, target: Target) -> bool:
     """Whether this form serves a dense layer with constant, symmetric weights."""
     if node.output.type.dtype is not DType.INT8 or "long_multiply" not in target.features:
         return False
-    weights = node.input(1).array
+    return fits_words(node.input(1).array)
+
+
+def fits_words(weights: Array) -> bool:
+    """Whether the sums of int8 weights `[o, k]` times int8 inputs may share 64 bits."""
     low, high = sum_range(np.zeros(len(weights), np.int64), weights)
     return bool((low > -_LIMIT).all() and (high < _LIMIT).all())
+
+
+def stretches(depth: int) -> dict[str, int]:
+    """How a sum over so many inputs is written: so many at a time, in a loop up to `looped`."""
+    unrolled = max(min(depth // 2, 8), 1)
+    looped = depth - depth % unrolled if depth > unrolled else 0
+    return {"depth": depth, "unrolled": unrolled, "looped": looped}
 
 
 def dense_words(node: Node, finish: Finish, weights: Array, *, stem: str) -> KernelCall:
@@ -39,13 +50,10 @@ def dense_words(node: Node, finish: Finish, weights: Array, *, stem: str) -> Ker
         stem: of the function's name.
     """
     outputs, depth = weights.shape
-    unrolled = max(min(depth // 2, 8), 1)
     parameters: dict[str, object] = {
         "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         "f": finish,
-        "depth": depth,
-        "unrolled": unrolled,
-        "looped": depth - depth % unrolled if depth > unrolled else 0,
+        **stretches(depth),
         "step": 4 if depth % 4 == 0 else 1,
         "whole": outputs - outputs % 4,
         "rest": outputs % 4,
@@ -56,7 +64,7 @@ def dense_words(node: Node, finish: Finish, weights: Array, *, stem: str) -> Ker
         parameters=parameters,
         operands=(
             Input(0, "input"),
-            Packed("weights", _words(weights)),
+            Packed("weights", words_of(weights)),
             *finish.operands,
             Output(0, "output"),
         ),
@@ -65,7 +73,7 @@ def dense_words(node: Node, finish: Finish, weights: Array, *, stem: str) -> Ker
     )
 
 
-def _words(weights: Array) -> Array:
+def words_of(weights: Array) -> Array:
     """int32 `[o / 4, k]`: four outputs' weights for one input, the first in the low byte."""
     outputs, depth = weights.shape
     padded = np.zeros((-(-outputs // 4) * 4, depth), np.int64)

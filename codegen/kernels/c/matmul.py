@@ -133,6 +133,10 @@ class Product:
         """The C expression of a right factor of a column of the block."""
         return f"b[{total((str(column * self.columns.operand), _scaled(factor, self.right)))}]"
 
+    def b_at(self, column: str) -> str:
+        """The C expression of right factor `k` of the column of that number in its matrix."""
+        return f"b[{total((_scaled('k', self.right), _scaled(column, self.columns.operand)))}]"
+
     def y(self, row: int, column: int | str) -> str:
         """The C expression of an element of the block."""
         offset = _scaled(column, self.columns.output)
@@ -156,16 +160,28 @@ class Product:
         return f"b[{total((*start, _scaled('k', self.right), _scaled('l', columns.operand)))}]"
 
     @property
-    def arguments(self) -> str:
-        """The C arguments of the call that computes a block."""
+    def left_rows(self) -> str:
+        """The C expression of where the rows of a block start."""
+        return total(("a", index(self.stack, 0), self.rows.start(self.rows.operand)))
+
+    @property
+    def right_matrix(self) -> str:
+        """The C expression of where the right matrix starts."""
+        return total(("b", index(self.stack, 1)))
+
+    @property
+    def right_columns(self) -> str:
+        """The C expression of where the columns of a block start."""
+        if self.panel:
+            return "panel"
+        return total(("b", index(self.stack, 1), self.columns.start(self.columns.operand)))
+
+    @property
+    def result(self) -> str:
+        """The C expression of where the results of a block start."""
         rows, columns = self.rows, self.columns
-        right = "b", index(self.stack, 1), columns.start(columns.operand)
-        starts = (
-            ("a", index(self.stack, 0), rows.start(rows.operand)),
-            ("panel",) if self.panel else right,
-            ("y", index(self.stack, 2), rows.start(rows.output), columns.start(columns.output)),
-        )
-        return ", ".join(total(terms) for terms in starts)
+        starts = index(self.stack, 2), rows.start(rows.output), columns.start(columns.output)
+        return total(("y", *starts))
 
 
 def _scaled(position: int | str, stride: int) -> str:
@@ -190,7 +206,7 @@ class MatMulKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        product = _product(node)
+        product = product_of(node)
         form, rows, columns = _block(product, node.output.type.dtype, request)
         product = replace(
             product,
@@ -246,7 +262,7 @@ def _sum_type(dtype: DType) -> str:
     return dtype.c_name if dtype.is_float else f"uint{8 * dtype.size}_t"
 
 
-def _product(node: Node) -> Product:
+def product_of(node: Node) -> Product:
     """The node's strides, in elements; stacked matrices are merged into rows where they can be."""
     op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     if not isinstance(op, MatMul):

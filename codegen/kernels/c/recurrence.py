@@ -126,6 +126,7 @@ class RecurrenceKernel(Kernel):
             "whole_units": whole_units,
             "unit_lanes": unit_lanes,
             "fused": "fma" in request.target.features,
+            "cell_clip": c_float(op.cell_clip) if op.cell_clip else "",
         }
         operands: list[Operand] = [Input(0, "input")]
         if weights.is_constant:
@@ -150,6 +151,7 @@ class RecurrenceKernel(Kernel):
                 (names.index(n), OPERANDS.index(n)) for n in ("hidden", "cell") if n in given
             ),
             helpers=helpers_in(line for f in functions for line in f.lines)
+            | ({"clamp_float"} if op.cell_clip else frozenset[str]())
             | (UNROLL | VECTORS if vectors else frozenset[str]()),
             summary=f"{rows} x {products[0].block} sums of sequences x gates at a time",
         )

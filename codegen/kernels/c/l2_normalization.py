@@ -1,0 +1,51 @@
+"""L2Normalization: the squares of a row, then its elements by the inverse of their root."""
+
+from __future__ import annotations
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.store import offset
+from smelt.codegen.render import c_float
+from smelt.ir import DType, Node
+from smelt.ops.l2_normalization import L2Normalization
+from smelt.targets import Target
+
+
+class L2NormalizationKernel(Kernel):
+    """Two passes over each row."""
+
+    op = L2Normalization
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        x = node.input(0).type
+        if x.is_quantized or x.dtype is DType.FLOAT32:
+            return None
+        return f"{node.op.name} is served for f32 and quantized i8 data, not {x}."
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, L2Normalization):
+            raise TypeError(f"{op.name} is no L2Normalization")
+        size = x.shape[-1]
+        stored = {"inverse_sqrt", "clamp", "requantize"}
+        return KernelCall(
+            template="c/l2_normalization.j2",
+            stem="l2_normalization",
+            parameters={
+                "x": x,
+                "size": size,
+                "rows": x.size // max(size, 1),
+                "least": c_float(op.least),
+                "element": offset("input[i]", -x.zero_point if x.is_quantized else 0),
+            },
+            operands=(Input(0, "input"), Output(0, "output")),
+            in_place=((0, 0),),
+            helpers=frozenset(stored if x.is_quantized else ()),
+            summary="two passes a row",
+        )
+
+
+KERNELS = (L2NormalizationKernel(),)

@@ -1,0 +1,190 @@
+"""Lstm of int8 data: time step by time step, unit by unit, with the state in the output buffers.
+
+A unit's four gates are summed together, so that each element of the input and of the hidden state
+is loaded once a unit; its weights stand in the order in which they are read. Where a core has long
+multiplications, and the weights' sums prove it exact, four weights are a word, and two of them
+share each multiply-add, as in `dense_words`. Zero points are folded into the biases.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Request,
+    Scratch,
+)
+from smelt.codegen.kernels.c.dense_words import fits_words, stretches, words_of
+from smelt.codegen.kernels.c.store import helpers_in, offset
+from smelt.ir import Array, DType, Node
+from smelt.ops.fixed_point import INT32_MAX
+from smelt.ops.lookup import sigmoid_samples
+from smelt.ops.lstm import GATES, Lstm, LstmScaling, lstm_scaling
+from smelt.targets import Target
+
+_LETTERS = "iofc"
+"""Gates in the order of the weights."""
+
+
+class LstmKernel(Kernel):
+    """Constant weights, forward or backward, with or without initial states."""
+
+    op = Lstm
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        if node.input(0).type.dtype is not DType.INT8:
+            return "Lstm is served for int8 data: of floats it is FullyConnected and Recurrence."
+        constants = [node.input(index) for index in (1, 2, 3)]
+        if not all(value.is_constant for value in constants):
+            return "Lstm is served for constant weights and biases only."
+        for bias, weights in ((constants[2].array, constants[0]), (np.zeros(1), constants[1])):
+            # A zero point is folded into the bias: up to 128 · 128 a weight, and as much by data.
+            reach = int(np.abs(bias.astype(np.int64)).max()) + 2**15 * weights.type.shape[2]
+            if reach > INT32_MAX:
+                return f"Lstm is not served where sums may reach {reach}, beyond 32 bits."
+        scaling = lstm_scaling(node)
+        shifts = [shift for gates in scaling.gates for _, shift in gates]
+        if max(*shifts, scaling.hidden[1]) > 30:
+            return "Lstm is not served for scales that multiply sums by more than 2^30."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        op, x, scaling = node.op, node.input(0).type, lstm_scaling(node)
+        if not isinstance(op, Lstm):
+            raise TypeError(f"{op.name} is no Lstm")
+        hidden = node.outputs[-2].type
+        steps, batch, depth = x.shape
+        units = hidden.shape[1]
+        given = {n: node.optional(i) for i, n in ((4, "hidden"), (5, "cell"))}
+        names = (["every"] if op.sequence else []) + ["hidden", "cell"]
+        weights, recurrent, bias = (node.input(i).array for i in (1, 2, 3))
+        biases = _biases(node, weights, recurrent, bias)
+        lines = _lines(scaling, hidden.zero_point, _reach(biases, weights, recurrent))
+        by_unit = [w.transpose(1, 0, 2).reshape(GATES * units, -1) for w in (weights, recurrent)]
+        words = "long_multiply" in request.target.features and all(map(fits_words, by_unit))
+        operands: list[Operand] = [
+            Input(0, "input"),
+            Packed("weights", words_of(by_unit[0]) if words else _interleaved(weights)),
+            Packed("recurrent", words_of(by_unit[1]) if words else _interleaved(recurrent)),
+            Packed("biases", biases),
+            Packed("samples", sigmoid_samples().astype(np.uint16)),
+            *(
+                Input(index, f"initial_{name}")
+                for index, name in ((4, "hidden"), (5, "cell"))
+                if given[name] is not None
+            ),
+            *(Output(index, name) for index, name in enumerate(names)),
+        ]
+        if not op.sequence:
+            operands.append(Scratch("next", DType.INT8, units))
+        return KernelCall(
+            template="c/lstm.j2",
+            stem="lstm_int8",
+            parameters={
+                "title": f"LSTM of {x}, {units} units",
+                "op": op,
+                "given": {name for name, value in given.items() if value is not None},
+                "steps": steps,
+                "batch": batch,
+                "depth": depth,
+                "units": units,
+                "words": words,
+                "own": stretches(depth),
+                "again": stretches(units),
+                "zero": hidden.zero_point,
+                "letters": _LETTERS,
+                "lines": lines,
+            },
+            operands=tuple(operands),
+            in_place=tuple(
+                (names.index(name), index)
+                for index, name in ((4, "hidden"), (5, "cell"))
+                if given[name] is not None
+            ),
+            helpers=helpers_in(lines) | ({"lower_sum", "upper_sum"} if words else frozenset[str]()),
+            summary=f"the four gates of a unit at a time, {1 + words} in one multiply-add",
+        )
+
+
+def _interleaved(weights: Array) -> Array:
+    """`[4, H, K]` as `[H, K, 4]`."""
+    return np.ascontiguousarray(weights.transpose(1, 2, 0))
+
+
+def _biases(node: Node, weights: Array, recurrent: Array, bias: Array) -> Array:
+    """What the sums start from, zero points of the data included: `[H, 2, 4]`, int32."""
+    zeros = node.input(0).type.zero_point, node.outputs[-2].type.zero_point
+    own, again = (
+        -zero * w.astype(np.int64).sum(axis=2)
+        for zero, w in zip(zeros, (weights, recurrent), strict=True)
+    )
+    return np.stack([own + bias, again]).transpose(2, 0, 1).astype(np.int32, order="C")
+
+
+def _reach(biases: Array, weights: Array, recurrent: Array) -> int:
+    """The largest magnitude of a sum, or of one of its parts."""
+    start = np.abs(biases.astype(np.int64)).transpose(1, 2, 0)
+    spread = [128 * np.abs(w.astype(np.int64)).sum(axis=2) for w in (weights, recurrent)]
+    return int((start + np.stack(spread)).max())
+
+
+def _requantized(value: str, multiplier: tuple[int, int], reach: int = 2**30 - 1) -> str:
+    """The C expression of a product by a multiplier, in the cheapest form; `reach` bounds it."""
+    if reach < 2**30 and -32 < multiplier[1] < 0:
+        return f"scale_twice({value}, {multiplier[0]}, {-multiplier[1]})"
+    return f"requantize({value}, {multiplier[0]}, {multiplier[1]})"
+
+
+def _lines(scaling: LstmScaling, zero: int, reach: int) -> list[str]:
+    """C statements that make a unit's states of its sums, none of which is beyond `reach`."""
+    lines: list[str] = []
+    for gate in range(GATES):
+        letter = _LETTERS[gate]
+        own, again = (
+            _saturated(_requantized(f"{name}_{letter}", multiplier, reach))
+            for name, multiplier in (
+                ("own", scaling.gates[0][gate]),
+                ("again", scaling.gates[1][gate]),
+            )
+        )
+        function = "tanh_int16" if letter == "c" else "logistic_int16"
+        total = _saturated(f"sum_{letter}")
+        lines += [
+            f"const int32_t sum_{letter} =",
+            f"    {own} +",
+            f"    {again};",
+            f"const int32_t {letter} = {function}({total} * 3, samples);",
+        ]
+    state = _saturated("kept + learnt")
+    if scaling.clip is not None:
+        state = f"clamp(kept + learnt, {-scaling.clip}, {scaling.clip})"
+    multiplier, shift = scaling.position
+    position = f"state * {multiplier}"
+    if shift:
+        position = f"({position} + {1 << (shift - 1)}) >> {shift}"
+    output = offset(_requantized("o * squashed", scaling.hidden), zero)
+    return [
+        *lines,
+        f"const int32_t kept = {_saturated(_requantized('f * cell[u]', scaling.keep))};",
+        f"const int32_t learnt = {_saturated(_requantized('i * c', scaling.learn))};",
+        f"const int32_t state = {state};",
+        f"const int32_t squashed = tanh_int16({position}, samples);",
+        "cell[u] = (int16_t)state;",
+        f"next[u] = (int8_t)clamp({output}, -128, 127);",
+    ]
+
+
+def _saturated(text: str) -> str:
+    return f"clamp({text}, -32768, 32767)"
+
+
+KERNELS = (LstmKernel(),)

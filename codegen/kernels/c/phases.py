@@ -1,0 +1,226 @@
+"""int8 transposed convolutions, phase by phase.
+
+Outputs whose positions leave the same remainder by the stride are a phase: they meet the same taps,
+so that each phase is an ordinary convolution with some of the weights, and no product is one with a
+zero between inputs. Source: Shi et al., "Is the deconvolution layer the same as a convolutional
+layer?" (2016).
+
+The inputs of a pixel's window are brought together once for all output channels, less their zero
+point; those of two pixels in one word where the processor multiplies 32 by 32 bits into 64, as in
+`blocks`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from math import gcd
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Request, Scratch
+from smelt.codegen.kernels.c.blocks import HALVES, LIMIT
+from smelt.codegen.kernels.c.finish import Finish
+from smelt.codegen.kernels.c.loops import LANES
+from smelt.codegen.kernels.c.products import centred_weights, folds
+from smelt.codegen.kernels.c.requantization import folded_bias, sum_range
+from smelt.codegen.kernels.c.store import offset
+from smelt.ir import Array, DType, Node
+from smelt.ops.convolution_nd import ConvTranspose
+from smelt.targets import Optimize
+
+_UNROLLED: dict[Optimize, int] = {"speed": 8, "ram": 8, "size": 2}
+"""Inputs in one turn of the innermost loop, at most."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Height or width of the image; texts are C, in which `p{name}` is the phase.
+
+    Attributes:
+        name: `y` or `x`.
+        kernel, stride: as in the operator.
+        before: what is cut off in front of the output.
+        size: of the input.
+        outputs: size of the output.
+        together: pixels of a phase that are computed at a time.
+    """
+
+    name: str
+    kernel: int
+    stride: int
+    before: int
+    size: int
+    outputs: int
+    together: int = 1
+
+    def taps_of(self, phase: int) -> range:
+        """The taps that outputs of a phase meet, in the order of the inputs they meet."""
+        return range((phase + self.before) % self.stride, self.kernel, self.stride)[::-1]
+
+    @property
+    def taps(self) -> str:
+        """How many taps a phase has."""
+        if self.kernel % self.stride == 0:
+            return str(self.kernel // self.stride)
+        added = self.before % self.stride
+        first = f"(p{self.name} + {added}) % {self.stride}" if added else f"p{self.name}"
+        return f"({self.kernel + self.stride - 1} - {first}) / {self.stride}"
+
+    @property
+    def start(self) -> str:
+        """The first input that a phase's first output meets; `taps_{name}` is how many it does."""
+        whole, added = divmod(self.before, self.stride)
+        if not added:
+            return f"{whole + 1} - taps_{self.name}"
+        return (
+            f"{offset(f'(p{self.name} + {added}) / {self.stride}', whole + 1)} - taps_{self.name}"
+        )
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether windows leave the input, that of a pixel included which fills up a block."""
+        for phase in range(min(self.stride, self.outputs)):
+            taps = len(self.taps_of(phase))
+            start = (phase + self.before) // self.stride + 1 - taps
+            count = -(-(self.outputs - phase) // self.stride)
+            last = start + count + -count % self.together + taps - 2
+            if taps and (start < 0 or last >= self.size):
+                return True
+        return False
+
+
+@dataclass(frozen=True)
+class _Phases:
+    """How a transposed convolution is computed, as the template knows it.
+
+    Attributes:
+        y, x: the axes.
+        depth: channels of the input.
+        outputs: channels of the output.
+        weights: `[o, ky, kx, i]` of each phase that has any, in the order of their computation.
+        unrolled: inputs in one turn of the innermost loop.
+    """
+
+    y: _Axis
+    x: _Axis
+    depth: int
+    outputs: int
+    weights: tuple[Array, ...]
+    unrolled: int
+
+    @staticmethod
+    def of(node: Node, op: ConvTranspose, request: Request) -> _Phases:
+        """That of a node of constant weights; a row is an image of height 1."""
+        x, y = node.input(0).type, node.output.type
+        weights = centred_weights(node, -1)
+        weights = weights.reshape(y.shape[-1], -1, *weights.shape[-2:])
+        sizes, outputs = (1, *x.shape[1:-1])[-2:], (1, *y.shape[1:-1])[-2:]
+        strides = (1, *op.stride)[-2:]
+        before = (0, *(pair[0] for pair in op.padding))[-2:]
+        down, across = (
+            _Axis(name, weights.shape[a + 1], strides[a], before[a], sizes[a], outputs[a])
+            for a, name in enumerate("yx")
+        )
+        taps = [(down.taps_of(py), across.taps_of(px)) for py, px in product(*map(range, strides))]
+        parts = tuple(weights[:, list(ky)][:, :, list(kx)] for ky, kx in taps if ky and kx)
+        wide = "long_multiply" in request.target.features and _fits_pairs(parts, x.zero_point)
+        if wide and across.outputs > across.stride:
+            across = replace(across, together=2)
+        common = gcd(*(part[0].size for part in parts))
+        most = _UNROLLED[request.optimize]
+        unrolled = max(n for n in range(1, most + 1) if common % n == 0)
+        return _Phases(down, across, x.shape[-1], y.shape[-1], parts, unrolled)
+
+    @property
+    def words(self) -> int:
+        """Elements of the longest window."""
+        return max(part[0].size for part in self.weights)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Sizes of the blocks of output channels whose sums are in registers together."""
+        return tuple(dict.fromkeys(n for n in (self._block, self.rest) if n))
+
+    @property
+    def _block(self) -> int:
+        return min(LANES, self.outputs)
+
+    @property
+    def rest(self) -> int:
+        """Output channels in the last block, if it is not whole."""
+        return self.outputs % self._block
+
+    @property
+    def padded(self) -> bool:
+        """Whether windows reach beyond the image."""
+        return self.y.reaches_out or self.x.reaches_out
+
+    @property
+    def ordered(self) -> Array:
+        """All weights, int8, in the order in which they are read."""
+        found: list[Array] = []
+        for part in self.weights:
+            rows = part.reshape(self.outputs, -1)
+            whole = rows[: self.outputs - self.rest].reshape(-1, self._block, rows.shape[1])
+            found += [whole.transpose(0, 2, 1).ravel(), rows[self.outputs - self.rest :].T.ravel()]
+        return np.concatenate(found).astype(np.int8)
+
+
+def _fits_pairs(parts: tuple[Array, ...], zero_point: int) -> bool:
+    """Whether no sum of inputs less their zero point leaves its 23 bits."""
+    ranges = [sum_range(folded_bias(None, part, zero_point), part) for part in parts]
+    return all(bool((low > -LIMIT).all() and (high < LIMIT).all()) for low, high in ranges)
+
+
+def serves_phases(node: Node, request: Request) -> bool:
+    """Whether this form serves a node, with the scratch that it may take."""
+    op, x = node.op, node.input(0).type
+    if not isinstance(op, ConvTranspose) or x.dtype is not DType.INT8 or not folds(node):
+        return False
+    if op.groups > 1 or len(op.stride) > 2 or set(op.dilation) != {1} or request.optimize == "ram":
+        return False
+    return 4 * _Phases.of(node, op, request).words <= request.room
+
+
+def phases(node: Node, finish: Finish, request: Request) -> KernelCall:
+    """The call that computes a node which `serves_phases`.
+
+    Args:
+        node: what is computed.
+        finish: what follows each sum of inputs less their zero point.
+        request: target and preference.
+    """
+    op, x, y = node.op, node.input(0).type, node.output.type
+    if not isinstance(op, ConvTranspose):
+        raise TypeError(f"{op.name} is no transposed convolution")
+    cut = _Phases.of(node, op, request)
+    pair, zero_point = cut.x.together == 2, -x.zero_point
+    word = ("in0[i]", zero_point)
+    if pair:
+        word = ("in0[i] + in1[i] * 8388608", zero_point * ((1 << 23) + 1))
+    operands: list[Operand] = [Input(0, "input")]
+    if cut.padded:
+        operands.append(Packed("padding", np.full(cut.depth, x.zero_point, np.int8)))
+    operands += [Packed("weights", cut.ordered), *finish.operands]
+    operands += [Scratch("patch", DType.INT32, cut.words), Output(0, "output")]
+    kernel = node.input(1).type.shape[:-2]
+    parameters: dict[str, object] = {
+        "title": f"{op.name}: {x} -> {y}",
+        "notes": finish.notes,
+        "op": op,
+        "kernel": kernel,
+        "p": cut,
+        "f": finish,
+        "batch": x.shape[0],
+        "image": x.size // x.shape[0],
+        "word": offset(*word),
+    }
+    return KernelCall(
+        template="c/transposed_phases.j2",
+        stem=f"transposed_conv_{'x'.join(map(str, kernel))}",
+        parameters=parameters,
+        operands=tuple(operands),
+        helpers=finish.helpers | (HALVES if pair else frozenset[str]()),
+        summary=f"phase by phase, {cut.x.together} pixels x {cut.blocks[0]} channels",
+    )

@@ -1,0 +1,116 @@
+"""UNIDIRECTIONAL_SEQUENCE_LSTM: integers as an `Lstm`, floats as a dense layer and `Recurrence`.
+
+The states are variable tensors of the file: as in TensorFlow Lite Micro, each inference goes on
+from where the one before ended, until the network is reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tflite
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.ir import Array, DType, Quant, Value
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.lstm import Lstm
+from smelt.ops.recurrence import recurrence
+from smelt.ops.transpose import Transpose
+
+_WEIGHTS, _RECURRENT, _BIASES = (1, 4, 2, 3), (5, 8, 6, 7), (12, 15, 13, 14)
+"""Operands of the gates, in the order i o f c."""
+
+_STATES = (18, 19)
+_VARIANTS = {
+    **dict.fromkeys((9, 10, 11), "peepholes"),
+    **dict.fromkeys((16, 17), "a projection"),
+    **dict.fromkeys((20, 21, 22, 23), "layer normalization"),
+}
+"""Operands that TensorFlow Lite Micro does not serve either, and what they are for."""
+
+_BATCH_FIRST = (1, 0, 2)
+
+
+def _lstm(operation: Operation) -> None:
+    options = operation.options(tflite.UnidirectionalSequenceLSTMOptions)
+    _refuse_variants(operation, options.integer("FusedActivationFunction"))
+    x = operation.input(0)
+    if len(x.type.shape) != 3:
+        raise ModelError(f"{operation}: its input {x.type} must have 3 dimensions")
+    clip = options.real("CellClip")
+    if clip < 0:
+        raise ModelError(f"{operation}: its cell state is clipped to {clip}")
+    order = None if options.flag("TimeMajor") else _BATCH_FIRST
+    if order is not None:
+        x = operation.step(Transpose(order), x, name="time_major")
+    weights = [operation.weights(0, index) for index in _WEIGHTS]
+    recurrent = [operation.weights(0, index) for index in _RECURRENT]
+    biases = [_bias(operation, index) for index in _BIASES]
+    units = biases[0].type.size
+    state = (x.type.shape[1], units)
+    if x.type.dtype is DType.INT8:
+        stacked = [_joined(operation, v, np.stack) for v in (weights, recurrent, biases)]
+        operation.emit_stateful(
+            Lstm(cell_clip=clip), x, *stacked, states=_STATES, shape=state, order=order
+        )
+        return
+    gates, again, bias = (
+        _joined(operation, v, np.concatenate) for v in (weights, recurrent, biases)
+    )
+    sums = operation.step(FullyConnected(keep_dims=True), x, gates, bias, name="gates")
+    op = recurrence("lstm", cell_clip=clip)
+    operation.emit_stateful(op, sums, again, None, states=_STATES, shape=state, order=order)
+
+
+def _refuse_variants(operation: Operation, activation: int) -> None:
+    for index, what in _VARIANTS.items():
+        if operation.has(index):
+            raise UnsupportedError(
+                f"{operation} has {what}: only the plain LSTM is supported, as Keras makes it"
+            )
+    if not all(operation.has(index) for index in (_WEIGHTS[0], _RECURRENT[0], _BIASES[0])):
+        raise UnsupportedError(
+            f"{operation} has no input gate (it is coupled to the forget gate): only the plain "
+            "LSTM is supported, as Keras makes it"
+        )
+    if activation != tflite.ActivationFunctionType.TANH:
+        raise UnsupportedError(
+            f"{operation} has fused activation {activation}: only that of tanh is supported"
+        )
+
+
+def _bias(operation: Operation, index: int) -> Value:
+    bias = operation.bias(index)
+    if bias is None:
+        raise ModelError(f"{operation} has no input {index}, a bias: the file is corrupted")
+    return bias
+
+
+def _joined(
+    operation: Operation, gates: Sequence[Value], join: Callable[[Sequence[Array]], Array]
+) -> Value:
+    """The constants of all gates as one; int8 weights with one scale a gate."""
+    first = gates[0]
+    if any((v.type.shape, v.type.dtype) != (first.type.shape, first.type.dtype) for v in gates):
+        shapes = ", ".join(str(v.type) for v in gates)
+        raise ModelError(f"{operation}: the constants of its gates are {shapes}")
+    quant = None
+    if first.type.dtype is DType.INT8:
+        scales, zeros = zip(*(_scalar(operation, v) for v in gates), strict=True)
+        quant = Quant(scales, zeros, 0)
+    return Value.constant(f"{first.name}:gates", join([v.array for v in gates]), quant)
+
+
+def _scalar(operation: Operation, constant: Value) -> tuple[float, int]:
+    quant = constant.type.quant
+    if quant is None or not quant.is_per_tensor:
+        raise UnsupportedError(
+            f"{operation}: '{constant.name}' {constant.type} must have one scale, as TensorFlow "
+            "Lite Micro asks for"
+        )
+    return quant.scalar
+
+
+CONVERTERS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": Converter(_lstm)}

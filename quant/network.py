@@ -1,0 +1,108 @@
+"""A float network that is ready to be quantized: forms, what its values hold, and sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from smelt.ir import Graph, Node, Quant, Value
+from smelt.quant.convert import Wide
+from smelt.quant.equalization import equalize
+from smelt.quant.forms import Forms, apply, classify
+from smelt.quant.lstm import cell_quant
+from smelt.quant.observation import Observation, Sample, observe
+from smelt.quant.ranges import View, choose, quant_of
+from smelt.quant.recipe import Recipe
+from smelt.quant.sweep import Sweep, Swept
+from smelt.quant.ties import Group, find_groups
+
+
+@dataclass(frozen=True)
+class Network:
+    """A float network, how it is to be quantized, and what its values hold.
+
+    Attributes:
+        graph: the network.
+        forms: of its nodes.
+        seen: of its computed values.
+        rescaled: the values whose channels equalization rescaled.
+    """
+
+    graph: Graph
+    forms: Forms
+    seen: Mapping[Value, Observation]
+    rescaled: frozenset[Value] = frozenset()
+
+    @staticmethod
+    def observed(
+        graph: Graph,
+        samples: Sequence[Sample],
+        seed: int,
+        numbers: Sequence[int] | None = None,
+    ) -> Network:
+        """A network that was run on samples, which messages call by these numbers.
+
+        Raises:
+            QuantizationError: the network computes something that is not finite.
+        """
+        return Network(graph, classify(graph), observe(graph, samples, seed, numbers))
+
+    def equalized(self, samples: Sequence[Sample], seed: int) -> Network:
+        """The same with rescaled channels."""
+        graph, rescaled = equalize(self.graph, self.forms, self.seen, samples)
+        return replace(Network.observed(graph, samples, seed), rescaled=rescaled)
+
+    def in_float(self, nodes: frozenset[Node]) -> Network:
+        """The same with more nodes that stay in float."""
+        return replace(self, forms=classify(self.graph, nodes))
+
+    def groups(self) -> list[Group]:
+        """Which tensors are quantized alike."""
+        return find_groups(self.graph, self.forms, self.seen)
+
+    def quants(self, recipe: Recipe) -> dict[Value, Quant]:
+        """The quantization of every stored value and of the constants that native nodes read."""
+        quants: dict[Value, Quant] = {}
+        for group in self.groups():
+            quant = group.fixed
+            if self.forms.cells.issuperset(group.values):
+                quant = cell_quant([self.seen[value] for value in group.values])
+            elif quant is None:
+                views = [view for value in group.values for view in self._views(value)]
+                quant = quant_of(choose(views, recipe))
+            quants.update(dict.fromkeys(group.values, quant))
+        return quants
+
+    def swept(
+        self,
+        samples: Sequence[Sample],
+        recipe: Recipe,
+        *,
+        measure: bool = False,
+        wide: Wide | None = None,
+    ) -> Swept:
+        """The quantized network and what it computes.
+
+        Args:
+            samples: calibration data.
+            recipe: the steps to take.
+            measure: whether each layer is measured.
+            wide: the layers of 16 bits.
+        """
+        rescaled = self.rescaled if measure else None
+        quants = self.quants(recipe)
+        return Sweep(self.graph, self.forms, quants, samples, recipe, rescaled, wide).run()
+
+    def _views(self, value: Value) -> list[View]:
+        """What reads a value: operators that take it as it is, and functions."""
+        if value.data is not None:
+            return [View(Observation.of_constant(value.data))]
+        forms, seen = self.forms, self.seen
+        functions = [
+            View(seen[value], partial(apply, forms.path[result], value))
+            for result in forms.stored
+            if forms.root.get(result) is value
+        ]
+        as_it_is = value in forms.read or not functions
+        return [*functions, *([View(seen[value])] if as_it_is else [])]
