@@ -19,6 +19,10 @@ compiles() { # COMPILER HEADER: the compiler finds the C library's header
     printf '#include <%s>\n' "$2" | "$1" -E - >/dev/null 2>&1
 }
 
+has_picolibc() {
+    has riscv64-unknown-elf-gcc && [ -f "$(riscv64-unknown-elf-gcc -print-file-name=picolibc.specs)" ]
+}
+
 python_packages() {
     python=$(sh "$here/find_python.sh" 2>/dev/null) || {
         [ -n "${PYTHON3:-}" ] || echo python3 python3-venv
@@ -38,6 +42,10 @@ tool_packages() {
         has g++ || echo g++
         has clang || echo clang
         has cmake || echo cmake
+        has gdb-multiarch || echo gdb-multiarch
+        has riscv64-unknown-elf-gcc || echo gcc-riscv64-unknown-elf
+        has_picolibc || echo picolibc-riscv64-unknown-elf
+        has qemu-system-riscv32 || echo qemu-system-misc
     fi
 }
 

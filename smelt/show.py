@@ -291,14 +291,14 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
         rows.append(("state", f"{report['state']['bytes']:,} bytes"))
     if flash["network"] is not None:
         rows.append(("flash", f"{flash['network']:,} bytes network, {flash['elf']:,} firmware"))
+    if report["ram"]["variables"] is not None:
+        rows.append(("RAM", f"{report['ram']['variables']:,} bytes of variables and arena"))
     if inference["instructions"] is not None:
         rows.append(("inference", f"{inference['instructions']:,} instructions"))
     if inference["latency"] is not None:
         rows.append(("latency", f"{1e3 * inference['latency']['seconds']['mean']:.4g} ms"))
     if inference["stack"] is not None:
         rows.append(("stack", f"{inference['stack']:,} bytes"))
-    if report["ram"]["variables"] is not None:
-        rows.append(("RAM", f"{report['ram']['variables']:,} bytes of variables and arena"))
     Table(("", ""), tuple(rows)).print(console)
     for length in report["network"]["lengths"]:
         console.print(_range(length), highlight=False, markup=False)

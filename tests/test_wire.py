@@ -324,7 +324,8 @@ def ask(stream: Stream, data: bytes) -> list[str]:
 
 
 WORDS = st.sampled_from(
-    b"smelt,load,out,invoke,info,db,infer,print,results, ,%,0,1,16,00,\r\n,4294967296".split(b",")
+    b"smelt,load,length,out,invoke,last,taps,laps,reset,info,db,infer,print,results, ,%,0,1,16,00,"
+    b"\r\n,4294967296".split(b",")
 )
 
 
