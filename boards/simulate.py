@@ -79,6 +79,8 @@ class Simulator:
                 f"board '{board.name}' has no [qemu]: nothing can stand in for it; flash it, and "
                 "name its serial port with --on"
             )
+        if os.name != "posix":
+            raise ToolError("boards are simulated on Linux and macOS only (or in WSL on Windows)")
         qemu = find_tool(EMULATORS[board.startup])
         self._board = board
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()

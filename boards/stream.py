@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
+import queue
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -141,6 +143,7 @@ class ProcessStream:
             DeviceError: it cannot be executed.
         """
         self._name = program.name
+        self._came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         try:
             self._process = subprocess.Popen(
                 [program.resolve()],
@@ -151,6 +154,16 @@ class ProcessStream:
             )
         except OSError as error:
             raise DeviceError(f"{program} cannot be executed: {error.strerror}") from error
+        # Not every system can wait for a pipe with a time limit; a thread can wait for it.
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        data = b" "
+        while data:
+            data = os.read(self._process.stdout.fileno(), _CHUNK)
+            self._came.put(data)
 
     def send(self, data: bytes) -> None:
         """See `Stream`."""
@@ -164,21 +177,29 @@ class ProcessStream:
 
     def receive(self, timeout_s: float) -> bytes:
         """See `Stream`."""
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], timeout_s)[0]:
+        try:
+            data = self._came.get(timeout=max(timeout_s, 0))
+        except queue.Empty:
             return b""
-        data = os.read(self._process.stdout.fileno(), _CHUNK)
         if not data:
+            self._came.put(data)
             raise DeviceError(self._explain())
         return data
 
     def close(self) -> None:
         """See `Stream`."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            with suppress(OSError):  # what was not sent yet has nowhere to go
+                pipe.close()
 
     def _explain(self) -> str:
-        _, errors = self._process.communicate()
+        assert self._process.stderr is not None
+        errors = b"" if self._process.stderr.closed else self._process.stderr.read()
+        self._process.wait()
         status = self._process.returncode
         ending = f"signal {-status}" if status < 0 else f"status {status}"
         text = errors.decode(errors="replace").strip()

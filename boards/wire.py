@@ -8,6 +8,7 @@ obeyed once, and what it said is known to be what was meant.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,8 +32,8 @@ _BYTES_PER_S = 10_000
 _QUIET_S = 0.3
 _FIRST_S = 600.0
 _PATIENCE_S = 1.0
-"""Of silence, after which a byte is sent that ends what may be half a command; a device that still
-computes answers it afterwards. Every time, it is twice as long."""
+"""Of silence, after which a byte is sent that ends what may be half a command. Every time, it is
+twice as long."""
 
 
 @dataclass(frozen=True)
@@ -194,8 +195,8 @@ class Device:
         def attempt() -> Mapping[str, int]:
             first = None
             try:
-                self._send("smelt invoke")
-                first = self._numbers("m-invoke-[", timeout_s)
+                self._begin("invoke")
+                first = self._numbers("m-invoke-[", timeout_s, computing=True)
                 self._expect("m-ready")
             except _Silent:
                 raise
@@ -243,9 +244,9 @@ class Device:
                 lost; nothing is said again, because the inputs may be gone.
         """
         self._require_taps()
-        self._send("smelt taps")
+        self._begin("taps")
         while True:
-            kind, rest = self._answer(("m-tap-[", "m-invoke-["), timeout_s)
+            kind, rest = self._answer(("m-tap-[", "m-invoke-["), timeout_s, computing=True)
             if kind == "m-invoke-[":
                 self._expect("m-ready")
                 self._counted(self._agreed())
@@ -271,11 +272,11 @@ class Device:
             DeviceError: as of `taps`.
         """
         self._require_taps()
-        self._send("smelt laps")
+        self._begin("laps")
         found: Counter[int] = Counter()
         count = 0
         while True:
-            kind, rest = self._answer(("m-lap-[", "m-invoke-["), timeout_s)
+            kind, rest = self._answer(("m-lap-[", "m-invoke-["), timeout_s, computing=True)
             if kind == "m-invoke-[":
                 break
             step, ticks = _integers(rest, 2)
@@ -430,13 +431,20 @@ class Device:
     def _send(self, command: str) -> None:
         self._stream.send(f"{command}%".encode("ascii"))
 
+    def _begin(self, command: str) -> None:
+        """Have an inference begin, after which nothing is sent until it is over."""
+        self._send(f"smelt {command}")
+        self._expect("m-invoke-begin")
+
     def _echo(self, start: str, *numbers: int) -> None:
         """The next line, which must repeat the numbers of the command."""
         _words(self._expect(start), numbers, 0)
 
-    def _numbers(self, start: str, timeout_s: float) -> Mapping[str, int]:
+    def _numbers(
+        self, start: str, timeout_s: float, *, computing: bool = False
+    ) -> Mapping[str, int]:
         """The next line's numbers by the words before them."""
-        words = self._expect(start, timeout_s).split()
+        words = self._answer((start,), timeout_s, computing=computing)[1].split()
         try:
             found = {key: int(value) for key, value in zip(words[::2], words[1::2], strict=True)}
         except ValueError:
@@ -449,8 +457,10 @@ class Device:
         """The rest of the next line, which must begin with `start`, without the bracket."""
         return self._answer((start,), timeout_s)[1]
 
-    def _answer(self, starts: Sequence[str], timeout_s: float | None = None) -> tuple[str, str]:
-        line = self._line(self._timeout_s if timeout_s is None else timeout_s)
+    def _answer(
+        self, starts: Sequence[str], timeout_s: float | None = None, *, computing: bool = False
+    ) -> tuple[str, str]:
+        line = self._line(self._timeout_s if timeout_s is None else timeout_s, computing=computing)
         for start in starts:
             if line.startswith(start):
                 return start, line.removeprefix(start).removesuffix("]")
@@ -465,12 +475,12 @@ class Device:
             while self._line(self._timeout_s) != "m-ready":
                 pass
 
-    def _line(self, timeout_s: float) -> str:
+    def _line(self, timeout_s: float, *, computing: bool = False) -> str:
         deadline = time.monotonic() + timeout_s
         line = ""
         while not line:
             while (end := self._buffer.find(b"\n")) < 0:
-                self._receive(deadline)
+                self._receive(deadline, computing=computing)
             line = self._buffer[:end].decode("ascii", errors="replace").rstrip("\r")
             del self._buffer[: end + 1]
         if line.startswith("e-[fault"):
@@ -490,9 +500,12 @@ class Device:
         del self._buffer[:size]
         return data
 
-    def _receive(self, deadline: float) -> None:
-        """Wait for bytes; a long silence may be half a command's, which a byte ends."""
-        patience = _PATIENCE_S
+    def _receive(self, deadline: float, *, computing: bool = False) -> None:
+        """Wait for bytes; a long silence may be half a command's, which a byte ends.
+
+        A device that computes is left alone: the byte would cost it time that is measured.
+        """
+        patience = math.inf if computing else _PATIENCE_S
         while (rest := deadline - time.monotonic()) > 0:
             data = self._stream.receive(min(rest, patience))
             if data:

@@ -13,14 +13,14 @@
  *                        m-load-done. Silence of SMELT_LOAD_TIMEOUT_MS ends the wait for them.
  *   smelt length I N%    m-length-[I N]: dimension I, of those whose size is known at run time, has
  *                        size N from now on; tensors still come and go in their largest size
- *   smelt invoke%        m-invoke-[ticks T stack S status E count K]: one inference, its time in
- *                        ticks of the timer, the stack it used in bytes, what NAME_invoke returned,
- *                        and how many there were since the device started
- *   smelt last%          that line again, so that a host that lost it knows whether there was one
+ *   smelt invoke%        m-invoke-begin, then one inference, then m-invoke-[ticks T stack S status E
+ *                        count K]: its time in ticks of the timer, the stack it used in bytes, what
+ *                        NAME_invoke returned, and how many there were since the device started
+ *   smelt last%          the second line again, so that a host that lost it knows whether there was one
  *   smelt out I%         m-raw-[V I N C HASH], then the N raw bytes of output I
- *   smelt taps%          one inference; every step's output as it is produced: m-tap-[STEP N C],
+ *   smelt taps%          m-invoke-begin and one inference; every step's output as it is produced: m-tap-[STEP N C],
  *                        then N raw bytes; at the end the line of "smelt invoke"
- *   smelt laps%          one inference; every step's time as it is done: m-lap-[STEP TICKS]; at the
+ *   smelt laps%          m-invoke-begin and one inference; every step's time as it is done: m-lap-[STEP TICKS]; at the
  *                        end the line of "smelt invoke" and m-laps-[LAPS SUM], a check on them
  *   smelt reset%         m-reset-done: the context as new, state included
  *
