@@ -10,7 +10,7 @@ import numpy as np
 
 from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.quantized import use_integer_arithmetic
-from smelt.errors import ConfigError, SmeltError, VerifyError
+from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError
 from smelt.ir import Array, Evaluation, Graph, Value
 from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.pipeline import Artefact
@@ -83,7 +83,7 @@ def verify_model(
         for value, found in zip(artefact.graph.outputs, outputs, strict=True):
             difference = compare(reference[value], found, parts.get(value, 0.0))
             if difference is not None:
-                culprit = find_first_difference(artefact, samples[: index + 1], reference, rig)
+                culprit = _culprit(artefact, samples[: index + 1], reference, rig)
                 raise VerifyError(
                     f"sample {index}: the device differs from the reference. {culprit} "
                     f"Output '{value.name}': {difference}."
@@ -94,6 +94,19 @@ def verify_model(
     accepted = max(parts.get(v, 0.0) for v in artefact.graph.outputs)
     tolerance = max(accepted, FLOAT_TOLERANCE if floats else 0.0)
     return Verdict(len(samples), tolerance, result, real)
+
+
+def _culprit(
+    artefact: Artefact, samples: Sequence[Sample], reference: dict[Value, Array], rig: Rig
+) -> str:
+    """The first step that differs, in a sentence; a line that loses bytes gets a second chance."""
+    problem = ""
+    for _ in range(2):
+        try:
+            return find_first_difference(artefact, samples, reference, rig)
+        except DeviceError as error:
+            problem = str(error)
+    return f"Which layer is the first that differs could not be found: {problem}."
 
 
 def verified(verdict: Verdict) -> Report:

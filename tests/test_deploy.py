@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import serial
 
 from smelt import boards
-from smelt.boards import session
+from smelt.boards import Device, ElfInfo, session
 from smelt.boards.flash import Way
 from smelt.boards.meter import Meter
 from smelt.boards.simulate import Simulator
@@ -30,6 +31,7 @@ from tests.cli_runner import Smelt, runner
 from tests.projects import digits
 from tests.shared import Network
 from tests.test_verify import with_wrong_weights
+from tests.test_wire import FaultyStream, flip_a_bit
 from tests.tflite_networks import DIGITS
 
 pytestmark = pytest.mark.qemu
@@ -116,7 +118,7 @@ def cases() -> Iterator[Any]:
             )
 
 
-@pytest.mark.parametrize(("network", "name"), cases())
+@pytest.mark.parametrize(("network", "name"), list(cases()))
 def test_mlperf_tiny_on_every_board_that_it_fits(network: Network, name: str) -> None:
     flashable(name)
     too_small = name in TOO_SMALL[network.name]
@@ -251,6 +253,42 @@ def test_a_wrong_layer_needs_firmware_that_tells() -> None:
         rig = Rig(simulator.port)
         with pytest.raises(VerifyError, match="the firmware on the device cannot tell; `smelt dep"):
             verify_model(artefact, random_samples(artefact.graph, 1, 0), rig)
+
+
+@dataclass(frozen=True)
+class SpoilingRig(Rig):
+    """Spoils a byte of what a device says of its steps, `limit` times."""
+
+    limit: int = 1
+    spoilt: list[int] = field(default_factory=list[int])
+
+    @contextmanager
+    def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
+        def spoil(number: int, data: bytes) -> bytes:
+            if number != 1500 or len(self.spoilt) == self.limit:
+                return data
+            self.spoilt.append(number)
+            return flip_a_bit(data, 0)
+
+        with super().open(artefact, taps=taps) as (elf, device):
+            if taps:
+                FaultyStream(device, came=spoil)
+            yield elf, device
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (1, "First layer that differs: step 2"),
+        (2, "that differs could not be found: the output of"),
+    ],
+)
+def test_bytes_lost_in_the_search_do_not_hide_that_outputs_differ(limit: int, words: str) -> None:
+    artefact = digits()
+    rig = SpoilingRig(limit=limit)
+    with pytest.raises(VerifyError, match=words):
+        verify_model(with_wrong_weights(artefact, 2), random_samples(artefact.graph, 1, 0), rig)
+    assert len(rig.spoilt) == limit
 
 
 class Proxy:
