@@ -62,7 +62,8 @@ def compile_project(
         taps: compile in the callback that streams every step's output.
         db: MLPerf Tiny's input buffer, which takes as much RAM as the first input; the project's
             own default where None.
-        mlperf_model: the network of MLPerf Tiny that the firmware claims to be.
+        mlperf_model: the network of MLPerf Tiny that the firmware claims to be; the project's own
+            default where None.
         extra_cflags: appended to the compiler's command line.
         extra_ldflags: appended to the linker's.
         cmsis_nn: the folder of CMSIS-NN, for a network that calls it; what the environment variable
@@ -78,7 +79,7 @@ def compile_project(
     find_tool(f"{cross}gcc" if cross else os.environ.get("CC", "cc"))
     command = [make, f"-j{jobs or os.cpu_count() or 1}", f"TAPS={int(taps)}"]
     command += [] if db is None else [f"DB={int(db)}"]
-    command += [f"MLPERF_MODEL={mlperf_model or ''}"]
+    command += [] if mlperf_model is None else [f"MLPERF_MODEL={mlperf_model}"]
     command += [f"EXTRA_CFLAGS={extra_cflags}", f"EXTRA_LDFLAGS={extra_ldflags}"]
     library = cmsis_nn or os.environ.get("CMSIS_NN_DIR")
     command += [f"CMSIS_NN_DIR={Path(library).resolve()}"] if library else []

@@ -84,14 +84,26 @@ def render_project(
     platform: Platform,
     optimize: Optimize,
     report: Mapping[str, object],
+    mlperf_model: str = "",
 ) -> Project:
-    """Render every file of the project."""
+    """Render every file of the project.
+
+    Args:
+        network: the network's own files and names.
+        schedule: its steps.
+        platform: what the code runs on.
+        optimize: what compiler flags favour.
+        report: what `report.json` says until something is measured.
+        mlperf_model: the network of MLPerf Tiny that the firmware is to claim to be, with room for
+            the benchmark's input buffer; none where empty.
+    """
     variables: dict[str, object] = {
         "net": network,
         "platform": platform,
         "optimize": optimize,
         "report": report,
-        "db": _has_room_for_db(network, platform),
+        "db": bool(mlperf_model) or _has_room_for_db(network, platform),
+        "mlperf_model": mlperf_model,
         "cmsis_nn": VERSION if _calls_cmsis_nn(schedule) else "",
     }
     texts = render_network(network, schedule)

@@ -14,6 +14,7 @@ from smelt import __version__, show, show_profile, show_verify
 from smelt.cli_board import board
 from smelt.cli_export import export
 from smelt.cli_flash import flash
+from smelt.cli_mlperf import mlperf_tiny
 from smelt.cli_options import (
     BuildGroup,
     InputGroup,
@@ -103,6 +104,7 @@ app.command()(grouped(deploy))
 app.command()(grouped(simulate))
 app.add_typer(board, name="board")
 app.command()(grouped(export))
+app.command("mlperf-tiny")(grouped(mlperf_tiny))
 
 
 @app.command()

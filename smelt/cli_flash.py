@@ -96,18 +96,23 @@ def flash(
     """
     console = progress_console(quiet)
     with firmware(source, network, console) as made:
-        chosen = way.way()
         if dry_run:
-            for step in chosen.steps(made.elf, made.board):
+            for step in way.way().steps(made.elf, made.board):
                 typer.echo(step.text)
             return
-        chosen.flash(made.elf, made.board, lambda line: say(console, line))
+        done = put_on_board(made, way, console, check=check)
+    if not quiet:
+        typer.echo(done)
+
+
+def put_on_board(made: Firmware, way: FlashGroup, console: Console, *, check: bool = True) -> str:
+    """Flash firmware; what was done, and with `check` what the board answers afterwards."""
+    way.way().flash(made.elf, made.board, lambda line: say(console, line))
     table = choose(made.board, way.runner, way.gdb)
     done = f"{made.board.name}: flashed by {table.runner}"
     if check and not takes_port(table):
         done += _answer(made, way.port, console)
-    if not quiet:
-        typer.echo(done)
+    return done
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from smelt import boards
+from smelt.boards import Board
 from smelt.boards.simulate import Simulator
 from smelt.cli_flash import firmware
 from smelt.cli_options import BuildGroup, QuietOption
@@ -52,7 +53,19 @@ def simulate(
         else:
             made = stack.enter_context(firmware(source, network, console))
             board, elf = made.board, made.elf
-        simulator = stack.enter_context(Simulator(board, elf, pty=pty))
+        serve(board, elf, pty=pty, seconds=seconds)
+
+
+def serve(board: Board, elf: Path | None, *, pty: bool, seconds: float | None) -> None:
+    """Simulate a board until Ctrl-C, or for so many seconds; print where its UART is.
+
+    Firmware on a pseudo-terminal has started by then: what it says first, a host that takes it for
+    the answer to its first command would never see the end of.
+    """
+    with Simulator(board, elf, pty=pty) as simulator:
+        if pty and elf is not None:
+            with boards.open_device(None, simulator.port, board, simulated=True):
+                pass
         typer.echo(f"port {simulator.port}")
         if simulator.gdb is not None:
             typer.echo(f"gdb {simulator.gdb}")

@@ -50,6 +50,7 @@ def write_project(directory: Path, platform: Platform, optimize: Optimize = "spe
         "cmsis_nn": "",
         "optimize": optimize,
         "db": True,
+        "mlperf_model": "",
     }
     for template, path in platform.project_files:
         target = directory / path

@@ -80,7 +80,7 @@ static void prepare(const smelt_model_t *model) {
         for (uint32_t i = 0; i < model->db_bytes; i++) {
             model->db[i] ^= 0x80u;
         }
-    } else if (model->db_format == SMELT_DB_FLOAT) {
+    } else if (model->quantized != NULL) {
         const smelt_tensor_t *const input = &model->inputs[0];
         for (uint32_t i = 0; i < input->bytes; i++) {
             const float scaled =
@@ -182,7 +182,7 @@ static void results(const smelt_session_t *session) {
 /* The network may destroy its input, so every inference gets it afresh. */
 static int infer_once(const smelt_model_t *model) {
     const uint8_t *const source =
-        model->db_format == SMELT_DB_FLOAT ? model->quantized : model->db;
+        model->quantized != NULL ? model->quantized : model->db;
     memcpy(model->input(0), source, model->inputs[0].bytes);
     return model->invoke().status;
 }

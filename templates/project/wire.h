@@ -59,7 +59,7 @@ typedef struct {
 } smelt_tensor_t;
 
 /* How MLPerf Tiny's host sends an input: as the network takes it, as unsigned bytes of which 128
- * are to be subtracted, or as float32 that are to be quantized. */
+ * are to be subtracted, or as float32, which are compared with the output. */
 typedef enum { SMELT_DB_RAW, SMELT_DB_UNSIGNED, SMELT_DB_FLOAT } smelt_db_t;
 
 typedef struct {
@@ -88,8 +88,8 @@ typedef struct {
     void (*set_step_callback)(smelt_step_callback_t callback, void *user); /* may be NULL */
 
     /* MLPerf Tiny: which network the host is told this is, the buffer of "db", which holds the
-     * first input as that host sends it (db_bytes 0: the protocol's "db" is refused), and with
-     * SMELT_DB_FLOAT one of inputs[0].bytes for the quantized input. */
+     * first input as that host sends it (db_bytes 0: the protocol's "db" is refused), and one of
+     * inputs[0].bytes for the input quantized, or NULL where the host's form is the network's. */
     const char *mlperf_model;
     smelt_db_t db_format;
     uint8_t *db;
