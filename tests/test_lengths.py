@@ -335,7 +335,10 @@ def test_samples_have_their_own_sizes() -> None:
     samples, batched = bind_samples(graph, {"x": np.zeros((3, 1, 5, 4), np.float32)})
     assert batched
     assert [sizes_of(graph, sample) for sample in samples] == [{"T": 5}] * 3
-    for shape in ((1, 13, 4), (1, 5, 3), (1, 1), (2, 5, 4)):
+    samples, batched = bind_samples(graph, {"x": np.zeros((2, 5, 4), np.float32)})
+    assert batched
+    assert [sizes_of(graph, sample) for sample in samples] == [{"T": 5}] * 2
+    for shape in ((1, 13, 4), (1, 5, 3), (1, 1), (2, 13, 4)):
         with pytest.raises(ConfigError, match="has shape"):
             bind_samples(graph, {"x": np.zeros(shape, np.float32)})
     with pytest.raises(ConfigError, match="the inputs have 1"):
