@@ -6,6 +6,7 @@ the simulated board says is exact and repeatable.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -59,7 +60,13 @@ class Simulator:
     """
 
     def __init__(
-        self, board: Board, elf: Path | None, arguments: Sequence[str] = (), *, pty: bool = False
+        self,
+        board: Board,
+        elf: Path | None,
+        arguments: Sequence[str] = (),
+        *,
+        pty: bool = False,
+        clocked: bool = False,
     ) -> None:
         """Start QEMU.
 
@@ -69,6 +76,9 @@ class Simulator:
                 client has loaded something and let it go.
             arguments: more of QEMU's, such as those of a plugin.
             pty: whether the UART is a pseudo-terminal, which the board does not wait for.
+            clocked: whether an instruction takes about a cycle of the board's clock, in place of
+                a nanosecond, and the board is no quicker than that for us either: times are then
+                plausible, and no count.
 
         Raises:
             ConfigError: no machine of QEMU stands in for this board.
@@ -84,10 +94,14 @@ class Simulator:
         qemu = find_tool(EMULATORS[board.startup])
         self._board = board
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        pace = "shift=0"
+        if clocked:
+            cycle = math.log2(INSTRUCTIONS_PER_SECOND / board.clock_hz)
+            pace = f"shift={max(0, round(cycle))},align=on"
         wait = "off" if elf is None else "on"
         uart = "pty,id=wire" if pty else f"socket,id=wire,fd={_UART},{_SERVER},wait={wait}"
         command = [
-            *(qemu, "-machine", board.qemu.machine, "-icount", "shift=0"),
+            *(qemu, "-machine", board.qemu.machine, "-icount", pace),
             *("-display", "none", "-monitor", "none", "-chardev", uart, "-serial", "chardev:wire"),
             *(() if elf is None else ("-kernel", str(elf.resolve()), "-no-reboot")),
             *(() if elf is not None else _DEBUGGER),

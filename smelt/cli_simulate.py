@@ -59,12 +59,13 @@ def simulate(
 def serve(board: Board, elf: Path | None, *, pty: bool, seconds: float | None) -> None:
     """Simulate a board until Ctrl-C, or for so many seconds; print where its UART is.
 
+    An instruction takes about a cycle of the board's clock, so that its times are plausible.
     Firmware on a pseudo-terminal has started by then: what it says first, a host that takes it for
     the answer to its first command would never see the end of.
     """
-    with Simulator(board, elf, pty=pty) as simulator:
+    with Simulator(board, elf, pty=pty, clocked=True) as simulator:
         if pty and elf is not None:
-            with boards.open_device(None, simulator.port, board, simulated=True):
+            with boards.open_device(None, simulator.port, board):
                 pass
         typer.echo(f"port {simulator.port}")
         if simulator.gdb is not None:
