@@ -12,9 +12,12 @@ from smelt.errors import ConfigError, QuantizationError, SmeltError
 from smelt.ir import Array, DType, Graph, TensorType, Value
 from smelt.quant.data import padded, read_folder, spread
 from smelt.quant.image_files import Preprocessing, read_images
+from smelt.quant.quantized import sqnr
+from smelt.quant.quantizer import quantize
 from smelt.quant.samples import doubtful, outliers
 from smelt.quant.wave_files import read_waves
 from smelt.quantize import read_labels, read_samples
+from tests.quant_networks import digits, outputs
 
 Image = pytest.importorskip("PIL.Image", reason="images need the extra `images`")
 
@@ -319,6 +322,20 @@ def test_loud_samples_of_every_number_are_left_out(count: int, factor: float) ->
     assert loud(count, factors, peaks=True) == (tuple(factors), ())
     factors[0] = factor
     assert loud(count, factors) == ((), tuple(sorted(factors)))
+
+
+@pytest.mark.parametrize(("count", "factor"), [(1, 3.9), (12, 1000.0)])
+def test_loud_samples_cost_nothing(count: int, factor: float) -> None:
+    """On images that the quantizer has not seen."""
+    network_ = digits("dscnn_0")
+    spoilt = list(network_.calibration)
+    for index in range(5, 5 + 7 * count, 7):
+        spoilt[index] = (spoilt[index][0] * np.float32(factor),)
+    found = quantize(network_.graph, spoilt, measure=False)
+    assert found.ignored == tuple(range(5, 5 + 7 * count, 7))
+    wanted, got = outputs(network_.graph, network_.test), outputs(found.graph, network_.test)
+    noise = float(np.square(wanted - got).sum())
+    assert sqnr(float(np.square(wanted).sum()), noise) >= 35.0
 
 
 def test_what_varies_by_itself_is_not_left_out() -> None:

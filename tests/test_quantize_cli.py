@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from smelt import compile as compile_network
@@ -397,7 +396,7 @@ def test_tokens_that_a_table_does_not_have(smelt: Smelt, cast: bool) -> None:
     for bad in (10, -11):
         ids[7, 4] = bad
         np.savez("bad.npz", ids=ids)
-        with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument):
+        with pytest.raises(Exception, match="indices element out of data bounds"):
             session(proto).run(None, {"ids": ids[7:8]})
         for what, options in (
             ("calibration sample 7", ("--calibration", "bad.npz")),
