@@ -11,9 +11,9 @@ from smelt.ir import Graph
 from smelt.quant import image_files, wave_files
 from smelt.quant.image_files import Preprocessing, read_images
 from smelt.quant.observation import Sample
-from smelt.quant.wave_files import read_waves
+from smelt.quant.wave_files import read_waves, short_waves
 
-__all__ = ["Preprocessing", "holds_images", "not_images", "read_folder", "spread"]
+__all__ = ["Preprocessing", "holds_images", "not_images", "padded", "read_folder", "spread"]
 
 T = TypeVar("T")
 
@@ -58,6 +58,12 @@ def read_folder(
     if preprocessing is not None:
         raise ConfigError(not_images(folder, "sounds"))
     return [(frame,) for frame in spread(read_waves(sounds, value), count, folder)]
+
+
+def padded(source: Path, graph: Graph) -> list[Path]:
+    """The sounds of a folder that `read_folder` fills up with zeros; none in other sources."""
+    sounds = _files(source, wave_files.SUFFIXES) if source.is_dir() else []
+    return short_waves(sounds, graph.inputs[0]) if sounds else []
 
 
 def holds_images(source: Path) -> bool:

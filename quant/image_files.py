@@ -44,6 +44,21 @@ class Preprocessing:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (255.0,)
 
+    def __post_init__(self) -> None:
+        """Demand numbers that make numbers of pixels.
+
+        Raises:
+            ConfigError: a mean or a deviation is not finite, or a deviation is 0.
+        """
+        for option, numbers in (("--mean", self.mean), ("--std", self.std)):
+            for number in numbers:
+                if not np.isfinite(number):
+                    raise ConfigError(f"{option} {number:g}: give finite numbers")
+        if 0.0 in self.std:
+            raise ConfigError(
+                "--std 0: every channel is divided by it; give 1 for pixels as they are"
+            )
+
 
 def read_images(files: Sequence[Path], value: Value, preprocessing: Preprocessing) -> list[Array]:
     """Each file as one float32 array of the shape of `value`.
@@ -56,8 +71,6 @@ def read_images(files: Sequence[Path], value: Value, preprocessing: Preprocessin
     layout, (height, width, channels) = image_shape(value, preprocessing.layout)
     mean = _per_channel("--mean", preprocessing.mean, channels)
     std = _per_channel("--std", preprocessing.std, channels)
-    if not std.all():
-        raise ConfigError("--std 0: every channel is divided by it; give 1 for pixels as they are")
     arrays: list[Array] = []
     for file in files:
         pixels = _pixels(file, (width, height), channels, preprocessing)
@@ -76,7 +89,7 @@ def image_shape(value: Value, layout: Layout | None) -> tuple[Layout, tuple[int,
     shape = value.type.shape
     sizes = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
     if len(sizes) == 2:
-        return layout or "nhwc", (*sizes, 1)
+        sizes, layout = (*sizes, 1), "nhwc"
     if len(sizes) != 3:
         raise ConfigError(
             f"input '{value.name}' is {value.type}, which is not one image ([1,h,w,c], [1,c,h,w], "
@@ -95,6 +108,11 @@ def image_shape(value: Value, layout: Layout | None) -> tuple[Layout, tuple[int,
         raise ConfigError(
             f"input '{value.name}' is {value.type}: {channels} channels with --image-layout "
             f"{layout}, images have 1 or 3; give its calibration data as .npz"
+        )
+    if 1 in (height, width):
+        raise ConfigError(
+            f"input '{value.name}' is {value.type}: one row or column of numbers is no image; give "
+            "its calibration data as .npz, or a folder of wav files if it takes sound"
         )
     return layout, (height, width, channels)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ from smelt.ir import Array, DType, Evaluation, Graph, Node, Value, evaluate
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.gather import Gather
 from smelt.ops.lstm import Lstm
 from smelt.ops.unary import Unary
 
@@ -100,16 +101,17 @@ def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
         what: the sample is called in messages.
 
     Raises:
-        QuantizationError: a layer makes infinities or NaN of numbers, or multiplies what is too
-            large.
+        QuantizationError: a layer makes infinities or NaN of numbers, multiplies what is too
+            large, or looks up what its table does not hold.
     """
     with np.errstate(all="ignore"):
         found = evaluate(graph, sample)
     reach = max((_reach(array) for array in sample), default=0.0)
     remedy = f"; the sample reaches {reach:g}: scale it as those that the network was trained on"
     spoilt = not all(map(_is_finite, found.outputs))
-    spoilt = not all(map(_is_finite, found.outputs))
     for node in graph.nodes:
+        if isinstance(node.op, Gather):
+            _require_rows(graph, node, found.values, what)
         if isinstance(node.op, _PRODUCTS) and _reach(found.values[node.input(0)]) > _LARGEST:
             most = _reach(found.values[node.input(0)])
             raise QuantizationError(
@@ -128,6 +130,35 @@ def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
                 f"{what} makes {node.op.name} of {node.origin} compute {bad}{remedy}"
             )
     return found
+
+
+def _require_rows(graph: Graph, node: Node, found: Mapping[Value, Array], what: str) -> None:
+    """Demand indices of elements that there are: others stand for the nearest, which hides them."""
+    if not isinstance(node.op, Gather):
+        raise TypeError(f"{node.op.name} is no Gather")
+    indices, rows = found[node.input(1)], node.input(0).type.shape[node.op.axis]
+    outside = (indices < -rows) | (indices >= rows)
+    if not outside.any():
+        return
+    place = np.unravel_index(int(np.argmax(outside)), indices.shape)
+    origin = _source(graph, node.input(1))
+    where = f"{what} of input '{origin.name}'" if origin in graph.inputs else what
+    raise QuantizationError(
+        f"{where} makes {node.op.name} of {node.origin} look up {indices[place]} (at "
+        f"{list(map(int, place))}), and the table has {rows} rows, 0 to {rows - 1}: "
+        "number tokens as in training, with the vocabulary that the table was made for"
+    )
+
+
+def _source(graph: Graph, value: Value) -> Value:
+    """What a value was made of, back through all that has one input that is computed."""
+    makers = {output: node for node in graph.nodes for output in node.outputs}
+    while value in makers:
+        computed = [v for v in makers[value].inputs if v is not None and v.data is None]
+        if len(computed) != 1:
+            break
+        (value,) = computed
+    return value
 
 
 def _reach(array: Array) -> float:

@@ -17,10 +17,12 @@ SUFFIXES = frozenset({".wav", ".wave"})
 def read_waves(files: Sequence[Path], value: Value) -> list[Array]:
     """Frames of the length of `value`: of each file one after the other, the rest left out.
 
-    A file that is shorter than a frame is one, followed by zeros. Several channels are averaged.
+    A file that is shorter than a frame is one, followed by zeros (see `short_waves`). Several
+    channels are averaged.
 
     Raises:
-        QuantizationError: a file is no PCM recording, or of another sampling rate than the others.
+        QuantizationError: a file is no PCM recording, has no samples, or is of another sampling
+            rate than the others.
         ConfigError: the input takes no raw samples.
     """
     length = _length(value)
@@ -35,11 +37,26 @@ def read_waves(files: Sequence[Path], value: Value) -> list[Array]:
                 f"'{first}' has {one} samples a second, '{second}' has {other}: bring all to the "
                 "rate that the network was trained with"
             )
+        if not len(samples):
+            raise QuantizationError(
+                f"'{file}' holds no samples: remove it from the calibration data"
+            )
         if len(samples) < length:
             samples = np.pad(samples, (0, length - len(samples)))
         for start in range(0, len(samples) - length + 1, length):
             frames.append(samples[start : start + length].reshape(value.type.shape))
     return frames
+
+
+def short_waves(files: Sequence[Path], value: Value) -> list[Path]:
+    """The files that are shorter than a frame of the length of `value`.
+
+    Raises:
+        QuantizationError: a file is no PCM recording.
+        ConfigError: the input takes no raw samples.
+    """
+    length = _length(value)
+    return [file for file in files if len(_read(file)[1]) < length]
 
 
 def _length(value: Value) -> int:

@@ -117,12 +117,13 @@ def _compare(
     samples = done.samples
     if test is not None or (classes is not None and settings.samples is not None):
         own = _for_source(settings, source, settings.calibration)
-        samples = read_samples(source, done.original, own.preprocessing)
+        samples = read_samples(source, done.original, own.preprocessing, test=test is not None)
     elif classes is None:
         # Those that are left out may be nothing that the float network can compute.
         ignored = done.quantized.ignored
         samples = [sample for index, sample in enumerate(samples) if index not in ignored]
-    return compare(done, samples, classes), source
+    what = "calibration sample" if test is None else "test sample"
+    return compare(done, samples, classes, what), source
 
 
 def _for_source(settings: Settings, source: Path, other: Path | None) -> Settings:

@@ -12,21 +12,15 @@ from smelt.codegen.passes import run_passes
 from smelt.errors import ConfigError, QuantizationError
 from smelt.frontend import Imported
 from smelt.ir import Array, Graph, evaluate
-from smelt.quant.data import Preprocessing, not_images, read_folder, spread
+from smelt.quant.data import Preprocessing, not_images, padded, read_folder, spread
 from smelt.quant.interface import float_interface
 from smelt.quant.observation import evaluated
-from smelt.quant.quantized import Quantized, hurting, output_noise
+from smelt.quant.quantized import Quantized, output_noise
 from smelt.quant.quantizer import quantize, require_float
 from smelt.quant.recipe import RECIPES, Recipe
-from smelt.quant.samples import check_samples
-from smelt.quant_cost import island_costs
+from smelt.quant.samples import check_arrays, check_samples
+from smelt.quant_notes import data_notes, result_notes
 from smelt.samples import Sample, bind_samples, dequantize, load_arrays
-
-FEW = 32
-"""Fewer samples than this are said to be few."""
-
-POOR = 12.0
-"""Outputs that are less than so many dB above the noise are said to be poor."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,12 @@ def quantize_network(
     except QuantizationError as error:
         raise QuantizationError(f"'{settings.calibration}': {error}") from error
     graph = float_interface(quantized.graph) if settings.real_interface else quantized.graph
-    notes = (*imported.notes, *_notes(quantized))
+    short = padded(settings.calibration, imported.graph)
+    notes = (
+        *imported.notes,
+        *result_notes(quantized),
+        *data_notes(quantized, original, samples, short),
+    )
     return Quantization(Imported(graph, notes), original, quantized, samples)
 
 
@@ -122,6 +121,8 @@ def read_samples(
     graph: Graph,
     preprocessing: Preprocessing | None = None,
     count: int | None = None,
+    *,
+    test: bool = False,
 ) -> list[Sample]:
     """Samples of a float network out of a file or a folder, checked.
 
@@ -130,31 +131,40 @@ def read_samples(
         graph: the network.
         preprocessing: of images; the usual one where None.
         count: how many to take, spread evenly over the file; all where None.
+        test: whether they are to be measured on, not to be learnt from.
 
     Raises:
-        QuantizationError: they cannot be learnt from.
+        QuantizationError: they cannot be learnt from, or measured on.
         ConfigError: they do not fit the network; or preprocessing of images was asked for, and
             there are none.
     """
     if source.is_dir():
         samples = read_folder(source, graph, preprocessing, count)
-        _check(graph, samples, source)
+        _check(graph, samples, source, test)
         return samples
     if preprocessing is not None and source.exists():
         raise ConfigError(not_images(source, "arrays"))
-    arrays = {name: _single(array) for name, array in load_arrays(source).items()}
+    names = {f"input_{i}": value.name for i, value in enumerate(graph.inputs)}
+    names |= {name: name for name in names.values()}
+    arrays = {
+        name: _single(array, f"'{source}': input '{names[name]}'") if name in names else array
+        for name, array in load_arrays(source).items()
+    }
     try:
         found, _ = bind_samples(graph, arrays)
     except ConfigError as error:
         raise QuantizationError(f"'{source}': {error}{_remedy(arrays)}") from error
     # Before some are chosen, so that their numbers are the file's.
-    _check(graph, found, source)
+    _check(graph, found, source, test)
     return spread(found, count, source)
 
 
-def _check(graph: Graph, samples: Sequence[Sample], source: Path) -> None:
+def _check(graph: Graph, samples: Sequence[Sample], source: Path, test: bool) -> None:
     try:
-        check_samples(graph, samples)
+        if test:
+            check_arrays(graph, samples, "test sample")
+        else:
+            check_samples(graph, samples)
     except QuantizationError as error:
         raise QuantizationError(f"'{source}': {error}") from error
 
@@ -187,7 +197,10 @@ def read_labels(source: str) -> Array:
 
 
 def compare(
-    quantization: Quantization, samples: Sequence[Sample], labels: Array | None = None
+    quantization: Quantization,
+    samples: Sequence[Sample],
+    labels: Array | None = None,
+    what: str = "sample",
 ) -> Comparison:
     """Run both networks.
 
@@ -195,6 +208,7 @@ def compare(
         quantization: the networks.
         samples: for the float network.
         labels: int64 `[samples]`: the class of each.
+        what: messages call a sample.
 
     Raises:
         ConfigError: the labels do not fit samples or network.
@@ -204,7 +218,7 @@ def compare(
     if labels is not None:
         _require_labels(original, len(samples), labels)
     expected = [
-        evaluated(original, sample, f"sample {index}").outputs
+        evaluated(original, sample, f"{what} {index}").outputs
         for index, sample in enumerate(samples)
     ]
     found = [
@@ -253,50 +267,27 @@ def _require_labels(graph: Graph, samples: int, labels: Array) -> None:
         )
 
 
-def _single(array: Array) -> Array:
-    """Floats of any width as float32; what is too large becomes infinite, and is found then."""
+def _single(array: Array, where: str) -> Array:
+    """Floats of any width as float32.
+
+    Raises:
+        QuantizationError: a number is too large for it.
+    """
     if array.dtype.kind != "f":
         return array
     with np.errstate(over="ignore"):
-        return array.astype(np.float32)
+        single = array.astype(np.float32)
+    lost = np.isinf(single) & np.isfinite(array)
+    if lost.any():
+        place = np.unravel_index(int(np.argmax(lost)), array.shape)
+        raise QuantizationError(
+            f"{where} holds {array[place]} at {list(map(int, place))} of the whole array, more "
+            "than float32 does; scale it as what the network was trained on"
+        )
+    return single
 
 
 def _remedy(arrays: Mapping[str, Array]) -> str:
     if not any(array.dtype.kind in "iu" for array in arrays.values()):
         return ""
     return "; store float32, the numbers that the float network was trained on (pixels / 255, say)"
-
-
-def _notes(quantized: Quantized) -> list[str]:
-    notes = [
-        f"quantized on {_counted(quantized.samples, 'sample')}: the outputs' signal is "
-        f"{quantized.sqnr:.1f} dB above the noise"
-    ]
-    if quantized.samples < FEW:
-        notes.append(
-            f"only {_counted(quantized.samples, 'calibration sample')}: 100 or more, of all kinds "
-            "that the device will see, give better ranges"
-        )
-    if quantized.ignored:
-        notes.append(
-            f"calibration samples {', '.join(map(str, quantized.ignored))} of those used were left "
-            "out: far louder than all others"
-        )
-    if quantized.sqnr < POOR:
-        layers = ", ".join(f"'{name}'" for name in hurting(quantized.layers)[:3])
-        notes.append(
-            f"{POOR:.0f} dB and less is poor: look at "
-            + (f"{layers}, which add most noise" if layers else "what `smelt quantize` shows")
-            + ", whether the samples are those that the network was trained on, and try --recipe "
-            "best or --allow int16"
-        )
-    notes += [str(cost) for cost in island_costs(quantized)]
-    notes += [
-        f"layer '{island.name}' ({island.op}) is {island.dtype}: {island.reason}"
-        for island in quantized.exceptions
-    ]
-    return notes
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

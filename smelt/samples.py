@@ -216,7 +216,7 @@ def _find(
     sizes = [f"{'at most ' if a in open_ else ''}{n}" for a, n in enumerate(shape)]
     forms = [["samples", *sizes[1:]], ["samples", *sizes]] if batch else [["samples", *sizes]]
     raise ConfigError(
-        f"{role} '{name}' has shape {list(array.shape)}; [{', '.join(sizes)}] is needed, or "
+        f"{role} '{value.name}' has shape {list(array.shape)}; [{', '.join(sizes)}] is needed, or "
         + " or ".join(f"[{', '.join(form)}]" for form in forms)
     )
 

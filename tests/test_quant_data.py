@@ -10,10 +10,14 @@ import pytest
 
 from smelt.errors import ConfigError, QuantizationError, SmeltError
 from smelt.ir import Array, DType, Graph, TensorType, Value
-from smelt.quant.data import read_folder, spread
+from smelt.quant.data import padded, read_folder, spread
 from smelt.quant.image_files import Preprocessing, read_images
+from smelt.quant.quantized import sqnr
+from smelt.quant.quantizer import quantize
+from smelt.quant.samples import doubtful, outliers
 from smelt.quant.wave_files import read_waves
 from smelt.quantize import read_labels, read_samples
+from tests.quant_networks import digits, outputs
 
 Image = pytest.importorskip("PIL.Image", reason="images need the extra `images`")
 
@@ -97,10 +101,13 @@ def test_cropping_keeps_the_middle(tmp_path: Path) -> None:
         ((1, 3, 8, 3), Preprocessing(), "--image-layout nchw or nhwc"),
         ((1, 7, 8, 9), Preprocessing(), "--image-layout nchw or nhwc"),
         ((1, 7, 8, 3), Preprocessing(layout="nchw"), "7 channels"),
-        ((1, 20), Preprocessing(mean=(1.0, 2.0, 3.0)), "--mean gives 3 numbers"),
+        ((4, 20), Preprocessing(mean=(1.0, 2.0, 3.0)), "--mean gives 3 numbers"),
         ((2, 8, 8, 3), Preprocessing(), "not one image"),
         ((40,), Preprocessing(), "not one image"),
-        ((1, 8, 8, 3), Preprocessing(std=(1.0, 0.0, 1.0)), "--std 0"),
+        ((1, 64), Preprocessing(), r"'image' is f32\[1,64\]: one row or column .* no image"),
+        ((64, 1), Preprocessing(), "no image"),
+        ((1, 1, 256), Preprocessing(), "no image"),
+        ((1, 1, 256, 3), Preprocessing(layout="nhwc"), "no image"),
     ],
 )
 def test_what_is_wrong_about_images(
@@ -109,6 +116,22 @@ def test_what_is_wrong_about_images(
     file = photograph(tmp_path / "a.png", pixels())
     with pytest.raises(ConfigError, match=message):
         read_images([file], image(shape), settings)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "message"),
+    [
+        ((1.0, np.nan, 1.0), (1.0,), "--mean nan: give finite"),
+        ((-np.inf,), (1.0,), "--mean -inf: give finite"),
+        ((0.0,), (np.inf,), "--std inf: give finite"),
+        ((0.0,), (1.0, 0.0, 1.0), "--std 0: every channel is divided"),
+    ],
+)
+def test_numbers_that_pixels_cannot_be_scaled_by(
+    mean: tuple[float, ...], std: tuple[float, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Preprocessing(mean=mean, std=std)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
@@ -135,6 +158,8 @@ def test_sounds_are_cut_into_frames_and_padded(tmp_path: Path) -> None:
     frames = np.stack(read_waves(files, image((1, 3, 1)))) * 2**15
     expected = [[1, 2, 3], [4, 5, 6], [8, 9, 0], [15, 40, 1]]
     np.testing.assert_array_equal(frames.reshape(-1, 3), expected)
+    assert padded(tmp_path, network((1, 3, 1))) == [tmp_path / "b.wav"]
+    assert padded(tmp_path / "b.wav", network((1, 3, 1))) == []
 
 
 def test_what_is_wrong_about_sounds(tmp_path: Path) -> None:
@@ -144,6 +169,8 @@ def test_what_is_wrong_about_sounds(tmp_path: Path) -> None:
         read_waves([a, b], image((1, 4)))
     with pytest.raises(ConfigError, match=r"spectrogram.*npz"):
         read_waves([a], image((1, 49, 10, 1)))
+    with pytest.raises(QuantizationError, match=r"d\.wav' holds no samples"):
+        read_waves([a, sound(tmp_path / "d.wav", b"")], image((1, 4)))
     (tmp_path / "c.wav").write_bytes(a.read_bytes()[:20])
     with pytest.raises(QuantizationError, match="not a readable wav file"):
         read_waves([tmp_path / "c.wav"], image((1, 4)))
@@ -225,6 +252,10 @@ def wrong(case: str) -> dict[str, Array]:
             wide = x.astype(np.float64)
             wide[2, 0, 1] = 1e300
             return {"x0": wide}
+        case "too small":
+            x *= np.float32(1e-28)
+        case "denormal":
+            x *= np.float32(1e-43)
         case _:
             x[:] = 0.25
     return {"x0": x}
@@ -233,7 +264,7 @@ def wrong(case: str) -> dict[str, Array]:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("shape", r"shape \[5, 3, 2\]; \[2, 3\] is needed"),
+        ("shape", r"input 'x0' has shape \[5, 3, 2\]; \[2, 3\] is needed"),
         ("integers", r"array of uint8 cannot be used.*float32.*pixels / 255"),
         ("text", "array of <U1|shape"),
         ("name", "no array for input 'x0'.*the file has: other"),
@@ -241,15 +272,81 @@ def wrong(case: str) -> dict[str, Array]:
         ("NaN", r"sample 3 of input 'x0' holds nan at \[1, 2\]; remove"),
         ("NaN in float64", r"sample 3 of input 'x0' holds nan at \[1, 2\]; remove"),
         ("infinite", r"sample 2 of input 'x0' holds -inf at \[0, 1\]"),
-        ("too large", r"sample 2 of input 'x0' holds inf at \[0, 1\]"),
+        ("too large", r"input 'x0' holds 1e\+300 at \[2, 0, 1\] of the whole.*more than float32"),
+        ("too small", r"'x0' lies between -\d.*e-28 and \d.*e-28 in all 5 .* scales of int8"),
+        ("denormal", r"'x0' lies between -\d.*e-43 and"),
         ("constant", r"'x0' is 0.25 everywhere in all 5 calibration samples"),
     ],
 )
 def test_wrong_arrays(tmp_path: Path, case: str, message: str) -> None:
-    path = saved(tmp_path / "a.npz", **wrong(case))
+    arrays = wrong(case)
+    path = saved(tmp_path / "a.npz", **arrays)
     with pytest.raises(QuantizationError, match=message) as caught:
         read_samples(path, network((2, 3)))
     assert str(path) in str(caught.value)
+    if list(arrays) != ["x0"]:
+        return
+    path = saved(tmp_path / "b.npz", input_0=arrays["x0"])
+    with pytest.raises(QuantizationError, match=message):
+        read_samples(path, network((2, 3)))
+
+
+def test_samples_to_measure_on(tmp_path: Path) -> None:
+    """They need not span a range, and are called what they are."""
+    constant = saved(tmp_path / "a.npz", **wrong("constant"))
+    assert len(read_samples(constant, network((2, 3)), test=True)) == 5
+    path = saved(tmp_path / "b.npz", **wrong("NaN"))
+    with pytest.raises(QuantizationError, match="': test sample 3 of input 'x0' holds nan"):
+        read_samples(path, network((2, 3)), test=True)
+
+
+def loud(
+    count: int, factors: dict[int, float], peaks: bool = False
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which of so many samples of noise are left out, and which are in doubt."""
+    x = good(count, (64,))
+    for index, factor in factors.items():
+        # One large element changes the mean square little.
+        x[index, : 1 if peaks else None] = factor * (4.0 if peaks else x[index])
+    samples = [(a,) for a in x]
+    return outliers(network((64,)), samples), doubtful(network((64,)), samples)
+
+
+@pytest.mark.parametrize("count", [8, 12, 15, 40, 128, 500])
+@pytest.mark.parametrize("factor", [3.9, 30.0, 1000.0])
+def test_loud_samples_of_every_number_are_left_out(count: int, factor: float) -> None:
+    """Fewer than one in ten, one at least; by all elements or by one."""
+    most = max((count - 1) // 10, 1)
+    factors = {3 + 7 * i: factor * (1 + i % 3) for i in range(most)}
+    assert loud(count, factors) == (tuple(factors), ())
+    assert loud(count, factors, peaks=True) == (tuple(factors), ())
+    factors[0] = factor
+    assert loud(count, factors) == ((), tuple(sorted(factors)))
+
+
+@pytest.mark.parametrize(("count", "factor"), [(1, 3.9), (12, 1000.0)])
+def test_loud_samples_cost_nothing(count: int, factor: float) -> None:
+    """On images that the quantizer has not seen."""
+    network_ = digits("dscnn_0")
+    spoilt = list(network_.calibration)
+    for index in range(5, 5 + 7 * count, 7):
+        spoilt[index] = (spoilt[index][0] * np.float32(factor),)
+    found = quantize(network_.graph, spoilt, measure=False)
+    assert found.ignored == tuple(range(5, 5 + 7 * count, 7))
+    wanted, got = outputs(network_.graph, network_.test), outputs(found.graph, network_.test)
+    noise = float(np.square(wanted - got).sum())
+    assert sqnr(float(np.square(wanted).sum()), noise) >= 35.0
+
+
+def test_what_varies_by_itself_is_not_left_out() -> None:
+    """Loudness as of recordings, silence, heavy tails, and too few samples to tell."""
+    rng = np.random.default_rng(0)
+    assert loud(4, {1: 30.0}) == ((), ())
+    assert loud(128, {}) == ((), ())
+    silent = loud(128, dict.fromkeys(range(0, 128, 2), 0.0))
+    assert silent == loud(128, dict.fromkeys(range(127), 0.0)) == ((), ())
+    for spread_ in (rng.lognormal(0.0, 1.0, 128), rng.exponential(1.0, 128)):
+        assert loud(128, dict(enumerate(spread_.tolist()))) == ((), ())
 
 
 def test_numbers_of_samples_that_differ(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import wave
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +21,7 @@ from smelt.quantize import Settings
 from smelt.samples import bind_samples, dequantize
 from smelt.show_quantize import losses
 from tests.cli_runner import Smelt, runner
-from tests.onnx_networks import graph, model, node, session
+from tests.onnx_networks import graph, model, node, session, tensor_info
 from tests.tflite_networks import DIGITS
 
 FLOAT = str(DIGITS / "digits_float32.tflite")
@@ -292,6 +294,8 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
         "only float, int16 can be allowed, not 'int4'",
     ),
     "mean": (("--calibration", "some.npz", "--mean", "a,b"), "--mean a,b: give a number"),
+    "mean that is none": (("--calibration", "some.npz", "--mean", "nan"), "--mean nan: give fin"),
+    "deviation of 0": (("--calibration", "some.npz", "--std", "1,0,1"), "--std 0: every channel"),
     "arrays": (("--calibration", "some.npz", "--image-fit", "crop"), "'some.npz' holds arrays"),
     "text": (("--calibration", "some.csv"), "'some.csv' is not a readable .npz or .npy file"),
     "percentile": (("--calibration", "some.npz", "--percentile", "99"), "--ranges percentile"),
@@ -327,6 +331,83 @@ def test_calibration_data_with_a_nan(smelt: Smelt) -> None:
         assert ran.code == 1
         assert "QuantizationError: 'bad.npz': calibration sample 9 of input 'input" in ran.err
     assert not Path("net").exists()
+
+
+def test_samples_to_measure_on_with_a_nan(smelt: Smelt) -> None:
+    with np.load("some.npz") as data:
+        images = data["input_0"].copy()
+    images[17, 0, 1, 2, 0] = np.nan
+    np.savez("bad.npz", input_0=images)
+    ran = smelt("quantize", FLOAT, "--calibration", "some.npz", "--test", "bad.npz", *FAST)
+    assert ran.code == 1
+    assert "QuantizationError: 'bad.npz': test sample 17 of input 'input" in ran.err
+
+
+def test_loud_samples_are_named(smelt: Smelt) -> None:
+    """Those that are left out, and those that are too many for that."""
+    with np.load("some.npz") as data:
+        images = data["input_0"].copy()
+    images[[3, 40]] *= 50
+    np.savez("two.npz", input_0=images)
+    images[20:28] *= 50
+    np.savez("ten.npz", input_0=images)
+    two = smelt("quantize", FLOAT, "--calibration", "two.npz", *FAST, "--json")
+    assert two.json["ignored_samples"] == [3, 40]
+    assert "calibration samples 3, 40 of those used were left out: far louder" in _notes(two.json)
+    ten = smelt("quantize", FLOAT, "--calibration", "ten.npz", *FAST, "--json")
+    assert ten.json["ignored_samples"] == []
+    assert "3, 20, 21, 22, 23, 24, 25, 26, 27, 40 of those used are far louder" in _notes(ten.json)
+
+
+def _notes(found: dict[str, Any]) -> str:
+    return " ".join(found["notes"])
+
+
+def test_short_sounds_are_named(smelt: Smelt) -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(64, 4)).astype(np.float32)}
+    proto = model(graph([node("MatMul", "x w", "y")], {"x": [1, 64]}, "y", weights))
+    Path("net.onnx").write_bytes(proto.SerializeToString())
+    Path("sounds").mkdir()
+    for index in range(4):
+        with wave.open(f"sounds/{index}.wav", "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(16000)
+            count = 10 if index == 2 else 640
+            file.writeframes(rng.integers(-9999, 9999, count).astype("<i2").tobytes())
+    ran = smelt("quantize", "net.onnx", "--calibration", "sounds", *FAST, "--json")
+    assert ran.code == 0, ran.err
+    assert "1 sound shorter than the input, followed by zeros: '2.wav'" in _notes(ran.json)
+
+
+@pytest.mark.parametrize("cast", [False, True])
+def test_tokens_that_a_table_does_not_have(smelt: Smelt, cast: bool) -> None:
+    """ONNX makes them an error, too; those below zero count from the end."""
+    rng = np.random.default_rng(0)
+    weights = {n: rng.normal(size=(10, 10)).astype(np.float32) for n in ("table", "w")}
+    before = [node("Cast", "ids", "wide", to=7)] if cast else []
+    nodes = [node("Gather", f"table {'wide' if cast else 'ids'}", "e"), node("MatMul", "e w", "y")]
+    inputs = [tensor_info("ids", [1, 6], "i" if cast else "l")]
+    proto = model(graph([*before, *nodes], inputs, "y", weights))
+    Path("net.onnx").write_bytes(proto.SerializeToString())
+    ids = rng.integers(-10, 10, (40, 6)).astype(np.int32 if cast else np.int64)
+    np.savez("good.npz", ids=ids)
+    for bad in (10, -11):
+        ids[7, 4] = bad
+        np.savez("bad.npz", ids=ids)
+        with pytest.raises(Exception, match="indices element out of data bounds"):
+            session(proto).run(None, {"ids": ids[7:8]})
+        for what, options in (
+            ("calibration sample 7", ("--calibration", "bad.npz")),
+            ("test sample 7", ("--calibration", "good.npz", "--test", "bad.npz")),
+        ):
+            ran = smelt("quantize", "net.onnx", *options, *FAST)
+            assert ran.code == 1
+            message = " ".join(ran.err.split())
+            assert f"{what} of input 'ids' makes Gather of Gather #" in message
+            assert f"look up {bad} (at [0, 4]), and the table has 10 rows, 0 to 9" in message
+    assert smelt("quantize", "net.onnx", "--calibration", "good.npz", *FAST).code == 0
 
 
 @pytest.mark.parametrize("recipe", ["default", "best"])
@@ -462,7 +543,7 @@ def test_layers_that_overflow(smelt: Smelt) -> None:
     # One that stands apart is left out.
     ran = smelt("quantize", "exp.onnx", "--calibration", "one.npz", *FAST)
     assert ran.code == 0, ran.err
-    assert "calibration samples 20 of those used were left out" in " ".join(ran.err.split())
+    assert "calibration sample 20 of those used was left out" in " ".join(ran.err.split())
     ran = smelt("quantize", "sqrt.onnx", "--calibration", "x.npz", "--allow", "float", *FAST)
     assert ran.code == 0, ran.err
 
