@@ -168,9 +168,7 @@ def _held(graph: Graph, tied: _Ties) -> set[Value]:
     return held
 
 
-def _suits(
-    group: Group, quant: Quant, held: set[Value], seen: Mapping[Value, Observation]
-) -> bool:
+def _suits(group: Group, quant: Quant, held: set[Value], seen: Mapping[Value, Observation]) -> bool:
     """Whether a fixed quantization is about what the others of a group would have, too."""
     others = [_seen(v, seen) for v in group.values if v not in held]
     others = [observation for observation in others if observation is not None]
@@ -202,9 +200,9 @@ class _Views:
         seen: Mapping[Value, Observation],
     ) -> None:
         self._graph, self._tied, self._groups, self._seen = graph, tied, groups, seen
-        alone = {node: values if len(set(values)) == 1 else [] for node, values in tied.items()}
+        self._joins = {node for node, values in tied.items() if len(set(values)) > 1}
+        alone: _Ties = {node: () if node in self._joins else tied[node] for node in tied}
         self._of = _grouped(graph, forms, alone).of
-        self._joins = {node for node in tied if not alone[node]}
 
     def suits(self, node: Node, operand: Value) -> bool:
         """Whether an operand's group is not too coarse for what else reads the operand's views."""

@@ -113,7 +113,7 @@ def quantize_network(
     except QuantizationError as error:
         raise QuantizationError(f"'{settings.calibration}': {error}") from error
     graph = float_interface(quantized.graph) if settings.real_interface else quantized.graph
-    notes = (*imported.notes, *_notes(quantized))
+    notes = (*imported.notes, *_notes(quantized, settings.recipe))
     return Quantization(Imported(graph, notes), original, quantized, samples)
 
 
@@ -267,7 +267,7 @@ def _remedy(arrays: Mapping[str, Array]) -> str:
     return "; store float32, the numbers that the float network was trained on (pixels / 255, say)"
 
 
-def _notes(quantized: Quantized) -> list[str]:
+def _notes(quantized: Quantized, asked: Recipe) -> list[str]:
     notes = [
         f"quantized on {_counted(quantized.samples, 'sample')}: the outputs' signal is "
         f"{quantized.sqnr:.1f} dB above the noise"
@@ -281,6 +281,11 @@ def _notes(quantized: Quantized) -> list[str]:
         notes.append(
             f"calibration samples {', '.join(map(str, quantized.ignored))} of those used were left "
             "out: far louder than all others"
+        )
+    if quantized.recipe.ranges != asked.ranges:
+        notes.append(
+            f"ranges are {quantized.recipe.ranges}: on the calibration samples, those of "
+            f"{asked.ranges} would make the outputs noisier"
         )
     if quantized.sqnr < POOR:
         layers = ", ".join(f"'{name}'" for name in hurting(quantized.layers)[:3])
