@@ -9,11 +9,12 @@ from functools import partial
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
 from smelt.quant.equalization import equalize
-from smelt.quant.forms import Forms, apply, classify
+from smelt.quant.forms import Form, Forms, apply, classify
 from smelt.quant.lstm import cell_quant
 from smelt.quant.observation import Observation, Sample, observe
 from smelt.quant.ranges import View, choose, quant_of
 from smelt.quant.recipe import Recipe
+from smelt.quant.sensitivity import MOVES
 from smelt.quant.sweep import Sweep, Swept
 from smelt.quant.ties import Group, find_groups
 
@@ -69,8 +70,7 @@ class Network:
             if self.forms.cells.issuperset(group.values):
                 quant = cell_quant([self.seen[value] for value in group.values])
             elif quant is None:
-                views = [view for value in group.values for view in self._views(value)]
-                quant = quant_of(choose(views, recipe))
+                quant = quant_of(choose(self._views(group), recipe))
             quants.update(dict.fromkeys(group.values, quant))
         return quants
 
@@ -94,15 +94,34 @@ class Network:
         quants = self.quants(recipe)
         return Sweep(self.graph, self.forms, quants, samples, recipe, rescaled, wide).run()
 
-    def _views(self, value: Value) -> list[View]:
-        """What reads a value: operators that take it as it is, and functions."""
-        if value.data is not None:
-            return [View(Observation.of_constant(value.data))]
-        forms, seen = self.forms, self.seen
-        functions = [
-            View(seen[value], partial(apply, forms.path[result], value))
-            for result in forms.stored
-            if forms.root.get(result) is value
+    def _views(self, group: Group) -> list[View]:
+        """What reads a group's tensors: operators that take them as they are, and functions.
+
+        What only moves elements within the group does not read them: where tensors are joined, an
+        error counts against all that goes on, not against the one tensor that it is in.
+        """
+        views = [view for value in group.values for view in self._functions(value)]
+        for value in group.values:
+            if value.data is None and self._is_read(value, group):
+                views.append(View(self.seen[value]))
+        return views or [
+            View(Observation.of_constant(v.data) if v.data is not None else self.seen[v])
+            for v in group.values
         ]
-        as_it_is = value in forms.read or not functions
-        return [*functions, *([View(seen[value])] if as_it_is else [])]
+
+    def _functions(self, value: Value) -> list[View]:
+        return [
+            View(self.seen[value], partial(apply, self.forms.path[result], value))
+            for result in self.forms.stored
+            if self.forms.root.get(result) is value
+        ]
+
+    def _is_read(self, value: Value, group: Group) -> bool:
+        if value in self.graph.results:
+            return True
+        return any(
+            value in node.inputs
+            and self.forms.form[node] is not Form.FUNCTION
+            and not (isinstance(node.op, MOVES) and node.output in group.values)
+            for node in self.graph.nodes
+        )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.ir import Array, Graph, Quant
-from smelt.quant.observation import finite
+from smelt.quant.observation import finite, sample_weights
 from smelt.quant.recipe import Recipe
 
 SILENT = 1e-30
@@ -108,7 +108,8 @@ class Quantized:
         steps: what each step of the recipe brought; the last alone where they were not measured.
         layers: every stored tensor, in execution order, the inputs first; none where they were not
             measured.
-        recipe: how it was made; with `compensated` rounding where `searched` would be worse.
+        recipe: how it was made; with `compensated` rounding where `searched` would be worse, and
+            with `minmax` ranges where those of `mse` would be.
         samples: how many calibration samples there were.
         ignored: indices of those that stood too far out to be believed; see `samples.outliers`.
         plain: the network with all layers int8 that can be, where some that can are not.
@@ -155,3 +156,21 @@ def output_noise(
         ratios.append(float(np.square(error).sum()) / max(float(np.square(wanted).sum()), SILENT))
     together = sqnr(1.0, float(np.mean(ratios))) if ratios else float("inf")
     return together, tuple(sqnr(1.0, ratio) for ratio in ratios)
+
+
+def usual_noise(expected: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """SQNR in dB of all outputs together, where samples that are loud do not drown the others.
+
+    Args:
+        expected: see `output_noise`.
+        found: the same.
+    """
+    ratios: list[float] = []
+    for reference, ours in zip(zip(*expected, strict=True), zip(*found, strict=True), strict=True):
+        wanted = finite(np.stack(reference)).astype(np.float64)
+        wanted = wanted.reshape(len(wanted), -1)
+        error = wanted - np.stack(ours).reshape(wanted.shape)
+        power, noise = (np.square(x).sum(axis=1) for x in (wanted, error))
+        weights = sample_weights(power)
+        ratios.append(float(weights @ noise) / max(float(weights @ power), SILENT))
+    return sqnr(1.0, float(np.mean(ratios))) if ratios else float("inf")

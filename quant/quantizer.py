@@ -11,7 +11,7 @@ from smelt.quant.forms import Form, Forms, classify
 from smelt.quant.freeing import freed
 from smelt.quant.network import Network
 from smelt.quant.observation import Sample
-from smelt.quant.quantized import Island, Quantized, StepGain, output_noise
+from smelt.quant.quantized import Island, Quantized, StepGain, output_noise, usual_noise
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites import prepare
 from smelt.quant.samples import check_samples, outliers
@@ -53,10 +53,10 @@ def quantize(
     islands = _islands(classify(graph), allow)
     plain = Network.observed(graph, kept, recipe.seed, numbers)
     even = plain.equalized(kept, recipe.seed) if recipe.equalize else plain
-    recipe = _settled(even, kept, recipe)
+    some = slice(None, None, _stride(graph, len(kept)))
+    recipe = _settled(even, kept, _ranged(even, kept[some], recipe))
     steps: list[StepGain] = []
     *stages, (last, _) = _stages(recipe)
-    some = slice(None, None, _stride(graph, len(kept)))
     for name, stage in stages if measure else ():
         swept = (even if stage.equalize else plain).swept(kept[some], stage)
         steps.append(StepGain(name, *output_noise(swept.expected, swept.found)))
@@ -80,6 +80,26 @@ def quantize(
         ignored,
         int8,
     )
+
+
+_MARGIN = 1.0
+"""dB that ranges of least error may cost on the samples that they come from: they are chosen to
+hold for others, too."""
+
+
+def _ranged(network: Network, samples: Sequence[Sample], recipe: Recipe) -> Recipe:
+    """The recipe with min-max ranges where those of least error make the outputs noisier.
+
+    Each range is the best for those who read the tensor, which need not be best for the outputs.
+    """
+    if recipe.ranges != "mse":
+        return recipe
+    clipped, whole = (
+        usual_noise(swept.expected, swept.found)
+        for ranges in (recipe.ranges, _PLAIN.ranges)
+        for swept in (network.swept(samples, replace(_PLAIN, ranges=ranges)),)
+    )
+    return recipe if clipped >= whole - _MARGIN else replace(recipe, ranges=_PLAIN.ranges)
 
 
 def _settled(network: Network, samples: Sequence[Sample], recipe: Recipe) -> Recipe:

@@ -48,7 +48,8 @@ _STEP = 1e-2
 
 _ALL = (-np.inf, np.inf)
 
-_MOVES = (Concat, Copy, Pad, Reshape, Slice, Tile, Transpose)
+MOVES = (Concat, Copy, Pad, Reshape, Slice, Tile, Transpose)
+"""Operators that give elements of their operands as they are."""
 
 
 class Sensitivity:
@@ -96,7 +97,7 @@ class Sensitivity:
     def _visit(self, node: Node) -> None:
         if self._forms.form[node] is Form.PRODUCT:
             self._product(node)
-        elif isinstance(node.op, _MOVES) and len(node.outputs) == 1:
+        elif isinstance(node.op, MOVES) and len(node.outputs) == 1:
             self._move(node)
         elif isinstance(node.op, (Unary, PRelu)):
             self._add(node, node.input(0), self._slope(node, 0) * self._of[node.output])

@@ -3,21 +3,28 @@
 Operators that only move or select data keep the stored integers as they are: their inputs and
 outputs are quantized alike. Which ones those are, the operators tell (see `forms.tied_inputs`).
 Where that would make a tensor coarse for others that read it too, the conversion requantizes it for
-the one that joins it to wider tensors.
+the one that joins it to wider tensors; and so it does a tensor of a fixed quantization that is
+joined to others which that does not suit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.forms import Form, Forms, fixed_quant, is_real, tied_inputs
 from smelt.quant.observation import Observation
+from smelt.quant.ranges import headroom
 
 _WIDER = 1.5
 """A tensor does not share the range of others from this much wider than its own on, if operators
 read it that do not demand that: it is 3.5 dB of the noise that these see."""
+
+
+_Ties: TypeAlias = Mapping[Node, Sequence[Value]]
+"""By native node, the operands that are quantized like its results."""
 
 
 @dataclass(frozen=True)
@@ -65,27 +72,26 @@ def find_groups(
         seen: what values hold; where None, all tensors that can be quantized alike are.
 
     Returns:
-        The groups. Where two tensors of different fixed quantizations would meet, they stay apart,
-        and the conversion requantizes between them.
+        The groups. Where two tensors of different fixed quantizations would meet, or one of them
+        tensors that it does not suit, they stay apart, and the conversion requantizes between them.
     """
     tied = _ties(graph, forms)
-    groups = _grouped(graph, forms, tied)
-    if seen is not None:
-        kept = {
-            node: _kept(graph, node, values, tied, groups, seen) for node, values in tied.items()
-        }
-        groups = _grouped(graph, forms, kept)
-    return groups.result()
+    if seen is None:
+        return _grouped(graph, forms, tied).result()
+    tied, groups = _unfixed(graph, forms, tied, seen)
+    views = _Views(graph, forms, tied, groups, seen)
+    kept = {node: [v for v in values if views.suits(node, v)] for node, values in tied.items()}
+    return _grouped(graph, forms, kept).result()
 
 
-def _ties(graph: Graph, forms: Forms) -> dict[Node, list[Value]]:
+def _ties(graph: Graph, forms: Forms) -> _Ties:
     """The operands that must be quantized like their node's results; cell states are read apart."""
     native = [node for node in graph.nodes if forms.form[node] is Form.NATIVE]
     tied = {node: [node.input(index) for index in tied_inputs(node)] for node in native}
     return {node: [v for v in found if v not in forms.cells] for node, found in tied.items()}
 
 
-def _grouped(graph: Graph, forms: Forms, tied: Mapping[Node, Sequence[Value]]) -> _Groups:
+def _grouped(graph: Graph, forms: Forms, tied: _Ties) -> _Groups:
     groups = _Groups()
     for value in forms.stored:
         groups.add(value)
@@ -122,27 +128,112 @@ def _tie_states(groups: _Groups, forms: Forms, node: Node) -> None:
         groups.join(cell, before)
 
 
-def _kept(
-    graph: Graph,
-    node: Node,
-    operands: Sequence[Value],
-    tied: Mapping[Node, Sequence[Value]],
-    groups: _Groups,
-    seen: Mapping[Value, Observation],
-) -> list[Value]:
-    """The operands whose group is not too coarse for what else reads them."""
+def _unfixed(
+    graph: Graph, forms: Forms, tied: _Ties, seen: Mapping[Value, Observation]
+) -> tuple[_Ties, _Groups]:
+    """The ties without those that impose a fixed quantization where it does not suit."""
+    while True:
+        groups = _grouped(graph, forms, tied)
+        held = _held(graph, tied)
+        bad = {
+            value
+            for group in groups.result()
+            if group.fixed is not None and not _suits(group, group.fixed, held, seen)
+            for value in group.values
+        }
+        kept = {
+            node: [
+                v
+                for v in values
+                if not (v in held and v in bad and any(y in bad - held for y in node.outputs))
+            ]
+            for node, values in tied.items()
+        }
+        if kept == tied:
+            return tied, groups
+        tied = kept
 
-    def is_read_freely(value: Value) -> bool:
-        return value in graph.results or any(
-            value in other.inputs and value not in tied.get(other, ()) for other in graph.nodes
-        )
 
-    def is_coarse(value: Value) -> bool:
-        widths = {v: _width(seen[v]) for v in groups.of[value] if v in seen}
-        return value in widths and max(widths.values()) >= _WIDER * widths[value]
+def _held(graph: Graph, tied: _Ties) -> set[Value]:
+    """What holds nothing but results of fixed quantizations."""
+    held: set[Value] = set()
+    count = -1
+    # Once more where a state hands them on.
+    while len(held) > count:
+        count = len(held)
+        for node, values in tied.items():
+            if fixed_quant(node) is not None or (values and held.issuperset(values)):
+                held.update(v for v in node.outputs if is_real(v))
+        held.update(state.before for state in graph.states if state.after in held)
+    return held
 
-    return [v for v in operands if not (is_coarse(v) and is_read_freely(v))]
+
+def _suits(group: Group, quant: Quant, held: set[Value], seen: Mapping[Value, Observation]) -> bool:
+    """Whether a fixed quantization is about what the others of a group would have, too."""
+    others = [_seen(v, seen) for v in group.values if v not in held]
+    others = [observation for observation in others if observation is not None]
+    if not others:
+        return True
+    scale, zero_point = quant.scalar
+    # The fixed quantizations themselves fall one step short of what they are for.
+    low, high = (-129 - zero_point) * scale, (128 - zero_point) * scale
+    rooms = [(o, *headroom(o)) for o in others]
+    within = all(
+        float(o.low.min()) * below >= low and float(o.high.max()) * above <= high
+        for o, below, above in rooms
+    )
+    return within and 255 * scale < _WIDER * _width(group.values, seen)
 
 
-def _width(observation: Observation) -> float:
-    return max(float(observation.high.max()), 0.0) - min(float(observation.low.min()), 0.0)
+class _Views:
+    """Tensors that hold the same elements, or some of them: what one operand alone makes.
+
+    These are quantized alike whatever else happens, so that they are looked at as one.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        forms: Forms,
+        tied: _Ties,
+        groups: _Groups,
+        seen: Mapping[Value, Observation],
+    ) -> None:
+        self._graph, self._tied, self._groups, self._seen = graph, tied, groups, seen
+        self._joins = {node for node, values in tied.items() if len(set(values)) > 1}
+        alone: _Ties = {node: () if node in self._joins else tied[node] for node in tied}
+        self._of = _grouped(graph, forms, alone).of
+
+    def suits(self, node: Node, operand: Value) -> bool:
+        """Whether an operand's group is not too coarse for what else reads the operand's views."""
+        if node not in self._joins:
+            return True
+        views = self._of[operand]
+        limit = _width(self._groups.of[operand], self._seen) / _WIDER
+        own = _width(views, self._seen)
+        return own > limit or not any(self._is_read(v, node, limit) for v in views)
+
+    def _is_read(self, value: Value, join: Node, limit: float) -> bool:
+        """Whether anything but a join reads a value as it is, or another join to a narrow one."""
+        if value in self._graph.results:
+            return True
+        for node in self._graph.nodes:
+            if value not in node.inputs or node is join:
+                continue
+            if value not in self._tied.get(node, ()):
+                return True
+            if node in self._joins and _width(self._of[node.outputs[0]], self._seen) <= limit:
+                return True
+        return False
+
+
+def _width(values: Sequence[Value], seen: Mapping[Value, Observation]) -> float:
+    """Of the range that holds all of them, and zero."""
+    found = [o for o in (_seen(v, seen) for v in values) if o is not None]
+    high = max((float(o.high.max()) for o in found), default=0.0)
+    low = min((float(o.low.min()) for o in found), default=0.0)
+    return max(high, 0.0) - min(low, 0.0)
+
+
+def _seen(value: Value, seen: Mapping[Value, Observation]) -> Observation | None:
+    return seen.get(value) if value.data is None else Observation.of_constant(value.data)

@@ -8,6 +8,7 @@ from pathlib import Path
 from smelt.ir import Graph
 from smelt.quant.observation import Sample
 from smelt.quant.quantized import Quantized, hurting
+from smelt.quant.recipe import Recipe
 from smelt.quant.samples import doubtful
 from smelt.quant_cost import island_costs
 
@@ -21,8 +22,8 @@ _NAMED = 20
 """How many samples or files a note names."""
 
 
-def result_notes(quantized: Quantized) -> list[str]:
-    """What it was quantized on, what that cost, and which layers are exceptions."""
+def result_notes(quantized: Quantized, asked: Recipe) -> list[str]:
+    """What it was quantized on, where the recipe was not followed, the cost, the exceptions."""
     notes = [
         f"quantized on {_counted(quantized.samples, 'sample')}: the outputs' signal is "
         f"{quantized.sqnr:.1f} dB above the noise"
@@ -31,6 +32,11 @@ def result_notes(quantized: Quantized) -> list[str]:
         notes.append(
             f"only {_counted(quantized.samples, 'calibration sample')}: 100 or more, of all kinds "
             "that the device will see, give better ranges"
+        )
+    if quantized.recipe.ranges != asked.ranges:
+        notes.append(
+            f"ranges are {quantized.recipe.ranges}: on the calibration samples, those of "
+            f"{asked.ranges} would make the outputs noisier"
         )
     if quantized.sqnr < POOR:
         layers = ", ".join(f"'{name}'" for name in hurting(quantized.layers)[:3])

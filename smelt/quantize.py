@@ -110,7 +110,7 @@ def quantize_network(
     short = padded(settings.calibration, imported.graph)
     notes = (
         *imported.notes,
-        *result_notes(quantized),
+        *result_notes(quantized, settings.recipe),
         *data_notes(quantized, original, samples, short),
     )
     return Quantization(Imported(graph, notes), original, quantized, samples)
