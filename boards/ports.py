@@ -31,18 +31,19 @@ def find_port(board: Board) -> str:
     if not board.usb:
         raise ConfigError(
             f"board '{board.name}' has no serial port of its own on USB: name the port that is "
-            f"connected to its UART with --port; there are {_listed(comports())}"
+            f"connected to its UART (--port, or --on); there are {_listed(comports())}"
         )
     ports: Sequence[PortInfo] = list(comports())
     found = [port for port in ports if _identity(port) in board.usb]
     if not found:
         raise DeviceError(
             f"no serial port of board '{board.name}' ({', '.join(board.usb)}) is there: connect "
-            f"it, or name a port with --port; there are {_listed(ports)}"
+            f"it, or name a port (--port, or --on); there are {_listed(ports)}"
         )
     if len(found) > 1:
         raise ConfigError(
-            f"several ports may be board '{board.name}': {_listed(found)}; choose one with --port"
+            f"several ports may be board '{board.name}': {_listed(found)}; choose one with --port "
+            "or --on"
         )
     return found[0].device
 

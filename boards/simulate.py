@@ -123,6 +123,7 @@ class Simulator:
             stdout=debugger.fileno(),
             stderr=self._errors,
             pass_fds=(watched,),
+            start_new_session=True,  # Ctrl-C is for us, who then end it
         )
         os.close(watched)
 

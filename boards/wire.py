@@ -26,7 +26,7 @@ T = TypeVar("T")
 VERSION = 2
 """Of the protocol."""
 
-_TRIES = 4
+_TRIES = 10
 _BYTES_PER_S = 10_000
 """What the slowest line carries; streams may take data faster than the device does."""
 _QUIET_S = 0.3
@@ -152,10 +152,28 @@ class Device:
         Raises:
             DeviceError: as the single steps do.
         """
-        for index, data in enumerate(inputs):
-            self.load(index, data)
+        self.load_all(inputs)
         invocation = self.invoke()
         return [self.output(index) for index in range(len(self.info.outputs))], invocation
+
+    def load_all(self, inputs: Sequence[bytes]) -> None:
+        """Write all inputs.
+
+        A command whose index was spoilt may have spoilt another input of that size: what went
+        wrong with one is followed by all of them again.
+
+        Raises:
+            DeviceError: as of `load`.
+        """
+
+        def attempt() -> None:
+            before = self.retries
+            for index, data in enumerate(inputs):
+                self.load(index, data)
+            if len(inputs) > 1 and self.retries > before:
+                raise _Lost("something is lost every time")
+
+        self._insist(attempt, "the inputs cannot be loaded")
 
     def load(self, index: int, data: bytes) -> None:
         """Write input `index`, raw little-endian bytes.
@@ -289,20 +307,21 @@ class Device:
             raise _Lost(f"of {said[0]} times of steps {count} came, or with another sum")
         return found
 
-    def set_length(self, index: int, size: int) -> None:
-        """Set a dimension's size for the inferences that follow.
+    def set_lengths(self, sizes: Sequence[int]) -> None:
+        """Set the sizes of all dimensions that are known at run time, for what follows.
 
         Raises:
             DeviceError: the network has no such dimension, or not of that size.
         """
         _ = self.info
 
-        def attempt() -> None:
-            self._send(f"smelt length {index} {size}")
-            self._echo("m-length-[", index, size)
-            self._expect("m-ready")
+        def attempt() -> None:  # a spoilt index may have changed another dimension: all again
+            for index, size in enumerate(sizes):
+                self._send(f"smelt length {index} {size}")
+                self._echo("m-length-[", index, size)
+                self._expect("m-ready")
 
-        self._insist(attempt, f"dimension {index} cannot be set to {size}")
+        self._insist(attempt, f"lengths cannot be set to {', '.join(map(str, sizes))}")
 
     def reset(self) -> None:
         """Bring the network's context, state included, to where it was at the start.
@@ -360,12 +379,14 @@ class Device:
             lines: list[str] = []
             try:
                 while (line := self._line(1.0)) != "m-ready" or not lines:
+                    if time.monotonic() > deadline:
+                        break
                     if line.startswith("m-info-["):
                         lines.append(line.removeprefix("m-info-[").removesuffix("]"))
             except _Lost:
                 self._settle(0)
                 continue
-            if lines == before:
+            if lines and lines == before:
                 return lines
             before = lines
         raise DeviceError(
@@ -471,8 +492,9 @@ class Device:
 
     def _finish(self) -> None:
         """Read the end of an answer; where it is lost, the next command's answer will tell."""
+        deadline = time.monotonic() + self._timeout_s
         with suppress(_Lost):
-            while self._line(self._timeout_s) != "m-ready":
+            while self._line(self._timeout_s) != "m-ready" and time.monotonic() < deadline:
                 pass
 
     def _line(self, timeout_s: float, *, computing: bool = False) -> str:
@@ -556,6 +578,8 @@ def _read_info(lines: Sequence[str]) -> DeviceInfo:
                 f"the firmware speaks version {fields['version']} of the wire protocol, "
                 f"not {VERSION}: build and flash it again"
             )
+        if int(fields["timer"]) <= 0:
+            raise ValueError("its timer does not tick")
         return DeviceInfo(
             name=fields["name"],
             hash=fields["hash"],

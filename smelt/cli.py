@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -293,14 +294,20 @@ def targets(json_: JsonOption = False) -> None:
 
 def main() -> None:
     """Run the command line; errors of Smelt's own become a message and exit code 1."""
+    signal.signal(signal.SIGTERM, _end)
     try:
         app(standalone_mode=True)
     except SmeltError as error:
-        Console(stderr=True).print(
-            f"[bold red]{type(error).__name__}[/]: ", end="", highlight=False
-        )
+        Console(stderr=True).print(f"[bold red]{error.kind}[/]: ", end="", highlight=False)
         sys.stderr.write(f"{error}\n")
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def _end(number: int, _: object) -> None:
+    """End as after an error, so that what was started ends too."""
+    sys.exit(128 + number)
 
 
 def _print_version(wanted: bool) -> None:

@@ -30,7 +30,7 @@ from smelt.deploy import VirtualRig, flashing_rig, time_layers
 from smelt.errors import ConfigError, SmeltError, VerifyError
 from smelt.farm import Job, Outcome, junit, verify_jobs
 from smelt.files import write_files
-from smelt.pipeline import Artefact, compile_model
+from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig
 from smelt.samples import Sample, bind_expected, bind_samples, load_arrays, random_samples
 from smelt.verify import failed, verified, verify_model
@@ -126,7 +126,7 @@ def verify(
         raise ConfigError("--jobs needs --boards, which says what is done side by side")
     options = network.build_options()
     console = progress_console(quiet)
-    artefact = compile_model(model, options, dumper(network.dump_after))
+    artefact = _compiled(model, options, network.dump_after, to, json_)
     notes(console, artefact.imported)
     report = _judge(artefact, given, Rig(on), to, json_, console, {})
     limits.gates().check(report)
@@ -169,7 +169,7 @@ def deploy(
     given.check()
     options = network.build_options()
     console = progress_console(quiet)
-    artefact = compile_model(model, options, dumper(network.dump_after))
+    artefact = _compiled(model, options, network.dump_after, to, json_)
     notes(console, artefact.imported)
     rig = _deploying(artefact, way, on, console, simulate=simulate, pty=pty)
     timed: Mapping[str, Any] = {}
@@ -181,6 +181,19 @@ def deploy(
     if layers:
         show_verify.layers(report).print(Console())
     Console().print(show_verify.headline(report), highlight=False, markup=False, soft_wrap=True)
+
+
+def _compiled(
+    model: Path, options: Options, dump_after: str | None, to: VerdictGroup, json_: Path | None
+) -> Artefact:
+    """The compiled network; that there is none is reported too, as far as a report can say it."""
+    try:
+        return compile_model(model, options, dumper(dump_after))
+    except SmeltError as error:
+        names = {"network": {"name": model.stem}, "board": options.board}
+        report = failed(names, error)
+        _write(report, replace(to, html=None), json_, error.kind)
+        raise
 
 
 def _deploying(
@@ -226,7 +239,7 @@ def _judge(
                 verdict = verify_model(artefact, samples, rig, expected, advance)
         except SmeltError as error:
             report = {**failed(artefact.report, error), **timed}
-            _write(report, to, json_, type(error).__name__)
+            _write(report, to, json_, error.kind)
             raise
     report = {**verified(verdict), **timed}
     _write(report, to, json_, None)

@@ -96,8 +96,7 @@ def time_layers(artefact: Artefact, sample: Sample, rig: Rig) -> Report:
     """
     with rig.open(artefact, taps=True) as (_, device):
         set_sizes(device, artefact.graph, sample)
-        for index, data in enumerate(device_inputs(artefact.graph, sample)):
-            device.load(index, data)
+        device.load_all(device_inputs(artefact.graph, sample))
         laps = device.laps()
         hz, simulated = device.info.timer_hz, device.simulated
     planned: Mapping[str, Any] = artefact.report

@@ -12,6 +12,11 @@ from collections.abc import Sequence
 class SmeltError(Exception):
     """Base of all errors below: an expected failure with a message for the user."""
 
+    @property
+    def kind(self) -> str:
+        """What the user is told that it is: the name of the nearest class of this module."""
+        return next(c.__name__ for c in type(self).__mro__ if not c.__name__.startswith("_"))
+
 
 class ModelError(SmeltError):
     """The model file is missing, truncated, corrupted or contradicts its own format."""

@@ -89,7 +89,7 @@ def verify_job(job: Job) -> Outcome:
         verdict = verify_model(artefact, samples, Rig(job.on), expected)
         report, message = verified(verdict), str(verdict)
     except SmeltError as problem:
-        error, message = type(problem).__name__, str(problem)
+        error, message = problem.kind, str(problem)
         report = None if report is None else failed(report, problem)
     seconds = time.monotonic() - start
     return Outcome(job.board, job.on, error is None, message, seconds, error, report)

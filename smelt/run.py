@@ -154,6 +154,8 @@ def connected(
         qemu_arguments=qemu_arguments,
         simulated=simulated,
     ) as device:
+        if artefact.graph.states:
+            device.reset()  # whoever spoke to it before has left a state
         yield device
 
 
@@ -209,8 +211,7 @@ def run(
         marks = trace(artefact.graph)
         for index, sample in enumerate(samples):
             sizes = set_sizes(device, artefact.graph, sample)
-            for i, data in enumerate(device_inputs(artefact.graph, sample)):
-                device.load(i, data)
+            device.load_all(device_inputs(artefact.graph, sample))
             with metered(rig.meter):
                 invocations.append(device.invoke())
             answers = [device.output(i) for i in range(len(artefact.graph.outputs))]
@@ -255,8 +256,7 @@ def _measured(
 def set_sizes(device: Device, graph: Graph, sample: Sample) -> dict[str, int]:
     """Tell the device the sizes of a sample that are known at run time only; they are returned."""
     sizes = sizes_of(graph, sample)
-    for index, length in enumerate(graph.lengths):
-        device.set_length(index, sizes[length.name])
+    device.set_lengths([sizes[length.name] for length in graph.lengths])
     return sizes
 
 

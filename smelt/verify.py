@@ -161,8 +161,7 @@ def find_first_difference(
                 device.run(device_inputs(artefact.graph, sample))
         parts = inexact(artefact.graph)
         sizes, marks = set_sizes(device, artefact.graph, samples[-1]), trace(artefact.graph)
-        for i, data in enumerate(device_inputs(artefact.graph, samples[-1])):
-            device.load(i, data)
+        device.load_all(device_inputs(artefact.graph, samples[-1]))
         counts: dict[int, int] = {}
         for tap in device.taps():
             step = artefact.schedule.steps[tap.step]

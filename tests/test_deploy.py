@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -22,13 +27,14 @@ from smelt.boards.meter import Meter
 from smelt.boards.simulate import Simulator
 from smelt.deploy import VirtualRig, flashing_rig, time_layers
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError, VerifyError
+from smelt.frontend import Imported
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, built, run
 from smelt.samples import random_samples
 from smelt.verify import verify_model
 from tests.board_tools import simulable
 from tests.cli_runner import Smelt, runner
-from tests.projects import digits
+from tests.projects import counter, digits
 from tests.shared import Network
 from tests.test_verify import with_wrong_weights
 from tests.test_wire import FaultyStream, flip_a_bit
@@ -366,6 +372,72 @@ def test_a_port_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         boards.open_device(None, halted.port),
     ):
         pass
+
+
+@pytest.mark.parametrize("word", [b"log: nothing new\r\n", b"\xff\x00\x80", b"m-ready\r\n"])
+def test_a_port_where_another_program_talks(
+    monkeypatch: pytest.MonkeyPatch, word: bytes
+) -> None:
+    monkeypatch.setattr(session, "_PORT_S", 2)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def talk() -> None:
+            client, _ = listener.accept()
+            with client:
+                while not over.wait(0.05):
+                    client.sendall(word)
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        port = f"socket://127.0.0.1:{listener.getsockname()[1]}"
+        start = time.monotonic()
+        with (
+            pytest.raises(DeviceError, match="no answer from the device in 2 s"),
+            boards.open_device(None, port),
+        ):
+            pass
+        assert time.monotonic() - start < 20
+        over.set()
+        thread.join()
+
+
+def test_a_network_with_state_starts_afresh_for_everyone() -> None:
+    simulable(boards.load(BOARD))
+    artefact = compile_model(Imported(counter()), Options(board=BOARD))
+    with running(artefact) as simulator:
+        for _ in range(2):
+            samples = random_samples(artefact.graph, 2, 0)
+            assert verify_model(artefact, samples, Rig(simulator.port)).samples == 2
+
+
+def test_ctrl_c_ends_the_simulator_too() -> None:
+    simulable(boards.load(BOARD))
+    command = [sys.executable, "-m", "smelt", "simulate", str(MODEL), "--board", BOARD]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=MODEL.parents[2], start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().decode().split()[1].removeprefix("socket://")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(20) == 0
+    host, number = port.split(":")
+    deadline = time.monotonic() + 10
+    while True:  # its UART goes with it
+        try:
+            socket.create_connection((host, int(number)), 1).close()
+        except OSError:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_network_that_does_not_fit_is_reported_too(smelt: Smelt) -> None:
+    options = ("--max-arena", "1", "--json", "a.json", "--junit", "a.xml")
+    done = smelt("deploy", MODEL, "--board", "stm32f0-none", "--simulate", *options)
+    assert done.code == 1
+    assert not json.loads(Path("a.json").read_text())["verification"]["passed"]
+    assert '<error type="ConfigError"' in Path("a.xml").read_text()
 
 
 def test_other_firmware_is_refused() -> None:

@@ -218,11 +218,11 @@ def test_a_device_refuses_sizes_out_of_range(tmp_path: Path) -> None:
     artefact.write(tmp_path / "project")
     elf = compile_project(tmp_path / "project", artefact.platform)
     with open_device(elf.path, "host") as device:
-        device.set_length(0, 2)
-        device.set_length(0, 12)
-        for index, size in ((0, 1), (0, 13), (0, 2**32 - 1), (1, 5)):
+        device.set_lengths([2])
+        device.set_lengths([12])
+        for sizes in ([1], [13], [2**32 - 1], [5, 5]):
             with pytest.raises(DeviceError, match="No such dimension or size"):
-                device.set_length(index, size)
+                device.set_lengths(sizes)
 
 
 MAIN = """

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import time
+from zlib import crc32
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -443,6 +444,33 @@ def test_any_byte_may_be_bad_and_inferences_happen_once(
         FaultyStream(device, spoil_sent, spoil_came)
         assert_computes(device, 1)
         assert_computes(device, 2)
+
+
+def test_a_spoilt_index_spoils_no_other_input(build: Build) -> None:
+    """The command for input 1 arrives as one for input 0, which has taken a byte by then."""
+
+    def redirect(number: int, data: bytes) -> bytes:
+        del number
+        if data.startswith(b"smelt load 1 ") and not done:
+            done.append(data)
+            size, crc = len(SAMPLE), crc32(inputs(SAMPLE)[1])
+            return f"smelt load 0 {size} {crc:08x}%".encode()
+        return data
+
+    done: list[bytes] = []
+    with build("host", extra_cflags=IMPATIENT).open() as device:
+        FaultyStream(device, redirect)
+        assert_computes(device, 1)
+    assert done
+
+
+def test_a_device_that_dies_while_it_computes(build: Build) -> None:
+    with build("host", taps=False).open() as device:
+        FaultyStream(device, came=lambda number, data: data if number < 60 else b"")
+        device._timeout_s = 1  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(DeviceError, match="the device fell silent") as error:
+            device.run(inputs(SAMPLE))
+    assert error.value.kind == "DeviceError"
 
 
 def test_steps_are_timed(build: Build) -> None:

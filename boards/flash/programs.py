@@ -43,7 +43,10 @@ class Program:
 
 _GDB_ARM = ("gdb-multiarch", "arm-none-eabi-gdb")
 _GDB_RISCV = ("gdb-multiarch", "riscv64-unknown-elf-gdb")
-_GDB_START = ("set confirm off", "set pagination off", "target extended-remote {server}")
+_GDB_START = (
+    *("set confirm off", "set pagination off", "set tcp connect-timeout 5"),
+    "target extended-remote {server}",
+)
 _GDB_LOAD = ("load", "compare-sections")
 _GDB_COMMAND = ("-nx", "-batch", "-x", "{script}", "{image}")
 

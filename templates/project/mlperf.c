@@ -9,7 +9,9 @@
 #define BYTES_A_LINE 8u
 
 static uint64_t microseconds(void) {
-    return smelt_timer_ticks() * 1000000u / smelt_timer_hz();
+    const uint64_t ticks = smelt_timer_ticks();
+    const uint32_t hz = smelt_timer_hz();
+    return ticks / hz * 1000000u + ticks % hz * 1000000u / hz;
 }
 
 static void put_lap(void) {
