@@ -11,7 +11,7 @@ from smelt.quant.forms import Form, Forms, classify
 from smelt.quant.freeing import freed
 from smelt.quant.network import Network
 from smelt.quant.observation import Sample
-from smelt.quant.quantized import Island, Quantized, StepGain, output_noise, usual_noise
+from smelt.quant.quantized import Island, Quantized, StepGain, output_noise
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites import prepare
 from smelt.quant.samples import check_samples, outliers
@@ -99,7 +99,7 @@ def _ranged(network: Network, samples: Sequence[Sample], recipe: Recipe) -> Reci
     half, others = network.seeing(slice(0, None, 2)), samples[1::2]
     plain = replace(recipe, clip_weights=False, rounding="nearest")
     searched, whole = (
-        usual_noise(swept.expected, swept.found)
+        output_noise(swept.expected, swept.found)[0]
         for tried in (plain, replace(plain, ranges="minmax"))
         for swept in (half.swept(others, tried),)
     )
