@@ -54,6 +54,10 @@ class Network:
         graph, rescaled = equalize(self.graph, self.forms, self.seen, samples)
         return replace(Network.observed(graph, samples, seed), rescaled=rescaled)
 
+    def seeing(self, samples: slice) -> Network:
+        """The same, knowing only what its values hold for these of the samples."""
+        return replace(self, seen={value: o.part(samples) for value, o in self.seen.items()})
+
     def in_float(self, nodes: frozenset[Node]) -> Network:
         """The same with more nodes that stay in float."""
         return replace(self, forms=classify(self.graph, nodes))

@@ -54,6 +54,17 @@ class Observation:
         power = float(np.square(flat, dtype=np.float64).mean())
         return _summary([(flat.ravel(), limits, power)])
 
+    def part(self, samples: slice) -> Observation:
+        """What was seen in some of the samples."""
+        return Observation(
+            self.elements[samples],
+            self.low[samples],
+            self.high[samples],
+            self.power[samples],
+            self.lows[samples],
+            self.highs[samples],
+        )
+
     def channel_limits(self) -> tuple[Array, Array]:
         """How far each channel reaches below and above zero, both positive: `[channels]`.
 

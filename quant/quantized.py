@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.ir import Array, Graph, Quant
-from smelt.quant.observation import finite, sample_weights
+from smelt.quant.observation import finite
 from smelt.quant.recipe import Recipe
 
 SILENT = 1e-30
@@ -156,21 +156,3 @@ def output_noise(
         ratios.append(float(np.square(error).sum()) / max(float(np.square(wanted).sum()), SILENT))
     together = sqnr(1.0, float(np.mean(ratios))) if ratios else float("inf")
     return together, tuple(sqnr(1.0, ratio) for ratio in ratios)
-
-
-def usual_noise(expected: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
-    """SQNR in dB of all outputs together, where samples that are loud do not drown the others.
-
-    Args:
-        expected: see `output_noise`.
-        found: the same.
-    """
-    ratios: list[float] = []
-    for reference, ours in zip(zip(*expected, strict=True), zip(*found, strict=True), strict=True):
-        wanted = finite(np.stack(reference)).astype(np.float64)
-        wanted = wanted.reshape(len(wanted), -1)
-        error = wanted - np.stack(ours).reshape(wanted.shape)
-        power, noise = (np.square(x).sum(axis=1) for x in (wanted, error))
-        weights = sample_weights(power)
-        ratios.append(float(weights @ noise) / max(float(weights @ power), SILENT))
-    return sqnr(1.0, float(np.mean(ratios))) if ratios else float("inf")

@@ -11,11 +11,12 @@ from smelt.quant.forms import Form, Forms, classify
 from smelt.quant.freeing import freed
 from smelt.quant.network import Network
 from smelt.quant.observation import Sample
-from smelt.quant.quantized import Island, Quantized, StepGain, output_noise, usual_noise
+from smelt.quant.quantized import Island, Quantized, StepGain, output_noise
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites import prepare
 from smelt.quant.samples import check_samples, outliers
 from smelt.quant.scores import prepare_scores
+from smelt.quant.sweep import Swept
 
 
 def quantize(
@@ -54,13 +55,12 @@ def quantize(
     plain = Network.observed(graph, kept, recipe.seed, numbers)
     even = plain.equalized(kept, recipe.seed) if recipe.equalize else plain
     some = slice(None, None, _stride(graph, len(kept)))
-    recipe = _settled(even, kept, _ranged(even, kept[some], recipe))
+    recipe, swept = _settled(even, kept, _ranged(even, kept, recipe), measure=measure)
     steps: list[StepGain] = []
     *stages, (last, _) = _stages(recipe)
     for name, stage in stages if measure else ():
-        swept = (even if stage.equalize else plain).swept(kept[some], stage)
-        steps.append(StepGain(name, *output_noise(swept.expected, swept.found)))
-    swept = even.swept(kept, recipe, measure=measure)
+        early = (even if stage.equalize else plain).swept(kept[some], stage)
+        steps.append(StepGain(name, *output_noise(early.expected, early.found)))
     steps.append(StepGain(last, *output_noise(swept.expected[some], swept.found[some])))
     int8 = None
     found = freed(even, kept, kept[some], recipe, steps[-1].sqnr, allow)
@@ -82,41 +82,45 @@ def quantize(
     )
 
 
-_MARGIN = 1.0
-"""dB that ranges of least error may cost on the samples that they come from: they are chosen to
-hold for others, too."""
+_MARGIN = 3.0
+"""dB that min-max ranges must bring: half a bit. They look better than they are, by less than that,
+as equalization has seen all samples."""
 
 
 def _ranged(network: Network, samples: Sequence[Sample], recipe: Recipe) -> Recipe:
-    """The recipe with min-max ranges where those of least error make the outputs noisier.
+    """The recipe with min-max ranges where those of least error make the outputs worse.
 
-    Each range is the best for those who read the tensor, which need not be best for the outputs.
+    Each range is the best for those who read the tensor, which need not be best for the network's
+    outputs. No sample is clipped by the min-max ranges that it had part in: what counts is how the
+    ranges of every second sample serve the others.
     """
-    if recipe.ranges != "mse":
+    if recipe.ranges != "mse" or len(samples) < 2:
         return recipe
-    clipped, whole = (
-        usual_noise(swept.expected, swept.found)
-        for ranges in (recipe.ranges, _PLAIN.ranges)
-        for swept in (network.swept(samples, replace(_PLAIN, ranges=ranges)),)
+    half, others = network.seeing(slice(0, None, 2)), samples[1::2]
+    plain = replace(recipe, clip_weights=False, rounding="nearest")
+    searched, whole = (
+        output_noise(swept.expected, swept.found)[0]
+        for tried in (plain, replace(plain, ranges="minmax"))
+        for swept in (half.swept(others, tried),)
     )
-    return recipe if clipped >= whole - _MARGIN else replace(recipe, ranges=_PLAIN.ranges)
+    return replace(recipe, ranges="minmax") if whole > searched + _MARGIN else recipe
 
 
-def _settled(network: Network, samples: Sequence[Sample], recipe: Recipe) -> Recipe:
+def _settled(
+    network: Network, samples: Sequence[Sample], recipe: Recipe, *, measure: bool
+) -> tuple[Recipe, Swept]:
     """The recipe without its search for weights where that makes the outputs worse.
 
     Each product's weights are the best for its own outputs, which need not be best for the
-    network's.
+    network's. What the recipe makes of the network comes with it.
     """
+    swept = network.swept(samples, recipe, measure=measure)
     if recipe.rounding != "searched":
-        return recipe
+        return recipe, swept
     plainer = replace(recipe, rounding="compensated")
-    noise = {
-        tried: output_noise(swept.expected, swept.found)[0]
-        for tried in (recipe, plainer)
-        for swept in (network.swept(samples, tried),)
-    }
-    return plainer if noise[plainer] > noise[recipe] else recipe
+    tried = network.swept(samples, plainer, measure=measure)
+    reached, before = (output_noise(s.expected, s.found)[0] for s in (tried, swept))
+    return (plainer, tried) if reached > before else (recipe, swept)
 
 
 def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:

@@ -145,7 +145,9 @@ def _unfixed(
             node: [
                 v
                 for v in values
-                if not (v in held and v in bad and any(y in bad - held for y in node.outputs))
+                if not (
+                    v in held and v in bad and any(y in bad and y not in held for y in node.outputs)
+                )
             ]
             for node, values in tied.items()
         }
@@ -154,21 +156,25 @@ def _unfixed(
         tied = kept
 
 
-def _held(graph: Graph, tied: _Ties) -> set[Value]:
-    """What holds nothing but results of fixed quantizations."""
-    held: set[Value] = set()
+def _held(graph: Graph, tied: _Ties) -> dict[Value, Quant]:
+    """What holds nothing but results of one fixed quantization."""
+    held: dict[Value, Quant] = {}
     count = -1
     # Once more where a state hands them on.
     while len(held) > count:
         count = len(held)
         for node, values in tied.items():
-            if fixed_quant(node) is not None or (values and held.issuperset(values)):
-                held.update(v for v in node.outputs if is_real(v))
-        held.update(state.before for state in graph.states if state.after in held)
+            quants = {held.get(v) for v in values}
+            quant = fixed_quant(node) or (quants.pop() if len(quants) == 1 else None)
+            if quant is not None:
+                held.update((v, quant) for v in node.outputs if is_real(v))
+        held.update((s.before, held[s.after]) for s in graph.states if s.after in held)
     return held
 
 
-def _suits(group: Group, quant: Quant, held: set[Value], seen: Mapping[Value, Observation]) -> bool:
+def _suits(
+    group: Group, quant: Quant, held: Mapping[Value, Quant], seen: Mapping[Value, Observation]
+) -> bool:
     """Whether a fixed quantization is about what the others of a group would have, too."""
     others = [_seen(v, seen) for v in group.values if v not in held]
     others = [observation for observation in others if observation is not None]

@@ -35,8 +35,8 @@ def result_notes(quantized: Quantized, asked: Recipe) -> list[str]:
         )
     if quantized.recipe.ranges != asked.ranges:
         notes.append(
-            f"ranges are {quantized.recipe.ranges}: on the calibration samples, those of "
-            f"{asked.ranges} would make the outputs noisier"
+            f"ranges are {quantized.recipe.ranges}: found on one half of the calibration samples, "
+            f"those of {asked.ranges} make the outputs of the other half noisier"
         )
     if quantized.sqnr < POOR:
         layers = ", ".join(f"'{name}'" for name in hurting(quantized.layers)[:3])

@@ -375,9 +375,7 @@ def test_a_port_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("word", [b"log: nothing new\r\n", b"\xff\x00\x80", b"m-ready\r\n"])
-def test_a_port_where_another_program_talks(
-    monkeypatch: pytest.MonkeyPatch, word: bytes
-) -> None:
+def test_a_port_where_another_program_talks(monkeypatch: pytest.MonkeyPatch, word: bytes) -> None:
     monkeypatch.setattr(session, "_PORT_S", 2)
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -8,12 +8,12 @@ import struct
 import subprocess
 import sys
 import time
-from zlib import crc32
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 import serial
