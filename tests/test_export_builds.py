@@ -274,3 +274,20 @@ EXAMPLES = [
     ("platformio", "examples/NAME/src/main.cpp", ["g++"]),
     ("zephyr", "samples/NAME/src/main.c", ["gcc", "-std=gnu99", f"-I{HERE / 'zephyr/include'}"]),
 ]
+
+
+def test_a_single_header_may_be_included_twice(tmp_path: Path) -> None:
+    exported("digits_int8", "single-file", tmp_path / "lib")
+    source = tmp_path / "twice.c"
+    source.write_text("#define DIGITS_INT8_IMPLEMENTATION\n" + 2 * '#include "digits_int8.h"\n')
+    need("gcc")
+    must(
+        "gcc",
+        "-std=c99",
+        "-Wall",
+        "-Werror",
+        f"-I{tmp_path / 'lib'}",
+        "-c",
+        "twice.c",
+        cwd=tmp_path,
+    )
