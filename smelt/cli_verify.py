@@ -313,9 +313,13 @@ def _verify_all(
         ProcessPoolExecutor(workers, get_context("spawn")) as executor,
         bar(progress_console(quiet), "verifying", len(work)) as advance,
     ):
-        for outcome in verify_jobs(work, executor):
-            found.append(outcome)
-            advance(len(found))
+        try:
+            for outcome in verify_jobs(work, executor):
+                found.append(outcome)
+                advance(len(found))
+        except BaseException:  # Ctrl-C, or a signal to end: what has not begun never will
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
     found.sort(key=lambda outcome: places.index((outcome.board, outcome.on)))
     if json_ is not None:
         write_json(json_, {"boards": [_record(outcome) for outcome in found]})

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import signal
+import subprocess
+import sys
+import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -167,3 +172,31 @@ def test_dask_serves_as_executor() -> None:
     ):
         done = list(verify_jobs([job(), job("no-such-board"), job(seed=1)], executor))
     assert sorted(outcome.passed for outcome in done) == [False, True, True]
+
+
+@needs_boards
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_farm_that_is_told_to_end_leaves_nobody_behind(tmp_path: Path) -> None:
+    for name in BOARDS:
+        simulable(boards.load(name))
+    names = ",".join((*BOARDS, "mps2-an385", "mps2-an500", "host"))
+    command = [sys.executable, "-m", "smelt", "verify", str(MODEL), "--boards", names]
+    said = tmp_path / "said"
+    with (
+        said.open("wb") as output,
+        subprocess.Popen(
+            [*command, "--jobs", "2"], stdout=output, stderr=output, cwd=DIGITS.parents[1]
+        ) as process,
+    ):
+        time.sleep(3)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    held = [path for path in Path("/proc").glob("[0-9]*/fd/*") if links_to(path, said)]
+    assert held == []
+
+
+def links_to(path: Path, target: Path) -> bool:
+    try:
+        return path.readlink() == target
+    except OSError:
+        return False
