@@ -11,6 +11,8 @@ from smelt import __version__
 from smelt.boards import Board
 from smelt.boards import load as load_board
 from smelt.codegen import arena
+from smelt.codegen.devices import stays_on_cpu
+from smelt.codegen.dispatches import program
 from smelt.codegen.kernels.base import Kernel, Request, backend
 from smelt.codegen.network import Network, describe, network_hash
 from smelt.codegen.partition import Partitioner, Place
@@ -156,13 +158,16 @@ def compile_model(
     graph = run_passes(imported.graph, observe=removals)
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
+    if platform.target.gpu:
+        partitioner = partitioner.beside_gpu(stays_on_cpu(graph))
     scheduled = schedule(graph, platform, partitioner, prefix=name, keep_inputs=options.keep_inputs)
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
     arena.require_fit(scheduled.problem, plan)
     require_weights_fit(scheduled, platform)
     hash_ = network_hash(*_identity(graph, options, platform))
-    network = describe(scheduled, plan, name, hash_, keep_inputs=options.keep_inputs)
+    gpu = program(scheduled, plan)
+    network = describe(scheduled, plan, gpu, name, hash_, keep_inputs=options.keep_inputs)
     report = build_report(
         imported, removals, legalized, scheduled, plan, network, platform, board, options.optimize
     )
