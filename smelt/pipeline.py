@@ -11,7 +11,7 @@ from smelt import __version__
 from smelt.boards import Board
 from smelt.boards import load as load_board
 from smelt.codegen import arena
-from smelt.codegen.devices import stays_on_cpu
+from smelt.codegen.devices import Costs, stays_on_cpu
 from smelt.codegen.dispatches import program
 from smelt.codegen.kernels.base import Kernel, Request, backend
 from smelt.codegen.network import Network, describe, network_hash
@@ -32,6 +32,7 @@ from smelt.report import build_report
 from smelt.run import Rig, run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Optimize, Platform, Target, get, library, stand_in
+from smelt.targets.gpus import gpu_called
 
 Observer = Callable[[str, Graph], None]
 
@@ -57,6 +58,8 @@ class Options:
         expand_weights: whether weights may be stored several times as large where that is faster.
         cmsis_nn: the folder of CMSIS-NN, for compiling what calls it; what the environment variable
             CMSIS_NN_DIR says where None.
+        gpu: profile of the GPU that target `vulkan` computes on, by which layers are left to the
+            CPU; with `backends` everything goes to the GPU that it serves.
         quantize: how a float network is quantized first; not at all where None.
     """
 
@@ -72,6 +75,7 @@ class Options:
     fallback: bool = True
     expand_weights: bool = False
     cmsis_nn: Path | None = None
+    gpu: str = "generic"
     quantize: Settings | None = None
 
 
@@ -159,7 +163,8 @@ def compile_model(
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
     if platform.target.gpu:
-        partitioner = partitioner.beside_gpu(stays_on_cpu(graph))
+        costs = Costs(gpu_called(options.gpu)) if options.backends is None else None
+        partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
     scheduled = schedule(graph, platform, partitioner, prefix=name, keep_inputs=options.keep_inputs)
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
