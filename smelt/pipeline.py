@@ -22,6 +22,8 @@ from smelt.codegen.passes.removals import Removals
 from smelt.codegen.project import Project, render_project
 from smelt.codegen.rooms import rooms
 from smelt.codegen.schedule import Schedule, require_weights_fit, schedule
+from smelt.codegen.tuning import FILE as TUNING
+from smelt.codegen.tuning import Tuning
 from smelt.errors import ConfigError
 from smelt.frontend import Imported, InputOptions
 from smelt.frontend import load as load_model
@@ -60,6 +62,7 @@ class Options:
             CMSIS_NN_DIR says where None.
         gpu: profile of the GPU that target `vulkan` computes on, by which layers are left to the
             CPU; with `backends` everything goes to the GPU that it serves.
+        tuning: what was measured on the device, instead of the profile.
         quantize: how a float network is quantized first; not at all where None.
     """
 
@@ -76,6 +79,7 @@ class Options:
     expand_weights: bool = False
     cmsis_nn: Path | None = None
     gpu: str = "generic"
+    tuning: Tuning | None = None
     quantize: Settings | None = None
 
 
@@ -163,7 +167,7 @@ def compile_model(
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
     if platform.target.gpu:
-        costs = Costs(gpu_called(options.gpu)) if options.backends is None else None
+        costs = _costs(options) if options.backends is None else None
         partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
     scheduled = schedule(graph, platform, partitioner, prefix=name, keep_inputs=options.keep_inputs)
     plan = arena.plan(scheduled.problem)
@@ -177,6 +181,8 @@ def compile_model(
         imported, removals, legalized, scheduled, plan, network, platform, board, options.optimize
     )
     project = render_project(network, scheduled, platform, options.optimize, report)
+    if platform.target.gpu and options.tuning is not None:
+        project = replace(project, files={**project.files, TUNING: options.tuning.text})
     return Artefact(imported, graph, scheduled, plan, network, project, platform, board, options)
 
 
@@ -184,6 +190,13 @@ def _platform(board: Board | None, target: str | None) -> Platform:
     if board is not None:
         return board.platform(target)
     return library(get(target or "host"))
+
+
+def _costs(options: Options) -> Costs:
+    """What layers cost on the GPU and on the CPU: measured, or estimated."""
+    if options.tuning is not None:
+        return options.tuning.costs
+    return Costs(gpu_called(options.gpu))
 
 
 def _partitioner(target: Target, options: Options) -> Partitioner:
@@ -220,7 +233,15 @@ def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[st
         str(options.keep_inputs),
         str((options.backends, sorted(options.place.items()), options.fallback)),
         str(options.expand_weights),
+        *_gpu_identity(options, platform),
     )
+
+
+def _gpu_identity(options: Options, platform: Platform) -> Sequence[str]:
+    """What only decides where there is a GPU."""
+    if not platform.target.gpu:
+        return ()
+    return (options.gpu if options.tuning is None else options.tuning.text,)
 
 
 def _name(options: Options, stem: str, platform: Platform) -> str:
