@@ -1,5 +1,6 @@
 """What goes wrong on a line to the firmware of a hand-written network, and what comes of it."""
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from zlib import crc32
@@ -25,6 +26,13 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return builder(tmp_path_factory)
 
 
+def with_check(command: str) -> str:
+    return f"{command} {crc32(command.encode()):08x}"
+
+
+LOAD_USAGE = "Usage: smelt load INDEX OFFSET BYTES CRC CHECK"
+
+
 @pytest.mark.parametrize(
     ("command", "answer"),
     [
@@ -36,17 +44,26 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         ("x" * 5000, "e-[Command too long]"),
         ("names", "e-[Unknown command: names]"),
         ("smelt", "e-[Unknown command: smelt]"),
-        ("smelt load", "e-[Usage: smelt load INDEX BYTES CRC]"),
-        ("smelt load 0 16 xyz", "e-[Usage: smelt load INDEX BYTES CRC]"),
-        ("smelt load 0 16 123456789", "e-[Usage: smelt load INDEX BYTES CRC]"),
-        ("smelt load -1 16 0", "e-[Usage: smelt load INDEX BYTES CRC]"),
-        ("smelt load 2 16 0", "e-[No such input]"),
-        ("smelt load 4294967295 16 0", "e-[No such input]"),
-        ("smelt load 4294967296 16 0", "e-[Usage: smelt load INDEX BYTES CRC]"),
-        ("smelt load 0 17 0", "e-[Not the size of this input]"),
-        ("smelt out 3", "e-[No such output]"),
-        ("smelt out", "e-[Usage: smelt out INDEX]"),
-        ("smelt taps", "e-[Built without SMELT_STEP_CALLBACK]"),
+        ("smelt load", f"e-[{LOAD_USAGE}]"),
+        ("smelt load 0 0 16 0", f"e-[{LOAD_USAGE}]"),
+        ("smelt load 0 0 16 xyz 0", f"e-[{LOAD_USAGE}]"),
+        ("smelt load 0 0 16 0 123456789", f"e-[{LOAD_USAGE}]"),
+        ("smelt load -1 0 16 0 0", f"e-[{LOAD_USAGE}]"),
+        ("smelt load 0 0 16 0 0", "e-[Not the check of this command]"),
+        (with_check("smelt load 4294967296 0 16 0"), f"e-[{LOAD_USAGE}]"),
+        (with_check("smelt load 2 0 16 0"), "e-[No such input]"),
+        (with_check("smelt load 4294967295 0 16 0"), "e-[No such input]"),
+        (with_check("smelt load 0 0 17 0"), "e-[Not within this input]"),
+        (with_check("smelt load 0 17 0 0"), "e-[Not within this input]"),
+        (with_check("smelt load 0 8 4294967295 0"), "e-[Not within this input]"),
+        (with_check("smelt load 0 4294967295 2 0"), "e-[Not within this input]"),
+        ("smelt out 3 0 1", "e-[No such output]"),
+        ("smelt out 0 1 16", "e-[Not within this output]"),
+        ("smelt out 0 4294967295 1", "e-[Not within this output]"),
+        ("smelt out", "e-[Usage: smelt out INDEX OFFSET BYTES]"),
+        ("smelt out 0", "e-[Usage: smelt out INDEX OFFSET BYTES]"),
+        ("smelt step 0 0", "e-[Built without SMELT_STEP_CALLBACK]"),
+        ("smelt tap 1 0 1", "e-[Unknown command: smelt tap 1 0 1]"),
         ("results", "e-[Nothing inferred yet]"),
         ("db", "e-[Odd number of digits]"),
         ("db load", "e-[Usage: db load BYTES]"),
@@ -80,32 +97,83 @@ def sanitized(sanitized_place: Place) -> Iterator[ProcessStream]:
     stream.close()
 
 
-def ask(stream: Stream, data: bytes) -> list[str]:
-    """The lines of the answer, before `m-ready`."""
+@pytest.fixture(scope="module")
+def sanitized_walker(build: Build) -> Place:
+    return build("host", taps=True, extra_cflags=SANITIZED, extra_ldflags=SANITIZED)
+
+
+@pytest.fixture
+def walking(sanitized_walker: Place) -> Iterator[ProcessStream]:
+    """The same with taps, waiting after the first step."""
+    stream = ProcessStream(sanitized_walker.elf.path)
+    assert ask(stream, b"")[-1] == "m-init-done"
+    assert ask(stream, b"smelt step 0 0%")[1].startswith("m-step-[1 0 16 ")
+    yield stream
+    stream.close()
+
+
+def ask(stream: Stream, data: bytes, answers: int = 1) -> list[str]:
+    """The lines of the answer, before the last `m-ready`."""
     stream.send(data)
     text = b""
-    while not text.endswith(b"m-ready\r\n"):
+    while text.count(b"m-ready\r\n") < answers:
         received = stream.receive(10)
         assert received, text
         text += received
     return text.decode().split("\r\n")[:-2]
 
 
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("smelt tap 1 0 17", "e-[Not within this output]"),
+        ("smelt tap 1 17 0", "e-[Not within this output]"),
+        ("smelt tap 2 0 1", "e-[No such step waits]"),
+        ("smelt tap", "e-[Usage: smelt tap STEPS OFFSET BYTES]"),
+        ("smelt step 0 2", "e-[A step waits]"),
+        ("smelt step 1 1", "e-[A step waits]"),
+        ("smelt step", "e-[A step waits]"),
+        ("smelt invoke", "e-[A step waits]"),
+        ("smelt reset", "e-[A step waits]"),
+        ("infer 1 0", "e-[Unknown command: infer 1 0]"),
+        ("", "e-[Unknown command: ]"),
+    ],
+)
+def test_a_wrong_command_while_a_step_waits(
+    walking: ProcessStream, command: str, answer: str
+) -> None:
+    assert ask(walking, command.encode() + b"%") == [answer]
+
+
+def test_a_new_session_ends_the_wait_after_a_step(walking: ProcessStream) -> None:
+    last, ready, *info = ask(walking, b"smelt info%", answers=2)
+    assert re.fullmatch(r"m-invoke-\[ticks \d+ stack \d+ status 3 count 1 [0-9a-f]{8}\]", last)
+    assert (ready, info[0]) == ("m-ready", "m-info-[version 3]")
+    assert ask(walking, b"smelt step 0 0%") == ["e-[No such step waits]"]
+
+
+def test_a_repeated_command_is_answered_again_and_obeyed_once(walking: ProcessStream) -> None:
+    again = ask(walking, b"smelt step 0 0%")
+    assert [line.split()[:3] for line in again] == [["m-invoke-begin"], ["m-step-[1", "0", "16"]]
+    assert ask(walking, b"smelt step 0 1%")[1].startswith("m-step-[2 1 4 ")
+    assert ask(walking, b"smelt step 0 1%")[1].startswith("m-step-[2 1 4 ")
+
+
 WORDS = st.sampled_from(
-    b"smelt,load,length,out,invoke,last,taps,laps,reset,info,db,infer,print,results, ,%,0,1,16,00,"
-    b"\r\n,4294967296".split(b",")
+    b"smelt,load,length,out,invoke,last,step,tap,reset,info,db,infer,print,results, ,%,0,1,16,00,"
+    b"smelt step 0 0%,smelt tap 1 0 16%,smelt step 0 1%,\r\n,4294967296".split(b",")
 )
 
 
 @settings(max_examples=100)
 @given(st.lists(st.one_of(WORDS, st.binary(max_size=20)), max_size=30).map(b"".join))
-def test_noise_neither_hangs_nor_overruns(sanitized_place: Place, noise: bytes) -> None:
+def test_noise_neither_hangs_nor_overruns(sanitized_walker: Place, noise: bytes) -> None:
     # "smelt load" that took hold would swallow the rest as its bytes: they are all sent.
-    stream = ProcessStream(sanitized_place.elf.path)
+    stream = ProcessStream(sanitized_walker.elf.path)
     try:
         stream.send(noise + b"%" + bytes(16) + b"%" + bytes(16) + b"%smelt info%")
         text = b""
-        while b"m-info-[output 2 int32 4]\r\nm-ready\r\n" not in text:
+        while not re.search(rb"m-info-\[output 2 int32 4 [0-9a-f]{8}\]\r\nm-ready\r\n", text):
             received = stream.receive(10)
             assert received, text
             text += received
@@ -214,14 +282,13 @@ def test_any_byte_may_be_bad_and_inferences_happen_once(
 
 
 def test_a_spoilt_index_spoils_no_other_input(build: Build) -> None:
-    """The command for input 1 arrives as one for input 0, which has taken a byte by then."""
+    """The command for input 1 arrives as one for input 0, which has been loaded by then."""
 
     def redirect(number: int, data: bytes) -> bytes:
         del number
         if data.startswith(b"smelt load 1 ") and not done:
             done.append(data)
-            size, crc = len(SAMPLE), crc32(inputs(SAMPLE)[1])
-            return f"smelt load 0 {size} {crc:08x}%".encode()
+            return data.replace(b"load 1", b"load 0")
         return data
 
     done: list[bytes] = []
@@ -262,7 +329,7 @@ def test_another_count_of_inferences_means_another_start(build: Build) -> None:
 
 def test_a_line_that_stays_bad_is_given_up(build: Build) -> None:
     def spoil(_: int, data: bytes) -> bytes:
-        return flip_a_bit(data, 0) if len(data) == 16 else data
+        return flip_a_bit(data, 0) if data.startswith(SAMPLE[:1]) else data
 
     with build("host", taps=True).open() as device:
         FaultyStream(device, spoil)
