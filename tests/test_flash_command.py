@@ -75,6 +75,35 @@ def test_a_dry_run_prints_the_command_and_runs_nothing(
     assert fakes.calls() == []
 
 
+def test_a_dry_run_needs_no_program(smelt: Smelt, project: Path, fakes: Fakes) -> None:
+    assert list(fakes.folder.iterdir()) == []
+    done = smelt("flash", project, "--dry-run", "--runner", "st-flash")
+    assert done.code == 0
+    assert done.out.startswith("st-flash --reset write ")
+    assert done.err == (
+        "note: 'st-flash' is not installed, or not on PATH: apt-get install stlink-tools\n"
+    )
+    assert smelt("flash", project, "--dry-run").code == 0
+    done = smelt("flash", project)
+    assert done.code == 1
+    assert "no program that flashes board 'nucleo-f446re' is installed" in done.err
+
+
+def test_a_dry_run_needs_no_drive(
+    smelt: Smelt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("smelt.boards.flash.drives._mounted", list)
+    write_elf(tmp_path / "out/build/net.elf", {0x1000_0000: b"vectors"})
+    report = {"network": {"name": "net", "hash": HASH}, "board": "pico"}
+    Path("out/report.json").write_text(json.dumps(report))
+    done = smelt("flash", "out", "--dry-run", "--runner", "uf2")
+    assert (done.code, done.out) == (0, "cp out/build/net.uf2 DRIVE\n")
+    assert done.err.startswith("note: no drive with INFO_UF2.TXT is mounted: connect the board's")
+    done = smelt("flash", "out", "--runner", "uf2")
+    assert done.code == 1
+    assert "DeviceError: no drive with INFO_UF2.TXT is mounted" in done.err
+
+
 def test_a_program_that_fails_or_hangs_ends_the_command(
     smelt: Smelt, project: Path, fakes: Fakes
 ) -> None:
