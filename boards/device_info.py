@@ -46,16 +46,20 @@ class DeviceInfo:
     outputs: tuple[TensorInfo, ...]
 
 
-def ask_info(line: Line) -> DeviceInfo:
+def ask_info(line: Line, doubt: str = "") -> DeviceInfo:
     """What the firmware says about itself; waits for the device to start.
+
+    Args:
+        line: to the device.
+        doubt: what else may be the reason when there is no answer.
 
     Raises:
         DeviceError: no answer, or one in another version of the protocol.
     """
-    return _read_info(_ask(line))
+    return _read_info(_ask(line, doubt))
 
 
-def _ask(line: Line) -> list[str]:
+def _ask(line: Line, doubt: str) -> list[str]:
     """What the `m-info-[…]` lines say, whatever state the line is in.
 
     Raises:
@@ -87,7 +91,7 @@ def _ask(line: Line) -> list[str]:
         before = version
     raise DeviceError(
         f"no answer from the device in {line.timeout_s:g} s: is it the right port, is "
-        "the firmware flashed, and does it run?"
+        f"the firmware flashed, and does it run?{doubt}"
     )
 
 

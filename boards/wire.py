@@ -73,7 +73,12 @@ class Device:
     """A device that answers; made by `open_device`."""
 
     def __init__(
-        self, stream: Stream, *, instructions_per_second: int | None = None, timeout_s: float = 20
+        self,
+        stream: Stream,
+        *,
+        instructions_per_second: int | None = None,
+        timeout_s: float = 20,
+        doubt: str = "",
     ) -> None:
         """Speak over `stream`.
 
@@ -81,8 +86,10 @@ class Device:
             stream: the connection; stays the caller's to close.
             instructions_per_second: of a device whose time is a count of instructions.
             timeout_s: seconds of silence after which the device is taken for dead.
+            doubt: what else may be the reason when it never answers.
         """
         self._line = Line(stream, timeout_s)
+        self._doubt = doubt
         self._instructions_per_second = instructions_per_second
         self._count = 0
         self._piece_bytes = _MOST
@@ -95,7 +102,7 @@ class Device:
         Raises:
             DeviceError: no answer, or one in another version of the protocol.
         """
-        info = ask_info(self._line)
+        info = ask_info(self._line, self._doubt)
         self._count, self._line.introduced = info.count, True
         return info
 

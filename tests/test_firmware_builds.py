@@ -167,6 +167,24 @@ def test_the_uart_is_a_socket_that_pyserial_opens(build: Build) -> None:
 
 
 @pytest.mark.qemu
+def test_a_second_program_on_a_socket_is_told_why_nothing_answers(build: Build) -> None:
+    place = build("mps2-an386", taps=True)
+    assert place.board is not None
+    with (
+        Simulator(place.board, place.elf.path) as simulator,
+        boards.open_device(None, simulator.port, place.board) as device,
+    ):
+        start = time.monotonic()
+        with (
+            pytest.raises(DeviceError, match=r"no answer .* another program hold the connection"),
+            boards.open_device(None, simulator.port, place.board),
+        ):
+            pass
+        assert time.monotonic() - start < 9
+        assert device.command("name") == ["m-name-dut-[smelt]"]
+
+
+@pytest.mark.qemu
 def test_qemu_does_not_outlive_us(build: Build, tmp_path: Path) -> None:
     place = build("mps2-an386", taps=True)
     script = (
