@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -207,3 +209,17 @@ def test_gdb_loads_firmware_that_computes_what_it_should(name: str, smelt: Smelt
             for image, right in zip(inputs, expected, strict=True):
                 (answer,), _ = connected.run([image.tobytes()])
                 assert np.array_equal(np.frombuffer(answer, np.int8), right.ravel())
+
+
+@pytest.mark.qemu
+def test_a_gdb_server_that_is_not_there_or_silent_is_given_up(smelt: Smelt, project: Path) -> None:
+    if not any(map(shutil.which, ("gdb-multiarch", "arm-none-eabi-gdb"))):
+        pytest.skip("not on PATH: gdb-multiarch or arm-none-eabi-gdb")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        for server, seconds in ((f"127.0.0.1:{port}", 25), ("127.0.0.1:1", 10)):
+            start = time.monotonic()
+            done = smelt("flash", project, "--gdb", server)
+            assert done.code == 1
+            assert f"Perhaps: no GDB server listens at {server}" in done.err
+            assert time.monotonic() - start < seconds

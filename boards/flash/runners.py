@@ -85,9 +85,7 @@ class Way:
             step.run(self.timeout_s, say)
 
 
-def choose(
-    board: Board, runner: str | None, server: str | None, lack: Lack = refuse
-) -> FlashTable:
+def choose(board: Board, runner: str | None, server: str | None, lack: Lack = refuse) -> FlashTable:
     """How a board is flashed.
 
     Args:
