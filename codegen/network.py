@@ -9,10 +9,19 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from smelt.codegen import arena
+from smelt.codegen.dispatches import Program
 from smelt.codegen.helpers import required_headers, required_helpers
-from smelt.codegen.render import c_comment, c_float, render
+from smelt.codegen.render import c_comment, c_float, c_lines, render, text_of
 from smelt.codegen.schedule import ARENA, STATE, Function, Schedule
-from smelt.codegen.statements import BlockView, base_of, block_view, c_word, lines_of
+from smelt.codegen.spirv import compile_all, compiler
+from smelt.codegen.statements import (
+    BlockView,
+    base_of,
+    block_view,
+    c_word,
+    comment_of,
+    lines_of,
+)
 from smelt.codegen.weights import declared, is_binary, render_assembler, render_text
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Length, Value
@@ -65,7 +74,8 @@ class LengthView:
 class Network:
     """Everything that the templates of the network and of the project ask about it.
 
-    `weights_binary` is the file of the weights where they are not C text, empty where they are.
+    `weights_binary` is the file of the weights where they are not C text, empty where they are;
+    `gpu` what a GPU does, None where the CPU does everything.
     """
 
     name: str
@@ -82,6 +92,7 @@ class Network:
     step_count: int
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
+    gpu: Program | None = None
     api_version: int = API_VERSION
 
     @property
@@ -93,6 +104,11 @@ class Network:
     def has_state(self) -> bool:
         """Whether the caller must provide state memory."""
         return self.state_bytes > 0
+
+    @property
+    def state_memory(self) -> str:
+        """The memory that state is kept in."""
+        return STATE if self.has_state else ARENA
 
     @property
     def uses_arena(self) -> bool:
@@ -108,11 +124,18 @@ class Network:
     def sources(self) -> tuple[str, ...]:
         """The network's C files; the last is an assembler file where the weights are binary."""
         weights = f"{self.name}_weights.{'S' if self.weights_binary else 'c'}"
-        return (f"{self.name}.c", f"{self.name}_kernels.c", weights)
+        gpu = (f"{self.name}_gpu.c", f"{self.name}_shaders.c", "smelt_vulkan.c") if self.gpu else ()
+        return (f"{self.name}.c", f"{self.name}_kernels.c", *gpu, weights)
 
 
 def describe(
-    schedule: Schedule, plan: arena.Plan, name: str, hash_: str, *, keep_inputs: bool
+    schedule: Schedule,
+    plan: arena.Plan,
+    gpu: Program | None,
+    name: str,
+    hash_: str,
+    *,
+    keep_inputs: bool,
 ) -> Network:
     """The network as the templates see it."""
     graph = schedule.graph
@@ -159,10 +182,11 @@ def describe(
         tuple(tensor(v) for v in graph.inputs),
         tuple(tensor(v) for v in graph.outputs),
         states,
-        block_view(schedule.block, plan),
+        block_view(schedule.block, plan, gpu),
         len(schedule.steps),
         _lengths(graph),
         f"{name}_weights.bin" if is_binary(schedule) else "",
+        gpu,
     )
 
 
@@ -193,12 +217,45 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
     }
     *_, weights = network.sources
     render_weights = render_assembler if network.weights_binary else render_text
+    shaders = {} if network.gpu is None else render_shaders(network, network.gpu, schedule, common)
     return {
+        **shaders,
         f"{network.name}.h": render("network/header.h.j2", common),
         f"{network.name}.c": render("network/network.c.j2", common),
         f"{network.name}_kernels.h": render("network/kernels.h.j2", common),
         f"{network.name}_kernels.c": render("network/kernels.c.j2", common),
         weights: render_weights(schedule, common),
+    }
+
+
+def render_shaders(
+    network: Network, gpu: Program, schedule: Schedule, common: Mapping[str, object]
+) -> dict[str, str]:
+    """The files of what a GPU computes: GLSL, SPIR-V as C, tables, and what executes them."""
+    sources = {
+        f"{module.name}_{variant}" if variant else module.name: text
+        for module in gpu.modules
+        for variant, text in module.sources.items()
+    }
+    shaders = [
+        {"name": name, "count": words.size, "lines": c_lines(f"0x{word:08x}" for word in words)}
+        for name, words in compile_all(sources).items()
+    ]
+    variables: Mapping[str, object] = {
+        **common,
+        "gpu": gpu,
+        "shaders": shaders,
+        "compiler": compiler().version,
+        "comments": {step.index: comment_of(step) for step in schedule.steps},
+    }
+    name = network.name
+    return {
+        f"{name}_gpu.h": render("vulkan/gpu.h.j2", variables),
+        f"{name}_gpu.c": render("vulkan/gpu.c.j2", variables),
+        f"{name}_shaders.h": render("vulkan/shaders.h.j2", variables),
+        f"{name}_shaders.c": render("vulkan/shaders.c.j2", variables),
+        **{f"smelt_vulkan.{end}": text_of(f"vulkan/smelt_vulkan.{end}") for end in "hc"},
+        **{f"shaders/{shader}.comp": text for shader, text in sources.items()},
     }
 
 

@@ -11,7 +11,7 @@ measured on the target (`smelt.targets.prices`); one without prices comes after 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -106,6 +106,7 @@ class Partitioner:
         request: Request,
         placed: Mapping[str, Place] | None = None,
         rooms: Mapping[Node, int] | None = None,
+        host: Callable[[Node], str] | None = None,
     ) -> None:
         """Prepare to choose.
 
@@ -115,16 +116,22 @@ class Partitioner:
             placed: what must serve certain layers, by a layer's name or a pattern of it
                 (`fnmatch`).
             rooms: `Request.room` of nodes that may take more scratch than others.
+            host: why a node must stay on the CPU, empty where it need not.
         """
         self._groups = groups
         self._request = request
         self._placed = placed or {}
         self._rooms = rooms or {}
+        self._host = host
         self._known: dict[Node, Choice] = {}
 
     def within(self, rooms: Mapping[Node, int]) -> Partitioner:
         """The same partitioner, with scratch for certain nodes."""
-        return Partitioner(self._groups, self._request, self._placed, rooms)
+        return Partitioner(self._groups, self._request, self._placed, rooms, self._host)
+
+    def beside_gpu(self, host: Callable[[Node], str]) -> Partitioner:
+        """The same partitioner; `host` says why a node must stay on the CPU, if it must."""
+        return Partitioner(self._groups, self._request, self._placed, self._rooms, host)
 
     def choose(self, node: Node) -> Choice:
         """The choice for a node.
@@ -218,6 +225,9 @@ class Partitioner:
 
     def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | str:
         """What a backend offers, or why it offers nothing."""
+        host = self._host(node) if backend.gpu and self._host is not None else ""
+        if host:
+            return host
         kernels = backend.serving(node, self._request.target)
         if isinstance(kernels, str):
             return kernels

@@ -8,13 +8,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 
 from smelt.codegen.helpers import required_headers
 from smelt.codegen.kernels.cmsis_nn import HEADER, VERSION
 from smelt.codegen.network import Network, render_network
-from smelt.codegen.render import render
+from smelt.codegen.render import render, text_of
 from smelt.codegen.schedule import Schedule
 from smelt.codegen.weights import binary
 from smelt.errors import ConfigError
@@ -108,10 +107,8 @@ def render_project(
     }
     texts = render_network(network, schedule)
     for template, path in platform.project_files:
-        if template.endswith(".j2"):
-            texts[path] = render(template, variables)
-        else:
-            texts[path] = files("smelt.templates").joinpath(template).read_text(encoding="utf-8")
+        is_template = template.endswith(".j2")
+        texts[path] = render(template, variables) if is_template else text_of(template)
     texts["README.md"] = render("project/README.md.j2", variables)
     binaries = {network.weights_binary: binary(schedule)} if network.weights_binary else {}
     return Project(network, texts, report, binaries)

@@ -44,6 +44,11 @@ def render(template: str, variables: Mapping[str, object]) -> str:
     return in_short_strings(environment().get_template(template).render(**variables))
 
 
+def text_of(template: str) -> str:
+    """A template that is no template: its text as it is."""
+    return files("smelt.templates").joinpath(template).read_text(encoding="utf-8")
+
+
 def c_float(value: float) -> str:
     """A float32 constant: shortest decimal that reads back as the same float32."""
     number = np.float32(value)

@@ -11,6 +11,7 @@ from smelt.codegen.lifetimes import Lifetimes
 from smelt.codegen.linearize import Linearizer, Scope, View
 from smelt.codegen.partition import Partitioner
 from smelt.codegen.rows import rows_of
+from smelt.codegen.shaders import Module, Pipeline
 from smelt.codegen.steps import (
     Argument,
     Block,
@@ -34,7 +35,7 @@ STATE = "state"
 
 @dataclass(frozen=True)
 class Schedule:
-    """What an inference does in order, the functions and constants it uses, where values live.
+    """What an inference does in order, with what code and constants, and where values live.
 
     `storage` gives the buffer of every value of the outermost graph that is not constant; values
     of one buffer are views of each other (reshape).
@@ -43,6 +44,8 @@ class Schedule:
     graph: Graph
     block: Block
     functions: tuple[Function, ...]
+    modules: tuple[Module, ...]
+    pipelines: tuple[Pipeline, ...]
     constants: Mapping[str, Array]
     constant_comments: Mapping[str, str]
     initial_states: Mapping[Value, str]
@@ -103,6 +106,8 @@ def schedule(
         graph,
         block,
         functions.all(),
+        functions.shaders.modules,
+        functions.shaders.pipelines,
         constants.arrays,
         constants.comments,
         initial,
@@ -119,13 +124,15 @@ def _buffer(scope: Scope, value: Value) -> str:
 def _problem(lifetimes: Lifetimes, persistent: frozenset[str], platform: Platform) -> arena.Problem:
     alignment = platform.target.alignment
     end = len(lifetimes.slots) + 1
+    # A GPU has one memory: what is kept lives there too, in bytes that nothing else uses.
+    kept = ARENA if platform.target.gpu else STATE
     buffers = [b for b in lifetimes.buffers(ARENA, alignment) if b.name not in persistent]
     buffers += [
-        arena.Buffer(name, lifetimes.size(name), 0, end, (STATE,), alignment)
+        arena.Buffer(name, lifetimes.size(name), 0, end, (kept,), alignment)
         for name in sorted(persistent)
     ]
     memories = [arena.Memory(ARENA, _budget(platform), alignment)]
-    if persistent:
+    if persistent and kept != ARENA:
         memories.append(arena.Memory(STATE, None, alignment))
     overlaps = lifetimes.overlaps(persistent)
     return arena.Problem(tuple(memories), tuple(buffers), overlaps, tuple(lifetimes.slots))

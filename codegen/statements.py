@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from smelt.codegen import arena
+from smelt.codegen.dispatches import Program
 from smelt.codegen.schedule import (
     ARENA,
     Argument,
@@ -35,7 +36,7 @@ class Tap:
 class StepView:
     """A step as the templates see it: a statement, or an `if` or a loop around other lines.
 
-    `row_head` opens a loop over rows around the statement.
+    `row_head` opens a loop over rows around the statement; `last` comes after the taps.
     """
 
     index: int
@@ -43,6 +44,7 @@ class StepView:
     taps: tuple[Tap, ...]
     statement: str = ""
     row_head: str = ""
+    last: str = ""
     branch: BranchView | None = None
     loop: LoopView | None = None
 
@@ -83,26 +85,45 @@ class LoopView:
     next: str
 
 
-def block_view(block: Block, plan: arena.Plan) -> BlockView:
+def block_view(block: Block, plan: arena.Plan, gpu: Program | None = None) -> BlockView:
     """Steps and copies in their order, without copies that the plan makes needless."""
-    views = (
-        _move(action, plan) if isinstance(action, Move) else _step(action, plan) for action in block
-    )
+    numbers = {} if gpu is None else {d.step: i for i, d in enumerate(gpu.dispatches)}
+    ends = {} if gpu is None else {end - 1: i for i, (_, end) in enumerate(gpu.regions)}
+    views: list[StepView | MoveView | None] = []
+    for action in block:
+        if isinstance(action, Move):
+            views.append(_move(action, plan))
+        elif action.index in numbers:
+            views.append(_dispatched(action, plan, numbers[action.index], ends))
+        else:
+            views.append(_step(action, plan))
     return tuple(view for view in views if view is not None)
 
 
-def _step(step: Step, plan: arena.Plan) -> StepView:
+def _dispatched(step: Step, plan: arena.Plan, number: int, ends: Mapping[int, int]) -> StepView:
+    """A step on the GPU: it runs by itself where steps are watched, else with its region."""
+    last = f"GPU_REGION({ends[number]})" if number in ends else ""
+    return StepView(
+        step.index, comment_of(step), _taps(step, plan), f"GPU_STEP({number})", last=last
+    )
+
+
+def _taps(step: Step, plan: arena.Plan) -> tuple[Tap, ...]:
     types = (value.type for value in step.node.outputs)
-    taps = tuple(
+    return tuple(
         Tap(_pointer(result, plan), type_.bytes)
         for result, type_ in zip(step.results, types, strict=True)
     )
+
+
+def _step(step: Step, plan: arena.Plan) -> StepView:
+    taps = _taps(step, plan)
     match step.control:
         case None if isinstance(step.node.op, LengthOf):
             (target,) = step.arguments
             pointer, name = _pointer(target, plan), f"length_{c_word(step.node.op.length)}"
             lines = (f"((int32_t *)({pointer}))[{i}] = {name};" for i in range(step.node.op.count))
-            return StepView(step.index, _comment(step), taps, "\n".join(lines))
+            return StepView(step.index, comment_of(step), taps, "\n".join(lines))
         case None if step.rows is not None:
             statement = _call(step.function, [_argument(a, plan) for a in step.arguments])
             row, limit = step.rows, f"length_{c_word(step.rows.length)}"
@@ -111,20 +132,20 @@ def _step(step: Step, plan: arena.Plan) -> StepView:
             taps = tuple(
                 Tap(t.address, f"(uint32_t){limit} * {int(t.bytes) // row.most}u") for t in taps
             )
-            return StepView(step.index, _comment(step), taps, statement, head)
+            return StepView(step.index, comment_of(step), taps, statement, head)
         case None:
             statement = _call(step.function, [_argument(a, plan) for a in step.arguments])
-            return StepView(step.index, _comment(step), taps, statement)
+            return StepView(step.index, comment_of(step), taps, statement)
         case Branch(condition, then, otherwise):
             branch = BranchView(
                 _element(condition, DType.BOOL, plan),
                 block_view(then, plan),
                 block_view(otherwise, plan),
             )
-            return StepView(step.index, _comment(step), taps, branch=branch)
+            return StepView(step.index, comment_of(step), taps, branch=branch)
         case Repeat():
             return StepView(
-                step.index, _comment(step), taps, loop=_loop(step.index, step.control, plan)
+                step.index, comment_of(step), taps, loop=_loop(step.index, step.control, plan)
             )
 
 
@@ -185,7 +206,8 @@ def lines_of(block: BlockView) -> Iterator[str]:
                 yield from lines_of(inner)
 
 
-def _comment(step: Step) -> str:
+def comment_of(step: Step) -> str:
+    """What a step computes: origin, operator, types and quantization."""
     types = " x ".join(_quantized(v) for v in step.node.inputs if v and not v.is_constant)
     results = ", ".join(map(_quantized, step.node.outputs))
     return f"{step.node.origin}: {step.node.op.name} {types} -> {results}"

@@ -6,8 +6,17 @@ import hashlib
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Scratch
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Scratch,
+    ShaderCall,
+)
 from smelt.codegen.render import render
+from smelt.codegen.shaders import Shaders
 from smelt.codegen.steps import Function
 from smelt.ir import Array, DType, Node
 
@@ -16,9 +25,10 @@ FUNCTION = "@FUNCTION@"
 
 
 class Functions:
-    """Collects rendered functions; equal ones become one."""
+    """Collects rendered functions, and `shaders`; equal ones become one."""
 
     def __init__(self, prefix: str) -> None:
+        self.shaders = Shaders()
         self._prefix = prefix
         self._names: dict[str, str] = {}
         self._taken: dict[str, int] = {}
@@ -26,7 +36,9 @@ class Functions:
         self._calls: dict[str, tuple[KernelCall, str]] = {}
 
     def add(self, node: Node, call: KernelCall) -> str:
-        """The name of the C function for a call."""
+        """The name of the C function, or of the pipeline, for a call."""
+        if isinstance(call, ShaderCall):
+            return self.shaders.add(str(node.origin), call)
         signature = _signature(node, call)
         variables = {"function": FUNCTION, "signature": signature, **call.parameters}
         text = render(call.template, variables)

@@ -11,6 +11,8 @@ from smelt import __version__
 from smelt.boards import Board
 from smelt.boards import load as load_board
 from smelt.codegen import arena
+from smelt.codegen.devices import Costs, stays_on_cpu
+from smelt.codegen.dispatches import program
 from smelt.codegen.kernels.base import Kernel, Request, backend
 from smelt.codegen.network import Network, describe, network_hash
 from smelt.codegen.partition import Partitioner, Place
@@ -30,6 +32,7 @@ from smelt.report import build_report
 from smelt.run import Rig, run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Optimize, Platform, Target, get, library, stand_in
+from smelt.targets.gpus import gpu_called
 
 Observer = Callable[[str, Graph], None]
 
@@ -55,6 +58,8 @@ class Options:
         expand_weights: whether weights may be stored several times as large where that is faster.
         cmsis_nn: the folder of CMSIS-NN, for compiling what calls it; what the environment variable
             CMSIS_NN_DIR says where None.
+        gpu: profile of the GPU that target `vulkan` computes on, by which layers are left to the
+            CPU; with `backends` everything goes to the GPU that it serves.
         quantize: how a float network is quantized first; not at all where None.
     """
 
@@ -70,6 +75,7 @@ class Options:
     fallback: bool = True
     expand_weights: bool = False
     cmsis_nn: Path | None = None
+    gpu: str = "generic"
     quantize: Settings | None = None
 
 
@@ -156,13 +162,17 @@ def compile_model(
     graph = run_passes(imported.graph, observe=removals)
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
+    if platform.target.gpu:
+        costs = Costs(gpu_called(options.gpu)) if options.backends is None else None
+        partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
     scheduled = schedule(graph, platform, partitioner, prefix=name, keep_inputs=options.keep_inputs)
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
     arena.require_fit(scheduled.problem, plan)
     require_weights_fit(scheduled, platform)
     hash_ = network_hash(*_identity(graph, options, platform))
-    network = describe(scheduled, plan, name, hash_, keep_inputs=options.keep_inputs)
+    gpu = program(scheduled, plan)
+    network = describe(scheduled, plan, gpu, name, hash_, keep_inputs=options.keep_inputs)
     report = build_report(
         imported, removals, legalized, scheduled, plan, network, platform, board, options.optimize
     )

@@ -7,6 +7,9 @@ from difflib import get_close_matches
 from smelt.errors import ConfigError
 from smelt.targets.target import Feature, Target
 
+_HOST: frozenset[Feature] = frozenset(
+    {"unaligned", "divide", "long_multiply", "fpu", "fpu_double", "simd_float"}
+)
 _V7M: frozenset[Feature] = frozenset({"unaligned", "divide", "long_multiply"})
 _V7EM: frozenset[Feature] = _V7M | frozenset[Feature]({"dsp", "fpu", "fma"})
 
@@ -38,9 +41,15 @@ _TARGETS = (
         name="host",
         description="this computer, with its own C compiler",
         cross="",
-        features=frozenset(
-            {"unaligned", "divide", "long_multiply", "fpu", "fpu_double", "simd_float"}
-        ),
+        features=_HOST,
+    ),
+    Target(
+        name="vulkan",
+        description="a GPU that speaks Vulkan 1.1, and this computer's CPU beside it",
+        cross="",
+        features=_HOST,
+        backends=("vulkan", "c"),
+        gpu=True,
     ),
     _cortex_m("m0", "Armv6-M: no division, aligned access only", runs=("m0plus",)),
     _cortex_m("m0plus", "Armv6-M, two pipeline stages", runs=("m0",)),

@@ -213,8 +213,11 @@ def stand_in(target: Target) -> Platform:
 def library(target: Target) -> Platform:
     """The network alone for `target`, as a library: no board, so no startup and no linker script.
 
-    For the host that is `HOST`, which needs no board to run.
+    For the host, and for a GPU beside it, a program that runs on this computer.
     """
     if target.name == HOST.target.name:
         return HOST
+    if target.gpu:
+        description = f"{HOST.description}, beside a GPU"
+        return replace(HOST, name=target.name, description=description, target=target)
     return Platform(name=target.name, description=target.description, target=target, firmware=None)

@@ -43,6 +43,7 @@ class Target:
         runs_code_of: targets whose code this machine executes too.
         alignment: bytes, of the arena and of every buffer in it.
         endianness: of numbers in memory.
+        gpu: whether a GPU computes beside the CPU.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Target:
     runs_code_of: tuple[str, ...] = ()
     alignment: int = 16
     endianness: Literal["little", "big"] = "little"
+    gpu: bool = False
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:

@@ -164,6 +164,39 @@ class KernelCall:
         return sum(o.array.nbytes for o in self.operands if isinstance(o, Packed))
 
 
+@dataclass(frozen=True)
+class ShaderCall(KernelCall):
+    """How one node is computed by one dispatch of a Vulkan compute shader.
+
+    `template` is GLSL. It gets the variable `interface`: specialization constants, push constants
+    and an accessor for each operand, named as the operand in capitals, so that `INPUT(i)` is its
+    element `i`. Templates that render to equal text are one module; calls with equal `constants`
+    and `local` share a pipeline besides.
+
+    Attributes:
+        views: GLSL type of the elements that each operand is seen as, by its name: `int`, `ivec4`,
+            `float`, `vec4`, ….
+        constants: specialization constants (int32), by name.
+        invocations: how many the kernel needs in x, y and z; those that fill the last workgroup in
+            x up must do nothing.
+        local: size of a workgroup in x, y and z.
+        variants: values of the template's variable `variant`, for modules that are taken instead
+            of the first, `""`, where the device has the feature of that name.
+    """
+
+    views: Mapping[str, str] = field(default_factory=dict[str, str])
+    constants: Mapping[str, int] = field(default_factory=dict[str, int])
+    invocations: tuple[int, int, int] = (1, 1, 1)
+    local: tuple[int, int, int] = (64, 1, 1)
+    variants: tuple[str, ...] = ("",)
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Workgroups to dispatch in x, y and z."""
+        x, y, z = (-(-n // size) for n, size in zip(self.invocations, self.local, strict=True))
+        return x, y, z
+
+
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
 STORED_FLOATS = (DType.FLOAT16, *WIDE_FLOATS)
 """What kernels serve that move data and do not compute with it."""
@@ -195,11 +228,15 @@ class Kernel(ABC):
 
 @dataclass(frozen=True)
 class Backend:
-    """A named set of kernels; those of plugins are preferred to any other."""
+    """A named set of kernels; those of plugins are preferred to any other.
+
+    `gpu`: they do not run on the CPU.
+    """
 
     name: str
     kernels: tuple[Kernel, ...]
     plugins: tuple[Kernel, ...] = ()
+    gpu: bool = False
 
     def serving(self, node: Node, target: Target) -> list[Kernel] | str:
         """The kernels that serve the node, or one sentence saying why none does."""
@@ -235,7 +272,7 @@ def _refuse_float(node: Node, kernel: Kernel) -> str | None:
 
 def backend(name: str, plugins: tuple[Kernel, ...] = ()) -> Backend:
     """The backend in package `smelt.codegen.kernels.NAME`, with kernels of plugins."""
-    return Backend(name, _own_kernels(name), plugins)
+    return Backend(name, _own_kernels(name), plugins, gpu=name == "vulkan")
 
 
 @cache
@@ -263,5 +300,6 @@ __all__ = [
     "Placement",
     "Request",
     "Scratch",
+    "ShaderCall",
     "backend",
 ]

@@ -1,0 +1,246 @@
+"""What a GPU is told to do: dispatches with the addresses of the plan, barriers, regions.
+
+Dispatches of one region are recorded into one command buffer. A device may run them at the same
+time, or in any order, except where a barrier stands between. One is needed where a dispatch
+touches bytes that an earlier one touched since the last barrier, and either of them wrote: a static
+fact, because the plan gives every operand its range of the arena.
+
+Source: Vulkan 1.1 specification, chapter 7 (synchronization).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+from smelt.codegen import arena
+from smelt.codegen.kernels.base import Output, Scratch, ShaderCall
+from smelt.codegen.schedule import InBuffer, InFlash, Schedule, Step
+from smelt.codegen.shaders import ELEMENT_BYTES, Module, Pipeline
+from smelt.errors import UnsupportedError
+
+MAX_GROUPS = 65535
+"""Workgroups that every device can dispatch in one direction."""
+
+MAX_INVOCATIONS = 128
+"""Invocations of a workgroup that every device can run."""
+
+MAX_LOCAL = (128, 128, 64)
+"""Sizes of a workgroup that every device can run."""
+
+MAX_PUSH_BYTES = 128
+"""Bytes of push constants that every device has."""
+
+MAX_RANGE = 1 << 27
+"""Bytes of one buffer that every device can bind."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes `start <= byte < end` of the arena, or of the weights, that a dispatch touches."""
+
+    weights: bool
+    start: int
+    end: int
+    reads: bool
+    writes: bool
+
+    def conflicts(self, other: Range) -> bool:
+        """Whether the order of two accesses matters."""
+        apart = self.weights != other.weights or self.end <= other.start or other.end <= self.start
+        return not apart and (self.writes or other.writes)
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One dispatch.
+
+    Attributes:
+        step: index of its step.
+        pipeline: index of its pipeline.
+        starts: where its operands start, each in elements of its view.
+        ranges: what each operand touches.
+        groups: workgroups in x, y and z.
+        barrier: whether it must wait for what was dispatched before.
+    """
+
+    step: int
+    pipeline: int
+    starts: tuple[int, ...]
+    ranges: tuple[Range, ...]
+    groups: tuple[int, int, int]
+    barrier: bool
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A constant array and where it lies among the weights on the device, in bytes."""
+
+    constant: str
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything that the device needs to know.
+
+    `regions` are half-open ranges of dispatches without a step of the CPU between them.
+    """
+
+    modules: tuple[Module, ...]
+    pipelines: tuple[Pipeline, ...]
+    dispatches: tuple[Dispatch, ...]
+    regions: tuple[tuple[int, int], ...]
+    uploads: tuple[Upload, ...]
+    arena_bytes: int
+    weights_bytes: int
+
+    @property
+    def barriers(self) -> int:
+        """How many dispatches wait."""
+        return sum(dispatch.barrier for dispatch in self.dispatches)
+
+    @property
+    def push_bytes(self) -> int:
+        """Push constants of the dispatch that has most."""
+        return 4 * max(len(dispatch.starts) for dispatch in self.dispatches)
+
+    @property
+    def group_invocations(self) -> int:
+        """Invocations of the largest workgroup."""
+        return max(prod(pipeline.local) for pipeline in self.pipelines)
+
+
+def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Program | None:
+    """The program of a planned schedule; None where no step runs on a GPU.
+
+    Raises:
+        UnsupportedError: arena, weights or a dispatch exceed what every device can do.
+    """
+    steps = [step for step in schedule.steps if isinstance(step.call, ShaderCall)]
+    if not steps:
+        return None
+    uploads = _uploads(schedule, steps, alignment)
+    offsets = {upload.constant: upload for upload in uploads}
+    numbers = {pipeline.name: i for i, pipeline in enumerate(schedule.pipelines)}
+    dispatches = [_dispatch(step, plan, offsets, numbers) for step in steps]
+    regions = _regions(schedule, steps)
+    last = uploads[-1] if uploads else None
+    made = Program(
+        schedule.modules,
+        schedule.pipelines,
+        with_barriers(dispatches, regions),
+        regions,
+        uploads,
+        max(next(use.bytes for use in plan.memories if use.name == "arena"), alignment),
+        alignment if last is None else last.offset + last.bytes,
+    )
+    _require_limits(made, schedule)
+    return made
+
+
+def with_barriers(
+    dispatches: Sequence[Dispatch], regions: Sequence[tuple[int, int]]
+) -> tuple[Dispatch, ...]:
+    """The dispatches with barriers where, and only where, a hazard needs one.
+
+    The CPU waits for a region before it goes on, and a region begins with a barrier of its own.
+    """
+    done: list[Dispatch] = []
+    for first, end in regions:
+        pending: list[Range] = []
+        for dispatch in dispatches[first:end]:
+            hazard = any(a.conflicts(b) for a in pending for b in dispatch.ranges)
+            pending = [*([] if hazard else pending), *dispatch.ranges]
+            done.append(
+                Dispatch(
+                    dispatch.step,
+                    dispatch.pipeline,
+                    dispatch.starts,
+                    dispatch.ranges,
+                    dispatch.groups,
+                    hazard,
+                )
+            )
+    return tuple(done)
+
+
+def _dispatch(
+    step: Step, plan: arena.Plan, uploads: dict[str, Upload], numbers: dict[str, int]
+) -> Dispatch:
+    call = step.call
+    if not isinstance(call, ShaderCall):
+        raise TypeError(f"{step.function} is no shader")
+    ranges: list[Range] = []
+    for operand, argument in zip(call.operands, step.arguments, strict=True):
+        match argument:
+            case InFlash(constant):
+                upload = uploads[constant]
+                ranges.append(Range(True, upload.offset, upload.offset + upload.bytes, True, False))
+            case InBuffer(buffer):
+                place = plan[buffer]
+                scratch = isinstance(operand, Scratch)
+                writes = scratch or isinstance(operand, Output)
+                end = place.offset + -(-place.size // 4) * 4
+                ranges.append(Range(False, place.offset, end, scratch or not writes, writes))
+    return Dispatch(
+        step.index,
+        numbers[step.function],
+        tuple(
+            range_.start // ELEMENT_BYTES[call.views[operand.name]]
+            for operand, range_ in zip(call.operands, ranges, strict=True)
+        ),
+        tuple(ranges),
+        call.groups,
+        barrier=False,
+    )
+
+
+def _uploads(schedule: Schedule, steps: Sequence[Step], alignment: int) -> tuple[Upload, ...]:
+    names = dict.fromkeys(a.constant for s in steps for a in s.arguments if isinstance(a, InFlash))
+    uploads: list[Upload] = []
+    offset = 0
+    for name in names:
+        size = max(schedule.constants[name].nbytes, 4)
+        uploads.append(Upload(name, offset, size))
+        offset += -(-size // alignment) * alignment
+    return tuple(uploads)
+
+
+def _regions(schedule: Schedule, steps: Sequence[Step]) -> tuple[tuple[int, int], ...]:
+    """Runs of GPU steps that stand side by side in the outermost block."""
+    place = {x.index: i for i, x in enumerate(schedule.block) if isinstance(x, Step)}
+    cuts = [
+        i for i, (a, b) in enumerate(pairwise(steps), 1) if place[b.index] != place[a.index] + 1
+    ]
+    return tuple(pairwise([0, *cuts, len(steps)]))
+
+
+def _require_limits(program: Program, schedule: Schedule) -> None:
+    """Check what every device of Vulkan 1.1 can do."""
+    for what, size in (("arena", program.arena_bytes), ("weights", program.weights_bytes)):
+        if size > MAX_RANGE:
+            raise UnsupportedError(
+                f"the {what} of target 'vulkan' would have {size:,} bytes; {MAX_RANGE:,} is what "
+                "every device can bind. Use a smaller network, or keep the largest layers on the "
+                "CPU with --place LAYER=c"
+            )
+    for dispatch in program.dispatches:
+        local = program.pipelines[dispatch.pipeline].local
+        fits = (
+            max(dispatch.groups) <= MAX_GROUPS
+            and prod(local) <= MAX_INVOCATIONS
+            and all(size <= most for size, most in zip(local, MAX_LOCAL, strict=True))
+            and 4 * len(dispatch.starts) <= MAX_PUSH_BYTES
+        )
+        if not fits:
+            origin = schedule.steps[dispatch.step].node.origin
+            raise UnsupportedError(
+                f"{origin} needs {dispatch.groups} workgroups of {local} invocations and "
+                f"{len(dispatch.starts)} operands; every device can run {MAX_GROUPS} in each "
+                f"direction, {MAX_INVOCATIONS} and {MAX_PUSH_BYTES // 4}. Keep it on the CPU with "
+                "--place LAYER=c"
+            )

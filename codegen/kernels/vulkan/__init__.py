@@ -1,0 +1,1 @@
+"""Backend `vulkan`: compute shaders for GPUs; tensors lie in memory as the CPU has them."""

@@ -1,0 +1,93 @@
+"""The end of every sum of products on a GPU: bias, scale, zero point, clamp, four at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isinf
+
+import numpy as np
+
+from smelt.codegen.kernels.c.requantization import Requantization
+from smelt.codegen.render import c_float
+from smelt.ir import Array, Node, Rounding
+from smelt.ops.fixed_point import Activation
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How sums become outputs; `form` is the macro of `vulkan/finish.j2` that writes it.
+
+    Attributes:
+        form: `real`, `sums` (int32 outputs), `scaled` (one multiply-add and shift in 64 bits),
+            `gemmlowp` (two roundings) or `onnx` (a float32 product, ties to even).
+        rows: `[quads, fields, 4]`, int32 or float32: constants of four channels at a time.
+        constants: specialization constants.
+        limits: GLSL of the clamp of real outputs, empty where there is none.
+    """
+
+    form: str
+    rows: Array
+    constants: Mapping[str, int] = field(default_factory=dict[str, int])
+    limits: tuple[str, str] = ("", "")
+
+    @property
+    def fields(self) -> int:
+        """Constants a channel."""
+        return self.rows.shape[1]
+
+    @staticmethod
+    def of(
+        node: Node,
+        activation: Activation,
+        bias: Array | None,
+        channels: int,
+        scales: Sequence[float] = (),
+        range_: tuple[Array, Array] | None = None,
+    ) -> Finish:
+        """The finish of a node.
+
+        Args:
+            node: gives the output's type and the rounding.
+            activation: fused into the node.
+            bias: `[o]`, zero points folded; None where there is none.
+            channels: how many outputs.
+            scales: accumulator scales over output scale, where quantized.
+            range_: smallest and largest sums, int64 `[o]` each, where quantized.
+        """
+        start = np.zeros(channels, np.int64) if bias is None else bias.ravel()
+        if node.output.type.dtype.is_float:
+            low, high = activation.limits
+            limits = "" if isinf(low) else c_float(low), "" if isinf(high) else c_float(high)
+            return Finish("real", _quads([start.astype(np.float32)]), {}, limits)
+        if range_ is None or node.output.type.quant is None:
+            return Finish("sums", _quads([start.astype(np.int32)]))
+        requantization = Requantization.of(node, scales, activation, range_)
+        clamp = {"LOW": requantization.low, "HIGH": requantization.high}
+        scaling = requantization.scaling
+        if scaling is not None and scaling.shift >= 32:
+            offsets = scaling.offsets + start.astype(np.int64) * scaling.multipliers
+            low_words = (offsets & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+            rows = _quads(
+                [scaling.multipliers.astype(np.int32), low_words, (offsets >> 32).astype(np.int32)]
+            )
+            return Finish("scaled", rows, {**clamp, "SHIFT": scaling.shift - 32})
+        clamp["ZERO_POINT"] = requantization.zero_point
+        bias32 = start.astype(np.int32)
+        if node.rounding is Rounding.ONNX:
+            reals = np.resize(np.asarray(requantization.reals, np.float32), channels)
+            return Finish("onnx", _quads([bias32, reals.view(np.int32)]), clamp)
+        multipliers = requantization.multipliers.astype(np.int32)
+        return Finish(
+            "gemmlowp",
+            _quads([bias32, multipliers, requantization.shifts.astype(np.int32)]),
+            clamp,
+        )
+
+
+def _quads(fields: Sequence[Array]) -> Array:
+    """`[quads, fields, 4]` of `[o]` each, with zeros where channels do not fill the last quad."""
+    channels = len(fields[0])
+    padded = np.zeros((len(fields), -(-channels // 4) * 4), fields[0].dtype)
+    padded[:, :channels] = np.stack(fields)
+    return np.ascontiguousarray(padded.reshape(len(fields), -1, 4).transpose(1, 0, 2))

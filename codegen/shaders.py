@@ -1,0 +1,184 @@
+"""The compute shaders of a network: GLSL modules, and the pipelines that specialize them.
+
+A kernel's template says `INPUT(i)` where it means element `i` of an operand. Here that is tied to
+memory. A release binds the whole arena once and tells each dispatch by push constants where its
+operands start. A checking build binds each operand's exact range as a descriptor of its own, read
+only or written only, so that the validation layer sees what a dispatch touches.
+
+Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization constants) and 14
+(resource descriptors); GL_KHR_vulkan_glsl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from smelt.codegen.kernels.base import Input, Output, Packed, Scratch, ShaderCall
+from smelt.codegen.render import HEADER, render
+
+Binding = Literal["shared", "exact"]
+"""`shared`: one descriptor for the arena and one for the weights; `exact`: one for each operand."""
+
+MAX_CONSTANTS = 32
+"""Specialization constants that a module may have."""
+
+ELEMENT_BYTES = {
+    "int": 4,
+    "uint": 4,
+    "float": 4,
+    "ivec2": 8,
+    "uvec2": 8,
+    "vec2": 8,
+    "ivec4": 16,
+    "uvec4": 16,
+    "vec4": 16,
+}
+"""Bytes of what an operand's elements can be seen as."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One GLSL program.
+
+    Attributes:
+        name: a C identifier, and the stem of its file.
+        sources: GLSL by variant; `""` is the one that every device executes.
+        exact: the same, as the checking build binds operands.
+        constants: names of its specialization constants in the order of their numbers, from 3 on.
+        users: origins of the layers that it computes.
+    """
+
+    name: str
+    sources: Mapping[str, str]
+    exact: Mapping[str, str]
+    constants: tuple[str, ...]
+    users: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A module specialized: the workgroup's size, then the values of its constants."""
+
+    name: str
+    module: int
+    local: tuple[int, int, int]
+    values: tuple[int, ...]
+
+
+class Shaders:
+    """Collects modules and pipelines; equal ones become one."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, int] = {}
+        self._found: list[Module] = []
+        self._pipelines: dict[tuple[int, tuple[int, int, int], tuple[int, ...]], Pipeline] = {}
+        self._taken: dict[str, int] = {}
+
+    def add(self, origin: str, call: ShaderCall) -> str:
+        """The name of the pipeline for a call of a layer from `origin`."""
+        module = self._module(origin, call)
+        values = tuple(call.constants.values())
+        key = module, call.local, values
+        if key not in self._pipelines:
+            name = f"{self._found[module].name}_{len(self._pipelines)}"
+            self._pipelines[key] = Pipeline(name, module, call.local, values)
+        return self._pipelines[key].name
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The distinct modules in order of first use."""
+        return tuple(self._found)
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """The distinct pipelines in order of first use."""
+        return tuple(self._pipelines.values())
+
+    def _module(self, origin: str, call: ShaderCall) -> int:
+        text = source(call)
+        index = self._modules.get(text)
+        if index is None:
+            count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
+            name = call.stem if count == 1 else f"{call.stem}_{count}"
+            index = self._modules[text] = len(self._found)
+            sources = {variant: source(call, variant) for variant in call.variants}
+            exact = {variant: source(call, variant, "exact") for variant in call.variants}
+            self._found.append(Module(name, sources, exact, tuple(call.constants), (origin,)))
+        else:
+            found = self._found[index]
+            if origin not in found.users:
+                users = (*found.users, origin)
+                self._found[index] = Module(
+                    found.name, found.sources, found.exact, found.constants, users
+                )
+        return index
+
+
+def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> str:
+    """The GLSL of a call's module."""
+    variables = {
+        **call.parameters,
+        "head": f"{HEADER}\n#version 450",
+        "interface": _interface(call, binding),
+        "variant": variant,
+    }
+    return render(call.template, variables)
+
+
+def starts(call: ShaderCall) -> tuple[str, ...]:
+    """Names of the operands whose starts are push constants, in order."""
+    return tuple(operand.name for operand in call.operands)
+
+
+def _interface(call: ShaderCall, binding: Binding) -> str:
+    lines = ["layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;"]
+    lines += [
+        f"layout(constant_id = {number}) const int {name} = 1;"
+        for number, name in enumerate(call.constants, 3)
+    ]
+    bind = _shared if binding == "shared" else _exact
+    return "\n".join([*lines, *bind(call)])
+
+
+def _shared(call: ShaderCall) -> list[str]:
+    """The arena and the weights, each seen as every type that an operand is seen as."""
+    fields = " ".join(f"uint {name}_start;" for name in starts(call))
+    lines = [f"layout(push_constant) uniform Starts {{ {fields} }};"]
+    written = {call.views[o.name] for o in call.operands if isinstance(o, Output | Scratch)}
+    declared: dict[str, None] = {}
+    accessors: list[str] = []
+    for operand in call.operands:
+        view, weights = call.views[operand.name], isinstance(operand, Packed)
+        block = f"{'weights' if weights else 'arena'}_{view}"
+        if block not in declared:
+            access = "" if not weights and view in written else "readonly "
+            declared[block] = None
+            lines.append(
+                f"layout(std430, set = 0, binding = {int(weights)}) {access}"
+                f"buffer Block_{block} {{ {view} {block}[]; }};"
+            )
+        name = operand.name
+        accessors.append(f"#define {name.upper()}(i) {block}[{name}_start + uint(i)]")
+    return lines + accessors
+
+
+def _exact(call: ShaderCall) -> list[str]:
+    """Every operand as a descriptor of its own."""
+    lines: list[str] = []
+    for number, operand in enumerate(call.operands):
+        view, name = call.views[operand.name], operand.name
+        match operand:
+            case Input() | Packed():
+                access = "readonly "
+            case Output():
+                access = "writeonly "
+            case Scratch():
+                access = ""
+        lines.append(
+            f"layout(std430, set = 0, binding = {number}) {access}"
+            f"buffer Block_{name} {{ {view} {name}_elements[]; }};"
+        )
+        lines.append(f"#define {name.upper()}(i) {name}_elements[i]")
+    return lines

@@ -1,0 +1,112 @@
+"""From GLSL to SPIR-V, by the compilers of the Khronos group, and validated by theirs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from smelt.errors import GraphError, ToolError
+from smelt.ir import Array
+
+ENVIRONMENT = "vulkan1.1"
+"""What modules are compiled for and validated against."""
+
+_HINT = "apt-get install glslc spirv-tools"
+_LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A GLSL compiler: its name, its path, and the first line that it says of itself."""
+
+    name: str
+    path: str
+    version: str
+
+    def command(self, source: str, output: str) -> list[str]:
+        """The command line that compiles a file."""
+        if self.name == "glslc":
+            options = ["-O", "-fshader-stage=compute", f"--target-env={ENVIRONMENT}", "-Werror"]
+            return [self.path, *options, source, "-o", output]
+        return [self.path, "-S", "comp", "--target-env", ENVIRONMENT, source, "-o", output]
+
+
+@cache
+def compiler() -> Compiler:
+    """The compiler that is installed: glslc, or glslangValidator.
+
+    Raises:
+        ToolError: there is neither.
+    """
+    for name in ("glslc", "glslangValidator"):
+        path = shutil.which(name)
+        if path is not None:
+            text = _run([path, "--version"]).strip()
+            return Compiler(name, path, " ".join(text.splitlines()[:1]))
+    raise ToolError(
+        f"neither 'glslc' nor 'glslangValidator' is installed, or on PATH, which compile the "
+        f"shaders of target 'vulkan': {_HINT}"
+    )
+
+
+_compiled: dict[str, Array] = {}
+
+
+def compile_all(sources: Mapping[str, str]) -> dict[str, Array]:
+    """Validated SPIR-V (uint32 words) of GLSL programs, by the same names.
+
+    What was compiled before in this process is not compiled again.
+
+    Raises:
+        ToolError: a compiler is missing, or took too long.
+        GraphError: a program is wrong, which is a fault of Smelt's.
+    """
+    missing = {name: text for name, text in sources.items() if text not in _compiled}
+    if missing:
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            for text, words in zip(
+                missing.values(), pool.map(_compile, missing, missing.values()), strict=True
+            ):
+                _compiled[text] = words
+    return {name: _compiled[text] for name, text in sources.items()}
+
+
+def _compile(name: str, text: str) -> Array:
+    tool, validator = compiler(), shutil.which("spirv-val")
+    if validator is None:
+        raise ToolError(f"'spirv-val' is not installed, or not on PATH: {_HINT}")
+    with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
+        source, output = Path(folder) / f"{name}.comp", Path(folder) / f"{name}.spv"
+        source.write_text(text, encoding="utf-8")
+        for command in (
+            tool.command(str(source), str(output)),
+            [validator, "--target-env", ENVIRONMENT, str(output)],
+        ):
+            try:
+                _run(command)
+            except subprocess.CalledProcessError as error:
+                said = (error.stderr or error.stdout or "").replace(folder, "")
+                raise GraphError(
+                    f"shader '{name}' is wrong ({Path(command[0]).name}): {said}"
+                ) from error
+        return np.fromfile(output, np.dtype("<u4"))
+
+
+def _run(command: Sequence[str]) -> str:
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_LIMIT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(f"'{command[0]}' took more than {_LIMIT_S} s") from error
+    except OSError as error:
+        raise ToolError(f"'{command[0]}' cannot be started: {error.strerror}") from error
+    return result.stdout
