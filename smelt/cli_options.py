@@ -147,10 +147,11 @@ ExpandOption = Annotated[
     ),
 ]
 GpuOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--gpu",
-        help="Profile of the GPU of target `vulkan`, by which small layers are left to the CPU.",
+        help="Profile of the GPU of target `vulkan`, by which small layers are left to the CPU "
+        "[default: the board's, or generic].",
     ),
 ]
 TuningOption = Annotated[
@@ -209,7 +210,7 @@ class BuildGroup(InputGroup, QuantGroup):
     place: PlaceOption = None
     fallback: FallbackOption = True
     expand_weights: ExpandOption = False
-    gpu: GpuOption = "generic"
+    gpu: GpuOption = None
     tuning: TuningOption = None
     cmsis_nn: CmsisNnOption = None
     dump_after: DumpAfter = None

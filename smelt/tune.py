@@ -42,7 +42,7 @@ def tune(model: str | Path | Imported, options: Options, rounds: int) -> Tuning:
     on_cpu = _times(compile_model(model, replace(free, backends=(here,))), rounds, gpu=False)
     submit = min(on_gpu.values())
     layers = {key: (on_gpu[key] - submit, on_cpu[key]) for key in on_gpu if key in on_cpu}
-    return Tuning(gpu=options.gpu, submit_ns=submit, layers=layers)
+    return Tuning(gpu=options.gpu or "generic", submit_ns=submit, layers=layers)
 
 
 def _times(artefact: Artefact, rounds: int, *, gpu: bool) -> Mapping[str, float]:
