@@ -9,15 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from smelt.boards import open_device, session
 from smelt.boards.ports import open_port
 from smelt.boards.simulate import Simulator
-from smelt.errors import DeviceError
-from smelt.pipeline import Artefact, Options
-from smelt.run import built
+from smelt.deploy import time_layers
+from smelt.errors import DeviceError, VerifyError
+from smelt.pipeline import Artefact, Options, compile_model
+from smelt.run import Rig, built, device_inputs
+from smelt.samples import random_samples
+from smelt.verify import verify_model
 from tests.board_tools import simulable
 from tests.cli_runner import Smelt, runner
-from tests.port_tools import rfc2217
+from tests.port_tools import rfc2217, slowed
 from tests.projects import digits
+from tests.shared import shared
+from tests.test_verify import with_wrong_weights
 from tests.tflite_networks import DIGITS
 
 MODEL = DIGITS / "digits_int8.tflite"
@@ -50,6 +56,42 @@ def test_verify_and_profile_through_a_server_of_rfc_2217(smelt: Smelt) -> None:
         assert done.code == 0, done.err
         layers = smelt("profile", MODEL, "--board", BOARD, "--on", port, "--json").json["layers"]
     assert all(layer["seconds"] > 0 for layer in layers)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("bytes_per_s", [pytest.param(11_520, marks=pytest.mark.slow), 3000])
+def test_layers_are_timed_and_told_apart_over_a_slow_line(bytes_per_s: int) -> None:
+    """The second is slower than its baud rate says: a terminal server's other side."""
+    model = shared("models/mlperf_tiny/sww_int8.tflite")
+    artefact = compile_model(model, Options(board=BOARD))
+    (sample,) = random_samples(artefact.graph, 1, 0)
+    with running(artefact) as simulator:
+        rig = Rig(f"socket://{slowed(simulator.port, bytes_per_s).address}")
+        assert verify_model(artefact, [sample], rig).samples == 1
+        layers = time_layers(artefact, sample, rig)["layers"]
+    assert all(layer["seconds"] > 0 for layer in layers)
+    wrong = with_wrong_weights(digits(Options(board=BOARD)), 2)
+    with running(wrong) as simulator:
+        rig = Rig(f"socket://{slowed(simulator.port, bytes_per_s).address}")
+        with pytest.raises(VerifyError, match="First layer that differs: step 2"):
+            verify_model(wrong, random_samples(wrong.graph, 1, 0), rig)
+
+
+@pytest.mark.qemu
+def test_pieces_are_as_small_as_the_line_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes seconds to arrive is no silence of the device."""
+    monkeypatch.setattr(session, "_SOCKET_S", 2)
+    artefact = compile_model(shared("models/mlperf_tiny/ic_int8.tflite"), Options(board=BOARD))
+    (sample,) = random_samples(artefact.graph, 1, 0)
+    assert sample[0].nbytes > 3 * 960
+    board = artefact.board
+    assert board is not None
+    slow = board.model_copy(update={"uart": board.uart.model_copy(update={"baud": 9600})})
+    with running(artefact) as simulator:
+        port = f"socket://{slowed(simulator.port, 960).address}"
+        with open_device(None, port, slow) as device:
+            device.run(device_inputs(artefact.graph, sample))
+            assert device.retries == 0
 
 
 def test_a_server_that_is_none_of_rfc_2217() -> None:
