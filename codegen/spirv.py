@@ -66,7 +66,8 @@ def compiler() -> Compiler:
 
 
 def _version(path: str) -> str:
-    return next(iter(_run([path, "--version"]).splitlines()), "").strip()
+    lines = _run([path, "--version"]).splitlines()
+    return next((line.strip() for line in lines if line.strip()), "")
 
 
 _compiled: dict[str, Array] = {}
