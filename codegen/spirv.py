@@ -122,4 +122,4 @@ def _run(command: Sequence[str]) -> str:
         raise ToolError(f"'{command[0]}' took more than {_LIMIT_S} s") from error
     except OSError as error:
         raise ToolError(f"'{command[0]}' cannot be started: {error.strerror}") from error
-    return result.stdout
+    return result.stdout + result.stderr
