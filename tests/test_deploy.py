@@ -37,7 +37,7 @@ from tests.cli_runner import Smelt, runner
 from tests.projects import counter, digits
 from tests.shared import Network
 from tests.test_verify import with_wrong_weights
-from tests.test_wire import FaultyStream, flip_a_bit
+from tests.test_wire_line import FaultyStream, flip_a_bit
 from tests.tflite_networks import DIGITS
 
 pytestmark = pytest.mark.qemu
