@@ -121,6 +121,11 @@ class Network:
         return bool(self.states) or any("memcpy" in line for line in lines_of(self.block))
 
     @property
+    def gpu_headers(self) -> tuple[str, ...]:
+        """Headers that its own one includes, of what a GPU does."""
+        return (f"{self.name}_gpu.h", "smelt_vulkan.h") if self.gpu else ()
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The network's C files; the last is an assembler file where the weights are binary."""
         weights = f"{self.name}_weights.{'S' if self.weights_binary else 'c'}"
