@@ -70,14 +70,25 @@ def open_device(
         port = open_port(on, board)
         try:
             rate = INSTRUCTIONS_PER_SECOND if simulated else None
-            device = Device(port, instructions_per_second=rate, timeout_s=_PORT_S)
+            shared = on.startswith(("socket://", "rfc2217://"))
+            device = Device(
+                port,
+                instructions_per_second=rate,
+                timeout_s=_SOCKET_S if shared else _PORT_S,
+                doubt=_HELD if shared else "",
+            )
             yield _ready(device, expected_hash)
         finally:
             port.close()
 
 
-_PORT_S = 10
+_PORT_S, _SOCKET_S = 10, 5
 """Of silence, after which what is connected to a port is no device of ours."""
+
+_HELD = (
+    " Does another program hold the connection? What serves it, such as QEMU, may speak with one "
+    "at a time, and let the others wait."
+)
 
 
 def _ready(device: Device, expected_hash: str | None) -> Device:

@@ -185,7 +185,7 @@ def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch
     def broken(*_: object) -> None:
         raise VerifyError("sample 0: everything differs")
 
-    monkeypatch.setattr("smelt.cli_verify.verify_model", broken)
+    monkeypatch.setattr("smelt.cli_proof.verify_model", broken)
     done = smelt("verify", MODEL, "--json", "a.json", "--html", "a.html", "--junit", "a.xml")
     assert done.code == 1
     verification = json.loads(Path("a.json").read_text())["verification"]
