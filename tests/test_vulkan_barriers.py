@@ -117,7 +117,9 @@ def check_barriers(artefact: Artefact) -> None:
     size = gpu.arena_bytes
     for dispatch, (reads, writes) in zip(gpu.dispatches, touched, strict=True):
         for r in dispatch.ranges:
-            assert r.start % 16 == 0 <= r.start < r.end <= (gpu.weights_bytes if r.weights else size)
+            assert (
+                r.start % 16 == 0 <= r.start < r.end <= (gpu.weights_bytes if r.weights else size)
+            )
             allowed = [*reads, *writes] if r.reads and not r.writes else writes
             assert r.weights or any(a.start == r.start and r.end <= a.stop for a in allowed)
     waits = [d.barrier for d in gpu.dispatches]
@@ -245,9 +247,7 @@ LISTS = st.lists(st.lists(st.lists(RANGES, min_size=1, max_size=4), max_size=8),
 @given(LISTS)
 def test_barriers_of_random_dispatches(drawn: list[list[list[Range]]]) -> None:
     dispatches = [
-        Dispatch(0, 0, (), tuple(ranges), (1, 1, 1), False)
-        for region in drawn
-        for ranges in region
+        Dispatch(0, 0, (), tuple(ranges), (1, 1, 1), False) for region in drawn for ranges in region
     ]
     ends = np.cumsum([len(region) for region in drawn]).tolist()
     regions = list(zip([0, *ends], ends, strict=False))
