@@ -49,7 +49,10 @@ def compiler() -> Compiler:
     for name in ("glslc", "glslangValidator"):
         path = shutil.which(name)
         if path is not None:
-            text = _run([path, "--version"]).strip()
+            try:
+                text = _run([path, "--version"]).strip()
+            except subprocess.CalledProcessError as error:
+                raise ToolError(f"'{path} --version' failed: is it a GLSL compiler?") from error
             return Compiler(name, path, " ".join(text.splitlines()[:1]))
     raise ToolError(
         f"neither 'glslc' nor 'glslangValidator' is installed, or on PATH, which compile the "

@@ -21,11 +21,7 @@ from hypothesis import strategies as st
 from smelt.codegen.dispatches import Dispatch, Program, Range, with_barriers
 from smelt.codegen.kernels.base import Scratch, ShaderCall
 from smelt.codegen.schedule import InBuffer, Step
-from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, evaluate, verify
-from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D
-from smelt.ops.unary import Unary
+from smelt.ir import DType, evaluate
 from smelt.pipeline import Artefact, compile_model
 from smelt.samples import random_samples
 from tests.graphs import Member, assert_same, combine, compile_graph
@@ -35,6 +31,7 @@ from tests.vulkan_tools import (
     ON_GPU,
     Built,
     Validation,
+    branches,
     build,
     exact_ranges,
     requires_vulkan,
@@ -132,33 +129,6 @@ def check_barriers(artefact: Artefact) -> None:
 def barriers_of(program: Program) -> list[int]:
     """The dispatches that wait."""
     return [number for number, dispatch in enumerate(program.dispatches) if dispatch.barrier]
-
-
-def branches() -> Graph:
-    """Convolutions side by side that meet again, with steps between that work in place."""
-    rng = np.random.default_rng(0)
-    nodes: list[Node] = []
-
-    def emit(op: Conv2D | Binary | Unary | Concat, channels: int, *operands: Value) -> Value:
-        y = Value(f"v{len(nodes)}", TensorType((1, 6, 6, channels), DType.FLOAT32))
-        nodes.append(Node(op, operands, (y,), Origin(op.name.upper(), len(nodes))))
-        return y
-
-    def conv(x: Value, channels: int) -> Value:
-        weights = rng.normal(size=(channels, 1, 1, x.type.shape[3])).astype(np.float32)
-        bias = rng.normal(size=channels).astype(np.float32)
-        n = len(nodes)
-        constants = Value.constant(f"w{n}", weights), Value.constant(f"b{n}", bias)
-        return emit(Conv2D(), channels, x, *constants)
-
-    x = Value("x", TensorType((1, 6, 6, 4), DType.FLOAT32))
-    start = conv(x, 8)
-    left, right, middle = conv(start, 4), conv(start, 8), conv(start, 4)
-    further = emit(Unary("abs"), 8, conv(right, 8))
-    total = emit(Binary("add"), 4, left, emit(Unary("neg"), 4, middle))
-    joined = emit(Concat(3), 12, total, further)
-    y, z = conv(conv(joined, 8), 4), conv(total, 8)
-    return verify(Graph("branches", (x,), (y, z), tuple(nodes)), "test")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,11 @@ from smelt.boards import ElfInfo, compile_project, open_device
 from smelt.codegen.kernels.base import ShaderCall
 from smelt.codegen.shaders import source
 from smelt.codegen.spirv import compile_all
+from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
+from smelt.ops.binary import Binary
+from smelt.ops.concat import Concat
+from smelt.ops.convolution import Conv2D
+from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact, Options
 from smelt.samples import Sample
 from tests.graphs import Outputs
@@ -162,3 +167,30 @@ def exact_ranges(artefact: Artefact, path: Path) -> None:
         for r in dispatch.ranges:
             words += [int(r.weights), r.start, r.end - r.start]
     np.array(words, "<u4").tofile(path)
+
+
+def branches() -> Graph:
+    """Convolutions side by side that meet again, with steps between that work in place."""
+    rng = np.random.default_rng(0)
+    nodes: list[Node] = []
+
+    def emit(op: Conv2D | Binary | Unary | Concat, channels: int, *operands: Value) -> Value:
+        y = Value(f"v{len(nodes)}", TensorType((1, 6, 6, channels), DType.FLOAT32))
+        nodes.append(Node(op, operands, (y,), Origin(op.name.upper(), len(nodes))))
+        return y
+
+    def conv(x: Value, channels: int) -> Value:
+        weights = rng.normal(size=(channels, 1, 1, x.type.shape[3])).astype(np.float32)
+        bias = rng.normal(size=channels).astype(np.float32)
+        n = len(nodes)
+        constants = Value.constant(f"w{n}", weights), Value.constant(f"b{n}", bias)
+        return emit(Conv2D(), channels, x, *constants)
+
+    x = Value("x", TensorType((1, 6, 6, 4), DType.FLOAT32))
+    start = conv(x, 8)
+    left, right, middle = conv(start, 4), conv(start, 8), conv(start, 4)
+    further = emit(Unary("abs"), 8, conv(right, 8))
+    total = emit(Binary("add"), 4, left, emit(Unary("neg"), 4, middle))
+    joined = emit(Concat(3), 12, total, further)
+    y, z = conv(conv(joined, 8), 4), conv(total, 8)
+    return verify(Graph("branches", (x,), (y, z), tuple(nodes)), "test")
