@@ -66,7 +66,10 @@ def compiler() -> Compiler:
 
 
 def _version(path: str) -> str:
-    lines = _run([path, "--version"]).splitlines()
+    try:
+        lines = _run([path, "--version"]).splitlines()
+    except subprocess.CalledProcessError as error:
+        raise ToolError(f"'{path} --version' failed: is it a compiler of shaders?") from error
     return next((line.strip() for line in lines if line.strip()), "")
 
 
