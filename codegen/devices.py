@@ -7,7 +7,7 @@ besides. In the given order, the cheapest assignment is a shortest path through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from smelt.codegen.kernels.base import ShaderCall
@@ -77,34 +77,31 @@ def stays_on_cpu(
 
 
 @dataclass(frozen=True)
-class _Layer:
-    """A layer, what it takes on the GPU and on the CPU, and where it can be."""
+class Layer:
+    """What a layer takes on the GPU and on the CPU, in nanoseconds, and whether it can be there."""
 
-    node: Node
     times: tuple[float, float]
     can: tuple[bool, bool]
 
 
 def _losers(graph: Graph, partitioner: Partitioner, costs: Costs) -> dict[Node, str]:
     """Layers that the GPU serves but that had better stay on the CPU, and why."""
-    layers = [
-        _layer(node, partitioner, costs)
-        for node in graph.nodes
-        if not isinstance(node.op, Reshape) and not node.op.subgraphs
-    ]
+    nodes = [n for n in graph.nodes if not isinstance(n.op, Reshape) and not n.op.subgraphs]
+    layers = [_layer(node, partitioner, costs) for node in nodes]
+    chosen = assignment(layers, costs.gpu.submit_ns)
     return {
-        layer.node: _why(layer, costs.gpu)
-        for layer, on_gpu in zip(layers, _assignment(layers, costs.gpu.submit_ns), strict=True)
+        node: _why(layer, costs.gpu)
+        for node, layer, on_gpu in zip(nodes, layers, chosen, strict=True)
         if layer.can[0] and not on_gpu
     }
 
 
-def _layer(node: Node, partitioner: Partitioner, costs: Costs) -> _Layer:
+def _layer(node: Node, partitioner: Partitioner, costs: Costs) -> Layer:
     served = isinstance(partitioner.choose(node).taken.call, ShaderCall)
-    return _Layer(node, costs.of(node), (served, not (served and partitioner.is_placed(node))))
+    return Layer(costs.of(node), (served, not (served and partitioner.is_placed(node))))
 
 
-def _assignment(layers: list[_Layer], submit_ns: float) -> list[bool]:
+def assignment(layers: Sequence[Layer], submit_ns: float) -> list[bool]:
     """Whether each layer goes to the GPU in the cheapest assignment.
 
     A submission is paid where a run of layers on the GPU begins. Where both cost the same, a layer
@@ -127,7 +124,7 @@ def _assignment(layers: list[_Layer], submit_ns: float) -> list[bool]:
     return found[::-1]
 
 
-def _why(layer: _Layer, gpu: Gpu) -> str:
+def _why(layer: Layer, gpu: Gpu) -> str:
     there, here = (time / 1e3 for time in layer.times)
     return (
         f"It would take {there:.1f} us on the GPU ({gpu.name}), here {here:.1f} us; a way to the "

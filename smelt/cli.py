@@ -39,6 +39,7 @@ from smelt.cli_output import (
 )
 from smelt.cli_quantize import quantize
 from smelt.cli_simulate import simulate
+from smelt.cli_tune import tune
 from smelt.cli_verify import deploy, verify
 from smelt.deploy import time_layers
 from smelt.errors import ConfigError, SmeltError
@@ -103,6 +104,7 @@ app.command()(grouped(flash))
 app.command()(grouped(verify))
 app.command()(grouped(deploy))
 app.command()(grouped(simulate))
+app.command()(grouped(tune))
 app.add_typer(board, name="board")
 app.command()(grouped(export))
 app.command("mlperf-tiny")(grouped(mlperf_tiny))
