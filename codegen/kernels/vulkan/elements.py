@@ -26,7 +26,7 @@ SERVED = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.BOOL, DType.INT32, DType
 """What elementwise shaders compute with."""
 
 _SCALARS = {DType.FLOAT32: "float", DType.UINT32: "uint"}
-_VECTORS = {"float": "vec4", "uint": "uvec4", "int": "ivec4"}
+VECTORS = {"float": "vec4", "uint": "uvec4", "int": "ivec4"}
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ def element(dtype: DType, accessor: str, at: str) -> str:
     return f"{function}({accessor}({at} >> 2), {at})"
 
 
-def quad(dtype: DType, accessor: str, at: str) -> str:
-    """GLSL of four neighbours from a multiple of four on."""
-    word = f"{accessor}({at} >> 2)"
+def quad(dtype: DType, accessor: str, number: str) -> str:
+    """GLSL of the four neighbours of that number."""
+    word = f"{accessor}({number})"
     if dtype.size != 1:
         return word
     return f"{'unpacked' if dtype is DType.INT8 else 'unpacked_unsigned'}({word})"
@@ -95,7 +95,7 @@ def view(dtype: DType, vector: bool = False) -> str:
     """The GLSL type of what an operand's memory is seen as: single elements, or four at a time."""
     if dtype.size == 1:
         return "int"
-    return _VECTORS[scalar(dtype)] if vector else scalar(dtype)
+    return VECTORS[scalar(dtype)] if vector else scalar(dtype)
 
 
 def spread(items: int) -> tuple[int, int, int]:
@@ -138,8 +138,12 @@ def elementwise(node: Node, stem: str, what: str, reads: Sequence[Read], body: B
     loads: list[dict[str, object]] = []
     for read, vector in zip(reads, vectors, strict=True):
         accessor, at, kind = read.name.upper(), f"{read.name}_at", scalar(read.dtype)
-        load = (quad if vector else element)(read.dtype, accessor, at)
-        declared = _VECTORS[kind] if vector else kind
+        load = (
+            quad(read.dtype, accessor, f"{at} >> 2")
+            if vector
+            else element(read.dtype, accessor, at)
+        )
+        declared = VECTORS[kind] if vector else kind
         loads.append({"name": read.name, "declared": declared, "vector": vector, "load": load})
     bytes_ = y.dtype.size == 1
     store = "packed(" if quads and bytes_ else ""
@@ -162,7 +166,7 @@ def elementwise(node: Node, stem: str, what: str, reads: Sequence[Read], body: B
             "lines": body.lines,
             "result": body.result,
             "result_type": scalar(y.dtype),
-            "vector_type": _VECTORS[scalar(y.dtype)],
+            "vector_type": VECTORS[scalar(y.dtype)],
             "bytes": bytes_,
             "lanes": lanes,
             "quads": quads,
