@@ -113,7 +113,8 @@ class Network:
     @property
     def uses_arena(self) -> bool:
         """Whether `invoke` refers to the arena at all."""
-        return any(re.search(r"\barena\b", line) for line in lines_of(self.block))
+        lines = [*lines_of(self.block), *(state.after for state in self.states)]
+        return any(re.search(r"\barena\b", line) for line in lines)
 
     @property
     def copies(self) -> bool:
