@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ def open_device(
     expected_hash: str | None = None,
     qemu_arguments: Sequence[str] = (),
     simulated: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Generator[Device, None, None]:
     """A device that answers, for as long as the context lasts.
 
@@ -33,6 +34,7 @@ def open_device(
         expected_hash: of the network (`NAME_HASH`); the device must run that one.
         qemu_arguments: more arguments for QEMU, where that is what runs.
         simulated: whether what answers at a port is QEMU, whose time is a count of instructions.
+        environment: more variables for a program on this computer.
 
     Raises:
         ConfigError: `qemu` or `board` without a board, a board that QEMU has no machine for, or one
@@ -44,7 +46,7 @@ def open_device(
         raise ConfigError(f"--on {on} needs a compiled project")
     if on == "host":
         assert elf is not None
-        stream = ProcessStream(elf)
+        stream = ProcessStream(elf, environment)
         try:
             yield _ready(Device(stream), expected_hash)
         finally:

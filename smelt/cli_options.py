@@ -74,6 +74,15 @@ OnOption = Annotated[
     str | None,
     typer.Option("--on", help="host, qemu or a serial port [default: qemu with --board]."),
 ]
+DeviceOption = Annotated[
+    int | None,
+    typer.Option(
+        "--device",
+        min=0,
+        help="Number of the GPU, for --target vulkan (`vulkaninfo --summary`) [default: the first "
+        "that is not the CPU itself].",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 JsonFileOption = Annotated[
     Path | None, typer.Option("--json", help="Write the completed report here.")

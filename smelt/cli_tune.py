@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smelt.cli_options import BuildGroup, Model, QuietOption
+from smelt.cli_options import BuildGroup, DeviceOption, Model, QuietOption
 from smelt.cli_output import progress_console, results_console, spinner
 from smelt.codegen.tuning import FILE
 from smelt.files import write_files
@@ -23,6 +23,7 @@ def tune(
     rounds: Annotated[
         int, typer.Option("--rounds", min=1, help="Inferences; the median of each layer counts.")
     ] = 20,
+    device: DeviceOption = None,
     network: BuildGroup,
     quiet: QuietOption = False,
 ) -> None:
@@ -31,7 +32,7 @@ def tune(
     `smelt tune model.onnx --target vulkan -o tuning.json`
     """
     with spinner(progress_console(quiet), "measuring"):
-        found = tune_model(model, network.build_options(), rounds)
+        found = tune_model(model, network.build_options(), rounds, device)
     write_files({output: found.text.encode()})
     count, submit = len(found.layers), found.submit_ns / 1e3
     results_console(quiet).print(f"{output}: {count} kinds of layers, {submit:.1f} us a submission")

@@ -12,6 +12,7 @@ from smelt import show_verify
 from smelt.cli_farm import ONE_PLACE, verify_all
 from smelt.cli_flash import FlashGroup
 from smelt.cli_options import (
+    DeviceOption,
     Model,
     OnOption,
 )
@@ -28,6 +29,7 @@ def verify(
     model: Model,
     *,
     on: OnOption = None,
+    device: DeviceOption = None,
     boards: Annotated[
         str | None,
         typer.Option(
@@ -52,12 +54,14 @@ def verify(
     if boards is not None:
         if on is not None:
             raise ConfigError(ONE_PLACE)
+        if device is not None:
+            raise ConfigError("--device is for one target at a time: leave --boards out")
         verify_all(model, boards, jobs, proof)
         return
     if jobs is not None:
         raise ConfigError("--jobs needs --boards, which says what is done side by side")
     console = progress_console(proof.quiet)
-    report = judge(compiled(model, proof, console), proof, Rig(on), console)
+    report = judge(compiled(model, proof, console), proof, Rig(on, gpu=device), console)
     Console().print(report["verification"]["message"], highlight=False, markup=False)
 
 

@@ -16,7 +16,9 @@ from smelt.run import Rig, device_inputs, set_sizes
 from smelt.samples import random_samples
 
 
-def tune(model: str | Path | Imported, options: Options, rounds: int) -> Tuning:
+def tune(
+    model: str | Path | Imported, options: Options, rounds: int, device: int | None = None
+) -> Tuning:
     """Run every layer on the GPU and on the CPU, and keep what each took.
 
     Where layers are watched, each is a submission of its own. What the fastest layer of the GPU
@@ -26,6 +28,7 @@ def tune(model: str | Path | Imported, options: Options, rounds: int) -> Tuning:
         model: the network.
         options: for a target with a GPU; backends and places are left out of account.
         rounds: inferences, of which the median is taken for each layer.
+        device: number of the GPU; one is chosen where None.
 
     Raises:
         ConfigError: the target has no GPU, or the GPU serves no layer.
@@ -36,25 +39,31 @@ def tune(model: str | Path | Imported, options: Options, rounds: int) -> Tuning:
     if not target.gpu:
         raise ConfigError(f"target '{target.name}' has no GPU to tune for: give --target vulkan")
     *there, here = target.backends
-    on_gpu = _times(compile_model(model, replace(free, backends=(*there, here))), rounds, gpu=True)
+    on_gpu = _times(
+        compile_model(model, replace(free, backends=(*there, here))), rounds, device, gpu=True
+    )
     if not on_gpu:
         raise ConfigError("the GPU serves no layer of this network: `smelt partition` says why")
-    on_cpu = _times(compile_model(model, replace(free, backends=(here,))), rounds, gpu=False)
+    on_cpu = _times(
+        compile_model(model, replace(free, backends=(here,))), rounds, device, gpu=False
+    )
     submit = min(on_gpu.values())
     layers = {key: (on_gpu[key] - submit, on_cpu[key]) for key in on_gpu if key in on_cpu}
     return Tuning(gpu=options.gpu or "generic", submit_ns=submit, layers=layers)
 
 
-def _times(artefact: Artefact, rounds: int, *, gpu: bool) -> Mapping[str, float]:
+def _times(
+    artefact: Artefact, rounds: int, device: int | None, *, gpu: bool
+) -> Mapping[str, float]:
     """Nanoseconds of the layers that the GPU, or the CPU, computes: the median of all rounds."""
     (sample,) = random_samples(artefact.graph, 1, seed=0)
     taken: dict[str, list[float]] = {}
-    with Rig().open(artefact, taps=True) as (_, device):
-        set_sizes(device, artefact.graph, sample)
-        scale = 1e9 / device.info.timer_hz
+    with Rig(gpu=device).open(artefact, taps=True) as (_, board):
+        set_sizes(board, artefact.graph, sample)
+        scale = 1e9 / board.info.timer_hz
         for _ in range(rounds):
-            device.load_all(device_inputs(artefact.graph, sample))
-            laps = device.laps()
+            board.load_all(device_inputs(artefact.graph, sample))
+            laps = board.laps()
             for step in artefact.schedule.steps:
                 if (step.backend == "vulkan") == gpu and step.index in laps:
                     taken.setdefault(layer_key(step.node), []).append(laps[step.index] * scale)
