@@ -482,8 +482,8 @@ def meter(folder: Path, answer: str) -> str:
     return f"sh {script}"
 
 
-def measure(command: str) -> float:
-    with Meter(command) as found:
+def measure(command: str, timeout_s: float = 10) -> float:
+    with Meter(command, timeout_s) as found:
         for _ in range(3):
             found.start()
             found.stop()
@@ -514,6 +514,15 @@ def test_a_meter_that_fails(command: str, words: str) -> None:
 def test_a_meter_must_answer_with_a_number(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="answered 'plenty' to stop, not a number of joules"):
         measure(meter(tmp_path, "plenty"))
+
+
+@pytest.mark.parametrize("script", ["sleep 60", "while read word; do :; done"])
+def test_a_meter_that_does_not_answer(script: str, tmp_path: Path) -> None:
+    (tmp_path / "meter.sh").write_text(f"#!/bin/sh\n{script}\n")
+    start = time.monotonic()
+    with pytest.raises(ToolError, match="has not answered to stop for 1 s: it must say joules"):
+        measure(f"sh {tmp_path / 'meter.sh'}", timeout_s=1)
+    assert time.monotonic() - start < 10
 
 
 # A simulated board for others
