@@ -210,16 +210,30 @@ def test_run_quantizes_and_dequantizes(smelt: Smelt, tmp_path: Path) -> None:
 def test_verify(smelt: Smelt) -> None:
     ran = smelt("verify", MODEL, "--samples", "3", "--json", "report.json")
     assert ran.code == 0
-    assert ran.out == "bit-exact, 3 samples\n"
+    assert ran.out == "this computer: bit-exact, 3 samples\n"
     verification = json.loads(Path("report.json").read_text())["verification"]
     assert verification["passed"]
     assert verification["message"] == "bit-exact, 3 samples"
 
 
+@pytest.mark.parametrize("option", ["--on", "--board", "--target", "--boards", "--meter"])
+def test_an_option_of_a_variable_that_is_not_set(smelt: Smelt, option: str) -> None:
+    ran = smelt("verify", MODEL, option, "")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(f"ConfigError: {option} is given, and empty: ")
+
+
+@pytest.mark.qemu
+def test_verify_says_where(smelt: Smelt) -> None:
+    for options in ((), ("--on", "qemu")):
+        ran = smelt("verify", MODEL, "--board", "mps2-an386", "--samples", "1", *options)
+        assert ran.out == "mps2-an386 in QEMU: bit-exact, 1 samples\n", ran.err
+
+
 def test_verify_against_own_outputs(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "right.npz", output_0=expected())
     arguments = ("verify", MODEL, "--inputs", inputs, "--expect")
-    assert smelt(*arguments, tmp_path / "right.npz").out == "bit-exact, 4 samples\n"
+    assert smelt(*arguments, tmp_path / "right.npz").out == "this computer: bit-exact, 4 samples\n"
     wrong = expected().copy()
     wrong[2, 0, 7] ^= 1
     np.savez(tmp_path / "wrong.npz", output_0=wrong)
@@ -477,7 +491,7 @@ def tiny_board(flash: str = "256K", ram: str = "16K") -> Path:
     path.write_text(
         text.replace('"256K"', f'"{flash}"')
         .replace('"16K"', f'"{ram}"')
-        .replace('"2K"', '"1K"')
+        .replace('stack_bytes = "2K"', 'stack_bytes = "1K"')
         .replace('name = "microbit"', 'name = "tiny"')
     )
     return path

@@ -240,7 +240,8 @@ def test_verify_and_profile_over_a_port(smelt: Smelt, pty: bool) -> None:
     with running(artefact, pty=pty) as simulator:
         options = ("--board", BOARD, "--on", simulator.port)
         done = smelt("verify", MODEL, *options, "--samples", "3", "--json", "a.json")
-        assert (done.code, done.out) == (0, "bit-exact, 3 samples\n"), done.err
+        line = f"{BOARD} at {simulator.port}: bit-exact, 3 samples\n"
+        assert (done.code, done.out) == (0, line), done.err
     latency = json.loads(Path("a.json").read_text())["inference"]["latency"]
     assert latency["inferences"] == 3
     assert latency["cycles"] > 1000
