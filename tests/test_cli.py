@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -540,3 +542,51 @@ def test_the_current_folder_is_not_replaced(smelt: Smelt) -> None:
     assert ran.code == 1
     assert "the current folder cannot be replaced" in ran.err
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_ctrl_c_while_the_program_is_loaded(tmp_path: Path) -> None:
+    """In the place of a module that it imports is one that takes its time."""
+    (tmp_path / "typer.py").write_text(
+        "import time\nprint('loading', flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "smelt", "boards"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (130, "")
+
+
+@pytest.mark.parametrize("kind", ["--html", "--junit"])
+def test_two_reports_in_one_file(smelt: Smelt, kind: str) -> None:
+    ran = smelt("verify", MODEL, "--json", "out", kind, Path.cwd() / "x/../out")
+    assert ran.code == 1
+    assert ran.err.startswith("ConfigError: ")
+    assert "are one file" in ran.err
+    assert not Path("out").exists()
+
+
+def test_a_failure_took_time_too(smelt: Smelt, inputs: Path) -> None:
+    np.savez("wrong.npz", output_0=expected() ^ 1)
+    arguments = (
+        "--inputs",
+        inputs,
+        "--expect",
+        "wrong.npz",
+        "--json",
+        "a.json",
+        "--junit",
+        "a.xml",
+    )
+    assert smelt("verify", MODEL, *arguments).code == 1
+    assert json.loads(Path("a.json").read_text())["verification"]["seconds"] > 0.01
+    assert 'time="0.000"' not in Path("a.xml").read_text()
+    assert smelt("verify", "none.tflite", "--junit", "b.xml").code == 1
+    assert 'errors="1"' in Path("b.xml").read_text()

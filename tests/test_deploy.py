@@ -201,7 +201,8 @@ def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch
     ("arguments", "words"),
     [
         (["--board", BOARD], "says no program that flashes it"),
-        ([], "--board says on which device"),
+        ([], "ConfigError: --board says on which device"),
+        (["--board", "host"], "--board host is a computer, which takes no firmware: --board says"),
         (["--board", BOARD, "--pty"], "--pty is of --simulate"),
         (["--board", BOARD, "--simulate", "--on", "COM5"], "--simulate brings its own board"),
         (["--board", "pico", "--simulate"], "has no [qemu]"),
