@@ -172,6 +172,11 @@ def load(name: str | Path) -> Board:
     if str(name).endswith(".toml"):
         return _read(str(name), Path(name))
     known = available()
+    if (files("smelt.boards") / "computers" / f"{name}.toml").is_file():
+        raise ConfigError(
+            f"'{name}' is a computer, which takes no firmware: `smelt build --board {name}` writes "
+            "a program to be compiled on it"
+        )
     if name not in known:
         close = get_close_matches(str(name), known, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else "."
@@ -208,10 +213,10 @@ def parse(title: str, text: str) -> Board:
     try:
         return Board.model_validate(table)
     except ValidationError as error:
-        raise ConfigError(f"board file {title}: {'; '.join(_complaints(error))}") from error
+        raise ConfigError(f"board file {title}: {'; '.join(complaints(error))}") from error
 
 
-def _complaints(error: ValidationError) -> list[str]:
+def complaints(error: ValidationError) -> list[str]:
     """One sentence per mistake: where, what, which value."""
     sentences: list[str] = []
     for mistake in error.errors():

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -136,8 +136,8 @@ def _hint(said: str) -> str:
 class ProcessStream:
     """The standard streams of a program on this computer."""
 
-    def __init__(self, program: Path) -> None:
-        """Start `program`.
+    def __init__(self, program: Path, environment: Mapping[str, str] | None = None) -> None:
+        """Start `program`, with more variables in its environment.
 
         Raises:
             DeviceError: it cannot be executed.
@@ -151,6 +151,7 @@ class ProcessStream:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
+                env=None if not environment else {**os.environ, **environment},
             )
         except OSError as error:
             raise DeviceError(f"{program} cannot be executed: {error.strerror}") from error

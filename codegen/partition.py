@@ -106,7 +106,7 @@ class Partitioner:
         request: Request,
         placed: Mapping[str, Place] | None = None,
         rooms: Mapping[Node, int] | None = None,
-        host: Callable[[Node], bool] | None = None,
+        host: Callable[[Node], str] | None = None,
     ) -> None:
         """Prepare to choose.
 
@@ -116,7 +116,7 @@ class Partitioner:
             placed: what must serve certain layers, by a layer's name or a pattern of it
                 (`fnmatch`).
             rooms: `Request.room` of nodes that may take more scratch than others.
-            host: whether a node must stay on the CPU; only nodes that are placed never ask.
+            host: why a node must stay on the CPU, empty where it need not.
         """
         self._groups = groups
         self._request = request
@@ -129,8 +129,8 @@ class Partitioner:
         """The same partitioner, with scratch for certain nodes."""
         return Partitioner(self._groups, self._request, self._placed, rooms, self._host)
 
-    def beside_gpu(self, host: Callable[[Node], bool]) -> Partitioner:
-        """The same partitioner; `host` says which nodes must stay on the CPU."""
+    def beside_gpu(self, host: Callable[[Node], str]) -> Partitioner:
+        """The same partitioner; `host` says why a node must stay on the CPU, if it must."""
         return Partitioner(self._groups, self._request, self._placed, self._rooms, host)
 
     def choose(self, node: Node) -> Choice:
@@ -225,8 +225,9 @@ class Partitioner:
 
     def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | str:
         """What a backend offers, or why it offers nothing."""
-        if backend.gpu and self._host is not None and self._host(node):
-            return f"backend '{backend.name}' would not pay here."
+        host = self._host(node) if backend.gpu and self._host is not None else ""
+        if host:
+            return host
         kernels = backend.serving(node, self._request.target)
         if isinstance(kernels, str):
             return kernels

@@ -19,6 +19,7 @@ import typer
 
 from smelt.cli_quant_options import PANEL, Kind, QuantGroup
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
+from smelt.codegen.tuning import load_tuning
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
 from smelt.pipeline import Options
@@ -72,6 +73,15 @@ PluginOption = Annotated[
 OnOption = Annotated[
     str | None,
     typer.Option("--on", help="host, qemu or a serial port [default: qemu with --board]."),
+]
+DeviceOption = Annotated[
+    int | None,
+    typer.Option(
+        "--device",
+        min=0,
+        help="Number of the GPU, for --target vulkan (`vulkaninfo --summary`) [default: the first "
+        "that is not the CPU itself].",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 JsonFileOption = Annotated[
@@ -145,6 +155,18 @@ ExpandOption = Annotated[
         help="Store weights several times as large where that is faster (Winograd's algorithm).",
     ),
 ]
+GpuOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        help="Profile of the GPU of target `vulkan`, by which small layers are left to the CPU "
+        "[default: the board's, or generic].",
+    ),
+]
+TuningOption = Annotated[
+    Path | None,
+    typer.Option("--tuning", help="What `smelt tune` measured on the device, instead of --gpu."),
+]
 DumpAfter = Annotated[
     str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
 ]
@@ -197,6 +219,8 @@ class BuildGroup(InputGroup, QuantGroup):
     place: PlaceOption = None
     fallback: FallbackOption = True
     expand_weights: ExpandOption = False
+    gpu: GpuOption = None
+    tuning: TuningOption = None
     cmsis_nn: CmsisNnOption = None
     dump_after: DumpAfter = None
     quantize: QuantizeOption = None
@@ -217,6 +241,8 @@ class BuildGroup(InputGroup, QuantGroup):
             _table("--place", map(_placed, self.place or ())),
             self.fallback,
             self.expand_weights,
+            gpu=self.gpu,
+            tuning=None if self.tuning is None else load_tuning(self.tuning),
             cmsis_nn=None if self.cmsis_nn is None else _library(self.cmsis_nn),
             quantize=self._quantization(),
         )

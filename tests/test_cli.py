@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from smelt import __version__
-from smelt.boards import available
+from smelt.boards import available, computers
 from smelt.codegen.passes import PASSES
 from smelt.frontend import load
 from smelt.ir.archive import save
@@ -276,7 +276,7 @@ def test_ops_and_backends(smelt: Smelt) -> None:
 
 def test_boards_and_targets(smelt: Smelt) -> None:
     boards = smelt("boards", "--json").json
-    assert [row["board"] for row in boards] == list(available())
+    assert [row["board"] for row in boards] == [*available(), *computers()]
     targets = {row["target"]: row for row in smelt("targets", "--json").json}
     assert {"host", "cortex-m0", "cortex-m55"} <= targets.keys()
     assert "mps2-an386" in targets["cortex-m4"]["boards"]

@@ -199,8 +199,9 @@ def test_gdb_speaks_to_a_probe_as_to_a_probe(tmp_path: Path, fakes: Fakes) -> No
         ["arm-none-eabi-gdb", "-nx", "-batch", "-x", str(elf.with_suffix(".gdb")), str(elf)]
     ]
     lines = elf.with_suffix(".gdb").read_text().splitlines()
-    assert lines[3:] == [
+    assert lines[4:] == [
         "target extended-remote /dev/ttyBmpGdb",
+        "set remotetimeout 10",
         "monitor swdp_scan",
         "attach 1",
         "load",

@@ -64,4 +64,10 @@ static inline void core_sleep(void) {
     __asm__ volatile("wfi" ::: "memory");
 }
 
+static inline uint32_t *core_stack_pointer(void) {
+    uint32_t *pointer;
+    __asm__ volatile("mv %0, sp" : "=r"(pointer));
+    return pointer;
+}
+
 #endif
