@@ -144,9 +144,7 @@ def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
     )
 
 
-def _bytes(
-    node: Node, kind: str, constants: Mapping[str, int], table: Array | None
-) -> ShaderCall:
+def _bytes(node: Node, kind: str, constants: Mapping[str, int], table: Array | None) -> ShaderCall:
     x = node.input(0).type
     size = x.shape[-1]
     rows = x.size // max(size, 1)
