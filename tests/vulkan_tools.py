@@ -25,10 +25,12 @@ from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact, Options
 from smelt.samples import Sample
 from tests.graphs import Outputs
+from tests.shared import networks
 
 SHIMS = Path(__file__).parent / "vulkan"
 ON_GPU = Options(target="vulkan", backends=("vulkan",))
 """All that the GPU serves goes there, whether it pays or not."""
+MLPERF = networks("mlperf_tiny/ic_*", "mlperf_tiny/kws_*", "mlperf_tiny/ad_*", "mlperf_tiny/vww_*")
 LAYER = "VK_LAYER_KHRONOS_validation"
 
 _CREATES_AN_INSTANCE = """
@@ -125,7 +127,7 @@ class Built:
 
 def build(artefact: Artefact, folder: Path, cflags: str = "", ldflags: str = "") -> Built:
     """Write and compile a project; some flags may be added."""
-    artefact.write(folder / "project")
+    artefact.write(folder / "project", force=True)
     elf = compile_project(
         folder / "project", artefact.platform, extra_cflags=cflags, extra_ldflags=ldflags
     )
