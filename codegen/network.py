@@ -113,12 +113,18 @@ class Network:
     @property
     def uses_arena(self) -> bool:
         """Whether `invoke` refers to the arena at all."""
-        return any(re.search(r"\barena\b", line) for line in lines_of(self.block))
+        lines = [*lines_of(self.block), *(state.after for state in self.states)]
+        return any(re.search(r"\barena\b", line) for line in lines)
 
     @property
     def copies(self) -> bool:
         """Whether `memcpy` or `memmove` is called."""
         return bool(self.states) or any("memcpy" in line for line in lines_of(self.block))
+
+    @property
+    def gpu_headers(self) -> tuple[str, ...]:
+        """Headers that its own one includes, of what a GPU does."""
+        return (f"{self.name}_gpu.h", "smelt_vulkan.h") if self.gpu else ()
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -10,6 +10,9 @@ from smelt.boards import computer_called, computers, load
 from smelt.errors import ConfigError
 from smelt.pipeline import Options, compile_model
 from tests.tflite_networks import DIGITS
+from tests.vulkan_tools import requires_vulkan
+
+pytestmark = requires_vulkan
 
 MODEL = DIGITS / "digits_int8.tflite"
 OWN = 'name = "own"\ndescription = "mine"\ntarget = "vulkan"\ngpu = "mali"\n'

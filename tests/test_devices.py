@@ -18,6 +18,9 @@ from smelt.pipeline import Artefact, Options, compile_model
 from smelt.targets.gpus import available, gpu_called
 from smelt.tune import tune
 from tests.tflite_networks import DIGITS
+from tests.vulkan_tools import requires_vulkan
+
+pytestmark = requires_vulkan
 
 MODEL = DIGITS / "digits_int8.tflite"
 TIME = st.integers(0, 30).map(float)

@@ -1,6 +1,13 @@
-"""Convolutions and dense layers on a GPU: blocks of pixels times four channels at a time."""
+"""Convolutions and dense layers on a GPU: blocks of pixels times four channels at a time.
+
+Where the weights prove that no partial sum leaves 24 bits, int8 products are summed as floats, to
+the bit: multiply-adds of floats are the fastest instruction that every device has. Where the device
+multiplies four bytes at a time, another module is taken, with the same weights.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,165 +20,158 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.c.products import (
-    bias_with_zero_point,
-    constant_bias,
-    folds,
-    refuse_products,
-    sums,
-)
-from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.vulkan.finish import Finish
-from smelt.ir import Array, DType, Node
+from smelt.codegen.kernels.vulkan.blocks import Block, Shape, best_block
+from smelt.codegen.kernels.vulkan.direct import direct
+from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
+from smelt.ir import Array, Node
 from smelt.ops.convolution import Conv2D
-from smelt.ops.fixed_point import Activation, convolution_scales
-from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
+from smelt.ops.fully_connected import FullyConnected
 from smelt.targets import Target
 
-BLOCK_PIXELS = 4
-BLOCK_QUADS = 2
+MOST_COLUMNS = 5
+"""Taps of a row that are written out, so that neighbouring pixels share inputs."""
 
 
-class Conv2DKernel(Kernel):
-    """Each invocation sums several pixels of several quads of channels."""
+class ProductKernel(Kernel):
+    """Blocks where outputs fill words, one output an invocation elsewhere."""
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        return refuse(node)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        product = Product.of(node)
+        straddle = node.output.type.is_quantized and product.window.outputs % 4
+        if product.window.groups > 1 or (straddle and product.pixels > 1):
+            return direct(product)
+        return blocks(product)
+
+
+class Conv2DKernel(ProductKernel):
+    """Convolutions."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op = node.op
-        if not isinstance(op, Conv2D):
-            raise TypeError(f"{op.name} is no Conv2D")
-        reason = refuse_products(node, channel_axis=0) or _refuse(node)
-        if reason is None and op.groups > 1:
-            return f"{op.name} is served on the GPU without groups only."
-        return reason
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op = node.op
-        if not isinstance(op, Conv2D):
-            raise TypeError(f"{op.name} is no Conv2D")
-        x, y = node.input(0).type, node.output.type
-        window = Window.of(node)
-        scales = (
-            convolution_scales(x, node.input(1).type, y, node.rounding)
-            if y.quant is not None
-            else ()
-        )
-        return _blocks(node, window, node.input(1).array, op.activation, scales)
-
-
-class FullyConnectedKernel(Kernel):
-    """The 1x1 convolution of an image of one row."""
+class FullyConnectedKernel(ProductKernel):
+    """Dense layers: the 1x1 convolution of an image of one row."""
 
     op = FullyConnected
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_products(node, channel_axis=0) or _refuse(node)
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op = node.op
-        if not isinstance(op, FullyConnected):
-            raise TypeError(f"{op.name} is no FullyConnected")
-        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-        outputs, depth = weights.shape
-        window = Window.dense(x.size // depth, depth, outputs)
-        scales = fully_connected_scales(x, weights, y, node.rounding) if y.quant is not None else ()
-        array = node.input(1).array.reshape(outputs, 1, 1, depth)
-        return _blocks(node, window, array, op.activation, scales)
-
-
-def _refuse(node: Node) -> str | None:
-    """Why blocks of four channels cannot compute the node; None where they can."""
-    name, x, y = node.op.name, node.input(0).type, node.output.type
-    if x.dtype not in (DType.FLOAT32, DType.INT8) or not folds(node):
-        return f"{name} is served on the GPU for f32 and i8, with constant weights, only."
-    if x.shape[-1] % 4 or y.shape[-1] % 4:
-        return f"{name} is served on the GPU for multiples of four channels only."
-    return None
-
-
-def _blocks(
-    node: Node, window: Window, weights: Array, activation: Activation, scales: tuple[float, ...]
-) -> ShaderCall:
-    """The call for a window over an image `[n, h, w, c]`; weights `[o, kh, kw, c]`."""
-    x, y = node.input(0).type, node.output.type
-    real = x.dtype is DType.FLOAT32
-    bias = constant_bias(node) if real else bias_with_zero_point(node, 0)
-    range_ = None if real else sums(node, 0)
-    finish = Finish.of(node, activation, bias, window.outputs, scales, range_)
-    depth, outputs = window.depth, window.outputs
-    quads = BLOCK_QUADS if outputs // 4 % BLOCK_QUADS == 0 else 1
-    rows = y.size // outputs if window.size[0] == 1 else 1
-    height, width = (y.shape[1], y.shape[2]) if len(y.shape) == 4 else (1, rows)
-    batch = y.size // (height * width * outputs)
-    pixels = min(BLOCK_PIXELS, width)
-    shape = (outputs // (4 * quads), quads, 4, *window.kernel, depth // 4, 4)
-    array = weights.reshape(shape)
-    # [block, ky, kx, depth / 4, quad, ...]: for floats four inputs of four outputs each, for bytes
-    # a word of four inputs for each of four outputs.
-    order = (0, 3, 4, 5, 1, 6, 2) if real else (0, 3, 4, 5, 1, 2, 6)
-    packed = np.ascontiguousarray(array.transpose(order))
-    packed = packed if real else packed.view(np.int32)
-    tiles = -(-width // pixels)
-    zero_point = 0 if real else x.zero_point & 0xFF
+def blocks(product: Product) -> ShaderCall:
+    """The call that computes blocks of pixels times quads of channels."""
+    node, window, finish, kind = product.node, product.window, product.finish, product.kind
+    single, real = window.depth % 4 != 0, kind == "real"
+    columns = max(c for c in range(1, MOST_COLUMNS + 1) if window.kernel[1] % c == 0)
+    parts = window.kernel[1] // columns
+    quads = -(-window.outputs // 4)
+    depth = window.depth if single else window.depth // 4
+    shape = Shape(
+        width=product.size[1],
+        rows=product.batch * product.size[0],
+        quads=quads,
+        steps=window.kernel[0] * parts * depth,
+        columns=columns,
+        stride=window.stride[1],
+        input_words=4 if real and not single else 1,
+        weight_words=(4 if single else 16) if real else (1 if single else 4),
+        packed=not real,
+        products=1 if single else 4,
+    )
+    block = best_block(shape)
+    tiles = -(-product.size[1] // block.pixels)
+    taps, offsets = _slots(block.pixels, columns, window.stride[1], window.dilation[1])
+    output = _output(product)
+    lanes = (quads // block.quads, tiles * product.batch * product.size[0])
+    element, vector = ("float", "vec4") if real else ("int", "ivec4")
     return ShaderCall(
         template="vulkan/convolution.comp.j2",
         stem=f"conv_{'f32' if real else 'i8'}",
         parameters={
-            "real": real,
+            "kind": kind,
+            "single": single,
             "finish": finish,
-            "pixels": pixels,
-            "quads": quads,
+            "pixels": block.pixels,
+            "quads": block.quads,
+            "across": block.across,
+            "taps": taps,
+            "offsets": offsets,
             "padded": window.padded,
-            "output": "real" if real else "bytes" if y.is_quantized else "sums",
+            "output": output,
         },
         operands=(
             Input(0, "input"),
-            Packed("weights", packed),
+            Packed("weights", _packed(product.weights, columns, block, kind == "real")),
             Packed("channels", finish.rows),
             Output(0, "output"),
         ),
         views={
-            "input": "vec4" if real else "int",
-            "weights": "vec4" if real else "ivec4",
-            "channels": "vec4" if real else "ivec4",
-            "output": "vec4" if real else "int" if y.is_quantized else "ivec4",
+            "input": vector if real and not single else element,
+            "weights": element if single and not real else vector,
+            "channels": vector,
+            "output": vector if output == "quads" else element,
         },
         constants={
             "TILES": tiles,
-            "ROWS": batch * height,
-            "OUT_HEIGHT": height,
-            "OUT_WIDTH": width,
-            "OUT_QUADS": outputs // 4,
-            "IN_HEIGHT": window.size[0],
-            "IN_WIDTH": window.size[1],
-            "IN_QUADS": depth // 4,
+            "ROWS": product.batch * product.size[0],
+            "BLOCKS": quads // block.quads,
+            "STEPS": shape.steps * columns,
+            "OUTPUTS": window.outputs,
+            "OUT_QUADS": quads,
+            "DEPTH": depth,
+            "PARTS": parts,
             "KERNEL_Y": window.kernel[0],
-            "KERNEL_X": window.kernel[1],
-            "STRIDE_Y": window.stride[0],
-            "STRIDE_X": window.stride[1],
             "DILATION_Y": window.dilation[0],
             "DILATION_X": window.dilation[1],
-            "TOP": window.padding[0][0],
-            "LEFT": window.padding[1][0],
-            "OUTSIDE": int(np.int32(np.uint32(zero_point * 0x01010101).view(np.int32))),
+            "OUTSIDE": word_of(product.outside),
+            **product.geometry(),
             **finish.constants,
         },
-        invocations=(tiles * batch * height, outputs // (4 * quads), 1),
-        local=(32, 1, 1),
-        helpers=frozenset(),
-        summary=f"{pixels} pixels x {4 * quads} channels an invocation",
+        invocations=(*(lanes if block.across else lanes[::-1]), 1),
+        local=(block.local, 1, 1),
+        summary=f"{block.pixels} pixels x {4 * block.quads} channels an invocation",
         form="vulkan_blocks",
         work={"calls": 1, "products": node.macs},
+        variants=("",) if real or single else ("", "dot"),
     )
+
+
+def _slots(
+    pixels: int, columns: int, stride: int, dilation: int
+) -> tuple[list[list[int]], list[int]]:
+    """Which loaded input each pixel takes for each column, and the offset of each one."""
+    needed = [[p * stride + c * dilation for p in range(pixels)] for c in range(columns)]
+    offsets = sorted({offset for column in needed for offset in column})
+    return [[offsets.index(offset) for offset in column] for column in needed], offsets
+
+
+def _packed(weights: Array, columns: int, block: Block, real: bool) -> Array:
+    """`[o, kh, kw, depth]` as `[steps, quads of the block, ...]` for each block, or beside it.
+
+    A step's weights of a quad are four inputs of four outputs each, for bytes four outputs of four
+    inputs each; where inputs are loaded one by one, one input of four outputs.
+    """
+    outputs, height, width, depth = weights.shape
+    padded = np.zeros((-(-outputs // 4) * 4, height, width, depth), weights.dtype)
+    padded[:outputs] = weights
+    inner = 4 if depth % 4 == 0 else 1
+    parts = (-1, block.quads, 4, height, width // columns, columns, depth // inner, inner)
+    # [block, quad, output, ky, part, column, i, input] -> [ky, part, i, column, ...]
+    order: Sequence[int] = (3, 4, 6, 5, 1, 7, 2) if real or inner == 1 else (3, 4, 6, 5, 1, 2, 7)
+    order = (*order[:4], 0, *order[4:]) if block.across else (0, *order)
+    packed = np.ascontiguousarray(padded.reshape(parts).transpose(order))
+    return packed if real else packed.view(np.int32)
+
+
+def _output(product: Product) -> str:
+    """What the shader writes: whole words, quads, or one number after the other."""
+    if product.node.output.type.is_quantized:
+        return "words"
+    return "single" if product.window.outputs % 4 else "quads"
 
 
 KERNELS = (Conv2DKernel(), FullyConnectedKernel())

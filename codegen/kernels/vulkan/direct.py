@@ -1,0 +1,64 @@
+"""Products of any shape on a GPU: each invocation computes one output, or a word of four."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Input, Output, Packed, ShaderCall
+from smelt.codegen.kernels.vulkan.product import Product
+
+LOCAL = 32
+SPAN = 1 << 20
+"""Invocations in x; more go into y."""
+
+
+def direct(product: Product) -> ShaderCall:
+    """The call that computes a product of any channels, groups and multipliers."""
+    node, window, finish = product.node, product.window, product.finish
+    real, y = product.kind == "real", node.output.type
+    words = y.is_quantized
+    invocations = -(-y.size // 4) if words else y.size
+    weights = np.ascontiguousarray(product.weights)
+    if not real:
+        flat = np.zeros(-(-weights.size // 4) * 4, np.int8)
+        flat[: weights.size] = weights.ravel()
+        weights = flat.view(np.int32)
+    rows = np.ascontiguousarray(finish.rows.transpose(0, 2, 1))
+    view = "float" if real else "int"
+    groups = product.depth // window.depth
+    return ShaderCall(
+        template="vulkan/direct.comp.j2",
+        stem=f"direct_{'f32' if real else 'i8'}",
+        parameters={
+            "real": real,
+            "finish": finish,
+            "output": "words" if words else "single",
+        },
+        operands=(
+            Input(0, "input"),
+            Packed("weights", weights),
+            Packed("channels", rows),
+            Output(0, "output"),
+        ),
+        views=dict.fromkeys(("input", "weights", "channels", "output"), view),
+        constants={
+            "COUNT": y.size,
+            "SPAN": SPAN,
+            "OUTPUTS": window.outputs,
+            "GROUP_OUTPUTS": window.outputs // groups,
+            "DEPTH": window.depth,
+            "IN_DEPTH": product.depth,
+            "KERNEL_Y": window.kernel[0],
+            "KERNEL_X": window.kernel[1],
+            "DILATION_Y": window.dilation[0],
+            "DILATION_X": window.dilation[1],
+            "OUTSIDE": product.outside,
+            **product.geometry(),
+            **finish.constants,
+        },
+        invocations=(min(invocations, SPAN), -(-invocations // SPAN), 1),
+        local=(LOCAL, 1, 1),
+        summary="one output an invocation" if not words else "four outputs an invocation",
+        form="vulkan_direct",
+        work={"calls": 1, "products": node.macs},
+    )

@@ -1,0 +1,149 @@
+"""What convolutions, depthwise ones and dense layers have in common on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from smelt.codegen.kernels.c.products import (
+    bias_with_zero_point,
+    constant_bias,
+    refuse_products,
+    sums,
+)
+from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.vulkan.finish import Finish
+from smelt.ir import Array, DType, Node
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.fixed_point import convolution_scales
+from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
+
+Kind = Literal["real", "exact", "whole"]
+"""How products are summed: floats, bytes as floats that stay exact, bytes as integers."""
+
+_EXACT = 1 << 24
+"""Integers up to this one are floats."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A sum of products over a window, for each pixel and channel of an image.
+
+    Attributes:
+        node: the Conv2D, DepthwiseConv2D or FullyConnected.
+        window: its window; dense layers and 1x1 convolutions see the pixels of one row.
+        weights: `[o, kh, kw, depth]`.
+        finish: how sums become outputs.
+        size: height and width of the output.
+        batch: images.
+        depth: channels of the input.
+    """
+
+    node: Node
+    window: Window
+    weights: Array
+    finish: Finish
+    size: tuple[int, int]
+    batch: int
+    depth: int
+
+    @staticmethod
+    def of(node: Node) -> Product:
+        """The product of a node that `refuse` does not refuse."""
+        op, weights, y = node.op, node.input(1), node.output.type
+        if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
+            raise TypeError(f"{op.name} is no product")
+        axis = channel_axis(node)
+        array, window, x = weights.array, _window(node), node.input(0).type
+        if isinstance(op, DepthwiseConv2D):
+            array = np.moveaxis(array, 3, 0)
+        array = array.reshape(window.outputs, *window.kernel, window.depth)
+        real = y.dtype.is_float
+        scales: tuple[float, ...] = ()
+        if y.is_quantized:
+            find = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
+            scales = find(x, weights.type, y, node.rounding)
+        bias = constant_bias(node) if real else bias_with_zero_point(node, axis)
+        range_ = None if real or not y.is_quantized else sums(node, axis)
+        finish = Finish.of(node, op.activation, bias, window.outputs, scales, range_)
+
+        dense = window.size == (1, y.size // window.outputs) and window.taps == 1
+        height, width = (1, window.size[1]) if dense else (y.shape[1], y.shape[2])
+        batch = y.size // (height * width * window.outputs)
+        return Product(node, window, array, finish, (height, width), batch, x.shape[-1])
+
+    @property
+    def kind(self) -> Kind:
+        """How it is summed."""
+        if self.node.input(0).type.dtype.is_float:
+            return "real"
+        largest = np.abs(self.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max(initial=0) * 128
+        return "exact" if largest < _EXACT else "whole"
+
+    @property
+    def pixels(self) -> int:
+        """Of the whole output."""
+        return self.batch * self.size[0] * self.size[1]
+
+    @property
+    def outside(self) -> int:
+        """What stands outside of the image: its zero point, or zero."""
+        type_ = self.node.input(0).type
+        return type_.zero_point if type_.is_quantized else 0
+
+    def geometry(self) -> Mapping[str, int]:
+        """Specialization constants of the window and of both images."""
+        window = self.window
+        return {
+            "OUT_HEIGHT": self.size[0],
+            "OUT_WIDTH": self.size[1],
+            "IN_HEIGHT": window.size[0],
+            "IN_WIDTH": window.size[1],
+            "STRIDE_Y": window.stride[0],
+            "STRIDE_X": window.stride[1],
+            "TOP": window.padding[0][0],
+            "LEFT": window.padding[1][0],
+        }
+
+
+def word_of(byte: int) -> int:
+    """Four equal bytes as a signed word."""
+    return int(np.full(4, byte, np.int8).view(np.int32)[0])
+
+
+def channel_axis(node: Node) -> int:
+    """The axis of the weights that counts outputs."""
+    return 3 if isinstance(node.op, DepthwiseConv2D) else 0
+
+
+def refuse(node: Node) -> str | None:
+    """Why no shader computes the node; None where one does."""
+    reason = refuse_products(node, channel_axis(node))
+    x, weights = node.input(0).type, node.input(1)
+    if reason is not None:
+        return reason
+    quant = weights.type.quant
+    symmetric = quant is None or not any(quant.zero_point)
+    if x.dtype not in (DType.FLOAT32, DType.INT8) or not weights.is_constant or not symmetric:
+        return (
+            f"{node.op.name} is served on the GPU for f32 and i8, with constant, symmetric "
+            "weights, only."
+        )
+    return None
+
+
+def _window(node: Node) -> Window:
+    """The node's window; what has one tap and no step between pixels is one long row."""
+    x, weights = node.input(0).type, node.input(1).type
+    if isinstance(node.op, FullyConnected):
+        outputs, depth = weights.shape
+        return Window.dense(x.size // depth, depth, outputs)
+    window = Window.of(node)
+    if isinstance(node.op, Conv2D) and window.groups == 1:
+        plain = window.taps == 1 and window.stride == (1, 1) and not window.padded
+        if plain:
+            return Window.dense(x.size // window.depth, window.depth, window.outputs)
+    return window
