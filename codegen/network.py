@@ -75,7 +75,8 @@ class Network:
     """Everything that the templates of the network and of the project ask about it.
 
     `weights_binary` is the file of the weights where they are not C text, empty where they are;
-    `gpu` what a GPU does, None where the CPU does everything.
+    `gpu` what a GPU does, None where the CPU does everything; `cpu_fallback` says that the CPU can do
+    that too.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Network:
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
     gpu: Program | None = None
+    cpu_fallback: bool = False
     api_version: int = API_VERSION
 
     @property
@@ -193,6 +195,7 @@ def describe(
         _lengths(graph),
         f"{name}_weights.bin" if is_binary(schedule) else "",
         gpu,
+        any(step.spare is not None for step in schedule.steps),
     )
 
 

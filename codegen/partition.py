@@ -133,6 +133,19 @@ class Partitioner:
         """The same partitioner; `host` says why a node must stay on the CPU, if it must."""
         return Partitioner(self._groups, self._request, self._placed, self._rooms, host)
 
+    def on_cpu(self) -> Partitioner:
+        """The same partitioner without backends of GPUs.
+
+        Raises:
+            ConfigError: no other is left.
+        """
+        groups = [[backend for backend in group if not backend.gpu] for group in self._groups]
+        if not any(groups):
+            raise ConfigError("without --fallback no backend is left that computes on the CPU")
+        placed = {p: place for p, place in self._placed.items() if not place.backend.gpu}
+        left = [group for group in groups if group]
+        return Partitioner(left, self._request, placed, self._rooms)
+
     def choose(self, node: Node) -> Choice:
         """The choice for a node.
 

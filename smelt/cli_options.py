@@ -163,6 +163,14 @@ GpuOption = Annotated[
         "[default: the board's, or generic].",
     ),
 ]
+CpuFallbackOption = Annotated[
+    bool,
+    typer.Option(
+        "--cpu-fallback",
+        help="With --target vulkan: also write the GPU's layers for the CPU, which computes them "
+        "where the program finds no GPU.",
+    ),
+]
 TuningOption = Annotated[
     Path | None,
     typer.Option("--tuning", help="What `smelt tune` measured on the device, instead of --gpu."),
@@ -221,6 +229,7 @@ class BuildGroup(InputGroup, QuantGroup):
     expand_weights: ExpandOption = False
     gpu: GpuOption = None
     tuning: TuningOption = None
+    cpu_fallback: CpuFallbackOption = False
     cmsis_nn: CmsisNnOption = None
     dump_after: DumpAfter = None
     quantize: QuantizeOption = None
@@ -243,6 +252,7 @@ class BuildGroup(InputGroup, QuantGroup):
             self.expand_weights,
             gpu=self.gpu,
             tuning=None if self.tuning is None else load_tuning(self.tuning),
+            cpu_fallback=self.cpu_fallback,
             cmsis_nn=None if self.cmsis_nn is None else _library(self.cmsis_nn),
             quantize=self._quantization(),
         )

@@ -63,6 +63,7 @@ class Options:
         gpu: profile of the GPU that target `vulkan` computes on, by which layers are left to the
             CPU, the board's own where None; with `backends` all goes to the GPU that it serves.
         tuning: what was measured on the device, instead of the profile.
+        cpu_fallback: whether the network can do without a GPU, if none is there when it starts.
         quantize: how a float network is quantized first; not at all where None.
     """
 
@@ -80,6 +81,7 @@ class Options:
     cmsis_nn: Path | None = None
     gpu: str | None = None
     tuning: Tuning | None = None
+    cpu_fallback: bool = False
     quantize: Settings | None = None
 
 
@@ -167,15 +169,28 @@ def compile_model(
     if options.quantize is not None:
         imported = quantize_network(imported, options.quantize).imported
     name = _name(options, imported.graph.name, platform)
-    removals = Removals(imported.graph, observe)
+    removals = Removals(imported.graph, observe, platform.target.granularity)
     partitioner = _partitioner(platform.target, options)
-    graph = run_passes(imported.graph, observe=removals)
+    graph = run_passes(
+        imported.graph, observe=removals, granularity=platform.target.granularity
+    )
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
+    if options.cpu_fallback and not platform.target.gpu:
+        raise ConfigError(
+            f"--cpu-fallback is for a target with a GPU; '{platform.target.name}' has none"
+        )
     if platform.target.gpu:
         costs = _costs(options, computer) if options.backends is None else None
         partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
-    scheduled = schedule(graph, platform, partitioner, prefix=name, keep_inputs=options.keep_inputs)
+    scheduled = schedule(
+        graph,
+        platform,
+        partitioner,
+        prefix=name,
+        keep_inputs=options.keep_inputs,
+        spare=partitioner.on_cpu() if options.cpu_fallback else None,
+    )
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
     arena.require_fit(scheduled.problem, plan)
@@ -256,7 +271,8 @@ def _gpu_identity(options: Options, platform: Platform) -> Sequence[str]:
     """What only decides where there is a GPU."""
     if not platform.target.gpu:
         return ()
-    return (str(options.gpu) if options.tuning is None else options.tuning.text,)
+    costs = str(options.gpu) if options.tuning is None else options.tuning.text
+    return (costs, *(["cpu"] if options.cpu_fallback else []))
 
 
 def _name(options: Options, stem: str, platform: Platform) -> str:

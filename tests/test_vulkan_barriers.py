@@ -26,8 +26,9 @@ from smelt.pipeline import Artefact, compile_model
 from smelt.samples import random_samples
 from tests.graphs import Member, assert_same, combine, compile_graph
 from tests.random_networks import PHASES, members
-from tests.shared import Network, networks
+from tests.shared import Network
 from tests.vulkan_tools import (
+    MLPERF,
     ON_GPU,
     Built,
     Validation,
@@ -37,8 +38,6 @@ from tests.vulkan_tools import (
     requires_vulkan,
     shared_library,
 )
-
-MLPERF = networks("mlperf_tiny/ic_*", "mlperf_tiny/kws_*", "mlperf_tiny/ad_*", "mlperf_tiny/vww_*")
 
 
 @dataclass
@@ -152,9 +151,13 @@ def check_validation(artefact: Artefact, shim: Path, folder: Path) -> None:
     outputs = built.run(samples, environment)
     assert validation.messages() == ""
     assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "exact ranges")
-    for number in barriers_of(program):
-        start(built, {**environment, "DROP_BARRIER": str(number)})
-        assert "SYNC-HAZARD" in validation.messages(), f"dispatch {number} does not wait"
+    start(built, {**environment, "DROP_BARRIERS": str(folder / "dropped")})
+    lines = (folder / "dropped").read_text().splitlines() if barriers_of(program) else []
+    dropped = {int(number): int(more) for number, more in map(str.split, lines)}
+    assert sorted(dropped) == barriers_of(program)
+    assert all(dropped.values()), f"nothing is said where one does not wait: {dropped}"
+    said = validation.messages()
+    assert said.count("Validation Error: ") == said.count("Validation Error: [ SYNC-HAZARD-")
 
 
 def start(built: Built, environment: dict[str, str]) -> None:
@@ -186,6 +189,27 @@ def test_branches_and_steps_in_place(shim: Path, tmp_path: Path) -> None:
 
 
 @requires_vulkan
+def test_ranges_hold_shaders_back(shim: Path, tmp_path: Path) -> None:
+    """What is not in a dispatch's ranges is neither read nor written: outputs would tell."""
+    artefact = compile_graph(branches(), ON_GPU)
+    program = artefact.network.gpu
+    assert program is not None
+    built, ranges = build(artefact, tmp_path, "-O0"), tmp_path / "ranges"
+    samples = random_samples(artefact.graph, 1, 0)
+    expected = [evaluate(artefact.graph, s).outputs for s in samples]
+    environment = {"LP_NUM_THREADS": "1", "LD_PRELOAD": str(shim), "EXACT_RANGES": str(ranges)}
+    exact_ranges(artefact, ranges)
+    words = np.fromfile(ranges, "<u4")
+    first = len(words) - sum(1 + 3 * len(d.ranges) for d in program.dispatches)
+    for number in range(len(program.dispatches[0].ranges)):
+        less = words.copy()
+        less[first + 3 * (number + 1)] -= 16
+        less.tofile(ranges)
+        with pytest.raises(AssertionError):
+            assert_same(built.run(samples, environment), expected, "less")
+
+
+@requires_vulkan
 @settings(max_examples=3, phases=PHASES)
 @given(
     st.sampled_from([DType.FLOAT32, DType.INT8]).flatmap(
@@ -202,13 +226,12 @@ def test_random_networks(
     check_validation(artefact, shim, tmp_path_factory.mktemp("random"))
 
 
+def range_of(start: int, size: int, access: str) -> Range:
+    return Range(False, 16 * start, 16 * (start + size), access != "w", access != "r")
+
+
 RANGES = st.builds(
-    lambda start, size, access: Range(
-        False, 16 * start, 16 * (start + size), access != "w", access != "r"
-    ),
-    st.integers(0, 5),
-    st.integers(1, 3),
-    st.sampled_from(["r", "w", "rw"]),
+    range_of, st.integers(0, 5), st.integers(1, 3), st.sampled_from(["r", "w", "rw"])
 )
 LISTS = st.lists(st.lists(st.lists(RANGES, min_size=1, max_size=4), max_size=8), max_size=4)
 

@@ -25,10 +25,12 @@ from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact, Options
 from smelt.samples import Sample
 from tests.graphs import Outputs
+from tests.shared import networks
 
 SHIMS = Path(__file__).parent / "vulkan"
 ON_GPU = Options(target="vulkan", backends=("vulkan",))
 """All that the GPU serves goes there, whether it pays or not."""
+MLPERF = networks("mlperf_tiny/ic_*", "mlperf_tiny/kws_*", "mlperf_tiny/ad_*", "mlperf_tiny/vww_*")
 LAYER = "VK_LAYER_KHRONOS_validation"
 
 _CREATES_AN_INSTANCE = """
@@ -78,25 +80,28 @@ class Validation:
         lines = (
             "debug_action = VK_DBG_LAYER_ACTION_LOG_MSG",
             "report_flags = error,warn,perf",
-            f"log_filename = {self._log}",
+            "enable_message_limit = false",
+            f"log_filename = {self.log}",
             *([f"enables = {checks}"] if checks else []),
         )
         path.write_text("".join(f"khronos_validation.{line}\n" for line in lines))
         return {
             "VK_INSTANCE_LAYERS": LAYER,
             "VK_LAYER_SETTINGS_PATH": str(path),
+            "VALIDATION_LOG": str(self.log),
             "LP_NUM_THREADS": "1",
         }
 
     def messages(self) -> str:
         """What it has said since it was last asked."""
-        assert self._log.exists(), "the validation layer did not run"
-        text = self._log.read_text()
-        self._log.unlink()
+        assert self.log.exists(), "the validation layer did not run"
+        text = self.log.read_text()
+        self.log.unlink()
         return text
 
     @property
-    def _log(self) -> Path:
+    def log(self) -> Path:
+        """The file of messages."""
         return self.folder / "validation.txt"
 
 
@@ -125,7 +130,7 @@ class Built:
 
 def build(artefact: Artefact, folder: Path, cflags: str = "", ldflags: str = "") -> Built:
     """Write and compile a project; some flags may be added."""
-    artefact.write(folder / "project")
+    artefact.write(folder / "project", force=True)
     elf = compile_project(
         folder / "project", artefact.platform, extra_cflags=cflags, extra_ldflags=ldflags
     )

@@ -7,18 +7,24 @@
  * The file EXACT_RANGES has 32-bit words: the number of modules, and of each the sizes in words and
  * the words of the program's own SPIR-V and of the one to take instead; the number of dispatches,
  * and of each its number of operands and of each of them 1 for the weights or 0 for the arena,
- * offset and bytes. DROP_BARRIER is the number of a dispatch that shall not wait.
+ * offset and bytes.
+ *
+ * If DROP_BARRIERS names a file, each command buffer is recorded again without its first barrier,
+ * and without its second, …; the file gets a line for each: the number of the dispatch that did not
+ * wait, and by how many bytes the layer's messages in VALIDATION_LOG have become more.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <vulkan/vulkan.h>
 
 #define MAX_MODULES 256
 #define MAX_DISPATCHES 1024
 #define MAX_OPERANDS 16
+#define MAX_COMMANDS (4 * MAX_DISPATCHES)
 
 typedef struct {
     uint32_t size;
@@ -27,7 +33,18 @@ typedef struct {
 
 static code_t released[MAX_MODULES], exact[MAX_MODULES];
 static const uint32_t *operands[MAX_DISPATCHES];
-static uint32_t module_count, dispatch_count, recorded, recorded_before, dropped = UINT32_MAX;
+/* What a command buffer does; `barrier.sType` is 0 where it binds or dispatches. */
+typedef struct {
+    VkPipeline pipeline;
+    uint32_t dispatch, groups[3];
+    VkPipelineStageFlags from, to;
+    VkMemoryBarrier barrier;
+} command_t;
+
+static command_t commands_of_buffer[MAX_COMMANDS];
+static uint32_t module_count, dispatch_count, dispatched, command_count;
+static VkDevice the_device;
+static VkCommandPool command_pool;
 static VkDescriptorSetLayout set_layout;
 static VkDescriptorPool pool;
 static VkDescriptorSet sets[MAX_DISPATCHES];
@@ -47,7 +64,7 @@ static const uint32_t *code(code_t *found, const uint32_t *words) {
 }
 
 __attribute__((constructor)) static void read_ranges(void) {
-    const char *const path = getenv("EXACT_RANGES"), *const drop = getenv("DROP_BARRIER");
+    const char *const path = getenv("EXACT_RANGES");
     FILE *const file = path == NULL ? NULL : fopen(path, "rb");
     if (file == NULL) {
         return; /* some other process that the program started */
@@ -71,7 +88,6 @@ __attribute__((constructor)) static void read_ranges(void) {
         operands[i] = word;
         word += 1 + 3 * *word;
     }
-    dropped = drop == NULL ? UINT32_MAX : (uint32_t)atoi(drop);
 }
 
 VkResult vkCreateShaderModule(VkDevice device, const VkShaderModuleCreateInfo *info,
@@ -159,10 +175,24 @@ void vkCmdBindDescriptorSets(VkCommandBuffer commands, VkPipelineBindPoint point
     pipeline_layout = layout;
 }
 
-VkResult vkBeginCommandBuffer(VkCommandBuffer commands, const VkCommandBufferBeginInfo *info) {
-    NEXT(vkBeginCommandBuffer);
-    recorded_before = recorded;
-    return next(commands, info);
+VkResult vkAllocateCommandBuffers(VkDevice device, const VkCommandBufferAllocateInfo *info,
+                                  VkCommandBuffer *buffers) {
+    NEXT(vkAllocateCommandBuffers);
+    the_device = device;
+    command_pool = info->commandPool;
+    return next(device, info, buffers);
+}
+
+static command_t *added(void) {
+    if (command_count == MAX_COMMANDS) {
+        end("too many commands");
+    }
+    return memset(&commands_of_buffer[command_count++], 0, sizeof(command_t));
+}
+
+void vkCmdPushConstants(VkCommandBuffer commands, VkPipelineLayout layout, VkShaderStageFlags stage,
+                        uint32_t offset, uint32_t size, const void *values) {
+    (void)commands, (void)layout, (void)stage, (void)offset, (void)size, (void)values;
 }
 
 void vkCmdPipelineBarrier(VkCommandBuffer commands, VkPipelineStageFlags from,
@@ -170,22 +200,104 @@ void vkCmdPipelineBarrier(VkCommandBuffer commands, VkPipelineStageFlags from,
                           const VkMemoryBarrier *barriers, uint32_t buffer_count,
                           const VkBufferMemoryBarrier *buffers, uint32_t image_count,
                           const VkImageMemoryBarrier *images) {
-    NEXT(vkCmdPipelineBarrier);
-    if (recorded == dropped && recorded > recorded_before) {
-        return;
+    (void)commands, (void)dependency, (void)buffers, (void)images;
+    command_t *const command = added();
+    if (count != 1 || buffer_count + image_count != 0) {
+        end("a barrier is not one of memory");
     }
-    next(commands, from, to, dependency, count, barriers, buffer_count, buffers, image_count,
-         images);
+    command->dispatch = dispatched;
+    command->from = from;
+    command->to = to;
+    command->barrier = *barriers;
+}
+
+void vkCmdBindPipeline(VkCommandBuffer commands, VkPipelineBindPoint point, VkPipeline pipeline) {
+    (void)commands, (void)point;
+    added()->pipeline = pipeline;
 }
 
 void vkCmdDispatch(VkCommandBuffer commands, uint32_t x, uint32_t y, uint32_t z) {
-    NEXT(vkCmdDispatch);
-    PFN_vkCmdBindDescriptorSets const bind =
-        (PFN_vkCmdBindDescriptorSets)dlsym(RTLD_NEXT, "vkCmdBindDescriptorSets");
-    if (recorded == dispatch_count) {
+    (void)commands;
+    command_t *const command = added();
+    if (dispatched == dispatch_count) {
         end("there are more dispatches than known");
     }
-    bind(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline_layout, 0, 1, &sets[recorded], 0, NULL);
-    next(commands, x, y, z);
-    ++recorded;
+    command->dispatch = dispatched++;
+    command->groups[0] = x;
+    command->groups[1] = y;
+    command->groups[2] = z;
+}
+
+/* What was recorded, less one command. */
+static void play(VkCommandBuffer commands, uint32_t without) {
+    PFN_vkCmdBindDescriptorSets const bind_set =
+        (PFN_vkCmdBindDescriptorSets)dlsym(RTLD_NEXT, "vkCmdBindDescriptorSets");
+    PFN_vkCmdBindPipeline const bind =
+        (PFN_vkCmdBindPipeline)dlsym(RTLD_NEXT, "vkCmdBindPipeline");
+    PFN_vkCmdPipelineBarrier const wait =
+        (PFN_vkCmdPipelineBarrier)dlsym(RTLD_NEXT, "vkCmdPipelineBarrier");
+    PFN_vkCmdDispatch const dispatch = (PFN_vkCmdDispatch)dlsym(RTLD_NEXT, "vkCmdDispatch");
+    for (uint32_t i = 0; i < command_count; ++i) {
+        const command_t *const c = &commands_of_buffer[i];
+        if (i == without) {
+            continue;
+        }
+        if (c->barrier.sType != 0) {
+            wait(commands, c->from, c->to, 0, 1, &c->barrier, 0, NULL, 0, NULL);
+        } else if (c->pipeline != VK_NULL_HANDLE) {
+            bind(commands, VK_PIPELINE_BIND_POINT_COMPUTE, c->pipeline);
+        } else {
+            bind_set(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline_layout, 0, 1,
+                     &sets[c->dispatch], 0, NULL);
+            dispatch(commands, c->groups[0], c->groups[1], c->groups[2]);
+        }
+    }
+}
+
+static long messages(void) {
+    struct stat found;
+    fflush(NULL);
+    return stat(getenv("VALIDATION_LOG"), &found) == 0 ? (long)found.st_size : 0;
+}
+
+static void play_without_each_barrier(const char *path) {
+    NEXT(vkEndCommandBuffer);
+    FILE *const file = fopen(path, "a");
+    uint32_t first = 0;
+    while (commands_of_buffer[first].barrier.sType != 0 ||
+           commands_of_buffer[first].pipeline != VK_NULL_HANDLE) {
+        ++first; /* what comes before the first dispatch orders other submissions */
+    }
+    for (uint32_t i = first; file != NULL && i < command_count; ++i) {
+        const command_t *const c = &commands_of_buffer[i];
+        if (c->barrier.sType == 0 || c->to != VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT) {
+            continue;
+        }
+        const VkCommandBufferAllocateInfo info = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                                  NULL, command_pool,
+                                                  VK_COMMAND_BUFFER_LEVEL_PRIMARY, 1};
+        const VkCommandBufferBeginInfo begin = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, NULL,
+                                                0, NULL};
+        const long before = messages();
+        VkCommandBuffer commands;
+        vkAllocateCommandBuffers(the_device, &info, &commands);
+        ((PFN_vkBeginCommandBuffer)dlsym(RTLD_NEXT, "vkBeginCommandBuffer"))(commands, &begin);
+        play(commands, i);
+        next(commands);
+        fprintf(file, "%u %ld\n", c->dispatch, messages() - before);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
+VkResult vkEndCommandBuffer(VkCommandBuffer commands) {
+    NEXT(vkEndCommandBuffer);
+    play(commands, UINT32_MAX);
+    const VkResult result = next(commands);
+    if (getenv("DROP_BARRIERS") != NULL) {
+        play_without_each_barrier(getenv("DROP_BARRIERS"));
+    }
+    command_count = 0;
+    return result;
 }
