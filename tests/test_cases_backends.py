@@ -140,7 +140,8 @@ def test_operators_of_the_gpu() -> None:
 
 def serves(case: Case, dtype: DType) -> bool:
     """Whether a GPU computes a case."""
-    return not isinstance(backend("vulkan").serving(build(case, dtype).nodes[0], get("vulkan")), str)
+    (node,) = build(case, dtype).nodes
+    return not isinstance(backend("vulkan").serving(node, get("vulkan")), str)
 
 
 def check(setup: str, chosen: Sequence[tuple[Case, DType]]) -> None:
