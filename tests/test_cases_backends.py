@@ -38,6 +38,7 @@ EVERYWHERE = [
     pytest.param("vulkan", marks=[requires_vulkan, pytest.mark.slow]),
 ]
 ON_GPU = {
+    "ArgReduce": "f32 i8 u8 i32 u32",
     "Binary": "f32 i8 u8 i32 u32 bool",
     "BitCast": "f32 f64 i32 u8",
     "Cast": "f32 i8 bool",
