@@ -15,7 +15,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.blocks import Tile, best_tile
+from smelt.codegen.kernels.vulkan.blocks import Block, best_tile
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
 from smelt.ir import Node
@@ -68,7 +68,7 @@ def tiles(product: Product) -> ShaderCall:
     """The call that computes rectangles of four channels."""
     node, window, finish, kind = product.node, product.window, product.finish, product.kind
     real, quads = kind == "real", product.depth // 4
-    tile = best_tile(window, product.size, product.batch, quads, real)
+    tile = best_tile((product.batch, *product.size), quads, window, packed=not real)
     bands, across = -(-product.size[0] // tile.rows), -(-product.size[1] // tile.pixels)
     offsets, lines = _lines(product, tile)
     weights = np.ascontiguousarray(product.weights[..., 0].transpose(1, 2, 0))
@@ -122,7 +122,7 @@ def tiles(product: Product) -> ShaderCall:
     )
 
 
-def _lines(product: Product, tile: Tile) -> tuple[list[int], list[Line]]:
+def _lines(product: Product, tile: Block) -> tuple[list[int], list[Line]]:
     """Column offsets of the inputs that are loaded, and for each row of them their uses."""
     window = product.window
     columns = [

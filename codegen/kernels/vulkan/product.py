@@ -16,6 +16,7 @@ from smelt.codegen.kernels.c.products import (
     sums,
 )
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.vulkan.blocks import DEFAULT
 from smelt.codegen.kernels.vulkan.finish import Finish
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
@@ -82,9 +83,7 @@ class Product:
         if self.node.input(0).type.dtype.is_float:
             return "real"
         largest = np.abs(self.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max(initial=0) * 128
-        import os
-        if os.environ.get("WHOLE"): return "whole"
-        return "exact" if largest < _EXACT else "whole"
+        return "exact" if DEFAULT.reals and largest < _EXACT else "whole"
 
     def initial(self) -> tuple[Packed, ...]:
         """What sums of bytes without a sign begin with: 128 times all weights less; see `words.j2`."""

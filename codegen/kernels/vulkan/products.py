@@ -20,7 +20,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.blocks import Block, Shape, best_block
+from smelt.codegen.kernels.vulkan.blocks import Block, Work, best_block
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
 from smelt.ir import Array, Node
@@ -70,23 +70,22 @@ def blocks(product: Product) -> ShaderCall:
     parts = window.kernel[1] // columns
     quads = -(-window.outputs // 4)
     depth = window.depth if single else window.depth // 4
-    shape = Shape(
-        width=product.size[1],
-        rows=product.batch * product.size[0],
-        quads=quads,
+    rows = product.batch * product.size[0]
+    work = Work(
         steps=window.kernel[0] * parts * depth,
         columns=columns,
         stride=window.stride[1],
         input_words=4 if real and not single else 1,
         weight_words=(4 if single else 16) if real else (1 if single else 4),
+        weight_loads=4 if real and not single else 1,
         packed=not real,
-        products=1 if single else 4,
+        products=4 if single else 16,
     )
-    block = best_block(shape)
+    block = best_block((rows, product.size[1]), quads, work)
     tiles = -(-product.size[1] // block.pixels)
     taps, offsets = _slots(block.pixels, columns, window.stride[1], window.dilation[1])
     output = _output(product)
-    lanes = (quads // block.quads, tiles * product.batch * product.size[0])
+    lanes = (quads // block.quads, tiles * rows)
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
     return ShaderCall(
         template="vulkan/convolution.comp.j2",
@@ -119,9 +118,9 @@ def blocks(product: Product) -> ShaderCall:
         },
         constants={
             "TILES": tiles,
-            "ROWS": product.batch * product.size[0],
+            "ROWS": rows,
             "BLOCKS": quads // block.quads,
-            "STEPS": shape.steps * columns,
+            "STEPS": work.steps * columns,
             "OUTPUTS": window.outputs,
             "OUT_QUADS": quads,
             "DEPTH": depth,
