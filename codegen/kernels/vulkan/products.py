@@ -70,11 +70,13 @@ def blocks(product: Product) -> ShaderCall:
     parts = window.kernel[1] // columns
     quads = -(-window.outputs // 4)
     depth = window.depth if single else window.depth // 4
+    # Inputs between the taps of neighbouring pixels are taps too.
+    share = window.stride[1] <= columns and (window.dilation[1] == 1 or columns == 1)
     rows = product.batch * product.size[0]
     work = Work(
         steps=window.kernel[0] * parts * depth,
         columns=columns,
-        stride=window.stride[1],
+        stride=window.stride[1] if share else columns,
         input_words=4 if real and not single else 1,
         weight_words=(4 if single else 16) if real else (1 if single else 4),
         weight_loads=4 if real and not single else 1,
@@ -83,7 +85,6 @@ def blocks(product: Product) -> ShaderCall:
     )
     block = best_block((rows, product.size[1]), quads, work)
     tiles = -(-product.size[1] // block.pixels)
-    taps, offsets = _slots(block.pixels, columns, window.stride[1], window.dilation[1])
     output = _output(product)
     lanes = (quads // block.quads, tiles * rows)
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
@@ -94,12 +95,6 @@ def blocks(product: Product) -> ShaderCall:
             "kind": kind,
             "single": single,
             "finish": finish,
-            "pixels": block.pixels,
-            "quads": block.quads,
-            "across": block.across,
-            "taps": taps,
-            "offsets": offsets,
-            "padded": window.padded,
             "output": output,
         },
         operands=(
@@ -117,6 +112,12 @@ def blocks(product: Product) -> ShaderCall:
             "output": vector if output == "quads" else element,
         },
         constants={
+            "PIXELS": block.pixels,
+            "QUADS": block.quads,
+            "ACROSS": int(block.across),
+            "COLUMNS": columns,
+            "SHARE": int(share),
+            "PADDED": int(window.padded),
             "TILES": tiles,
             "ROWS": rows,
             "BLOCKS": quads // block.quads,
@@ -139,15 +140,6 @@ def blocks(product: Product) -> ShaderCall:
         work={"calls": 1, "products": node.macs},
         variants=("",) if real or single else ("", "dot"),
     )
-
-
-def _slots(
-    pixels: int, columns: int, stride: int, dilation: int
-) -> tuple[list[list[int]], list[int]]:
-    """Which loaded input each pixel takes for each column, and the offset of each one."""
-    needed = [[p * stride + c * dilation for p in range(pixels)] for c in range(columns)]
-    offsets = sorted({offset for column in needed for offset in column})
-    return [[offsets.index(offset) for offset in column] for column in needed], offsets
 
 
 def _packed(weights: Array, columns: int, block: Block, real: bool) -> Array:
