@@ -13,6 +13,7 @@ from itertools import product
 from math import prod
 
 from smelt.codegen.kernels.c.window import Window
+from smelt.targets import Target
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,15 @@ GPU = Profile(
 )
 """What GPUs have in common: loads of one address for all are nearly free, registers are few."""
 
-DEFAULT = SOFTWARE
+
+def profile_of(target: Target) -> Profile:
+    """The profile of the device that a target's code runs on.
+
+    Where it could be any, that of Mesa's driver for CPUs, the one that everybody has.
+    """
+    del target
+    return SOFTWARE
+
 
 _PIXELS = 16
 _QUADS = 16
@@ -127,7 +136,7 @@ class Work:
 
 
 def best_block(
-    size: tuple[int, int], quads: int, work: Work, profile: Profile = DEFAULT
+    size: tuple[int, int], quads: int, work: Work, profile: Profile
 ) -> Block:
     """The block of a convolution with so many rows (of all images) and columns of outputs."""
     rows, width = size
@@ -160,7 +169,7 @@ def best_block(
 
 
 def best_tile(
-    size: tuple[int, int, int], quads: int, window: Window, *, packed: bool, profile: Profile = DEFAULT
+    size: tuple[int, int, int], quads: int, window: Window, *, packed: bool, profile: Profile
 ) -> Block:
     """The rectangle of a depthwise convolution of so many images, rows and columns of outputs."""
     images, height, width = size

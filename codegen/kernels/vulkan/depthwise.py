@@ -13,7 +13,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.blocks import best_tile
+from smelt.codegen.kernels.vulkan.blocks import best_tile, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
 from smelt.ir import Node
@@ -36,8 +36,7 @@ class DepthwiseConv2DKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        del request
-        product = Product.of(node)
+        product = Product.of(node, profile_of(request.target))
         window = product.window
         if window.outputs != product.depth or product.depth % 4 or window.taps > MOST_TAPS:
             return direct(product)
@@ -48,7 +47,8 @@ def tiles(product: Product) -> ShaderCall:
     """The call that computes rectangles of four channels."""
     node, window, finish, kind = product.node, product.window, product.finish, product.kind
     real, quads = kind == "real", product.depth // 4
-    tile = best_tile((product.batch, *product.size), quads, window, packed=not real)
+    size = (product.batch, *product.size)
+    tile = best_tile(size, quads, window, packed=not real, profile=product.profile)
     bands, across = -(-product.size[0] // tile.rows), -(-product.size[1] // tile.pixels)
     weights = np.ascontiguousarray(product.weights[..., 0].transpose(1, 2, 0))
     y = node.output.type

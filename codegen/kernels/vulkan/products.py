@@ -20,7 +20,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.blocks import Block, Work, best_block
+from smelt.codegen.kernels.vulkan.blocks import Block, Work, best_block, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
 from smelt.ir import Array, Node
@@ -42,8 +42,7 @@ class ProductKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        del request
-        product = Product.of(node)
+        product = Product.of(node, profile_of(request.target))
         straddle = node.output.type.is_quantized and product.window.outputs % 4
         if product.window.groups > 1 or (straddle and product.pixels > 1):
             return direct(product)
@@ -83,7 +82,7 @@ def blocks(product: Product) -> ShaderCall:
         packed=not real,
         products=4 if single else 16,
     )
-    block = best_block((rows, product.size[1]), quads, work)
+    block = best_block((rows, product.size[1]), quads, work, product.profile)
     tiles = -(-product.size[1] // block.pixels)
     output = _output(product)
     lanes = (quads // block.quads, tiles * rows)
