@@ -30,8 +30,8 @@ _QUIET_S = 0.2
 _PATIENCE_S = 0.25
 """Of silence, after which a byte is sent that ends what may be half a command. Every time, it is
 twice as long."""
-_BYTES_PER_S = 10_000
-"""What the slowest line carries; streams may take data faster than the device does."""
+_BITS = 10
+"""Of a byte, with those that begin and end it."""
 _UNASKED = "e-[Unknown command: ]"
 """The answer to such a byte where no command was cut."""
 
@@ -54,15 +54,17 @@ class Line:
     Attributes:
         stream: the connection.
         timeout_s: seconds of silence after which the device is taken for dead.
+        bytes_per_s: that the line carries; streams may take data faster.
         retries: how often something had to be said again so far.
         introduced: whether a greeting means that the device started anew.
         owed: how many bytes the device may be waiting for, should something go wrong now.
     """
 
-    def __init__(self, stream: Stream, timeout_s: float) -> None:
-        """Speak over `stream`, which stays the caller's to close."""
+    def __init__(self, stream: Stream, timeout_s: float, baud: int) -> None:
+        """Speak over `stream`, which stays the caller's to close; `baud` is of the slowest part."""
         self.stream = stream
         self.timeout_s = timeout_s
+        self.bytes_per_s = baud / _BITS
         self.retries = 0
         self.introduced = False
         self.owed = 0
@@ -203,7 +205,7 @@ class Line:
 
         A device that computes is left alone: the byte would cost it time that is measured.
         """
-        patience = math.inf if computing else _PATIENCE_S + self.owed / _BYTES_PER_S
+        patience = math.inf if computing else _PATIENCE_S + 1.2 * self.owed / self.bytes_per_s
         while (rest := deadline - time.monotonic()) > 0:
             data = self.stream.receive(min(rest, patience))
             if data:

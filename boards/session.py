@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from smelt.boards.board import Board
-from smelt.boards.ports import find_port, open_port
+from smelt.boards.ports import BAUD, find_port, open_port
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
 from smelt.boards.stream import ProcessStream, SocketStream
 from smelt.boards.wire import Device
@@ -75,6 +75,7 @@ def open_device(
                 port,
                 instructions_per_second=rate,
                 timeout_s=_SOCKET_S if shared else _PORT_S,
+                baud=BAUD if board is None else board.uart.baud,
                 doubt=_HELD if shared else "",
             )
             yield _ready(device, expected_hash)

@@ -23,7 +23,10 @@ from smelt.errors import DeviceError
 T = TypeVar("T")
 
 _MOST, _LEAST = 4096, 32
-"""Bytes in a piece of data: halved when one is lost, doubled when one has come across."""
+"""Bytes in a piece of data: halved when one is lost, doubled when one has come across.
+
+None takes more than a second on the line, so that silence is told from a slow line.
+"""
 _FIRST_S = 600.0
 
 
@@ -78,6 +81,7 @@ class Device:
         *,
         instructions_per_second: int | None = None,
         timeout_s: float = 20,
+        baud: int = 115_200,
         doubt: str = "",
     ) -> None:
         """Speak over `stream`.
@@ -86,13 +90,14 @@ class Device:
             stream: the connection; stays the caller's to close.
             instructions_per_second: of a device whose time is a count of instructions.
             timeout_s: seconds of silence after which the device is taken for dead.
+            baud: bits a second of the slowest part of the line.
             doubt: what else may be the reason when it never answers.
         """
-        self._line = Line(stream, timeout_s)
+        self._line = Line(stream, timeout_s, baud)
         self._doubt = doubt
         self._instructions_per_second = instructions_per_second
         self._count = 0
-        self._piece_bytes = _MOST
+        self._most = self._piece_bytes = min(_MOST, max(_LEAST, int(self._line.bytes_per_s)))
         self._slowest_s: float | None = None
 
     @cached_property
@@ -246,7 +251,7 @@ class Device:
             size = self._piece_bytes
             self._piece_bytes = max(_LEAST, size // 2)  # unless it works
             found = attempt(size)
-            self._piece_bytes = min(_MOST, 2 * size)
+            self._piece_bytes = min(self._most, 2 * size)
             return found
 
         return self._line.insist(sized, failure)

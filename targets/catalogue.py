@@ -50,6 +50,7 @@ _TARGETS = (
         features=_HOST,
         backends=("vulkan", "c"),
         gpu=True,
+        granularity=4,
     ),
     _cortex_m("m0", "Armv6-M: no division, aligned access only", runs=("m0plus",)),
     _cortex_m("m0plus", "Armv6-M, two pipeline stages", runs=("m0",)),

@@ -44,6 +44,7 @@ class Target:
         alignment: bytes, of the arena and of every buffer in it.
         endianness: of numbers in memory.
         gpu: whether a GPU computes beside the CPU.
+        granularity: channels that kernels like to compute at a time: dead ones go in such groups.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Target:
     alignment: int = 16
     endianness: Literal["little", "big"] = "little"
     gpu: bool = False
+    granularity: int = 1
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:

@@ -210,6 +210,21 @@ def test_gdb_speaks_to_a_probe_as_to_a_probe(tmp_path: Path, fakes: Fakes) -> No
     ]
 
 
+@pytest.mark.parametrize("name", ["netduinoplus2", "sifive_e"])
+def test_gdb_resets_a_chip_before_it_loads(name: str, tmp_path: Path, fakes: Fakes) -> None:
+    board = boards.load(name)
+    fakes.add("gdb-multiarch")
+    elf = firmware(tmp_path, board)
+    (step,) = plan(elf, board, choose(board, None, "a:1"), server="a:1")
+    step.run(10, quiet)
+    (called,) = fakes.calls()
+    target = called.index("target extended-remote a:1")
+    resets = [called.index(f"monitor {word}") for word in ("reset halt", "system_reset")]
+    assert [called[at - 1] for at in resets] == ["-ex", "-ex"]  # an error ends no script
+    assert target < min(resets) < max(resets) < called.index("-x")
+    assert elf.with_suffix(".gdb").read_text().startswith("load\ncompare-sections\n")
+
+
 def test_the_first_runner_that_is_installed_is_chosen(fakes: Fakes) -> None:
     board = boards.load("nucleo-f446re")
     with pytest.raises(ToolError, match=r"openocd \(apt-get install openocd\); pyocd \(pip"):

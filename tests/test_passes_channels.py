@@ -76,9 +76,9 @@ class Network:
         return verify(Graph("net", (self.x,), outputs, tuple(self.nodes)), "building")
 
 
-def unchanged(graph: Graph) -> Graph:
+def unchanged(graph: Graph, granularity: int = 1) -> Graph:
     """The graph without what can go, which computes the same."""
-    narrow = verify(drop_channels(graph), "drop_channels")
+    narrow = verify(drop_channels(graph, granularity), "drop_channels")
     rng = np.random.default_rng(1)
     for kind in ("random", "least", "greatest", "random"):
         inputs: list[Array] = []
@@ -107,6 +107,17 @@ def test_a_constant_channel_becomes_part_of_the_bias() -> None:
     narrow = unchanged(graph)
     assert shapes(narrow) == [(1, 4, 4, 4), (1, 4, 4, 5)]
     assert plan_channels(graph).removals() == (Removal(Origin("OP", 0), 6, 2, 0),)
+
+
+def test_channels_go_in_groups_where_a_target_computes_groups() -> None:
+    net = Network(1, 4, 4, 3)
+    first = net.weights(12, 1, 1, 3)
+    first[[0, 1, 4, 5, 8]] = 0
+    a = net.product(Conv2D(), net.x, first, net.bias(12))
+    graph = net.graph(net.product(Conv2D(), a, net.weights(5, 1, 1, 12), net.bias(5)))
+    assert shapes(unchanged(graph)) == [(1, 4, 4, 7), (1, 4, 4, 5)]
+    assert shapes(unchanged(graph, 4)) == [(1, 4, 4, 8), (1, 4, 4, 5)]
+    assert shapes(unchanged(graph, 16)) == [(1, 4, 4, 12), (1, 4, 4, 5)]
 
 
 def test_a_bias_is_made_where_there_is_none() -> None:

@@ -48,9 +48,17 @@ _GDB_START = (
     *("set confirm off", "set pagination off", "set tcp connect-timeout 5"),
     *("set remotetimeout 1", "target extended-remote {server}", "set remotetimeout 10"),
 )
+# OpenOCD, pyOCD and J-Link know the one, QEMU the other. What a server does not know is an error,
+# that of an argument passed over; the state of a chip that nothing resets, firmware ends itself.
+_GDB_RESETS = ("monitor reset halt", "monitor system_reset")
 _GDB_HINT = "no GDB server listens at {server}, or another program holds it"
 _GDB_LOAD = ("load", "compare-sections")
 _GDB_COMMAND = ("-nx", "-batch", "-x", "{script}", "{image}")
+_GDB_RESET_COMMAND = (
+    *("-nx", "-batch"),
+    *(word for line in (*_GDB_START, *_GDB_RESETS) for word in ("-ex", line)),
+    *("-x", "{script}", "{image}"),
+)
 
 PROGRAMS: dict[str, Program] = {
     "openocd": Program(
@@ -141,13 +149,13 @@ PROGRAMS: dict[str, Program] = {
         refusals=("MIS-MATCHED",),
         hint=_GDB_HINT,
     ),
-    # Nothing resets the chip behind a server of any other kind; `load` has set the program counter.
+    # `load` sets the program counter.
     "gdb-cortexm": Program(
         _GDB_ARM,
         "apt-get install gdb-multiarch",
         "elf",
-        (_GDB_COMMAND,),
-        script=(*_GDB_START, *_GDB_LOAD, "set $sp = &smelt_stack_top", "detach"),
+        (_GDB_RESET_COMMAND,),
+        script=(*_GDB_LOAD, "set $sp = &smelt_stack_top", "detach"),
         refusals=("MIS-MATCHED",),
         hint=_GDB_HINT,
     ),
@@ -155,8 +163,8 @@ PROGRAMS: dict[str, Program] = {
         _GDB_RISCV,
         "apt-get install gdb-multiarch",
         "elf",
-        (_GDB_COMMAND,),
-        script=(*_GDB_START, *_GDB_LOAD, "detach"),
+        (_GDB_RESET_COMMAND,),
+        script=(*_GDB_LOAD, "detach"),
         refusals=("MIS-MATCHED",),
         hint=_GDB_HINT,
     ),

@@ -6,6 +6,7 @@ Integers keep every bit. Floats may round differently where operators are merged
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from smelt.codegen.passes.activations import fuse_activations
 from smelt.codegen.passes.channels import drop_channels
@@ -57,6 +58,7 @@ def run_passes(
     graph: Graph,
     passes: tuple[Pass, ...] = PASSES,
     observe: Callable[[str, Graph], None] | None = None,
+    granularity: int = 1,
 ) -> Graph:
     """Run the passes in order, on graphs inside operators too, verifying after each one.
 
@@ -64,10 +66,14 @@ def run_passes(
         graph: what the frontend made.
         passes: the passes to run.
         observe: called with each pass's name and result, for `--dump-after`.
+        granularity: channels of a layer that stay or go together; see `drop_channels`.
     """
     verify(graph, "import")
     for transform in passes:
-        graph = verify(everywhere(transform)(graph), transform.__name__)
+        name, run = transform.__name__, transform
+        if transform is drop_channels:
+            run = partial(drop_channels, granularity=granularity)
+        graph = verify(everywhere(run)(graph), name)
         if observe is not None:
-            observe(transform.__name__, graph)
+            observe(name, graph)
     return graph

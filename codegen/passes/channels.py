@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from smelt.codegen.passes import channel_products, channel_rules
 from smelt.codegen.passes.channel_rules import (
     Bounds,
@@ -58,17 +60,20 @@ class ChannelPlan:
         return tuple(found)
 
 
-def drop_channels(graph: Graph) -> Graph:
-    """Remove channels that are constant or never read, in networks of quantized integers."""
-    return apply_plan(plan_channels(graph))
+def drop_channels(graph: Graph, granularity: int = 1) -> Graph:
+    """Remove channels that are constant or never read, in networks of quantized integers.
+
+    As many stay that a layer has a multiple of `granularity`, or all that it had.
+    """
+    return apply_plan(plan_channels(graph, granularity))
 
 
-def plan_channels(graph: Graph) -> ChannelPlan:
-    """Which channels can go."""
+def plan_channels(graph: Graph, granularity: int = 1) -> ChannelPlan:
+    """Which channels can go; see `drop_channels`."""
     if graph.lengths or not any(v.type.is_quantized for v in graph.values()):
         return ChannelPlan(graph, {}, {})
     bounds = _bounds(graph)
-    return ChannelPlan(graph, bounds, _kept(graph, bounds))
+    return ChannelPlan(graph, bounds, _kept(graph, bounds, granularity))
 
 
 def _rule(node: Node) -> Rule | None:
@@ -101,11 +106,11 @@ def _bounds_of(value: Value, found: Mapping[Value, Bounds]) -> Bounds | None:
     return found.get(value) or Bounds.anything(value.type)
 
 
-def _kept(graph: Graph, bounds: Mapping[Value, Bounds]) -> dict[Value, Mask]:
+def _kept(graph: Graph, bounds: Mapping[Value, Bounds], granularity: int) -> dict[Value, Mask]:
     """The channels that stay, by value; all of those of values that are not in it.
 
     What a result needs goes back to the operands; what those keep for other readers comes forth
-    with them. Masks only grow, until nothing changes.
+    with them. Masks only grow, until nothing changes and every one has full groups.
     """
     free = _free(graph, bounds)
     kept = {v: everything(v.type) if v not in free else ~everything(v.type) for v in bounds}
@@ -119,10 +124,18 @@ def _kept(graph: Graph, bounds: Mapping[Value, Bounds]) -> dict[Value, Mask]:
             _come_forth(node, bounds, kept)
         if any((kept[v] != mask).any() for v, mask in before.items()):
             continue
-        empty = [v for v, mask in kept.items() if not mask.any()]
-        if not empty:
+        ragged = next((v for v in kept if _missing(kept[v], granularity)), None)
+        if ragged is None:
             return kept
-        kept[empty[0]][:1] = True  # A tensor has one channel at least.
+        mask = kept[ragged]
+        mask[np.flatnonzero(~mask)[: _missing(mask, granularity)]] = True
+
+
+def _missing(mask: Mask, granularity: int) -> int:
+    """How many more channels must stay: a tensor has one at least, and full groups."""
+    count = int(mask.sum())
+    wanted = -(-max(count, 1) // granularity) * granularity
+    return min(wanted, mask.size) - count
 
 
 def _go_back(node: Node, bounds: Mapping[Value, Bounds], kept: dict[Value, Mask]) -> None:

@@ -28,18 +28,25 @@ class Removals:
     Args:
         graph: what the passes are run on.
         observe: is told of each pass too.
+        granularity: of the channels that go, as `run_passes` has it.
     """
 
-    def __init__(self, graph: Graph, observe: Callable[[str, Graph], None] | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        observe: Callable[[str, Graph], None] | None,
+        granularity: int = 1,
+    ) -> None:
         self.channels: Sequence[Removal] = ()
         self.operators: list[Gone] = []
         self._graph = graph
         self._observe = observe
+        self._granularity = granularity
 
     def __call__(self, name: str, graph: Graph) -> None:
         """A pass has run."""
         if name == drop_channels.__name__:
-            self.channels = plan_channels(self._graph).removals()
+            self.channels = plan_channels(self._graph, self._granularity).removals()
         left = {node.origin for node in graph.nodes}
         before = {node.origin: node for node in self._graph.nodes}
         self.operators += [

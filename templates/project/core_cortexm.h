@@ -9,6 +9,7 @@
 #define NVIC_ISER(number) NVIC(0x100u, number)
 #define NVIC_ICER(number) NVIC(0x180u, number)
 #define NVIC_ISPR(number) NVIC(0x200u, number)
+#define NVIC_ICPR(number) NVIC(0x280u, number)
 #define NVIC_BIT(number) (1u << ((number) % 32u))
 
 static inline void interrupt_on(uint32_t number) {

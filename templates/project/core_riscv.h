@@ -30,10 +30,12 @@
 #define PLIC_THRESHOLD PLIC(0x200000u)
 #define PLIC_CLAIM PLIC(0x200004u)
 
+/* What ran before, and was replaced without a reset, may not have said that it was done with one. */
 static inline void interrupt_on(uint32_t number) {
     PLIC_PRIORITY(number) = 1u;
     PLIC_ENABLE(number) = 1u << (number % 32u);
     PLIC_THRESHOLD = 0u;
+    PLIC_CLAIM = number;
     CSR_SET(mie, MIE_EXTERNAL);
 }
 

@@ -124,11 +124,13 @@ static int check_limits(smelt_vulkan_t *gpu) {
     return 0;
 }
 
-/* Whether the device has products of four bytes at a time, and they were not declined. */
+/* Whether the device is fast at products of four bytes at a time, and they were not declined. */
 static int find_dot(smelt_vulkan_t *gpu, int32_t plain) {
     static const char name[] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot;
+    VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR speed;
     VkPhysicalDeviceFeatures2 features;
+    VkPhysicalDeviceProperties2 properties;
     VkExtensionProperties extensions[MAX_EXTENSIONS];
     uint32_t count = MAX_EXTENSIONS, found = 0;
     if (plain) {
@@ -148,7 +150,13 @@ static int find_dot(smelt_vulkan_t *gpu, int32_t plain) {
     features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
     features.pNext = &dot;
     vkGetPhysicalDeviceFeatures2(gpu->physical, &features);
-    gpu->dot = dot.shaderIntegerDotProduct;
+    memset(&speed, 0, sizeof speed);
+    speed.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR;
+    memset(&properties, 0, sizeof properties);
+    properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+    properties.pNext = &speed;
+    vkGetPhysicalDeviceProperties2(gpu->physical, &properties);
+    gpu->dot = dot.shaderIntegerDotProduct && speed.integerDotProduct4x8BitPackedSignedAccelerated;
     return 0;
 }
 

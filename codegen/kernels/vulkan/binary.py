@@ -7,7 +7,7 @@ from math import isinf
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Packed, Request
+from smelt.codegen.kernels.base import Kernel, KernelCall, Request
 from smelt.codegen.kernels.vulkan.elements import (
     Body,
     Read,
@@ -143,9 +143,7 @@ def _integer(kind: str, dtype: DType) -> Body:
     if kind == "div":
         negated = "b == -1 ? -a : " if signed else ""
         return Body(f"b == 0 ? {type_}(0) : {negated}a / divisor", tuple(lines))
-    lines.append(
-        f"const {type_} rest = {guard} ? {type_}(0) : a - a / divisor * divisor;"
-    )
+    lines.append(f"const {type_} rest = {guard} ? {type_}(0) : a - a / divisor * divisor;")
     if kind == "fmod" or not signed:
         return Body("rest", tuple(lines))
     return Body("rest != 0 && rest < 0 != b < 0 ? rest + b : rest", tuple(lines))
@@ -195,9 +193,9 @@ def _quantized(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> Body:
     return Body(f"clamp({value} + ZERO, LOW, HIGH)", tuple(lines), constants)
 
 
-_ALIGNED = tuple(
-    f"const int aligned_{x} = requantize({side} << GUARD, {x.upper()}_MULTIPLIER, {x.upper()}_SHIFT);"
-    for x, side in (("a", "left"), ("b", "right"))
+_ALIGNED = (
+    "const int aligned_a = requantize(left << GUARD, A_MULTIPLIER, A_SHIFT);",
+    "const int aligned_b = requantize(right << GUARD, B_MULTIPLIER, B_SHIFT);",
 )
 
 

@@ -12,11 +12,11 @@ from itertools import product
 
 from smelt.codegen.kernels.c.window import Window
 
-LARGEST_SUMS = 16
+LARGEST_SUMS = 64
 """Vectors of four sums that an invocation keeps at most."""
 
-MOST_PIXELS = 8
-MOST_ROWS = 4
+MOST_PIXELS = 16
+MOST_ROWS = 6
 MOST_QUADS = 16
 
 
@@ -41,7 +41,7 @@ class Profile:
     start: float
 
 
-SOFTWARE = Profile(8, 16, load=6.0, shared=0.4, unpack=0.75, start=60.0)
+SOFTWARE = Profile(8, 16, load=1.5, shared=1.0, unpack=0.6, start=30.0)
 """Mesa's driver for the CPU, with vectors of eight."""
 
 DEFAULT = SOFTWARE

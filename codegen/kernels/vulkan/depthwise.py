@@ -95,12 +95,14 @@ def tiles(product: Product) -> ShaderCall:
             Input(0, "input"),
             Packed("weights", weights if real else weights.view(np.int32)),
             Packed("channels", finish.rows),
+            *product.initial(),
             Output(0, "output"),
         ),
         views={
             "input": element,
             "weights": element,
             "channels": vector,
+            "initial": "ivec4",
             "output": vector if output == "quads" else element,
         },
         constants={

@@ -1,32 +1,26 @@
-"""Slice, Transpose, Tile, Pad, Resize to the nearest, Gather and their like on a GPU."""
+"""Slice, Transpose, Tile, Pad, Resize to the nearest, Concat and their like on a GPU."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from math import gcd, prod
 
 import numpy as np
 
 from smelt.codegen.kernels.base import (
     STORED_FLOATS,
-    Input,
     Kernel,
     KernelCall,
     Output,
-    Packed,
     Request,
     ShaderCall,
 )
 from smelt.codegen.kernels.c.loops import dense_strides
 from smelt.codegen.kernels.vulkan.elements import LOCAL, operand_of, spread
-from smelt.codegen.kernels.vulkan.moves import UNITS, Axis, Indices, Moves, move, refuse_moves
+from smelt.codegen.kernels.vulkan.moves import UNITS, Axis, MoveKernel, Moves, move
 from smelt.ir import Node
 from smelt.ops.bit_cast import BitCast
 from smelt.ops.concat import Concat
 from smelt.ops.copy import Copy
-from smelt.ops.gather import Gather, GatherElements, GatherND
-from smelt.ops.indices import positions
 from smelt.ops.pad import Pad
 from smelt.ops.resample import Resample
 from smelt.ops.resize import Resize
@@ -37,26 +31,6 @@ from smelt.targets import Target
 
 _MOST_PARTS = 28
 """Inputs that a Concat can have specialization constants for."""
-
-
-class MoveKernel(Kernel):
-    """Serves an operator that only moves elements."""
-
-    floats = STORED_FLOATS
-
-    @abstractmethod
-    def moves(self, node: Node) -> Moves:
-        """Where the output's elements come from."""
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_moves(node, self.moves(node))
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        return move(node, self.moves(node))
 
 
 class CopyKernel(MoveKernel):
@@ -106,9 +80,7 @@ class TransposeKernel(MoveKernel):
         if not isinstance(op, Transpose):
             raise TypeError(f"{op.name} is no Transpose")
         strides = dense_strides(x.shape)
-        axes = [
-            Axis(size, strides[own]) for size, own in zip(y.shape, op.permutation, strict=True)
-        ]
+        axes = [Axis(size, strides[own]) for size, own in zip(y.shape, op.permutation, strict=True)]
         return Moves.of(axes, y.dtype.size)
 
 
@@ -228,89 +200,6 @@ class ResampleKernel(MoveKernel):
         return move(node, self.moves(node), fill=fill)
 
 
-class GatherKernel(MoveKernel):
-    """Constant indices become a table, others are read."""
-
-    op = Gather
-
-    def moves(self, node: Node) -> Moves:
-        """See `MoveKernel.moves`."""
-        op, x, indices = node.op, node.input(0).type, node.input(1)
-        if not isinstance(op, Gather):
-            raise TypeError(f"{op.name} is no Gather")
-        batch, axis = op.batch_dims, op.axis
-        size, inner = x.shape[axis], prod(x.shape[axis + 1 :])
-        rows, outer = prod(x.shape[:batch]), prod(x.shape[batch:axis])
-        found = prod(indices.type.shape[batch:])
-        axes = [
-            Axis(rows, outer * size * inner, where=found),
-            Axis(outer, size * inner),
-            Axis(found, where=1),
-            Axis(inner, 1),
-        ]
-        if indices.data is None or rows > 1:
-            return Moves.of(axes, x.dtype.size, parts=[(size, inner)])
-        table = positions(indices.data, size).ravel() * inner
-        axes = [axes[0], axes[1], Axis(table.size, table=table), axes[3]]
-        return Moves.of([Axis(a.size, a.step, a.table) for a in axes], x.dtype.size)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        moves = self.moves(node)
-        return move(node, moves, indices=_indices(node, moves) if moves.parts else None)
-
-
-class GatherElementsKernel(MoveKernel):
-    """One element an index."""
-
-    op = GatherElements
-
-    def moves(self, node: Node) -> Moves:
-        """See `MoveKernel.moves`."""
-        op, x, indices = node.op, node.input(0).type, node.input(1).type
-        if not isinstance(op, GatherElements):
-            raise TypeError(f"{op.name} is no GatherElements")
-        strides, where = dense_strides(x.shape), dense_strides(indices.shape)
-        axes = [
-            Axis(size, 0 if axis == op.axis else strides[axis], where=where[axis])
-            for axis, size in enumerate(indices.shape)
-        ]
-        return Moves.of(axes, x.dtype.size, parts=[(x.shape[op.axis], strides[op.axis])])
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        moves = self.moves(node)
-        return move(node, moves, indices=_indices(node, moves))
-
-
-class GatherNDKernel(GatherElementsKernel):
-    """A slice a tuple of indices."""
-
-    op = GatherND
-
-    def moves(self, node: Node) -> Moves:
-        """See `MoveKernel.moves`."""
-        op, x, indices = node.op, node.input(0).type, node.input(1).type
-        if not isinstance(op, GatherND):
-            raise TypeError(f"{op.name} is no GatherND")
-        batch, depth = op.batch_dims, indices.shape[-1]
-        strides = dense_strides(x.shape)
-        tuples = prod(indices.shape[batch:-1])
-        axes = [
-            Axis(prod(indices.shape[:batch]), prod(x.shape[batch:]), where=tuples * depth),
-            Axis(tuples, where=depth),
-            Axis(prod(x.shape[batch + depth :]), 1),
-        ]
-        parts = [(x.shape[batch + i], strides[batch + i]) for i in range(depth)]
-        return Moves.of(axes, x.dtype.size, parts=parts)
-
-
-def _indices(node: Node, moves: Moves) -> Indices:
-    return Indices(operand_of(node, 1, "indices"), node.input(1).type.dtype, moves.parts)
-
-
 class ConcatKernel(Kernel):
     """Each row of the output is one of each input after the other."""
 
@@ -341,7 +230,7 @@ class ConcatKernel(Kernel):
             stem="concat",
             parameters={"type": UNITS[unit], "unit": unit, "parts": len(chunks)},
             operands=(*operands, Output(0, "output")),
-            views={name: UNITS[unit] for name in [*(o.name for o in operands), "output"]},
+            views=dict.fromkeys([*(o.name for o in operands), "output"], UNITS[unit]),
             constants={
                 "ITEMS": items,
                 "COUNT": count,
@@ -365,8 +254,5 @@ KERNELS = (
     PadKernel(),
     ResizeNearestKernel(),
     ResampleKernel(),
-    GatherKernel(),
-    GatherElementsKernel(),
-    GatherNDKernel(),
     ConcatKernel(),
 )

@@ -6,15 +6,27 @@ time may add to them. Elements that stay together are moved as larger ones, of u
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Operand, Output, Packed, ShaderCall
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Request,
+    ShaderCall,
+)
 from smelt.codegen.kernels.vulkan.elements import LOCAL, operand_of, spread
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import Array, DType, Node
+from smelt.targets import Target
 
 MAX_AXES = 8
 UNITS = {1: "int", 2: "int", 4: "int", 8: "ivec2", 16: "ivec4"}
@@ -199,3 +211,23 @@ _FILLS = {
     8: "ivec2(FILL, FILL_HIGH)",
     16: "ivec4(FILL, FILL_HIGH, FILL, FILL_HIGH)",
 }
+
+
+class MoveKernel(Kernel):
+    """Serves an operator that only moves elements."""
+
+    floats = STORED_FLOATS
+
+    @abstractmethod
+    def moves(self, node: Node) -> Moves:
+        """Where the output's elements come from."""
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        return refuse_moves(node, self.moves(node))
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        return move(node, self.moves(node))

@@ -103,7 +103,7 @@ class PoolKernel(Kernel):
             },
             invocations=spread(items),
             local=(LOCAL, 1, 1),
-            summary=f"{op.kind} of {op.window[0]}x{op.window[1]} windows, {wide} channels at a time",
+            summary=f"{op.window[0]}x{op.window[1]} windows, {wide} channels at a time",
             form="vulkan_pool",
             work={"calls": 1, "taps": y.size * op.window[0] * op.window[1], "outputs": y.size},
         )

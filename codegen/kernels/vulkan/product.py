@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from smelt.codegen.kernels.base import Packed
 from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     constant_bias,
@@ -81,7 +82,18 @@ class Product:
         if self.node.input(0).type.dtype.is_float:
             return "real"
         largest = np.abs(self.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max(initial=0) * 128
+        import os
+        if os.environ.get("WHOLE"): return "whole"
         return "exact" if largest < _EXACT else "whole"
+
+    def initial(self) -> tuple[Packed, ...]:
+        """What sums of bytes without a sign begin with: 128 times all weights less; see `words.j2`."""
+        if self.kind != "whole":
+            return ()
+        sums_ = self.weights.astype(np.int64).sum(axis=(1, 2, 3))
+        padded = np.zeros(-(-len(sums_) // 4) * 4, np.int32)
+        padded[: len(sums_)] = -128 * sums_
+        return (Packed("initial", padded),)
 
     @property
     def pixels(self) -> int:

@@ -107,12 +107,14 @@ def blocks(product: Product) -> ShaderCall:
             Input(0, "input"),
             Packed("weights", _packed(product.weights, columns, block, kind == "real")),
             Packed("channels", finish.rows),
+            *product.initial(),
             Output(0, "output"),
         ),
         views={
             "input": vector if real and not single else element,
             "weights": element if single and not real else vector,
             "channels": vector,
+            "initial": "ivec4",
             "output": vector if output == "quads" else element,
         },
         constants={

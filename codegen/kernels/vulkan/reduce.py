@@ -81,9 +81,9 @@ class ReduceKernel(Kernel):
         if not isinstance(op, Reduce):
             raise TypeError(f"{op.name} is no Reduce")
         low, high = (0, 1) if x.dtype is DType.BOOL or x.dtype.is_float else x.dtype.limits
-        if op.kind in ("mean", "sum") and (x.is_quantized or op.kind == "mean"):
-            if x.dtype.is_integer and op.count(x) * (high - low) > INT32_MAX:
-                return f"{op.name} of {op.count(x)} elements may overflow 32 bits."
+        sums = op.kind == "mean" or (op.kind == "sum" and x.is_quantized)
+        if sums and x.dtype.is_integer and op.count(x) * (high - low) > INT32_MAX:
+            return f"{op.name} of {op.count(x)} elements may overflow 32 bits."
         if len(_outer(op, x)) > _MAX_AXES or len(_inner(op, x)) > _MAX_AXES:
             return f"{op.name} over so many axes is not served on the GPU."
         return refuse_types(node)

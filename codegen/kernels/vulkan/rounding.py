@@ -32,13 +32,13 @@ def quantized_real(
             return quantize_onnx(x, y.quant, y).astype(np.int64)
         with np.errstate(over="ignore"):
             whole = round_half_away(x / scale)
-        return np.clip(np.clip(whole, -(2.0**30), 2.0**30).astype(np.int64) + y.zero_point, -512, 512)
+        return np.clip(whole, -1024, 1024).astype(np.int64) + y.zero_point
 
     table = np.full(high - low + 2, np.inf, np.float32)
     table[0] = -np.inf
     table[1:-1] = thresholds(stored, np.arange(low + 1, high + 1))
     return Body(
-        "near + int(STEPS(near - LOW + 1) <= %s) - int(%s < STEPS(near - LOW))" % (real, real),
+        f"min(near + int({real} >= STEPS(near - LOW + 1)) - int({real} < STEPS(near - LOW)), HIGH)",
         (
             f"const float scaled = {real} * intBitsToFloat(INVERSE) + float(ZERO);",
             "const int near = isnan(scaled) ? LOW : int(clamp(scaled, float(LOW), float(HIGH)));",

@@ -1,0 +1,109 @@
+"""A network's program for a GPU, in this process for timings and in a fresh one for starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.library import DRIVER, Library
+from smelt.pipeline import Artefact
+from smelt.samples import Sample
+
+OPEN = """
+#include <string.h>
+#include "NAME.h"
+
+static NAME_gpu_t gpu;
+static NAME_t network;
+
+int driver_start(void) {
+    const smelt_vulkan_options_t options = {SMELT_VULKAN_ANY_DEVICE, CACHE, 0};
+    const NAME_memory_t memory = {&gpu};
+    return NAME_gpu_open(&gpu, &options) != 0 || NAME_init(&network, &memory) != MACRO_OK;
+}
+"""
+
+FIRST = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static double now(void) {
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int main(void) {
+    const double start = now();
+    if (driver_start() != 0 || NAME_invoke(&network) != MACRO_OK) {
+        fprintf(stderr, "%s\\n", gpu.vulkan.message);
+        return 1;
+    }
+    printf("%.6f\\n", now() - start);
+    NAME_gpu_close(&gpu);
+    return 0;
+}
+"""
+
+_INFER = DRIVER[DRIVER.index("/* Inferences") :]
+
+
+def build_library(artefact: Artefact, sample: Sample, folder: Path, compiler: str) -> Library:
+    """Compile a network for a GPU with the flags of its project, and open it.
+
+    Args:
+        artefact: a network compiled for target vulkan.
+        sample: what it computes.
+        folder: where the project appears.
+        compiler: name of the C compiler.
+    """
+    place = _write(artefact, folder, OPEN + _INFER, "driver.c")
+    _compile(artefact, place, compiler, ("-fPIC", "-shared"), "driver.c", "library.so")
+    return Library(place / "library.so", sample, artefact.graph.outputs)
+
+
+def build_program(artefact: Artefact, folder: Path, compiler: str) -> Path:
+    """A program that opens a GPU, computes one inference and prints the seconds of both."""
+    place = _write(artefact, folder, OPEN + FIRST, "first.c")
+    flags = ("-Wl,--gc-sections", "-s")
+    _compile(artefact, place, compiler, flags, "first.c", "first")
+    return place / "first"
+
+
+def first_seconds(program: Path, environment: Mapping[str, str]) -> float:
+    """What the program prints, in a process of its own."""
+    done = subprocess.run(
+        [str(program)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(done.stdout)
+
+
+def _write(artefact: Artefact, folder: Path, text: str, file: str) -> Path:
+    name = artefact.network.name
+    if not (folder / name).exists():
+        artefact.write(folder / name)
+    for old, new in (
+        ("MACRO", artefact.network.macro),
+        ("NAME", name),
+        ("CACHE", 'getenv("SMELT_VULKAN_CACHE")'),
+    ):
+        text = text.replace(old, new)
+    (folder / name / file).write_text("#include <stdlib.h>\n" + text)
+    return folder / name
+
+
+def _compile(
+    artefact: Artefact, place: Path, compiler: str, flags: tuple[str, ...], own: str, output: str
+) -> None:
+    target = artefact.platform.target.compile_flags(artefact.options.optimize)
+    target = tuple("-std=c11" if flag == "-std=c99" else flag for flag in target)
+    sources = [own, *artefact.network.sources]
+    command = [compiler, *target, *flags, *sources, "-lvulkan", "-lm", "-o", output]
+    subprocess.run(command, cwd=place, check=True)
