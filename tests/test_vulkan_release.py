@@ -21,6 +21,7 @@ from smelt.samples import random_samples
 from tests.graphs import assert_same, compile_graph
 from tests.projects import SANITIZERS, must, network_sources
 from tests.shared import Network, shared
+from tests.spirv_words import DOT_PRODUCTS, SHADER, needs_of
 from tests.vulkan_tools import (
     MLPERF,
     ON_GPU,
@@ -50,10 +51,23 @@ def check(artefact: Artefact, folder: Path, validation: Validation, cflags: str)
     assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "outputs")
 
 
+def check_modules(artefact: Artefact) -> None:
+    """No optional feature, and no more shared memory than each device has."""
+    gpu = artefact.network.gpu
+    assert gpu is not None
+    for module in gpu.modules:
+        for variant, words in spirv.compile_all(module.sources).items():
+            needs = needs_of(words.tolist())
+            allowed = {SHADER} | (DOT_PRODUCTS if variant == "dot" else set())
+            assert needs.capabilities <= allowed, (module.name, variant)
+            assert needs.workgroup_bytes <= 16384, (module.name, variant)
+
+
 @MLPERF
 def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -> None:
     """As if the device had no more than each must have; the layer finds nothing to say."""
     artefact = compile_model(network.model, ON_GPU)
+    check_modules(artefact)
     check(artefact, tmp_path, Validation(tmp_path), "-O0 -DSMELT_VULKAN_MINIMA")
 
 
@@ -99,7 +113,10 @@ def test_gpu_assisted_validation(artefact: Artefact, tmp_path: Path) -> None:
     assert "access out of bounds" in validation.messages()
 
 
-def test_sanitizers(artefact: Artefact, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["branches", "ic_int8"])
+def test_sanitizers(name: str, artefact: Artefact, tmp_path: Path) -> None:
+    if name != "branches":
+        artefact = compile_model(shared(f"models/mlperf_tiny/{name}.tflite"), ON_GPU)
     built = build(artefact, tmp_path, SANITIZERS, SANITIZERS)
     samples = random_samples(artefact.graph, 2, 0)
     outputs = built.run(samples, QUIET)
