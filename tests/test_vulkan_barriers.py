@@ -20,7 +20,7 @@ from smelt.codegen.dispatches import Dispatch, Program, Range, with_barriers
 from smelt.codegen.kernels.base import Scratch, ShaderCall
 from smelt.codegen.schedule import InBuffer, Step
 from smelt.ir import DType, evaluate
-from smelt.pipeline import Artefact, compile_model
+from smelt.pipeline import Artefact
 from smelt.samples import random_samples
 from tests.graphs import Member, assert_same, combine, compile_graph
 from tests.random_networks import PHASES, members
@@ -32,6 +32,7 @@ from tests.vulkan_tools import (
     branches,
     build,
     exact_ranges,
+    on_gpu,
     requires_vulkan,
     shared_library,
 )
@@ -160,7 +161,7 @@ def check_validation(artefact: Artefact, shim: Path, folder: Path) -> None:
 @requires_vulkan
 @MLPERF
 def test_networks(network: Network, shim: Path, tmp_path: Path) -> None:
-    artefact = compile_model(network.model, ON_GPU)
+    artefact = on_gpu(network)
     check_barriers(artefact)
     check_validation(artefact, shim, tmp_path)
 

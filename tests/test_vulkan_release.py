@@ -30,6 +30,7 @@ from tests.vulkan_tools import (
     Validation,
     branches,
     build,
+    on_gpu,
     requires_vulkan,
 )
 
@@ -66,7 +67,7 @@ def check_modules(artefact: Artefact) -> None:
 @MLPERF
 def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -> None:
     """As if the device had no more than each must have; the layer finds nothing to say."""
-    artefact = compile_model(network.model, ON_GPU)
+    artefact = on_gpu(network)
     check_modules(artefact)
     check(artefact, tmp_path, Validation(tmp_path), "-O0 -DSMELT_VULKAN_MINIMA")
 
@@ -95,7 +96,7 @@ def test_steps_one_by_one(artefact: Artefact, tmp_path: Path) -> None:
 @MLPERF
 def test_networks_under_gpu_assisted_validation(network: Network, tmp_path: Path) -> None:
     """The driver compiles instrumented shaders slowly."""
-    artefact = compile_model(network.model, ON_GPU)
+    artefact = on_gpu(network)
     check(artefact, tmp_path, Validation(tmp_path, ("GPU_ASSISTED",)), "-O0")
 
 

@@ -22,10 +22,10 @@ from smelt.ops.binary import Binary
 from smelt.ops.concat import Concat
 from smelt.ops.convolution import Conv2D
 from smelt.ops.unary import Unary
-from smelt.pipeline import Artefact, Options
+from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import Sample
 from tests.graphs import Outputs
-from tests.shared import networks
+from tests.shared import Network, networks
 
 SHIMS = Path(__file__).parent / "vulkan"
 ON_GPU = Options(target="vulkan", backends=("vulkan",))
@@ -58,6 +58,12 @@ def _missing() -> str:
 
 requires_vulkan = pytest.mark.skipif(bool(_missing()), reason=_missing())
 """Skips, saying why, where networks for target `vulkan` cannot be built and run."""
+
+
+@cache
+def on_gpu(network: Network) -> Artefact:
+    """A shared network, compiled once, with all that the GPU serves there."""
+    return compile_model(network.model, ON_GPU)
 
 
 @dataclass(frozen=True)
