@@ -37,6 +37,7 @@ class FakeNetwork:
     lengths: tuple[object, ...] = ()
     weights_binary: str = ""
     gpu: bool = False
+    cpu_fallback: bool = False
 
     @cached_property
     def files(self) -> tuple[str, ...]:
