@@ -74,7 +74,9 @@ class Product:
         dense = window.size == (1, y.size // window.outputs) and window.taps == 1
         height, width = (1, window.size[1]) if dense else (y.shape[1], y.shape[2])
         batch = y.size // (height * width * window.outputs)
-        return Product(node, window, array, finish, (height, width), batch, x.shape[-1])
+        # The last axis of a dense layer's input need not be a row of its own.
+        depth = window.depth if dense else x.shape[-1]
+        return Product(node, window, array, finish, (height, width), batch, depth)
 
     @property
     def kind(self) -> Kind:
