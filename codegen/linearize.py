@@ -125,11 +125,11 @@ class Linearizer:
             counter = _counter(around.depth)
             loop = RowLoop(counter, rows.length.name, rows.block, rows.length.maximum)
             seen = _in_row(node, scope, rows, counter)
-        owner = f"step{index}"
+        owner = f"step {index}"
         arguments = [self._operand(operand, node, owner, time, seen) for operand in call.operands]
         spare = None
         if twin is not None:
-            owner = f"{owner}_cpu"
+            owner = f"{owner} cpu"
             own = [self._operand(operand, node, owner, time, seen) for operand in twin.operands]
             spare = Spare(twin, self._functions.add(node, twin), tuple(own))
         return Step(
@@ -156,15 +156,16 @@ class Linearizer:
     def _operand(
         self, operand: Operand, node: Node, owner: str, time: int, scope: Scope
     ) -> Argument:
+        word = owner.replace(" ", "")
         match operand:
             case Input(position, name):
                 value = node.input(position)
-                return self._argument(_view(scope, value), value.type, owner, name)
+                return self._argument(_view(scope, value), value.type, word, name)
             case Output(position):
                 value = node.outputs[position]
                 return self._target(scope[value], value.type)
             case Packed(name, array):
-                return InFlash(self._constants.add(owner, name, str(node.origin), array))
+                return InFlash(self._constants.add(word, name, str(node.origin), array))
             case Scratch(name, dtype, count):
                 buffer = self._lifetimes.buffer(f"{owner} {name}", count * dtype.size)
                 if count:

@@ -22,10 +22,10 @@ from smelt.ops.binary import Binary
 from smelt.ops.concat import Concat
 from smelt.ops.convolution import Conv2D
 from smelt.ops.unary import Unary
-from smelt.pipeline import Artefact, Options
+from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import Sample
 from tests.graphs import Outputs
-from tests.shared import networks
+from tests.shared import Network, networks
 
 SHIMS = Path(__file__).parent / "vulkan"
 ON_GPU = Options(target="vulkan", backends=("vulkan",))
@@ -58,6 +58,12 @@ def _missing() -> str:
 
 requires_vulkan = pytest.mark.skipif(bool(_missing()), reason=_missing())
 """Skips, saying why, where networks for target `vulkan` cannot be built and run."""
+
+
+@cache
+def on_gpu(network: Network) -> Artefact:
+    """A shared network, compiled once, with all that the GPU serves there."""
+    return compile_model(network.model, ON_GPU)
 
 
 @dataclass(frozen=True)
@@ -151,17 +157,12 @@ def exact_ranges(artefact: Artefact, path: Path) -> None:
     """Write the file that the shim `exact_ranges` reads."""
     program = artefact.network.gpu
     assert program is not None
-    released: dict[str, str] = {}
-    exact: dict[str, str] = {}
-    for step in artefact.schedule.steps:
-        call = step.call
-        if isinstance(call, ShaderCall):
-            for variant in call.variants:
-                name = f"{step.index}_{variant}"
-                released[name] = source(call, variant)
-                exact[name] = source(call, variant, "exact")
-    ours, theirs = compile_all(released), compile_all(exact)
-    modules = {ours[name].tobytes(): theirs[name].tobytes() for name in released}
+    calls = [step.call for step in artefact.schedule.steps]
+    shaders = [(c, v) for c in calls if isinstance(c, ShaderCall) for v in c.variants]
+    pairs = dict.fromkeys((source(c, v), source(c, v, "exact")) for c, v in shaders)
+    ours = compile_all({str(i): text for i, (text, _) in enumerate(pairs)})
+    theirs = compile_all({str(i): text for i, (_, text) in enumerate(pairs)})
+    modules = {ours[i].tobytes(): theirs[i].tobytes() for i in ours}
     words = [len(modules)]
     for pair in modules.items():
         for code in pair:

@@ -160,6 +160,12 @@ void vkGetPhysicalDeviceFeatures2(VkPhysicalDevice device, VkPhysicalDeviceFeatu
         ->shaderIntegerDotProduct = VK_TRUE;
 }
 
+void vkGetPhysicalDeviceProperties2(VkPhysicalDevice device, VkPhysicalDeviceProperties2 *found) {
+    vkGetPhysicalDeviceProperties(device, &found->properties);
+    ((VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR *)found->pNext)
+        ->integerDotProduct4x8BitPackedSignedAccelerated = VK_TRUE;
+}
+
 VkResult vkCreateDevice(VkPhysicalDevice physical, const VkDeviceCreateInfo *info,
                         const VkAllocationCallbacks *with, VkDevice *device) {
     MAY_FAIL
