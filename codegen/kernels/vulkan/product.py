@@ -78,7 +78,8 @@ class Product:
         height, width = (1, window.size[1]) if dense else (y.shape[1], y.shape[2])
         batch = y.size // (height * width * window.outputs)
         size = height, width
-        return Product(node, window, array, finish, size, batch, x.shape[-1], profile)
+        depth = window.depth if isinstance(op, FullyConnected) else x.shape[-1]
+        return Product(node, window, array, finish, size, batch, depth, profile)
 
     @property
     def kind(self) -> Kind:
