@@ -161,7 +161,9 @@ def main(
     Table(columns, tuple(latencies), title).print(console)
     columns = ("network", "build s", "KB", "first ms", "of ncnn's", "cached ms", "of that")
     bars = f"{BUILD_S}", f"{PROGRAM_BYTES // 1000}", "", f"{FIRST}", "", f"{CACHED}"
-    title = "Build, program without weights, first inference of a process without the driver's cache"
+    title = (
+        "Build, program without weights, first inference of a process without the driver's cache"
+    )
     Table(columns, (*starts, ("bar", *bars)), title).print(console)
 
 

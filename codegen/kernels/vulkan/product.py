@@ -90,7 +90,7 @@ class Product:
         return "exact" if self.profile.reals and largest < _EXACT else "whole"
 
     def initial(self) -> tuple[Packed, ...]:
-        """What sums of bytes without a sign begin with: 128 times all weights less; see `words.j2`."""
+        """What sums of bytes without a sign begin with: -128 times all weights; see `words.j2`."""
         if self.kind != "whole":
             return ()
         sums_ = self.weights.astype(np.int64).sum(axis=(1, 2, 3))
