@@ -66,7 +66,9 @@ class Converter:
         return self._names.get(name, name)
 
     def _convert(self, node: onnx.NodeProto) -> None:
-        fields: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        fields: dict[str, Any] = {
+            a.name: onnx.helper.get_attribute_value(a) for a in node.attribute
+        }
         inputs = [self._name(name) for name in node.input if name not in self._weights]
         weights = [self._weights[name] for name in node.input if name in self._weights]
         output = node.output[0]

@@ -171,9 +171,7 @@ def compile_model(
     name = _name(options, imported.graph.name, platform)
     removals = Removals(imported.graph, observe, platform.target.granularity)
     partitioner = _partitioner(platform.target, options)
-    graph = run_passes(
-        imported.graph, observe=removals, granularity=platform.target.granularity
-    )
+    graph = run_passes(imported.graph, observe=removals, granularity=platform.target.granularity)
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
     if options.cpu_fallback and not platform.target.gpu:

@@ -135,9 +135,7 @@ class Work:
     products: int
 
 
-def best_block(
-    size: tuple[int, int], quads: int, work: Work, profile: Profile
-) -> Block:
+def best_block(size: tuple[int, int], quads: int, work: Work, profile: Profile) -> Block:
     """The block of a convolution with so many rows (of all images) and columns of outputs."""
     rows, width = size
 

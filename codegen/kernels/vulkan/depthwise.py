@@ -54,7 +54,9 @@ def tiles(product: Product) -> ShaderCall:
     y = node.output.type
     output = "words" if y.is_quantized else "quads"
     element, vector = ("vec4", "vec4") if real else ("int", "ivec4")
-    counts = (quads, across * bands * product.batch)
+    inner, outer = across * bands * product.batch, quads
+    if tile.across:
+        inner, outer = outer, inner
     return ShaderCall(
         template="vulkan/depthwise.comp.j2",
         stem=f"depthwise_{'f32' if real else 'i8'}",
@@ -94,7 +96,7 @@ def tiles(product: Product) -> ShaderCall:
             **product.geometry(),
             **finish.constants,
         },
-        invocations=(*(counts if tile.across else counts[::-1]), 1),
+        invocations=(inner, outer, 1),
         local=(tile.local, 1, 1),
         summary=f"{tile.rows} x {tile.pixels} pixels x 4 channels an invocation",
         form="vulkan_tiles",

@@ -78,8 +78,12 @@ class Product:
         height, width = (1, window.size[1]) if dense else (y.shape[1], y.shape[2])
         batch = y.size // (height * width * window.outputs)
         size = height, width
+<<<<<<< HEAD
         # The last axis of a dense layer's input need not be a row of its own.
         depth = window.depth if dense else x.shape[-1]
+=======
+        depth = window.depth if isinstance(op, FullyConnected) else x.shape[-1]
+>>>>>>> 7b610018380a6fb0a45e7c91d527f58ee5eba5a7
         return Product(node, window, array, finish, size, batch, depth, profile)
 
     @property
@@ -91,7 +95,7 @@ class Product:
         return "exact" if self.profile.reals and largest < _EXACT else "whole"
 
     def initial(self) -> tuple[Packed, ...]:
-        """What sums of bytes without a sign begin with: 128 times all weights less; see `words.j2`."""
+        """What sums of bytes without a sign begin with: -128 times all weights; see `words.j2`."""
         if self.kind != "whole":
             return ()
         sums_ = self.weights.astype(np.int64).sum(axis=(1, 2, 3))

@@ -85,7 +85,9 @@ def blocks(product: Product) -> ShaderCall:
     block = best_block((rows, product.size[1]), quads, work, product.profile)
     tiles = -(-product.size[1] // block.pixels)
     output = _output(product)
-    lanes = (quads // block.quads, tiles * rows)
+    inner, outer = tiles * rows, quads // block.quads
+    if block.across:
+        inner, outer = outer, inner
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
     return ShaderCall(
         template="vulkan/convolution.comp.j2",
@@ -132,7 +134,7 @@ def blocks(product: Product) -> ShaderCall:
             **product.geometry(),
             **finish.constants,
         },
-        invocations=(*(lanes if block.across else lanes[::-1]), 1),
+        invocations=(inner, outer, 1),
         local=(block.local, 1, 1),
         summary=f"{block.pixels} pixels x {4 * block.quads} channels an invocation",
         form="vulkan_blocks",

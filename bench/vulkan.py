@@ -1,0 +1,228 @@
+"""Networks on a GPU beside ncnn's Vulkan path, in turns, on the same device and so many threads.
+
+On a computer without a GPU the device is Mesa's driver for CPUs, lavapipe. Its figures say nothing
+of GPUs; the ratio of two programs that it runs says how well each is written. ncnn is a package
+of PyPI, `ncnn`; it may be installed for another Python (`--peer-python`), for it runs in a process
+of its own.
+
+Our int8 networks are the same files, quantized here with random calibration data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import onnx
+import typer
+from rich.console import Console
+
+from bench import ncnn_peer
+from bench.library import Library
+from bench.ncnn_net import Converter
+from bench.vulkan_net import build_library, build_program, first_seconds
+from smelt.frontend import Imported, load
+from smelt.ir import Array
+from smelt.pipeline import Artefact, Options, compile_model
+from smelt.quantize import Settings, quantize_network
+from smelt.samples import random_samples
+from smelt.show import Table
+from tests.shared import SHARED
+
+LATENCY = {"mobilenet_v1_025_96": 0.40, "resnet8": 0.65}
+"""Networks, and the most that float32 may take of ncnn's time."""
+
+INT8, FIRST, CACHED, BUILD_S, PROGRAM_BYTES = 0.75, 0.8, 0.3, 2.0, 120_000
+"""The most that int8 may take of our float32, a first inference of ncnn's, one with a cache of that
+without; seconds of a build, and bytes of a program without its weights."""
+
+ROUNDS = 15
+ROUND_SECONDS = 0.05
+STARTS = 5
+
+NO_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "MESA_GLSL_CACHE_DISABLE": "true"}
+
+
+class Peer:
+    """ncnn with a network loaded, in another process."""
+
+    def __init__(self, python: str, folder: Path, model: onnx.ModelProto, sample: Array) -> None:
+        converter = Converter(model)
+        converter.write(folder)
+        np.save(folder / "input.npy", sample)
+        self._command = [python, ncnn_peer.__file__, str(folder), converter.input, converter.output]
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, environment: Mapping[str, str]) -> tuple[float, Array]:
+        """A new process: the seconds that its first inference took, from nothing, and its result.
+
+        Raises:
+            RuntimeError: ncnn is not installed, or finds no device.
+        """
+        self.stop()
+        self._process = subprocess.Popen(
+            self._command,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        line = self._answer()
+        if not line:
+            raise RuntimeError("ncnn does not run: `pip install ncnn`, or say --peer-python")
+        said = json.loads(line)
+        return float(said["first"]), np.array(said["result"])
+
+    def seconds(self, repeats: int) -> float:
+        """The time that so many inferences take."""
+        if self._process is None or self._process.stdin is None:
+            raise RuntimeError("the peer has not been started")
+        self._process.stdin.write(f"{repeats}\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.communicate()
+            self._process = None
+
+    def _answer(self) -> str:
+        if self._process is None or self._process.stdout is None:
+            raise RuntimeError("the peer has not been started")
+        return self._process.stdout.readline()
+
+
+@dataclass(frozen=True)
+class Ours:
+    """One of our networks, loaded, and as a program."""
+
+    artefact: Artefact
+    library: Library
+    program: Path
+
+    @staticmethod
+    def of(imported: Imported, name: str, folder: Path, compiler: str) -> Ours:
+        """Compile a network and load it."""
+        artefact = compile_model(imported, Options(target="vulkan", name=name))
+        (sample,) = random_samples(artefact.graph, 1, 0)
+        library = build_library(artefact, sample, folder, compiler)
+        return Ours(artefact, library, build_program(artefact, folder, compiler))
+
+    @property
+    def program_bytes(self) -> int:
+        """The program's size without weights."""
+        gpu = self.artefact.network.gpu
+        return self.program.stat().st_size - (0 if gpu is None else gpu.weights_bytes)
+
+    def starts(self, cache: Path | None = None) -> float:
+        """Seconds of the first inference of a new process, the driver's own cache off."""
+        given = {} if cache is None else {"SMELT_VULKAN_CACHE": str(cache)}
+        if cache is not None:
+            first_seconds(self.program, {**NO_CACHE, **given})
+        return statistics.median(
+            first_seconds(self.program, {**NO_CACHE, **given}) for _ in range(STARTS)
+        )
+
+
+def main(
+    networks: Annotated[list[str] | None, typer.Argument(help="Stems of files; all.")] = None,
+    compiler: Annotated[str, typer.Option("--cc", help="The host's compiler.")] = "gcc",
+    peer_python: Annotated[str, typer.Option(help="A Python that has ncnn.")] = sys.executable,
+    threads: Annotated[int, typer.Option(help="Threads of Mesa's driver for CPUs.")] = 1,
+) -> None:
+    """Networks on a GPU (or on lavapipe) beside ncnn's Vulkan path."""
+    console = Console(width=150)
+    os.environ["LP_NUM_THREADS"] = str(threads)
+    latencies: list[tuple[object, ...]] = []
+    starts: list[tuple[object, ...]] = []
+    for name in networks or LATENCY:
+        path = SHARED / "models" / "float" / f"{name}.onnx"
+        if not path.exists():
+            console.print(f"{name} is not in the shared folder (SMELT_SHARED)")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            latency, start = _measured(path, Path(folder), compiler, peer_python)
+        latencies.append(latency)
+        starts += start
+    columns = ("network", "ncnn f32 ms", "f32 ms", "ratio", "bar", "int8 ms", "of f32", "bar")
+    title = f"One inference, {threads} thread(s), medians of {ROUNDS} interleaved rounds"
+    Table(columns, tuple(latencies), title).print(console)
+    columns = ("network", "build s", "KB", "first ms", "of ncnn's", "cached ms", "of that")
+    bars = f"{BUILD_S}", f"{PROGRAM_BYTES // 1000}", "", f"{FIRST}", "", f"{CACHED}"
+    title = (
+        "Build, program without weights, first inference of a process without the driver's cache"
+    )
+    Table(columns, (*starts, ("bar", *bars)), title).print(console)
+
+
+def _measured(
+    path: Path, folder: Path, compiler: str, peer_python: str
+) -> tuple[tuple[object, ...], list[tuple[object, ...]]]:
+    """The rows of both tables."""
+    imported = load(path)
+    real = Ours.of(imported, "real", folder, compiler)
+    (sample,) = random_samples(real.artefact.graph, 1, 0)
+    calibration = folder / "calibration.npy"
+    np.save(calibration, np.concatenate([s[0] for s in random_samples(imported.graph, 8, 1)]))
+    quantized = quantize_network(imported, Settings(calibration)).imported
+    small = Ours.of(quantized, "bytes", folder, compiler)
+    model = onnx.load(path)
+    peer = Peer(peer_python, folder, model, sample[0][0])
+    peer_first = statistics.median(peer.start(NO_CACHE)[0] for _ in range(STARTS))
+    _, result = peer.start({})
+    difference = float(np.abs(real.library.outputs()[0].ravel() - result).max())
+    if difference > 1e-4:
+        raise RuntimeError(f"{path.stem}: ncnn's result differs by {difference:.1e}")
+    engines = (peer, real.library, small.library)
+    counts = [max(1, round(ROUND_SECONDS / (e.seconds(3) / 3))) for e in engines]
+    rounds = [
+        [e.seconds(count) / count for e, count in zip(engines, counts, strict=True)]
+        for _ in range(ROUNDS)
+    ]
+    peer.stop()
+    ncnn, ours, ours_small = (statistics.median(column) for column in zip(*rounds, strict=True))
+    latency = (
+        path.stem,
+        f"{ncnn * 1e3:.2f}",
+        f"{ours * 1e3:.2f}",
+        f"{statistics.median(b / a for a, b, _ in rounds):.2f}",
+        f"{LATENCY.get(path.stem, 1.0):.2f}",
+        f"{ours_small * 1e3:.2f}",
+        f"{statistics.median(c / b for _, b, c in rounds):.2f}",
+        f"{INT8:.2f}",
+    )
+    rows: list[tuple[object, ...]] = []
+    for kind, one in (("f32", real), ("int8", small)):
+        first, cached = one.starts(), one.starts(folder / f"{kind}.cache")
+        rows.append(
+            (
+                f"{path.stem} {kind}",
+                f"{_build_seconds(path, folder):.2f}" if one is real else "",
+                f"{one.program_bytes / 1000:.0f}",
+                f"{first * 1e3:.0f}",
+                f"{first / peer_first:.2f}",
+                f"{cached * 1e3:.0f}",
+                f"{cached / first:.2f}",
+            )
+        )
+    return latency, rows
+
+
+def _build_seconds(path: Path, folder: Path) -> float:
+    """The time of `smelt build` in a process of its own, that process's start included."""
+    command = [sys.executable, "-m", "smelt", "build", str(path), "--target", "vulkan"]
+    start = time.perf_counter()
+    subprocess.run([*command, "-o", str(folder / "built")], check=True, capture_output=True)
+    return time.perf_counter() - start
