@@ -184,7 +184,8 @@ def profile(
     if wait_states and not cycles:
         raise ConfigError("--wait-states changes cycles only: give --cycles too")
     artefact = compile_model(model, options, dumper(network.dump_after))
-    counts = (on or artefact.on) == "qemu" and artefact.platform.firmware == "cortexm"
+    where = artefact.on if on is None else on
+    counts = where == "qemu" and artefact.platform.firmware == "cortexm"
     if not counts and (cycles or html is not None):
         raise ConfigError(
             "--cycles and --html need every instruction of every layer: a --board with a Cortex-M "
@@ -198,7 +199,7 @@ def profile(
         else:
             rig = Rig(on, gpu=device)
             ran = run_model(artefact, [sample], rig)
-            ours = (on or artefact.on) in ("host", "qemu")  # firmware that is built for this
+            ours = where in ("host", "qemu")  # firmware that is built for this
             timed = time_layers(artefact, sample, rig) if ours or ran.taps else {}
             report = {**ran.report, **timed}
     notes(console, artefact.imported)

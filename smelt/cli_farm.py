@@ -17,7 +17,7 @@ from smelt.cli_output import bar, progress_console, write_json
 from smelt.cli_proof import ProofGroup
 from smelt.errors import ConfigError, VerifyError
 from smelt.farm import Job, Outcome, end_with_parent, junit, verify_jobs
-from smelt.files import write_files
+from smelt.files import distinct, write_files
 from smelt.report import Gates
 from smelt.samples import load_arrays
 
@@ -33,6 +33,7 @@ def verify_all(model: Path, boards: str, at_once: int | None, proof: ProofGroup)
     """
     if proof.html is not None or proof.meter is not None or proof.gates() != Gates():
         raise ConfigError("--boards: --html, --meter and limits are for one board at a time")
+    distinct({"--json": proof.json_, "--junit": proof.junit})
     work = _jobs(model, boards, proof)
     places = [(job.board, job.on) for job in work]
     found: list[Outcome] = []

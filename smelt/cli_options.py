@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -301,6 +301,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def spread(**given: Any) -> None:
+        _refuse_empty(given)
         for name, group in groups.items():
             given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
         command(**given)
@@ -308,6 +309,17 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     spread.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     spread.__annotations__ = {p.name: p.annotation for p in parameters}
     return spread
+
+
+def _refuse_empty(given: Mapping[str, Any]) -> None:
+    """An option without a text is no option left out: what would be done instead was not meant."""
+    for name, text in given.items():
+        if text == "":
+            option = name.strip("_").replace("_", "-")
+            raise ConfigError(
+                f"--{option} is given, and empty: give a text, or leave it out (is a variable of "
+                "the shell not set?)"
+            )
 
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from smelt.cli_options import (
 from smelt.cli_output import bar, dumper, notes, write_json
 from smelt.errors import ConfigError, SmeltError
 from smelt.farm import Outcome, junit
-from smelt.files import write_files
+from smelt.files import distinct, write_files
 from smelt.pipeline import Artefact, compile_model
 from smelt.run import Rig
 from smelt.samples import Sample, bind_expected, bind_samples, load_arrays, random_samples
@@ -92,12 +93,15 @@ class ProofGroup(LimitGroup, BuildGroup, VerdictGroup, SampleGroup):
 def compiled(model: Path, proof: ProofGroup, console: Console) -> Artefact:
     """The compiled network; that there is none is reported too, as far as a report can say it."""
     proof.check()
+    distinct({"--json": proof.json_, "--html": proof.html, "--junit": proof.junit})
     options = proof.build_options()
+    start = time.monotonic()
     try:
         artefact = compile_model(model, options, dumper(proof.dump_after))
     except SmeltError as error:
         names = {"network": {"name": model.stem}, "board": options.board}
-        _write(failed(names, error), replace(proof, html=None), error.kind)
+        report = failed(names, error, time.monotonic() - start)
+        _write(report, replace(proof, html=None), error.kind)
         raise
     notes(console, artefact.imported)
     return artefact
@@ -119,6 +123,7 @@ def judge(
         console: for progress.
         timed: what the report says besides.
     """
+    start = time.monotonic()
     samples, expected = proof.of(artefact)
     with ExitStack() as stack:
         if proof.meter is not None:
@@ -127,7 +132,7 @@ def judge(
             with bar(console, "verifying", len(samples)) as advance:
                 verdict = verify_model(artefact, samples, rig, expected, advance)
         except SmeltError as error:
-            report = {**failed(artefact.report, error), **timed}
+            report = {**failed(artefact.report, error, time.monotonic() - start), **timed}
             _write(report, proof, error.kind)
             raise
     report = {**verified(verdict), **timed}

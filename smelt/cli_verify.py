@@ -61,8 +61,10 @@ def verify(
     if jobs is not None:
         raise ConfigError("--jobs needs --boards, which says what is done side by side")
     console = progress_console(proof.quiet)
-    report = judge(compiled(model, proof, console), proof, Rig(on, gpu=device), console)
-    Console().print(report["verification"]["message"], highlight=False, markup=False)
+    artefact = compiled(model, proof, console)
+    report = judge(artefact, proof, Rig(on, gpu=device), console)
+    line = f"{show_verify.place(artefact, on)}: {report['verification']['message']}"
+    Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def deploy(

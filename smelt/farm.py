@@ -94,7 +94,8 @@ def verify_job(job: Job) -> Outcome:
         report, message = verified(verdict), str(verdict)
     except SmeltError as problem:
         error, message = problem.kind, str(problem)
-        report = None if report is None else failed(report, problem)
+        if report is not None:
+            report = failed(report, problem, time.monotonic() - start)
     seconds = time.monotonic() - start
     return Outcome(job.board, job.on, error is None, message, seconds, error, report)
 

@@ -142,7 +142,7 @@ def connected(
 
     `gpu` is the number of the GPU that computes beside this computer's CPU.
     """
-    where = on or artefact.on
+    where = artefact.on if on is None else on
     if gpu is not None and (where != "host" or not artefact.platform.target.gpu):
         raise ConfigError(
             f"--device {gpu} chooses among this computer's GPUs, for --target vulkan; this network "

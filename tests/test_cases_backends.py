@@ -38,6 +38,7 @@ EVERYWHERE = [
     pytest.param("vulkan", marks=[requires_vulkan, pytest.mark.slow]),
 ]
 ON_GPU = {
+    "ArgReduce": "f32 i8 u8 i32 u32",
     "Binary": "f32 i8 u8 i32 u32 bool",
     "BitCast": "f32 f64 i32 u8",
     "Cast": "f32 i8 bool",
@@ -140,7 +141,8 @@ def test_operators_of_the_gpu() -> None:
 
 def serves(case: Case, dtype: DType) -> bool:
     """Whether a GPU computes a case."""
-    return not isinstance(backend("vulkan").serving(build(case, dtype).nodes[0], get("vulkan")), str)
+    (node,) = build(case, dtype).nodes
+    return not isinstance(backend("vulkan").serving(node, get("vulkan")), str)
 
 
 def check(setup: str, chosen: Sequence[tuple[Case, DType]]) -> None:

@@ -201,7 +201,8 @@ def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch
     ("arguments", "words"),
     [
         (["--board", BOARD], "says no program that flashes it"),
-        ([], "--board says on which device"),
+        ([], "ConfigError: --board says on which device"),
+        (["--board", "host"], "--board host is a computer, which takes no firmware: --board says"),
         (["--board", BOARD, "--pty"], "--pty is of --simulate"),
         (["--board", BOARD, "--simulate", "--on", "COM5"], "--simulate brings its own board"),
         (["--board", "pico", "--simulate"], "has no [qemu]"),
@@ -240,7 +241,8 @@ def test_verify_and_profile_over_a_port(smelt: Smelt, pty: bool) -> None:
     with running(artefact, pty=pty) as simulator:
         options = ("--board", BOARD, "--on", simulator.port)
         done = smelt("verify", MODEL, *options, "--samples", "3", "--json", "a.json")
-        assert (done.code, done.out) == (0, "bit-exact, 3 samples\n"), done.err
+        line = f"{BOARD} at {simulator.port}: bit-exact, 3 samples\n"
+        assert (done.code, done.out) == (0, line), done.err
     latency = json.loads(Path("a.json").read_text())["inference"]["latency"]
     assert latency["inferences"] == 3
     assert latency["cycles"] > 1000
@@ -482,8 +484,8 @@ def meter(folder: Path, answer: str) -> str:
     return f"sh {script}"
 
 
-def measure(command: str) -> float:
-    with Meter(command) as found:
+def measure(command: str, timeout_s: float = 10) -> float:
+    with Meter(command, timeout_s) as found:
         for _ in range(3):
             found.start()
             found.stop()
@@ -514,6 +516,15 @@ def test_a_meter_that_fails(command: str, words: str) -> None:
 def test_a_meter_must_answer_with_a_number(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="answered 'plenty' to stop, not a number of joules"):
         measure(meter(tmp_path, "plenty"))
+
+
+@pytest.mark.parametrize("script", ["sleep 60", "while read word; do :; done"])
+def test_a_meter_that_does_not_answer(script: str, tmp_path: Path) -> None:
+    (tmp_path / "meter.sh").write_text(f"#!/bin/sh\n{script}\n")
+    start = time.monotonic()
+    with pytest.raises(ToolError, match="has not answered to stop for 1 s: it must say joules"):
+        measure(f"sh {tmp_path / 'meter.sh'}", timeout_s=1)
+    assert time.monotonic() - start < 10
 
 
 # A simulated board for others

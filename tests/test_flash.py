@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,6 +180,19 @@ def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path, fakes:
     assert time.monotonic() - before < 20
     state = Path("/proc") / child.read_text().strip() / "stat"
     assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_a_program_that_hangs_is_killed_on_windows_too(
+    tmp_path: Path, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "killpg")
+    board = boards.load("nucleo-f446re")
+    fakes.add("st-flash", "echo busy; exec /bin/sleep 60")
+    fakes.add("taskkill")
+    (step,) = plan(firmware(tmp_path, board), board, table_of(board, "st-flash"))
+    with pytest.raises(ToolError, match=r"took more than 1 s\.\n  busy$"):
+        step.run(1, quiet)
+    assert fakes.calls()[-1][:4] == ["taskkill", "/F", "/T", "/PID"]
 
 
 def test_a_mismatch_is_a_failure_though_gdb_says_success(tmp_path: Path, fakes: Fakes) -> None:

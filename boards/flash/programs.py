@@ -48,8 +48,8 @@ _GDB_START = (
     *("set confirm off", "set pagination off", "set tcp connect-timeout 5"),
     *("set remotetimeout 1", "target extended-remote {server}", "set remotetimeout 10"),
 )
-# OpenOCD, pyOCD and J-Link know the one, QEMU the other. What a server does not know is an error,
-# that of an argument passed over; the state of a chip that nothing resets, firmware ends itself.
+# OpenOCD and pyOCD know the one, QEMU the other. What a server does not know may be an error, which
+# ends a script, but not a row of arguments; where nothing resets the chip, firmware's startup does.
 _GDB_RESETS = ("monitor reset halt", "monitor system_reset")
 _GDB_HINT = "no GDB server listens at {server}, or another program holds it"
 _GDB_LOAD = ("load", "compare-sections")

@@ -1,168 +1,213 @@
-"""How much one invocation of a product computes: pixels times quads of channels, and who is beside.
+"""How much one invocation of a product computes, and what invocations beside it share.
 
-An invocation loads inputs that are its own and weights that its whole workgroup shares, or, where a
-layer has few pixels and many channels, the other way about. What each costs differs between
-devices: a `Profile` says it, and the cheapest block is taken.
+An invocation of a convolution sums so many pixels of a row times so many quads of channels, one of
+a depthwise convolution a rectangle of pixels of one quad. Large blocks load little for each
+product, small ones keep more invocations busy and fit into registers. What that is worth differs
+between devices: a `Profile` says it, and the block is taken that costs least.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 from smelt.codegen.kernels.c.window import Window
-
-LARGEST_SUMS = 64
-"""Vectors of four sums that an invocation keeps at most."""
-
-MOST_PIXELS = 16
-MOST_ROWS = 6
-MOST_QUADS = 16
+from smelt.targets import Target
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a device's work costs, in the time of one multiply-add of a vector of four.
+    """What work costs on a kind of device, in cycles of its vectors.
 
     Attributes:
-        lanes: invocations that run in step; those that are not needed cost as much.
-        parallel: invocations that keep the device busy.
-        load: a 32-bit word that invocations side by side read from different addresses.
-        shared: a 32-bit word that they read from one address.
-        unpack: taking a word of bytes apart.
-        start: an invocation before its first product.
+        lanes: invocations that run in step; those that a workgroup does not need cost as much.
+        local: invocations of a workgroup.
+        busy: invocations that it takes to keep the device busy.
+        sums: most vectors of four sums that an invocation has registers for.
+        load: cycles of a load that each invocation makes for itself.
+        shared: cycles of a load that is the same for a workgroup.
+        word: cycles of each 32-bit word of a load.
+        multiply: cycles of a multiply-add of single numbers.
+        unpack: cycles of taking a word of four bytes apart.
+        start: cycles of an invocation beside its products.
+        reals: whether bytes are multiplied as floats where the sums stay exact.
     """
 
     lanes: int
-    parallel: int
+    local: int
+    busy: int
+    sums: int
     load: float
     shared: float
+    word: float
+    multiply: float
     unpack: float
     start: float
+    reals: bool
 
 
-SOFTWARE = Profile(8, 16, load=1.5, shared=1.0, unpack=0.6, start=30.0)
-"""Mesa's driver for the CPU, with vectors of eight."""
+SOFTWARE = Profile(
+    lanes=8,
+    local=8,
+    busy=16,
+    sums=64,
+    load=20.0,
+    shared=20.0,
+    word=12.5,
+    multiply=1.65,
+    unpack=6.0,
+    start=600.0,
+    reals=False,
+)
+"""Mesa's driver for CPUs: every load goes lane by lane, and there is cache in place of registers.
 
-DEFAULT = SOFTWARE
-"""For devices that nobody has measured."""
+Measured with vectors of eight (AVX2, AVX-512VL and VNNI, which products of halfwords become).
+"""
+
+GPU = Profile(
+    lanes=32,
+    local=64,
+    busy=4096,
+    sums=8,
+    load=8.0,
+    shared=2.0,
+    word=2.0,
+    multiply=1.0,
+    unpack=4.0,
+    start=40.0,
+    reals=True,
+)
+"""What GPUs have in common: loads of one address for all are nearly free, registers are few."""
+
+
+def profile_of(target: Target) -> Profile:
+    """The profile of the device that a target's code runs on.
+
+    Where it could be any, that of Mesa's driver for CPUs, the one that everybody has.
+    """
+    del target
+    return SOFTWARE
+
+
+_PIXELS = 16
+_QUADS = 16
+_TILE = 24
+"""Most pixels of a rectangle: all of it is written out."""
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a product's block depends on.
+class Block:
+    """Pixels of a row, rows, and quads of channels of an invocation.
 
-    Attributes:
-        width: pixels of a row.
-        rows: rows, of all images.
-        quads: of output channels.
-        steps: tap columns times taps of a column times depth, in what is loaded at once.
-        columns: taps of a row that share inputs, and how far apart pixels are from one another.
-        stride: between two pixels, in input columns.
-        input_words: words of a load of inputs, for one step.
-        weight_words: words of weights for one step and quad.
-        packed: whether words hold four bytes each.
-        products: vector multiply-adds for one pixel, step and quad.
+    `across`: the invocations of a workgroup differ in channels, and not in pixels.
     """
 
-    width: int
-    rows: int
+    pixels: int
     quads: int
+    across: bool
+    local: int
+    rows: int = 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step of a convolution takes: a tap row's columns of one load of inputs.
+
+    Attributes:
+        steps: how many there are.
+        columns: taps of a row that share inputs.
+        stride: between two pixels, in inputs.
+        input_words: 32-bit words of a load of inputs.
+        weight_words: the same for a quad's weights of one column, and how many loads they are.
+        weight_loads: see `weight_words`.
+        packed: whether words hold four bytes.
+        products: numbers that are multiplied for one pixel, column and quad.
+    """
+
     steps: int
     columns: int
     stride: int
     input_words: int
     weight_words: int
+    weight_loads: int
     packed: bool
     products: int
 
 
-@dataclass(frozen=True)
-class Block:
-    """Pixels and quads of an invocation; `across`: a workgroup's invocations differ in quads."""
+def best_block(
+    size: tuple[int, int], quads: int, work: Work, profile: Profile
+) -> Block:
+    """The block of a convolution with so many rows (of all images) and columns of outputs."""
+    rows, width = size
 
-    pixels: int
-    quads: int
-    across: bool
-    local: int = 32
+    def cost(block: Block) -> float:
+        loads = (block.pixels - 1) * min(work.stride, work.columns) + work.columns
+        weights = work.columns * block.quads
+        own, shared = profile.load, profile.shared
+        of_input, of_weight = (shared, own) if block.across else (own, shared)
+        step = loads * (of_input + profile.word * work.input_words)
+        step += weights * (of_weight * work.weight_loads + profile.word * work.weight_words)
+        step += profile.multiply * work.products * weights * block.pixels
+        if work.packed:
+            step += profile.unpack * (loads + 0.5 * weights * work.products / 4)
+        tiles = rows * -(-width // block.pixels)
+        return _all(tiles, quads // block.quads, block, work.steps * step, profile)
 
-
-def best_block(shape: Shape, profile: Profile = DEFAULT) -> Block:
-    """The block that costs least."""
-    blocks = [
-        Block(pixels, quads, across, max(profile.lanes, 8))
-        for pixels, quads, across in product(
-            range(1, min(MOST_PIXELS, shape.width) + 1),
-            (q for q in range(1, MOST_QUADS + 1) if shape.quads % q == 0),
-            (False, True),
-        )
-        if pixels * quads <= LARGEST_SUMS or (pixels == 1 and quads == 1)
-    ]
-    return min(blocks, key=lambda block: _cost(shape, block, profile))
-
-
-def _cost(shape: Shape, block: Block, profile: Profile) -> float:
-    """The time of the whole product."""
-    tiles = -(-shape.width // block.pixels) * shape.rows
-    share = shape.quads // block.quads
-    inner, outer = (share, tiles) if block.across else (tiles, share)
-    vectors = -(-inner // profile.lanes) * outer
-    inputs = (block.pixels - 1) * min(shape.stride, shape.columns) + shape.columns
-    weights = shape.columns * block.quads
-    own, shared = profile.load, profile.shared
-    input_load, weight_load = (shared, own) if block.across else (own, shared)
-    unpacks = (inputs + 4 * weights) * profile.unpack if shape.packed else 0.0
-    loads = inputs * shape.input_words * input_load + weights * shape.weight_words * weight_load
-    step = loads + unpacks + block.pixels * weights * shape.products
-    return vectors * (profile.start + shape.steps * step)
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Rows and pixels of an invocation of a depthwise convolution; `across` as of a `Block`."""
-
-    rows: int
-    pixels: int
-    across: bool
-    local: int
+    return min(
+        (
+            Block(pixels, share, across, profile.local)
+            for pixels, share, across in product(
+                range(1, min(_PIXELS, width) + 1),
+                (q for q in range(1, _QUADS + 1) if quads % q == 0),
+                (False, True),
+            )
+            if pixels * share <= profile.sums
+        ),
+        key=cost,
+    )
 
 
 def best_tile(
-    window: Window, size: tuple[int, int], batch: int, quads: int, real: bool
-) -> Tile:
-    """The tile that costs least for an output of `size`."""
-    tiles = [
-        Tile(rows, pixels, across, DEFAULT.lanes)
-        for rows, pixels, across in product(
-            range(1, min(MOST_ROWS, size[0]) + 1),
-            range(1, min(MOST_PIXELS, size[1]) + 1),
-            (False, True),
+    size: tuple[int, int, int], quads: int, window: Window, *, packed: bool, profile: Profile
+) -> Block:
+    """The rectangle of a depthwise convolution of so many images, rows and columns of outputs."""
+    images, height, width = size
+    words = 1 if packed else 4
+
+    def cost(block: Block) -> float:
+        loads = prod(
+            len({o * stride + tap * dilation for o in range(outputs) for tap in range(kernel)})
+            for outputs, stride, kernel, dilation in zip(
+                (block.rows, block.pixels),
+                window.stride,
+                window.kernel,
+                window.dilation,
+                strict=True,
+            )
         )
-        if rows * pixels <= LARGEST_SUMS
-    ]
-    return min(tiles, key=lambda tile: _tile_cost(window, size, batch, quads, real, tile, DEFAULT))
+        of_weight = profile.load if block.across else profile.shared
+        total = loads * (profile.load + profile.word * words)
+        total += window.taps * (of_weight + profile.word * words)
+        total += profile.multiply * 4 * window.taps * block.rows * block.pixels
+        total += profile.unpack * (loads + window.taps) if packed else 0.0
+        tiles = images * -(-height // block.rows) * -(-width // block.pixels)
+        return _all(tiles, quads, block, total, profile)
+
+    return min(
+        (
+            Block(pixels, 1, across, profile.local, rows)
+            for rows, pixels, across in product(
+                range(1, height + 1), range(1, min(_PIXELS, width) + 1), (False, True)
+            )
+            if rows * pixels <= min(_TILE, profile.sums)
+        ),
+        key=cost,
+    )
 
 
-def _tile_cost(
-    window: Window,
-    size: tuple[int, int],
-    batch: int,
-    quads: int,
-    real: bool,
-    tile: Tile,
-    profile: Profile,
-) -> float:
-    count = -(-size[0] // tile.rows) * -(-size[1] // tile.pixels) * batch
-    inner, outer = (quads, count) if tile.across else (count, quads)
+def _all(tiles: int, shares: int, block: Block, cycles: float, profile: Profile) -> float:
+    """Cycles of all invocations: too few of them wait for one another."""
+    inner, outer = (shares, tiles) if block.across else (tiles, shares)
     vectors = -(-inner // profile.lanes) * outer
-    inputs = 1
-    for outputs, stride, kernel, dilation in zip(
-        (tile.rows, tile.pixels), window.stride, window.kernel, window.dilation, strict=True
-    ):
-        inputs *= len({o * stride + k * dilation for o in range(outputs) for k in range(kernel)})
-    words = 4 if real else 1
-    own, shared = profile.load * words, profile.shared * words
-    unpacks = 0.0 if real else profile.unpack * (inputs + window.taps)
-    weights = window.taps * (own if tile.across else shared)
-    products = tile.rows * tile.pixels * window.taps
-    return vectors * (profile.start + inputs * own + weights + unpacks + products)
+    return max(vectors, profile.busy // profile.lanes) * (profile.start + cycles)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from smelt.codegen.kernels.base import (
@@ -15,7 +13,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.blocks import Tile, best_tile
+from smelt.codegen.kernels.vulkan.blocks import best_tile, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
 from smelt.ir import Node
@@ -24,24 +22,6 @@ from smelt.targets import Target
 
 MOST_TAPS = 49
 """Taps of a window that are written out."""
-
-
-@dataclass(frozen=True)
-class Use:
-    """One multiply-add: of the output at `row`, `pixel`, with a loaded input and a tap's weights."""
-
-    row: int
-    pixel: int
-    slot: int
-    tap: int
-
-
-@dataclass(frozen=True)
-class Line:
-    """A row of inputs, so many below the tile's first one, and what it is used for."""
-
-    offset: int
-    uses: tuple[Use, ...]
 
 
 class DepthwiseConv2DKernel(Kernel):
@@ -56,8 +36,7 @@ class DepthwiseConv2DKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        del request
-        product = Product.of(node)
+        product = Product.of(node, profile_of(request.target))
         window = product.window
         if window.outputs != product.depth or product.depth % 4 or window.taps > MOST_TAPS:
             return direct(product)
@@ -68,9 +47,9 @@ def tiles(product: Product) -> ShaderCall:
     """The call that computes rectangles of four channels."""
     node, window, finish, kind = product.node, product.window, product.finish, product.kind
     real, quads = kind == "real", product.depth // 4
-    tile = best_tile(window, product.size, product.batch, quads, real)
+    size = (product.batch, *product.size)
+    tile = best_tile(size, quads, window, packed=not real, profile=product.profile)
     bands, across = -(-product.size[0] // tile.rows), -(-product.size[1] // tile.pixels)
-    offsets, lines = _lines(product, tile)
     weights = np.ascontiguousarray(product.weights[..., 0].transpose(1, 2, 0))
     y = node.output.type
     output = "words" if y.is_quantized else "quads"
@@ -82,13 +61,6 @@ def tiles(product: Product) -> ShaderCall:
         parameters={
             "kind": kind,
             "finish": finish,
-            "rows": tile.rows,
-            "pixels": tile.pixels,
-            "across": tile.across,
-            "kernel": window.taps,
-            "offsets": offsets,
-            "lines": lines,
-            "padded": window.padded,
             "output": output,
         },
         operands=(
@@ -106,6 +78,14 @@ def tiles(product: Product) -> ShaderCall:
             "output": vector if output == "quads" else element,
         },
         constants={
+            "LINES": tile.rows,
+            "PIXELS": tile.pixels,
+            "ACROSS": int(tile.across),
+            "PADDED": int(window.padded),
+            "KERNEL_Y": window.kernel[0],
+            "KERNEL_X": window.kernel[1],
+            "DILATION_Y": window.dilation[0],
+            "DILATION_X": window.dilation[1],
             "TILES": across,
             "BANDS": bands,
             "ROWS": bands * product.batch,
@@ -120,26 +100,6 @@ def tiles(product: Product) -> ShaderCall:
         form="vulkan_tiles",
         work={"calls": 1, "products": node.macs},
     )
-
-
-def _lines(product: Product, tile: Tile) -> tuple[list[int], list[Line]]:
-    """Column offsets of the inputs that are loaded, and for each row of them their uses."""
-    window = product.window
-    columns = [
-        [p * window.stride[1] + kx * window.dilation[1] for kx in range(window.kernel[1])]
-        for p in range(tile.pixels)
-    ]
-    offsets = sorted({offset for pixel in columns for offset in pixel})
-    found: dict[int, list[Use]] = {}
-    for row in range(tile.rows):
-        for ky in range(window.kernel[0]):
-            uses = found.setdefault(row * window.stride[0] + ky * window.dilation[0], [])
-            uses += [
-                Use(row, p, offsets.index(offset), ky * window.kernel[1] + kx)
-                for p, pixel in enumerate(columns)
-                for kx, offset in enumerate(pixel)
-            ]
-    return offsets, [Line(offset, tuple(found[offset])) for offset in sorted(found)]
 
 
 KERNELS = (DepthwiseConv2DKernel(),)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from smelt.codegen.kernels.base import Input, Operand, Output, Packed, ShaderCall
 from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, nest
 from smelt.codegen.kernels.vulkan.functions import called_in
@@ -65,9 +67,13 @@ class Body:
 
 
 def operand_of(node: Node, index: int, name: str) -> Input | Packed:
-    """An input as an operand; constants are packed."""
+    """An input as an operand; constants are packed, and fill whole words."""
     value: Value = node.input(index)
-    return Input(index, name) if value.data is None else Packed(name, value.data)
+    if value.data is None:
+        return Input(index, name)
+    flat = np.ascontiguousarray(value.data).reshape(-1)
+    missing = -flat.nbytes % 4 // flat.itemsize
+    return Packed(name, np.concatenate([flat, np.zeros(missing, flat.dtype)]))
 
 
 def scalar(dtype: DType) -> str:

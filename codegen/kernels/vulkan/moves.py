@@ -28,7 +28,9 @@ from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import Array, DType, Node
 from smelt.targets import Target
 
-MAX_AXES = 8
+_MOST_CONSTANTS = 32 - 5
+"""Specialization constants of axes and indices; the others are counts, start and fill."""
+
 UNITS = {1: "int", 2: "int", 4: "int", 8: "ivec2", 16: "ivec4"}
 """GLSL types that elements of so many bytes are moved as."""
 
@@ -130,8 +132,9 @@ class Moves:
 
 def refuse_moves(node: Node, moves: Moves) -> str | None:
     """Why the shader cannot move so; None where it can."""
-    if len(moves.axes) > MAX_AXES:
-        return f"{node.op.name} over more than {MAX_AXES} axes is not served on the GPU."
+    parts = len(moves.parts)
+    if len(moves.axes) * (3 if parts else 2) + 2 * parts > _MOST_CONSTANTS:
+        return f"{node.op.name} over so many axes is not served on the GPU."
     return None
 
 

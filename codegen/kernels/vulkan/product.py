@@ -16,6 +16,7 @@ from smelt.codegen.kernels.c.products import (
     sums,
 )
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.vulkan.blocks import Profile
 from smelt.codegen.kernels.vulkan.finish import Finish
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
@@ -41,6 +42,7 @@ class Product:
         size: height and width of the output.
         batch: images.
         depth: channels of the input.
+        profile: of the device.
     """
 
     node: Node
@@ -50,9 +52,10 @@ class Product:
     size: tuple[int, int]
     batch: int
     depth: int
+    profile: Profile
 
     @staticmethod
-    def of(node: Node) -> Product:
+    def of(node: Node, profile: Profile) -> Product:
         """The product of a node that `refuse` does not refuse."""
         op, weights, y = node.op, node.input(1), node.output.type
         if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
@@ -74,7 +77,8 @@ class Product:
         dense = window.size == (1, y.size // window.outputs) and window.taps == 1
         height, width = (1, window.size[1]) if dense else (y.shape[1], y.shape[2])
         batch = y.size // (height * width * window.outputs)
-        return Product(node, window, array, finish, (height, width), batch, x.shape[-1])
+        size = height, width
+        return Product(node, window, array, finish, size, batch, x.shape[-1], profile)
 
     @property
     def kind(self) -> Kind:
@@ -82,9 +86,7 @@ class Product:
         if self.node.input(0).type.dtype.is_float:
             return "real"
         largest = np.abs(self.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max(initial=0) * 128
-        import os
-        if os.environ.get("WHOLE"): return "whole"
-        return "exact" if largest < _EXACT else "whole"
+        return "exact" if self.profile.reals and largest < _EXACT else "whole"
 
     def initial(self) -> tuple[Packed, ...]:
         """What sums of bytes without a sign begin with: 128 times all weights less; see `words.j2`."""

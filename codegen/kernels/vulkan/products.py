@@ -20,7 +20,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.blocks import Block, Shape, best_block
+from smelt.codegen.kernels.vulkan.blocks import Block, Work, best_block, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
 from smelt.ir import Array, Node
@@ -42,8 +42,7 @@ class ProductKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        del request
-        product = Product.of(node)
+        product = Product.of(node, profile_of(request.target))
         straddle = node.output.type.is_quantized and product.window.outputs % 4
         if product.window.groups > 1 or (straddle and product.pixels > 1):
             return direct(product)
@@ -70,23 +69,23 @@ def blocks(product: Product) -> ShaderCall:
     parts = window.kernel[1] // columns
     quads = -(-window.outputs // 4)
     depth = window.depth if single else window.depth // 4
-    shape = Shape(
-        width=product.size[1],
-        rows=product.batch * product.size[0],
-        quads=quads,
+    # Inputs between the taps of neighbouring pixels are taps too.
+    share = window.stride[1] <= columns and (window.dilation[1] == 1 or columns == 1)
+    rows = product.batch * product.size[0]
+    work = Work(
         steps=window.kernel[0] * parts * depth,
         columns=columns,
-        stride=window.stride[1],
+        stride=window.stride[1] if share else columns,
         input_words=4 if real and not single else 1,
         weight_words=(4 if single else 16) if real else (1 if single else 4),
+        weight_loads=4 if real and not single else 1,
         packed=not real,
-        products=1 if single else 4,
+        products=4 if single else 16,
     )
-    block = best_block(shape)
+    block = best_block((rows, product.size[1]), quads, work, product.profile)
     tiles = -(-product.size[1] // block.pixels)
-    taps, offsets = _slots(block.pixels, columns, window.stride[1], window.dilation[1])
     output = _output(product)
-    lanes = (quads // block.quads, tiles * product.batch * product.size[0])
+    lanes = (quads // block.quads, tiles * rows)
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
     return ShaderCall(
         template="vulkan/convolution.comp.j2",
@@ -95,12 +94,6 @@ def blocks(product: Product) -> ShaderCall:
             "kind": kind,
             "single": single,
             "finish": finish,
-            "pixels": block.pixels,
-            "quads": block.quads,
-            "across": block.across,
-            "taps": taps,
-            "offsets": offsets,
-            "padded": window.padded,
             "output": output,
         },
         operands=(
@@ -118,10 +111,16 @@ def blocks(product: Product) -> ShaderCall:
             "output": vector if output == "quads" else element,
         },
         constants={
+            "PIXELS": block.pixels,
+            "QUADS": block.quads,
+            "ACROSS": int(block.across),
+            "COLUMNS": columns,
+            "SHARE": int(share),
+            "PADDED": int(window.padded),
             "TILES": tiles,
-            "ROWS": product.batch * product.size[0],
+            "ROWS": rows,
             "BLOCKS": quads // block.quads,
-            "STEPS": shape.steps * columns,
+            "STEPS": work.steps * columns,
             "OUTPUTS": window.outputs,
             "OUT_QUADS": quads,
             "DEPTH": depth,
@@ -140,15 +139,6 @@ def blocks(product: Product) -> ShaderCall:
         work={"calls": 1, "products": node.macs},
         variants=("",) if real or single else ("", "dot"),
     )
-
-
-def _slots(
-    pixels: int, columns: int, stride: int, dilation: int
-) -> tuple[list[list[int]], list[int]]:
-    """Which loaded input each pixel takes for each column, and the offset of each one."""
-    needed = [[p * stride + c * dilation for p in range(pixels)] for c in range(columns)]
-    offsets = sorted({offset for column in needed for offset in column})
-    return [[offsets.index(offset) for offset in column] for column in needed], offsets
 
 
 def _packed(weights: Array, columns: int, block: Block, real: bool) -> Array:

@@ -27,7 +27,7 @@ from smelt.targets import Target
 GROUP = 128
 """Invocations that share a row, where rows are long and few."""
 
-_MAX_AXES = 6
+_MAX_AXES = 5
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def quantized_real(
     def stored(x: Array) -> Array:
         if ties_to_even and y.quant is not None:
             return quantize_onnx(x, y.quant, y).astype(np.int64)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             whole = round_half_away(x / scale)
         return np.clip(whole, -1024, 1024).astype(np.int64) + y.zero_point
 

@@ -1,0 +1,160 @@
+"""Products on a GPU, by Mesa's driver for CPUs: equal to numpy, and to TensorFlow Lite Micro."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from shutil import which
+
+import numpy as np
+import pytest
+
+from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.kernels.vulkan import blocks, depthwise, product, products
+from smelt.ir import DType, Op, evaluate
+from smelt.ops import all_cases
+from smelt.ops.case import Bias, Case, Data, Weights
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.fixed_point import Activation
+from smelt.ops.fully_connected import FullyConnected
+from smelt.pipeline import Artefact, Options, compile_model
+from smelt.run import run
+from smelt.samples import random_samples
+from tests.graphs import assert_same, combine, compile_graph, run_together
+from tests.shared import Network, networks, shared
+from tests.test_cases_backends import member_of
+
+pytestmark = pytest.mark.skipif(which("glslc") is None, reason="glslc is not installed")
+
+SETUP = Options(target="vulkan", backends=("vulkan", "c"))
+OPERATORS = (Conv2D, DepthwiseConv2D, FullyConnected)
+DTYPES = (DType.FLOAT32, DType.INT8)
+
+
+@pytest.fixture(params=["software", "gpu"])
+def profile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Blocks as either kind of device wants them; bytes are multiplied as floats on one."""
+    chosen = {"software": blocks.SOFTWARE, "gpu": blocks.GPU}[request.param]
+    for module in (products, depthwise):
+        monkeypatch.setattr(module, "profile_of", lambda _target: chosen)
+    return str(request.param)
+
+
+def check(chosen: Sequence[tuple[Case, DType]]) -> None:
+    """Fail unless each case is computed by a shader, and as the reference does."""
+    members = [member_of(case, dtype) for case, dtype in chosen]
+    graph = combine("all", [member.graph for member in members])
+    assert not on_cpu(compile_graph(graph, SETUP))
+    found = run_together(members, SETUP)
+    for (case, dtype), member, outputs in zip(chosen, members, found, strict=True):
+        expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
+        assert_same(outputs, expected, f"{case}-{dtype.value}")
+
+
+def on_cpu(artefact: Artefact) -> list[str]:
+    """The products that no shader computes."""
+    return [
+        step.node.name
+        for step in artefact.schedule.steps
+        if isinstance(step.node.op, OPERATORS) and not isinstance(step.call, ShaderCall)
+    ]
+
+
+def served(case: Case, dtype: DType) -> bool:
+    """Whether shaders serve a case: constant weights."""
+    product_ = isinstance(case.op, OPERATORS) and dtype in DTYPES
+    return product_ and isinstance(case.arguments[1], Weights)
+
+
+def test_every_case(profile: str) -> None:
+    del profile
+    chosen = [(c, d) for c in all_cases() for d in c.dtypes if served(c, d)]
+    assert len(chosen) > 60
+    check(chosen)
+
+
+def convolution(x: tuple[int, ...], w: tuple[int, ...], **fields: object) -> Case:
+    op = Conv2D(**fields)  # pyright: ignore[reportArgumentType]
+    return Case("shape", op, (Data(x), Weights(w, axis=0), Bias(w[0])))
+
+
+def depthwise_case(x: tuple[int, ...], w: tuple[int, ...], **fields: object) -> Case:
+    op = DepthwiseConv2D(**fields)  # pyright: ignore[reportArgumentType]
+    return Case("shape", op, (Data(x), Weights(w, axis=3), Bias(w[3])))
+
+
+def dense(x: tuple[int, ...], w: tuple[int, ...]) -> Case:
+    op: Op = FullyConnected(activation=Activation.RELU)
+    return Case("shape", op, (Data(x), Weights(w, axis=0), Bias(w[0])))
+
+
+SAME = ((1, 1), (1, 1))
+HOSTILE = (
+    *(convolution((1, 4, 5, c), (c, 3, 3, c), padding=SAME) for c in (1, 2, 3, 5, 7)),
+    *(depthwise_case((1, 4, 5, c), (1, 3, 3, c), padding=SAME) for c in (1, 2, 3, 5, 7)),
+    *(dense((1, c), (10, c)) for c in (1, 2, 3, 5, 7, 8)),
+    *(dense((3, 12), (c, 12)) for c in (1, 2, 3, 5, 12)),
+    dense((1, 640), (128, 640)),
+    convolution((2, 5, 1, 4), (8, 3, 1, 4), padding=((1, 1), (0, 0))),
+    convolution((2, 1, 1, 8), (12, 1, 1, 8)),
+    convolution((2, 7, 9, 3), (8, 3, 3, 3), stride=(2, 2), padding=((0, 1), (0, 1))),
+    convolution((1, 19, 23, 4), (8, 3, 3, 4), dilation=(7, 9), padding=((7, 7), (9, 9))),
+    convolution((1, 9, 33, 4), (4, 1, 11, 4), padding=((0, 0), (5, 5))),
+    convolution((1, 9, 40, 8), (4, 1, 1, 8), stride=(3, 3)),
+    convolution((1, 5, 40, 4), (4, 2, 3, 4), stride=(1, 2), dilation=(1, 2)),
+    convolution((2, 6, 6, 12), (9, 3, 3, 4), groups=3),
+    convolution((1, 3, 3, 64), (256, 1, 1, 64)),
+    convolution((1, 17, 17, 4), (64, 1, 1, 4)),
+    depthwise_case((2, 7, 9, 8), (1, 3, 3, 8), stride=(2, 1), padding=SAME),
+    depthwise_case((1, 1, 30, 4), (1, 1, 5, 4), padding=((0, 0), (2, 2))),
+    depthwise_case((1, 21, 25, 4), (1, 3, 3, 4), dilation=(8, 9), padding=((8, 8), (9, 9))),
+    depthwise_case((1, 9, 9, 8), (1, 7, 7, 8), padding=((3, 3), (3, 3))),
+    depthwise_case((1, 12, 12, 4), (1, 8, 9, 4)),
+    depthwise_case((1, 6, 6, 4), (1, 3, 3, 16), padding=SAME),
+    depthwise_case((1, 6, 6, 256), (1, 3, 3, 256), padding=SAME),
+)
+
+
+def test_hostile_shapes(profile: str) -> None:
+    """Few and odd channels, one column, large dilations, several images."""
+    del profile
+    check([(case, dtype) for case in HOSTILE for dtype in DTYPES])
+
+
+def test_sums_that_are_no_floats() -> None:
+    """2,400 products of bytes can leave 24 bits: they are summed as integers."""
+    case = dense((1, 2400), (4, 2400))
+    member = member_of(case, DType.INT8)
+    node = next(n for n in member.graph.nodes if isinstance(n.op, FullyConnected))
+    assert product.Product.of(node, blocks.GPU).kind == "whole"
+    check([(case, DType.INT8)])
+
+
+@networks("mlperf_tiny/ad_int8", "mlperf_tiny/ic_int8", "mlperf_tiny/kws_int8", "mlperf_tiny/vww_int8")
+def test_networks_are_bit_exact(network: Network) -> None:
+    artefact = compile_model(network.model, SETUP)
+    assert not on_cpu(artefact)
+    golden = network.golden
+    count = 4
+    samples = [(golden["input_0"][i],) for i in range(count)]
+    found = np.stack([outputs[0] for outputs in run(artefact, samples).outputs])
+    np.testing.assert_array_equal(found, golden["tflm_0"][:count].reshape(found.shape))
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v1_025_96", "resnet8", "dscnn_kws", "autoencoder"])
+def test_float_networks(name: str) -> None:
+    artefact = compile_model(shared(f"models/float/{name}.onnx"), SETUP)
+    assert not on_cpu(artefact)
+    samples = random_samples(artefact.graph, 2, 0)
+    found = run(artefact, samples).outputs
+    assert_same(found, [evaluate(artefact.graph, s).outputs for s in samples], name)
+
+
+def test_dead_channels_go_by_fours() -> None:
+    """Layers of a network with many dead channels keep what fills words."""
+    artefact = compile_model(shared("models/mlperf_tiny/vww_int8.tflite"), SETUP)
+    layers = [n for n in artefact.graph.nodes if isinstance(n.op, Conv2D | DepthwiseConv2D)]
+    widths = [n.output.type.shape[-1] for n in layers]
+    assert widths
+    assert all(width % 4 == 0 for width in widths)
+
+
