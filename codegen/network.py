@@ -75,8 +75,7 @@ class Network:
     """Everything that the templates of the network and of the project ask about it.
 
     `weights_binary` is the file of the weights where they are not C text, empty where they are;
-    `gpu` what a GPU does, None where the CPU does everything; `cpu_fallback` says that the CPU can do
-    that too.
+    `gpu` what a GPU does, None where the CPU does everything; with `cpu_fallback` the CPU can too.
     """
 
     name: str

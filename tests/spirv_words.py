@@ -40,7 +40,8 @@ def needs_of(words: Sequence[int]) -> Needs:
                 sizes[result] = bits // 8
             case 23, [result, component, count]:  # OpTypeVector
                 sizes[result] = sizes[component] * count
-            case 28, [result, element, length]:  # OpTypeArray
+            case 28, [result, element, length] if element in sizes and length in constants:
+                # OpTypeArray; one that an expression sizes must not be shared
                 sizes[result] = sizes[element] * constants[length]
             case 30, [result, *members]:  # OpTypeStruct
                 sizes[result] = sum(sizes.get(member, 0) for member in members)

@@ -20,7 +20,7 @@ from smelt.run import Rig, run
 from smelt.samples import random_samples
 from tests.graphs import assert_same, compile_graph
 from tests.projects import SANITIZERS, must, network_sources
-from tests.shared import Network, shared
+from tests.shared import Network, networks, shared
 from tests.spirv_words import DOT_PRODUCTS, SHADER, needs_of
 from tests.vulkan_tools import (
     MLPERF,
@@ -93,7 +93,7 @@ def test_steps_one_by_one(artefact: Artefact, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@MLPERF
+@networks("mlperf_tiny/kws_*", "mlperf_tiny/ad_*")
 def test_networks_under_gpu_assisted_validation(network: Network, tmp_path: Path) -> None:
     """The driver compiles instrumented shaders slowly."""
     artefact = on_gpu(network)
