@@ -78,12 +78,7 @@ class Product:
         height, width = (1, window.size[1]) if dense else (y.shape[1], y.shape[2])
         batch = y.size // (height * width * window.outputs)
         size = height, width
-<<<<<<< HEAD
-        # The last axis of a dense layer's input need not be a row of its own.
-        depth = window.depth if dense else x.shape[-1]
-=======
         depth = window.depth if isinstance(op, FullyConnected) else x.shape[-1]
->>>>>>> 7b610018380a6fb0a45e7c91d527f58ee5eba5a7
         return Product(node, window, array, finish, size, batch, depth, profile)
 
     @property
