@@ -136,7 +136,7 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Progra
         regions,
         uploads,
         _up(max(next(use.bytes for use in plan.memories if use.name == ARENA), 1), alignment),
-        alignment if last is None else last.offset + _up(last.bytes, alignment),
+        alignment if last is None else last.offset + _up(max(last.bytes, 1), alignment),
     )
     _require_limits(made, schedule)
     return made
@@ -180,7 +180,7 @@ def _dispatch(
         match argument:
             case InFlash(constant):
                 upload = uploads[constant]
-                end = upload.offset + _up(upload.bytes, element)
+                end = upload.offset + _up(max(upload.bytes, 1), element)
                 ranges.append(Range(True, upload.offset, end, True, False))
             case InBuffer(buffer):
                 place = plan[buffer]
@@ -206,9 +206,9 @@ def _uploads(schedule: Schedule, steps: Sequence[Step], alignment: int) -> tuple
     uploads: list[Upload] = []
     offset = 0
     for name in names:
-        size = max(schedule.constants[name].nbytes, 4)
+        size = schedule.constants[name].nbytes
         uploads.append(Upload(name, offset, size))
-        offset += _up(size, alignment)
+        offset += _up(max(size, 1), alignment)
     return tuple(uploads)
 
 
