@@ -9,7 +9,6 @@
 #define MAX_FAMILIES 16
 #define MAX_EXTENSIONS 512
 #define MAX_CONSTANTS 32
-#define CACHE_BYTES (1u << 20)
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -377,13 +376,8 @@ static int make_pipeline(smelt_vulkan_t *gpu, uint32_t number) {
 /*
  * The file of a pipeline cache: what the driver gave, behind a checksum of it. Vulkan wants exactly
  * that back; data of another driver it turns down itself, data that is spoilt it need not survive.
+ * The checksum is FNV-1a.
  */
-static struct {
-    uint64_t checksum;
-    uint8_t data[CACHE_BYTES];
-} cache;
-
-/* FNV-1a. */
 static uint64_t checksum_of(const uint8_t *data, size_t bytes) {
     uint64_t sum = 14695981039346656037u;
     for (size_t i = 0; i < bytes; ++i) {
@@ -392,22 +386,24 @@ static uint64_t checksum_of(const uint8_t *data, size_t bytes) {
     return sum;
 }
 
-static int open_cache(smelt_vulkan_t *gpu, const char *file) {
+static int open_cache(smelt_vulkan_t *gpu, const char *file, smelt_vulkan_cache_t *cache) {
     VkPipelineCacheCreateInfo info;
-    FILE *const stored = file == NULL ? NULL : fopen(file, "rb");
+    FILE *const stored = file == NULL || cache == NULL ? NULL : fopen(file, "rb");
     memset(&info, 0, sizeof info);
     info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
-    cache.checksum = 0;
+    if (cache != NULL) {
+        cache->checksum = 0;
+    }
     if (stored != NULL) {
-        const size_t bytes = fread(&cache, 1, sizeof cache, stored);
-        const size_t data_bytes = bytes - sizeof cache.checksum;
+        const size_t bytes = fread(cache, 1, sizeof *cache, stored);
+        const size_t data_bytes = bytes - sizeof cache->checksum;
         fclose(stored);
-        if (bytes > sizeof cache.checksum &&
-            cache.checksum == checksum_of(cache.data, data_bytes)) {
+        if (bytes > sizeof cache->checksum &&
+            cache->checksum == checksum_of(cache->data, data_bytes)) {
             info.initialDataSize = data_bytes;
-            info.pInitialData = cache.data;
+            info.pInitialData = cache->data;
         } else {
-            cache.checksum = 0;
+            cache->checksum = 0;
         }
     }
     TRY(vkCreatePipelineCache(gpu->device, &info, NULL, &gpu->cache), "vkCreatePipelineCache");
@@ -415,17 +411,17 @@ static int open_cache(smelt_vulkan_t *gpu, const char *file) {
 }
 
 /* Best effort: without it the next start is only slower. */
-static void store_cache(smelt_vulkan_t *gpu, const char *file) {
-    size_t bytes = sizeof cache.data;
-    if (file == NULL ||
-        vkGetPipelineCacheData(gpu->device, gpu->cache, &bytes, cache.data) != VK_SUCCESS ||
-        checksum_of(cache.data, bytes) == cache.checksum) {
+static void store_cache(smelt_vulkan_t *gpu, const char *file, smelt_vulkan_cache_t *cache) {
+    size_t bytes = SMELT_VULKAN_CACHE_BYTES;
+    if (file == NULL || cache == NULL ||
+        vkGetPipelineCacheData(gpu->device, gpu->cache, &bytes, cache->data) != VK_SUCCESS ||
+        checksum_of(cache->data, bytes) == cache->checksum) {
         return; /* it is as it was read */
     }
-    cache.checksum = checksum_of(cache.data, bytes);
+    cache->checksum = checksum_of(cache->data, bytes);
     FILE *const stored = fopen(file, "wb");
     if (stored != NULL) {
-        fwrite(&cache, 1, sizeof cache.checksum + bytes, stored);
+        fwrite(cache, 1, sizeof cache->checksum + bytes, stored);
         fclose(stored);
     }
 }
@@ -514,7 +510,7 @@ int smelt_vulkan_open(smelt_vulkan_t *gpu, const smelt_vulkan_program_t *program
     if (open_instance(gpu) != 0 || choose_device(gpu, options->device) != 0 ||
         check_limits(gpu) != 0 || find_dot(gpu, options->plain) != 0 || open_device(gpu) != 0 ||
         make_memory(gpu) != 0 || make_layouts(gpu) != 0 || make_descriptors(gpu) != 0 ||
-        open_cache(gpu, options->cache_file) != 0) {
+        open_cache(gpu, options->cache_file, options->cache) != 0) {
         return -1;
     }
     for (uint32_t i = 0; i < program->pipeline_count; ++i) {
@@ -522,7 +518,7 @@ int smelt_vulkan_open(smelt_vulkan_t *gpu, const smelt_vulkan_program_t *program
             return -1;
         }
     }
-    store_cache(gpu, options->cache_file);
+    store_cache(gpu, options->cache_file, options->cache);
     return make_commands(gpu);
 }
 

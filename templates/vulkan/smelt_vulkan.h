@@ -16,12 +16,20 @@ extern "C" {
 
 #define SMELT_VULKAN_ANY_DEVICE (-1)
 
+#define SMELT_VULKAN_CACHE_BYTES (1u << 20)
+
+/* Room for compiled pipelines on their way from and to a file, needed only while a device opens. */
+typedef struct {
+    uint64_t checksum;
+    uint8_t data[SMELT_VULKAN_CACHE_BYTES];
+} smelt_vulkan_cache_t;
+
 /* How a device is opened; all zero but `device` is a good start. */
 typedef struct {
-    int32_t device;         /* its number, or SMELT_VULKAN_ANY_DEVICE: a GPU if there is one */
-    const char *cache_file; /* keeps compiled pipelines from one start to the next; may be NULL.
-                             * Not for two threads that open devices at the same time. */
-    int32_t plain;          /* not 0: take no module that needs a feature of the device */
+    int32_t device;              /* its number, or SMELT_VULKAN_ANY_DEVICE: a GPU if there is one */
+    int32_t plain;               /* not 0: take no module that needs a feature of the device */
+    const char *cache_file;      /* keeps compiled pipelines from one start to the next, or NULL */
+    smelt_vulkan_cache_t *cache; /* room for them; NULL where there is no file */
 } smelt_vulkan_options_t;
 
 /* SPIR-V; where the device can multiply four bytes at a time, `dot` is taken if there is one. */

@@ -21,7 +21,8 @@ static OF(_t) networks[MOST];
 
 static int open_all(int count, const char *cache) {
     for (int i = 0; i < count; ++i) {
-        smelt_vulkan_options_t options = {SMELT_VULKAN_ANY_DEVICE, cache, 0};
+        static smelt_vulkan_cache_t room;
+        smelt_vulkan_options_t options = {SMELT_VULKAN_ANY_DEVICE, 0, cache, &room};
         const char *const device = getenv("DEVICE");
         options.device = device == NULL ? SMELT_VULKAN_ANY_DEVICE : (int32_t)atoi(device);
         if (OF(_gpu_open)(&gpus[i], &options) != 0) {
