@@ -54,6 +54,7 @@ ON_GPU = {
     "L2Normalization": "f32 i8",
     "LocalResponse": "f32",
     "LogSoftmax": "f32 i8",
+    "MatMul": "f32 i8 i32",
     "Normalization": "f32",
     "PRelu": "f32 i8",
     "Pad": "f32 i8",

@@ -264,31 +264,48 @@ def _sum_type(dtype: DType) -> str:
 
 def product_of(node: Node) -> Product:
     """The node's strides, in elements; stacked matrices are merged into rows where they can be."""
-    op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
+    op, y = node.op, node.output.type
+    if not isinstance(op, MatMul):
+        raise TypeError(f"{op.name} is no MatMul")
+    shape, left, right, (factor_a, factor_b) = strides_of(node)
+    written = dense_strides(y.shape)
+    result = [written[op.result.index(i) if op.result else i] for i in range(len(shape))]
+    n = shape[-1]
+    loops = nest(shape[:-1], left[:-1], right[:-1], result[:-1], names=_NAMES)
+    rows = Span(1, 0, 0, "i")
+    if loops and loops[-1].strides[1] == 0:
+        rows = Span(loops[-1].size, loops[-1].strides[0], loops[-1].strides[2], "i")
+        loops = loops[:-1]
+    depth = op.depth(node.input(0).type)
+    # The stride of an axis of one element is never taken: that of neighbours serves most forms.
+    columns = Span(n, right[-1], result[-1], "j") if n > 1 else Span(n, 1, 1, "j")
+    strides = (factor_a, factor_b) if depth > 1 else (1, 1)
+    return Product(loops, rows, columns, depth, *strides)
+
+
+Strides = tuple[int, ...]
+
+
+def strides_of(node: Node) -> tuple[tuple[int, ...], Strides, Strides, tuple[int, int]]:
+    """The shape `[..., m, n]` of a MatMul's product, and how its operands are crossed, in elements.
+
+    Returns:
+        The shape; strides along its axes of the left and of the right operand, 0 where it has only
+        one element or none; strides of both from one factor of a sum to the next.
+    """
+    op, a, b = node.op, node.input(0).type, node.input(1).type
     if not isinstance(op, MatMul):
         raise TypeError(f"{op.name} is no MatMul")
     shape = op.product_shape(a, b)
     left = _strides(a.shape, op.left)
     right = _strides(b.shape, op.right)
-    written = dense_strides(y.shape)
-    result = [written[op.result.index(i) if op.result else i] for i in range(len(shape))]
-    *stack, m, n = shape
-    loops = nest(
-        (*stack, m),
-        (*_stack(a.shape, op.left, left, len(stack)), left[-2]),
-        (*_stack(b.shape, op.right, right, len(stack)), 0),
-        result[:-1],
-        names=_NAMES,
+    stack = len(shape) - 2
+    return (
+        shape,
+        (*_stack(a.shape, op.left, left, stack), left[-2], 0),
+        (*_stack(b.shape, op.right, right, stack), 0, right[-1]),
+        (left[-1], right[-2]),
     )
-    rows = Span(1, 0, 0, "i")
-    if loops and loops[-1].strides[1] == 0:
-        rows = Span(loops[-1].size, loops[-1].strides[0], loops[-1].strides[2], "i")
-        loops = loops[:-1]
-    depth = op.depth(a)
-    # The stride of an axis of one element is never taken: that of neighbours serves most forms.
-    columns = Span(n, right[-1], result[-1], "j") if n > 1 else Span(n, 1, 1, "j")
-    strides = (left[-1], right[-2]) if depth > 1 else (1, 1)
-    return Product(loops, rows, columns, depth, *strides)
 
 
 _NAMES = "pqrstuvw"
