@@ -44,6 +44,7 @@ ON_GPU = {
     "Cast": "f32 i8 bool",
     "Concat": "f32 i8",
     "Conv2D": "f32 i8",
+    "ConvTranspose": "f32 i8",
     "Copy": "f32 i8",
     "DepthwiseConv2D": "f32 i8",
     "Dequantize": "i8",

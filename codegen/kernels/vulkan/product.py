@@ -20,6 +20,7 @@ from smelt.codegen.kernels.vulkan.blocks import Profile
 from smelt.codegen.kernels.vulkan.finish import Finish
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import convolution_scales
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
 
@@ -131,7 +132,8 @@ def word_of(byte: int) -> int:
 
 def channel_axis(node: Node) -> int:
     """The axis of the weights that counts outputs."""
-    return 3 if isinstance(node.op, DepthwiseConv2D) else 0
+    last = isinstance(node.op, DepthwiseConv2D | ConvTranspose)
+    return len(node.input(1).type.shape) - 1 if last else 0
 
 
 def refuse(node: Node) -> str | None:

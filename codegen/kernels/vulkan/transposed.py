@@ -1,0 +1,163 @@
+"""Transposed convolutions on a GPU: each output gathers the taps that reach it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Request,
+    ShaderCall,
+)
+from smelt.codegen.kernels.c.products import constant_bias, sums
+from smelt.codegen.kernels.vulkan.elements import (
+    LOCAL,
+    VECTORS,
+    element,
+    operand_of,
+    quad,
+    scalar,
+    spread,
+    view,
+)
+from smelt.codegen.kernels.vulkan.finish import Finish
+from smelt.codegen.kernels.vulkan.functions import called_in
+from smelt.codegen.kernels.vulkan.product import channel_axis, refuse
+from smelt.ir import Node
+from smelt.ops.convolution_nd import ConvTranspose
+from smelt.ops.fixed_point import convolution_scales
+from smelt.targets import Target
+
+_RANK = 4
+"""Axes of an image; a row is one of height 1."""
+
+
+class ConvTransposeKernel(Kernel):
+    """Four channels of a pixel where these are of one group; one output at a time elsewhere."""
+
+    op = ConvTranspose
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        if len(node.input(0).type.shape) > _RANK:
+            return f"{node.op.name} is served on the GPU for images and rows only."
+        return refuse(node)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if not isinstance(op, ConvTranspose):
+            raise TypeError(f"{op.name} is no ConvTranspose")
+        dtype, bytes_ = y.dtype, y.is_quantized
+        depth, outputs = node.input(1).type.shape[-2:]
+        each = outputs // op.groups
+        quads, depthwise = _in_quads(depth, each, op.groups)
+        finish, lanes = _finish(node, op), 4 if quads else 1
+        rows = finish.rows if quads else np.ascontiguousarray(finish.rows.transpose(0, 2, 1))
+        load = quad if quads else element
+        weight = load(dtype, "WEIGHTS", "weight")
+        factor = load(dtype, "INPUT", "at") if depthwise else element(dtype, "INPUT", "at")
+        items = -(-y.size // 4) if quads or bytes_ else y.size
+        kind = VECTORS[scalar(dtype)] if quads else scalar(dtype)
+        return ShaderCall(
+            template="vulkan/transposed.comp.j2",
+            stem=f"transposed_{'i8' if bytes_ else 'f32'}",
+            parameters={
+                "finish": finish,
+                "lanes": lanes,
+                "quads": quads,
+                "bytes": bytes_,
+                "type": kind,
+                "functions": called_in(weight, factor, "packed(" if quads and bytes_ else ""),
+                "weight": weight,
+                "factor": f"({factor} - INPUT_ZERO)" if bytes_ else factor,
+            },
+            operands=(
+                Input(0, "input"),
+                operand_of(node, 1, "weights"),
+                Packed("channels", rows),
+                Output(0, "output"),
+            ),
+            views={
+                "input": view(dtype, quads and depthwise),
+                "weights": view(dtype, quads),
+                "channels": kind,
+                "output": view(dtype, quads),
+            },
+            # Channels are counted as they are loaded: single ones, or fours.
+            constants={
+                "ITEMS": items,
+                "COUNT": y.size,
+                "OUTPUTS": outputs // lanes,
+                "GROUP_OUTPUTS": each if depthwise else each // lanes,
+                "DEPTH": depth,
+                "IN_DEPTH": x.shape[-1] // lanes if depthwise else x.shape[-1],
+                "INPUT_ZERO": x.zero_point if bytes_ else 0,
+                **_geometry(node, op),
+                **finish.constants,
+            },
+            invocations=spread(items),
+            local=(LOCAL, 1, 1),
+            summary=f"{-(-y.size // items)} outputs an invocation, gathered",
+            form="vulkan_transposed",
+            work={"calls": 1, "products": node.macs},
+        )
+
+
+def _in_quads(depth: int, each: int, groups: int) -> tuple[bool, bool]:
+    """Whether four channels can be made at a time, and whether each has an input of its own.
+
+    Args:
+        depth: inputs of a group.
+        each: outputs of a group.
+        groups: how many there are.
+    """
+    depthwise = depth == each == 1 and groups % 4 == 0
+    return depthwise or each % 4 == 0, depthwise
+
+
+def _finish(node: Node, op: ConvTranspose) -> Finish:
+    """How sums of centred inputs become outputs."""
+    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+    outputs, bias = y.shape[-1], constant_bias(node)
+    if not y.is_quantized:
+        return Finish.of(node, op.activation, bias, outputs)
+    scales = convolution_scales(x, weights, y, node.rounding)
+    range_ = sums(node, channel_axis(node))
+    return Finish.of(node, op.activation, bias, outputs, scales, range_)
+
+
+def _geometry(node: Node, op: ConvTranspose) -> dict[str, int]:
+    """Specialization constants of the taps and of both images."""
+    found: dict[str, int] = {}
+    x, kernel, y = (v.type.shape for v in (node.input(0), node.input(1), node.output))
+    sizes = zip(
+        (1, *x[1:-1])[-2:],
+        (1, *kernel[:-2])[-2:],
+        (1, *y[1:-1])[-2:],
+        (1, *op.stride)[-2:],
+        (1, *op.dilation)[-2:],
+        (0, *(pair[0] for pair in op.padding))[-2:],
+        strict=True,
+    )
+    for name, (inputs, taps, outputs, stride, dilation, before) in zip("YX", sizes, strict=True):
+        found |= {
+            f"IN_{name}": inputs,
+            f"KERNEL_{name}": taps,
+            f"OUT_{name}": outputs,
+            f"STRIDE_{name}": stride,
+            f"DILATION_{name}": dilation,
+            f"CUT_{name}": before,
+            # Of undilated taps, only every so many can lie on an input.
+            f"NEXT_{name}": stride if dilation == 1 else 1,
+        }
+    return found
+
+
+KERNELS = (ConvTransposeKernel(),)
