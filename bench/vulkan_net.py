@@ -19,7 +19,8 @@ static NAME_gpu_t gpu;
 static NAME_t network;
 
 int driver_start(void) {
-    const smelt_vulkan_options_t options = {SMELT_VULKAN_ANY_DEVICE, CACHE, 0};
+    static smelt_vulkan_cache_t cache;
+    const smelt_vulkan_options_t options = {SMELT_VULKAN_ANY_DEVICE, 0, CACHE, &cache};
     const NAME_memory_t memory = {&gpu};
     return NAME_gpu_open(&gpu, &options) != 0 || NAME_init(&network, &memory) != MACRO_OK;
 }

@@ -2,17 +2,21 @@
 
 from smelt.boards.board import Board, available, load
 from smelt.boards.build import ElfInfo, compile_project
+from smelt.boards.computer import Computer, computer_called, computers
 from smelt.boards.session import open_device
 from smelt.boards.wire import Device, Invocation, Tap
 
 __all__ = [
     "Board",
+    "Computer",
     "Device",
     "ElfInfo",
     "Invocation",
     "Tap",
     "available",
     "compile_project",
+    "computer_called",
+    "computers",
     "load",
     "open_device",
 ]

@@ -38,6 +38,9 @@ from smelt.errors import ConfigError
 from smelt.targets import Memory, Part, Placement, Platform, RiscvCore, Target, Timer, Uart, get
 
 _PARTS: tuple[Part, ...] = get_args(Part)
+_SMALLEST = 256
+"""Bytes of variables beside a stack: less than any firmware has."""
+_SYSTEM_VECTORS = 16
 
 
 class Board(Table):
@@ -58,7 +61,7 @@ class Board(Table):
     description: Comment
     target: str
     clock_hz: Hertz
-    stack_bytes: Size
+    stack_bytes: Annotated[Size, Field(ge=256, multiple_of=8)]
     verified: Literal["hardware", "simulation", "never"] = "never"
     startup: Literal["cortexm", "riscv"] = "cortexm"
     boot: Literal["rp2040", "rp2350"] | None = None
@@ -76,9 +79,11 @@ class Board(Table):
     @classmethod
     def _known_target(cls, value: str) -> str:
         try:
-            get(value)
+            target = get(value)
         except ConfigError as error:
             raise ValueError(str(error)) from error
+        if not target.cross:
+            raise ValueError("it is no microcontroller's; see `smelt targets`")
         return value
 
     @model_validator(mode="after")
@@ -103,6 +108,29 @@ class Board(Table):
         for first, second in _overlaps(self.memory):
             raise ValueError(f"memories '{first.name}' and '{second.name}' overlap")
         return self
+
+    @model_validator(mode="after")
+    def _what_fits(self) -> Self:
+        place = {part: memory for memory in self.memory for part in memory.holds}
+        stack, code = place["stack"], place["code"]
+        if self.stack_bytes + (_SMALLEST if len(stack.holds) > 1 else 0) > stack.size:
+            raise ValueError(
+                f"stack_bytes: memory '{stack.name}' of {stack.size} bytes, which holds "
+                f"{', '.join(stack.holds)}, has no room for a stack of {self.stack_bytes}"
+            )
+        if self.startup == "cortexm" and code.origin % self._vectors_alignment:
+            raise ValueError(
+                f"memory '{code.name}': origin {code.origin:#x} is no multiple of "
+                f"{self._vectors_alignment:#x}, where a table of vectors may begin"
+            )
+        self.uart.check_divisor(self.clock_hz)
+        return self
+
+    @property
+    def _vectors_alignment(self) -> int:
+        """The power of two bytes that holds all vectors; a Cortex-M0+ has no less than 256."""
+        vectors = _SYSTEM_VECTORS + max(self.uart.irq, self.timer.irq or 0) + 1
+        return max(256, 1 << (4 * vectors - 1).bit_length())
 
     @cached_property
     def own_target(self) -> Target:
@@ -172,6 +200,11 @@ def load(name: str | Path) -> Board:
     if str(name).endswith(".toml"):
         return _read(str(name), Path(name))
     known = available()
+    if (files("smelt.boards") / "computers" / f"{name}.toml").is_file():
+        raise ConfigError(
+            f"'{name}' is a computer, which takes no firmware: `smelt build --board {name}` writes "
+            "a program to be compiled on it"
+        )
     if name not in known:
         close = get_close_matches(str(name), known, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else "."
@@ -189,6 +222,8 @@ def _read(title: str, path: Path) -> Board:
         raise ConfigError(f"board file {title} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"board file {title} is not TOML: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"board file {title!r} cannot be read: {error}") from error
 
 
 def parse(title: str, text: str) -> Board:
@@ -208,10 +243,10 @@ def parse(title: str, text: str) -> Board:
     try:
         return Board.model_validate(table)
     except ValidationError as error:
-        raise ConfigError(f"board file {title}: {'; '.join(_complaints(error))}") from error
+        raise ConfigError(f"board file {title}: {'; '.join(complaints(error))}") from error
 
 
-def _complaints(error: ValidationError) -> list[str]:
+def complaints(error: ValidationError) -> list[str]:
     """One sentence per mistake: where, what, which value."""
     sentences: list[str] = []
     for mistake in error.errors():

@@ -23,6 +23,12 @@ _HINTS = {
         "apt-get install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
     ),
 }
+_MISSING = (
+    ("vulkan/vulkan.h: No such file", "libvulkan-dev"),
+    ("'vulkan/vulkan.h' file not found", "libvulkan-dev"),
+    ("cannot find -lvulkan", "libvulkan-dev"),
+)
+"""What tools say where a library is not installed, and its package."""
 _OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
 _LINES_SHOWN = 40
 
@@ -117,7 +123,9 @@ def _raise_failure(directory: Path, platform: Platform, output: str) -> None:
         )
     lines = output.rstrip().splitlines()
     shown = "\n".join(lines[-_LINES_SHOWN:])
-    raise ToolError(f"make in {directory} failed:\n{shown}")
+    hints = dict.fromkeys(package for said, package in _MISSING if said in output)
+    hint = "".join(f"\na library is not installed: apt-get install {name}" for name in hints)
+    raise ToolError(f"make in {directory} failed:\n{shown}{hint}")
 
 
 def _measure(directory: Path) -> ElfInfo:

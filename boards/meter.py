@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import queue
 import shlex
 import subprocess
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
 from smelt.errors import ToolError
+
+_END_S = 5
+"""That the program may go on for once its input is closed."""
 
 
 class Meter:
@@ -25,23 +30,40 @@ class Meter:
         joules: of all inferences so far.
     """
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, timeout_s: float = 30) -> None:
         """Start the program.
 
         Args:
             command: as for a shell, but without one.
+            timeout_s: seconds that an answer may take.
 
         Raises:
             ToolError: it cannot be executed.
         """
         self.joules = 0.0
         self._command = command
+        self._timeout_s = timeout_s
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         try:
             self._process = subprocess.Popen(
-                shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                shlex.split(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                errors="replace",
             )
         except (OSError, ValueError, IndexError) as error:
             raise ToolError(f"the meter '{command}' cannot be executed: {error}") from error
+        # Not every system can wait for a pipe with a time limit; a thread can wait for it.
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        line = " "
+        while line:
+            line = self._process.stdout.readline()
+            self._answers.put(line)
 
     def __enter__(self) -> Self:
         return self
@@ -52,18 +74,34 @@ class Meter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        assert self._process.stdin is not None
         with suppress(OSError):  # it may have ended before it read all of its input
-            self._process.communicate()
+            self._process.stdin.close()
+        try:
+            self._process.wait(0 if isinstance(error, ToolError) else _END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listener.join(_END_S)
 
     def start(self) -> None:
         """Say that an inference begins."""
         self._say("start")
 
     def stop(self) -> None:
-        """Say that it is over, and add what it took; `ToolError` unless that is a number."""
+        """Say that it is over, and add what it took.
+
+        Raises:
+            ToolError: the answer is no number, or none came in time.
+        """
         self._say("stop")
-        assert self._process.stdout is not None
-        answer = self._process.stdout.readline()
+        try:
+            answer = self._answers.get(timeout=self._timeout_s)
+        except queue.Empty:
+            raise ToolError(
+                f"the meter '{self._command}' has not answered to stop for {self._timeout_s:g} s: "
+                "it must say joules in a line, and flush its output"
+            ) from None
         try:
             joules = float(answer)
         except ValueError:

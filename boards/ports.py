@@ -12,6 +12,9 @@ from smelt.boards.board import Board
 from smelt.boards.stream import SerialStream, Stream
 from smelt.errors import ConfigError, DeviceError
 
+BAUD = 115_200
+"""Of a port of no known board."""
+
 
 class PortInfo(Protocol):
     """What pyserial knows of a port."""
@@ -54,7 +57,7 @@ def open_port(port: str, board: Board | None = None) -> Stream:
     Args:
         port: the name of a serial port (`/dev/ttyACM0`, `COM5`), or a URL that pyserial knows:
             `socket://HOST:PORT`, `rfc2217://HOST:PORT`.
-        board: says the speed; 115,200 bits a second where None.
+        board: says the speed; `BAUD` where None.
 
     Raises:
         ConfigError: the URL is malformed.
@@ -63,7 +66,7 @@ def open_port(port: str, board: Board | None = None) -> Stream:
     if "://" in port:
         _check_url(port)
     try:
-        return SerialStream(port, board.uart.baud if board is not None else 115_200)
+        return SerialStream(port, board.uart.baud if board is not None else BAUD)
     except DeviceError as error:
         if "://" in port:
             raise

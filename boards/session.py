@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from smelt.boards.board import Board
-from smelt.boards.ports import find_port, open_port
+from smelt.boards.ports import BAUD, find_port, open_port
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
 from smelt.boards.stream import ProcessStream, SocketStream
 from smelt.boards.wire import Device
@@ -23,6 +23,7 @@ def open_device(
     expected_hash: str | None = None,
     qemu_arguments: Sequence[str] = (),
     simulated: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Generator[Device, None, None]:
     """A device that answers, for as long as the context lasts.
 
@@ -33,6 +34,7 @@ def open_device(
         expected_hash: of the network (`NAME_HASH`); the device must run that one.
         qemu_arguments: more arguments for QEMU, where that is what runs.
         simulated: whether what answers at a port is QEMU, whose time is a count of instructions.
+        environment: more variables for a program on this computer.
 
     Raises:
         ConfigError: `qemu` or `board` without a board, a board that QEMU has no machine for, or one
@@ -44,7 +46,7 @@ def open_device(
         raise ConfigError(f"--on {on} needs a compiled project")
     if on == "host":
         assert elf is not None
-        stream = ProcessStream(elf)
+        stream = ProcessStream(elf, environment)
         try:
             yield _ready(Device(stream), expected_hash)
         finally:
@@ -68,14 +70,26 @@ def open_device(
         port = open_port(on, board)
         try:
             rate = INSTRUCTIONS_PER_SECOND if simulated else None
-            device = Device(port, instructions_per_second=rate, timeout_s=_PORT_S)
+            shared = on.startswith(("socket://", "rfc2217://"))
+            device = Device(
+                port,
+                instructions_per_second=rate,
+                timeout_s=_SOCKET_S if shared else _PORT_S,
+                baud=BAUD if board is None else board.uart.baud,
+                doubt=_HELD if shared else "",
+            )
             yield _ready(device, expected_hash)
         finally:
             port.close()
 
 
-_PORT_S = 10
+_PORT_S, _SOCKET_S = 10, 5
 """Of silence, after which what is connected to a port is no device of ours."""
+
+_HELD = (
+    " Does another program hold the connection? What serves it, such as QEMU, may speak with one "
+    "at a time, and let the others wait."
+)
 
 
 def _ready(device: Device, expected_hash: str | None) -> Device:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -83,7 +83,11 @@ class SocketStream:
 
 
 class SerialStream:
-    """A serial port, 8N1."""
+    """A serial port, 8N1.
+
+    pyserial promises no more of a port than that it raises something: its own errors, and those of
+    the system, of Python or of a server that knows no setting of this kind.
+    """
 
     def __init__(self, port: str, baud: int) -> None:
         """Open `port`: a device's name, or a URL that pyserial knows.
@@ -91,11 +95,13 @@ class SerialStream:
         Raises:
             DeviceError: there is no such port, or it may not be used, or is in use.
         """
+        # It writes to a server of RFC 2217 without a time limit, or not at all.
+        limit = None if port.lower().startswith("rfc2217:") else 60
         try:
             self._serial = serial.serial_for_url(
-                port, baudrate=baud, timeout=0, write_timeout=60, exclusive=True
+                port, baudrate=baud, timeout=0, write_timeout=limit, exclusive=True
             )
-        except (serial.SerialException, ValueError) as error:
+        except Exception as error:
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise DeviceError(f"cannot open port {port}: {said}{_hint(said)}") from error
         self._port = port
@@ -104,7 +110,7 @@ class SerialStream:
         """See `Stream`."""
         try:
             self._serial.write(data)
-        except serial.SerialException as error:
+        except Exception as error:
             raise DeviceError(f"serial port {self._port}: {error}") from error
 
     def receive(self, timeout_s: float) -> bytes:
@@ -116,12 +122,13 @@ class SerialStream:
                 if data or time.monotonic() > deadline:
                     return bytes(data)
                 time.sleep(0.001)
-        except serial.SerialException as error:
+        except Exception as error:
             raise DeviceError(f"serial port {self._port}: {error}") from error
 
     def close(self) -> None:
         """See `Stream`."""
-        self._serial.close()
+        with suppress(OSError):  # a port that is gone may say so once more
+            self._serial.close()
 
 
 def _hint(said: str) -> str:
@@ -136,8 +143,8 @@ def _hint(said: str) -> str:
 class ProcessStream:
     """The standard streams of a program on this computer."""
 
-    def __init__(self, program: Path) -> None:
-        """Start `program`.
+    def __init__(self, program: Path, environment: Mapping[str, str] | None = None) -> None:
+        """Start `program`, with more variables in its environment.
 
         Raises:
             DeviceError: it cannot be executed.
@@ -151,6 +158,7 @@ class ProcessStream:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
+                env=None if not environment else {**os.environ, **environment},
             )
         except OSError as error:
             raise DeviceError(f"{program} cannot be executed: {error.strerror}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -9,22 +10,25 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from smelt.targets import Part, RegisterStep
 
 _UNITS = {"K": 1024, "M": 1024**2}
+_SIZE = re.compile(r"[0-9]+[KM]")
 
 
 def _bytes(value: object) -> object:
-    if isinstance(value, str) and value[-1:] in _UNITS and value[:-1].isdecimal():
+    if isinstance(value, str) and _SIZE.fullmatch(value):
         return int(value[:-1]) * _UNITS[value[-1]]
     return value
 
 
 Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0, lt=2**32)]
-Address = Annotated[int, Field(ge=0, lt=2**32)]
+Registers = Annotated[int, Field(ge=0, lt=2**32, multiple_of=4)]
+"""Where a device's registers begin, which are words."""
 Word = Annotated[int, Field(ge=0, lt=2**32)]
 Mask = Annotated[int, Field(gt=0, lt=2**32)]
-Hertz = Annotated[int, Field(gt=0, lt=2**32)]
+Hertz = Annotated[int, Field(ge=32_768, lt=2**32)]
+"""That of a watch's crystal is the least that a core or its devices run at."""
 Interrupt = Annotated[int, Field(ge=0, lt=480)]
 Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
-Comment = Annotated[str, Field(min_length=1, pattern=r"^[^\n\r*/\\]*$")]
+Comment = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f*/\\]*$")]
 """Text that appears in a comment of the generated C."""
 Stm32Pin = Annotated[str, Field(pattern=r"^P[A-K]([0-9]|1[0-5])$")]
 UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
@@ -60,8 +64,8 @@ class MemoryTable(Table):
     """`[[memory]]`: a stretch of addresses, and the parts of the firmware that go there."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-    origin: Address
-    size: Size
+    origin: Annotated[int, Field(ge=0, lt=2**32, multiple_of=8)]
+    size: Annotated[Size, Field(multiple_of=8)]
     holds: list[Part] = []
 
     @model_validator(mode="after")
@@ -83,7 +87,7 @@ class UartTable(Table):
     """
 
     driver: UartDriver
-    base: Address
+    base: Registers
     irq: Interrupt
     clock_hz: Hertz | None = None
     baud: Annotated[int, Field(ge=1200, le=4_000_000)] = 115_200
@@ -98,6 +102,30 @@ class UartTable(Table):
         if self.low_power and self.driver != "stm32v2":
             raise ValueError("low_power: only driver 'stm32v2' knows it")
         return self
+
+    def check_divisor(self, core_hz: int) -> None:
+        """Make sure that the clock can be divided down to the baud rate; `ValueError` if not."""
+        driver = "lpuart" if self.low_power else self.driver
+        if driver not in _DIVISORS:
+            return
+        clock = self.clock_hz or core_hz
+        least, most = (self.baud * times for times in _DIVISORS[driver])
+        if not least <= clock <= most:
+            raise ValueError(
+                f"uart: {self.baud} baud need a clock of {least} to {most} Hz, not {clock} Hz"
+            )
+
+
+_DIVISORS = {
+    "16550": (16, 16 * (2**16 - 1)),
+    "cmsdk": (16, 2**20 - 1),
+    "lpuart": (3, 2**12 - 1),
+    "pl011": (16, 16 * (2**16 - 1)),
+    "sifive": (16, 2**20),
+    "stm32v1": (16, 2**16 - 1),
+    "stm32v2": (16, 2**16 - 1),
+}
+"""By how much a driver's UART divides its clock, at least and at most; nRF's has one of its own."""
 
 
 class TimerTable(Table):
@@ -121,7 +149,7 @@ class SetupTable(Table):
     `wait` until all these bits are 1 (not for ever: see `templates/project/board.c.j2`).
     """
 
-    address: Address
+    address: Word
     does: Comment
     write: Word | None = None
     clear: Mask | None = None
@@ -156,7 +184,7 @@ class Stm32Table(Table):
         alternate: the function that connects both with the UART.
     """
 
-    gpio: Address
+    gpio: Registers
     tx: Stm32Pin
     rx: Stm32Pin
     alternate: Annotated[int, Field(ge=0, le=15)]
@@ -184,8 +212,8 @@ def _field(register: int, shift: int, ones: int, value: int, does: str) -> Regis
 class RiscvTable(Table):
     """`[riscv]`: the interrupt controller, and the timer that wakes the core, with its rate."""
 
-    plic: Address
-    clint: Address
+    plic: Registers
+    clint: Registers
     mtime_hz: Hertz
 
 
@@ -201,8 +229,8 @@ class FlashTable(Table):
     """
 
     runner: Runner
-    target: Annotated[str, Field(pattern=r"^\w+$")] | None = None
-    config: list[Annotated[str, Field(pattern=r"^[\w./-]+\.cfg$")]] = []
+    target: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")] | None = None
+    config: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_./-]+\.cfg$")]] = []
     family: Word | None = None
     offset: Word | None = None
 

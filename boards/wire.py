@@ -1,70 +1,33 @@
 """The host's side of the wire: the protocol that `firmware/wire.h` of a project describes.
 
-A line may lose, double or spoil bytes in both directions. Data carries checksums, answers repeat
-what they answer, and the device counts its inferences; what can be spoiled without being noticed
-(texts of numbers) is asked for twice. So every command is repeated until it is known to have been
-obeyed once, and what it said is known to be what was meant.
+A line may lose, double or spoil bytes in both directions. Text and data carry CRCs, data goes in
+pieces, answers repeat what they answer, and the device counts its inferences. So every command is
+repeated until it is known to have been obeyed once, and what it said is known to be what was meant.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 from zlib import crc32
 
+from smelt.boards.device_info import DeviceInfo, TensorInfo, ask_info
+from smelt.boards.line import RESTARTED, Line, Lost, Refused, Silent, integers, words
 from smelt.boards.stream import Stream
 from smelt.errors import DeviceError
 
 T = TypeVar("T")
 
-VERSION = 2
-"""Of the protocol."""
+_MOST, _LEAST = 4096, 32
+"""Bytes in a piece of data: halved when one is lost, doubled when one has come across.
 
-_TRIES = 10
-_BYTES_PER_S = 10_000
-"""What the slowest line carries; streams may take data faster than the device does."""
-_QUIET_S = 0.3
+None takes more than a second on the line, so that silence is told from a slow line.
+"""
 _FIRST_S = 600.0
-_PATIENCE_S = 1.0
-"""Of silence, after which a byte is sent that ends what may be half a command. Every time, it is
-twice as long."""
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """An input or output, as the device declares it."""
-
-    dtype: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class DeviceInfo:
-    """What the firmware says about itself.
-
-    Attributes:
-        name, hash: of the network.
-        arena_bytes: of the network.
-        timer_hz: ticks a second of the timer that times inferences.
-        taps: whether the firmware can stream every step's output, and time every step.
-        count: of the inferences so far.
-        inputs, outputs: of the network, in order.
-    """
-
-    name: str
-    hash: str
-    arena_bytes: int
-    timer_hz: int
-    taps: bool
-    count: int
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
 
 
 @dataclass(frozen=True)
@@ -92,15 +55,34 @@ class Tap:
     data: bytes
 
 
-class Device:
-    """A device that answers; made by `open_device`.
+@dataclass(frozen=True)
+class _Step:
+    """One that has just been done.
 
     Attributes:
-        retries: how often something had to be said again so far.
+        number: of steps done so far in the inference.
+        index: of the step.
+        bytes: of its output.
+        ticks: that it took.
     """
 
+    number: int
+    index: int
+    bytes: int
+    ticks: int
+
+
+class Device:
+    """A device that answers; made by `open_device`."""
+
     def __init__(
-        self, stream: Stream, *, instructions_per_second: int | None = None, timeout_s: float = 20
+        self,
+        stream: Stream,
+        *,
+        instructions_per_second: int | None = None,
+        timeout_s: float = 20,
+        baud: int = 115_200,
+        doubt: str = "",
     ) -> None:
         """Speak over `stream`.
 
@@ -108,15 +90,15 @@ class Device:
             stream: the connection; stays the caller's to close.
             instructions_per_second: of a device whose time is a count of instructions.
             timeout_s: seconds of silence after which the device is taken for dead.
+            baud: bits a second of the slowest part of the line.
+            doubt: what else may be the reason when it never answers.
         """
-        self._stream = stream
-        self._buffer = bytearray()
+        self._line = Line(stream, timeout_s, baud)
+        self._doubt = doubt
         self._instructions_per_second = instructions_per_second
-        self._timeout_s = timeout_s
         self._count = 0
-        self._introduced = False
+        self._most = self._piece_bytes = min(_MOST, max(_LEAST, int(self._line.bytes_per_s)))
         self._slowest_s: float | None = None
-        self.retries = 0
 
     @cached_property
     def info(self) -> DeviceInfo:
@@ -125,9 +107,14 @@ class Device:
         Raises:
             DeviceError: no answer, or one in another version of the protocol.
         """
-        info = _read_info(self._ask_info())
-        self._count, self._introduced = info.count, True
+        info = ask_info(self._line, self._doubt)
+        self._count, self._line.introduced = info.count, True
         return info
+
+    @property
+    def retries(self) -> int:
+        """How often something had to be said again so far."""
+        return self._line.retries
 
     @property
     def simulated(self) -> bool:
@@ -159,21 +146,11 @@ class Device:
     def load_all(self, inputs: Sequence[bytes]) -> None:
         """Write all inputs.
 
-        A command whose index was spoilt may have spoilt another input of that size: what went
-        wrong with one is followed by all of them again.
-
         Raises:
             DeviceError: as of `load`.
         """
-
-        def attempt() -> None:
-            before = self.retries
-            for index, data in enumerate(inputs):
-                self.load(index, data)
-            if len(inputs) > 1 and self.retries > before:
-                raise _Lost("something is lost every time")
-
-        self._insist(attempt, "the inputs cannot be loaded")
+        for index, data in enumerate(inputs):
+            self.load(index, data)
 
     def load(self, index: int, data: bytes) -> None:
         """Write input `index`, raw little-endian bytes.
@@ -184,15 +161,24 @@ class Device:
         tensor = _element(self.info.inputs, index, "input")
         if tensor.bytes != len(data):
             raise DeviceError(f"input {index} has {tensor.bytes} bytes, not {len(data)}")
+        failure = f"input {index}, {len(data)} bytes, cannot be loaded"
+        offset = 0
+        while offset < len(data):
+            attempt = partial(self._load_piece, index, offset, data)
+            offset += self._insist_on_piece(attempt, failure)
 
-        def attempt() -> None:
-            self._send(f"smelt load {index} {len(data)} {crc32(data):08x}")
-            self._echo("m-load-[", index, len(data))
-            self._stream.send(data)
-            self._expect("m-load-done", self._timeout_s + len(data) / _BYTES_PER_S)
-            self._expect("m-ready")
-
-        self._insist(attempt, f"input {index}, {len(data)} bytes, cannot be loaded")
+    def _load_piece(self, index: int, offset: int, data: bytes, most: int) -> int:
+        """Write some of an input from `offset` on; how many bytes."""
+        piece = data[offset : offset + most]
+        command = f"smelt load {index} {offset} {len(piece)} {crc32(piece):08x}"
+        self._line.owed = len(piece)
+        self._line.send(f"{command} {crc32(command.encode('ascii')):08x}")
+        self._line.echo("m-load-[", index, offset, len(piece))
+        self._line.send_bytes(piece)
+        self._line.expect("m-load-done")
+        self._line.owed = 0
+        self._line.expect("m-ready")
+        return len(piece)
 
     def invoke(self, timeout_s: float | None = None) -> Invocation:
         """One inference; inputs must have been loaded since the one before.
@@ -207,25 +193,25 @@ class Device:
         _ = self.info
         slowest = self._slowest_s
         if timeout_s is None:
-            timeout_s = _FIRST_S if slowest is None else self._timeout_s + 10 * slowest
+            timeout_s = _FIRST_S if slowest is None else self._line.timeout_s + 10 * slowest
         start = time.monotonic()
 
         def attempt() -> Mapping[str, int]:
-            first = None
             try:
-                self._begin("invoke")
-                first = self._numbers("m-invoke-[", timeout_s, computing=True)
-                self._expect("m-ready")
-            except _Silent:
+                self._line.send("smelt invoke")
+                self._line.expect("m-invoke-begin")
+                found = _numbers(self._line.answer(("m-invoke-[",), timeout_s, computing=True)[1])
+                self._line.expect("m-ready")
+            except Silent:
                 raise
-            except (_Refused, _Lost):  # whether it was begun, the device can tell
-                self._settle(timeout_s)
-            found = self._agreed(first)
+            except (Refused, Lost):  # whether it was begun, the device can tell
+                self._line.settle(timeout_s)
+                found = self._last()
             if found["count"] == self._count:
-                raise _Lost("the command was not understood")
+                raise Lost("the command was not understood")
             return self._counted(found)
 
-        found = self._insist(attempt, "an inference cannot be begun")
+        found = self._line.insist(attempt, "an inference cannot be begun")
         self._slowest_s = max(slowest or 0.0, time.monotonic() - start)
         return self._invocation(found)
 
@@ -236,20 +222,39 @@ class Device:
             DeviceError: there is no such output, or the line is too bad.
         """
         size = _element(self.info.outputs, index, "output").bytes
+        return self._fetch("out", index, size, f"output {index} cannot be read")
 
-        def attempt() -> bytes:
-            self._send(f"smelt out {index}")
-            answer = self._expect("m-raw-[")
-            crc, network = _words(answer, (VERSION, index, size), 2)
-            data = self._read(size)
-            self._expect("m-ready")
-            if f"{crc32(data):08x}" != crc:
-                raise _Lost("wrong CRC")
-            if network != self.info.hash:
-                raise _Lost(f"it is one of network {network}")
-            return data
+    def _fetch(self, what: str, index: int, size: int, failure: str) -> bytes:
+        """So many bytes of an output, or of what waits after a step."""
+        data = bytearray()
+        while len(data) < size:
+            attempt = partial(self._fetch_piece, what, index, len(data), size)
+            data += self._insist_on_piece(attempt, failure)
+        return bytes(data)
 
-        return self._insist(attempt, f"output {index} cannot be read")
+    def _fetch_piece(self, what: str, index: int, offset: int, size: int, most: int) -> bytes:
+        count = min(most, size - offset)
+        self._line.send(f"smelt {what} {index} {offset} {count}")
+        crc, network = words(self._line.expect("m-raw-["), (index, offset, count), 2)
+        piece = self._line.read(count)
+        self._line.expect("m-ready")
+        if f"{crc32(piece):08x}" != crc:
+            raise Lost("wrong CRC")
+        if network != self.info.hash:
+            raise Lost(f"it is one of network {network}")
+        return piece
+
+    def _insist_on_piece(self, attempt: Callable[[int], T], failure: str) -> T:
+        """What `attempt` returns in the end; it gets the number of bytes to try at most."""
+
+        def sized() -> T:
+            size = self._piece_bytes
+            self._piece_bytes = max(_LEAST, size // 2)  # unless it works
+            found = attempt(size)
+            self._piece_bytes = min(self._most, 2 * size)
+            return found
+
+        return self._line.insist(sized, failure)
 
     def taps(self, timeout_s: float = 600) -> Iterator[Tap]:
         """One inference, yielding every output of every step as it is produced.
@@ -258,25 +263,12 @@ class Device:
             timeout_s: seconds to wait for each.
 
         Raises:
-            DeviceError: the firmware was built without taps, the inference failed, or bytes were
-                lost; nothing is said again, because the inputs may be gone.
+            DeviceError: the firmware was built without taps, the inference failed, or the line is
+                too bad.
         """
-        self._require_taps()
-        self._begin("taps")
-        while True:
-            kind, rest = self._answer(("m-tap-[", "m-invoke-["), timeout_s, computing=True)
-            if kind == "m-invoke-[":
-                self._expect("m-ready")
-                self._counted(self._agreed())
-                return
-            try:
-                step, size, crc = rest.split()
-                data = self._read(int(size))
-            except ValueError as error:
-                raise _Lost(f"a broken line came from the device: '{rest}'") from error
-            if f"{crc32(data):08x}" != crc:
-                raise _Lost(f"the output of step {step} came with a wrong CRC")
-            yield Tap(int(step), data)
+        for step in self._steps(timeout_s):
+            failure = f"the output of step {step.index} cannot be read"
+            yield Tap(step.index, self._fetch("tap", step.number, step.bytes, failure))
 
     def laps(self, timeout_s: float = 600) -> Mapping[int, int]:
         """One inference; ticks of the timer that each step took, by its index.
@@ -289,23 +281,43 @@ class Device:
         Raises:
             DeviceError: as of `taps`.
         """
-        self._require_taps()
-        self._begin("laps")
         found: Counter[int] = Counter()
-        count = 0
-        while True:
-            kind, rest = self._answer(("m-lap-[", "m-invoke-["), timeout_s, computing=True)
-            if kind == "m-invoke-[":
-                break
-            step, ticks = _integers(rest, 2)
-            found[step] += ticks
-            count += 1
-        said = _integers(self._expect("m-laps-["), 2)
-        self._expect("m-ready")
-        self._counted(self._agreed())
-        if said != [count, found.total()]:
-            raise _Lost(f"of {said[0]} times of steps {count} came, or with another sum")
+        for step in self._steps(timeout_s):
+            found[step.index] += step.ticks
         return found
+
+    def _steps(self, timeout_s: float) -> Iterator[_Step]:
+        """One inference that waits after every step."""
+        self._require_taps()
+        number = 0
+        while step := self._line.insist(
+            partial(self._next_step, number, timeout_s), "a step cannot be begun"
+        ):
+            yield step
+            number = step.number
+        self._invocation(self._counted(self._last()))
+
+    def _next_step(self, number: int, timeout_s: float) -> _Step | None:
+        """The step after so many, which ends the wait after the one before; None at the end."""
+        try:
+            self._line.send(f"smelt step {self._count} {number}")
+            self._line.expect("m-invoke-begin")
+            starts = ("m-step-[", "m-invoke-[")
+            kind, rest = self._line.answer(starts, timeout_s, computing=True)
+            self._line.expect("m-ready")
+        except Silent:
+            raise
+        except (Refused, Lost):  # whether it was the last, the device can tell
+            self._line.settle(timeout_s)
+            if self._last()["count"] == self._count:
+                raise
+            return None
+        if kind == "m-invoke-[":
+            return None
+        step = _Step(*integers(rest, 4))
+        if step.number != number + 1:
+            raise Lost(f"step {step.number} came after {number}")
+        return step
 
     def set_lengths(self, sizes: Sequence[int]) -> None:
         """Set the sizes of all dimensions that are known at run time, for what follows.
@@ -317,11 +329,11 @@ class Device:
 
         def attempt() -> None:  # a spoilt index may have changed another dimension: all again
             for index, size in enumerate(sizes):
-                self._send(f"smelt length {index} {size}")
-                self._echo("m-length-[", index, size)
-                self._expect("m-ready")
+                self._line.send(f"smelt length {index} {size}")
+                self._line.echo("m-length-[", index, size)
+                self._line.expect("m-ready")
 
-        self._insist(attempt, f"lengths cannot be set to {', '.join(map(str, sizes))}")
+        self._line.insist(attempt, f"lengths cannot be set to {', '.join(map(str, sizes))}")
 
     def reset(self) -> None:
         """Bring the network's context, state included, to where it was at the start.
@@ -332,11 +344,11 @@ class Device:
         _ = self.info
 
         def attempt() -> None:
-            self._send("smelt reset")
-            self._expect("m-reset-done")
-            self._expect("m-ready")
+            self._line.send("smelt reset")
+            self._line.expect("m-reset-done")
+            self._line.expect("m-ready")
 
-        self._insist(attempt, "the network cannot be reset")
+        self._line.insist(attempt, "the network cannot be reset")
 
     def command(self, text: str, timeout_s: float = 60) -> list[str]:
         """Any command, without its `%`; the lines of the answer before `m-ready`. Said once.
@@ -345,86 +357,26 @@ class Device:
             DeviceError: no `m-ready` in time.
         """
         _ = self.info
-        self._send(text)
+        self._line.send(text)
         lines: list[str] = []
-        while (line := self._line(timeout_s)) != "m-ready":
+        while (line := self._line.read_line(timeout_s, computing=True)) != "m-ready":
             lines.append(line)
         return lines
 
-    # What is said more than once
-
-    def _insist(self, attempt: Callable[[], T], failure: str) -> T:
-        """What `attempt` returns, in the end; `failure` begins the message where it never does."""
-        problem = ""
-        for _ in range(_TRIES):
-            try:
-                return attempt()
-            except _Silent:
-                raise
-            except (_Refused, _Lost) as error:
-                problem = str(error)
-                self.retries += 1
-                self._settle(self._timeout_s)
-        raise DeviceError(f"{failure}: {problem}")
-
-    def _ask_info(self) -> list[str]:
-        """The contents of the `m-info-[…]` lines, whatever state the line is in.
-
-        They are accepted when they came twice in a row without a difference.
-        """
-        before: list[str] | None = None
-        deadline = time.monotonic() + self._timeout_s
-        while time.monotonic() < deadline:
-            self._send("smelt info")
-            lines: list[str] = []
-            try:
-                while (line := self._line(1.0)) != "m-ready" or not lines:
-                    if time.monotonic() > deadline:
-                        break
-                    if line.startswith("m-info-["):
-                        lines.append(line.removeprefix("m-info-[").removesuffix("]"))
-            except _Lost:
-                self._settle(0)
-                continue
-            if lines and lines == before:
-                return lines
-            before = lines
-        raise DeviceError(
-            f"no answer from the device in {self._timeout_s:g} s: is it the right port, is the "
-            "firmware flashed, and does it run?"
-        )
-
     def _last(self) -> Mapping[str, int]:
         """What the device says of its last inference; a count of 0 where there was none."""
-        self._send("smelt last")
-        try:
-            found = self._numbers("m-invoke-[", self._timeout_s)
-        except _Refused as refused:
-            if str(refused) != "Nothing inferred yet":
-                raise
-            return {"count": 0}
-        self._expect("m-ready")
-        return found
 
-    def _agreed(self, before: Mapping[str, int] | None = None) -> Mapping[str, int]:
-        """The same, as it came twice in a row, `before` counted."""
-        for _ in range(2 * _TRIES):
-            try:
-                found = self._last()
-            except _Silent:
-                raise
-            except (_Refused, _Lost):
-                self.retries += 1
-                self._settle(self._timeout_s)
-            else:
-                if found == before:
-                    return found
-                before = found
-        raise DeviceError("what the device says of its last inference is different every time")
+        def attempt() -> Mapping[str, int]:
+            self._line.send("smelt last")
+            found = _numbers(self._line.expect("m-invoke-["))
+            self._line.expect("m-ready")
+            return found
+
+        return self._line.insist(attempt, "the device does not tell of its last inference")
 
     def _counted(self, last: Mapping[str, int]) -> Mapping[str, int]:
         if last["count"] != self._count + 1:
-            raise DeviceError(_RESTARTED)
+            raise DeviceError(RESTARTED)
         self._count += 1
         return last
 
@@ -447,184 +399,16 @@ class Device:
                 "`make TAPS=1`, or by `smelt deploy --layers`"
             )
 
-    # Lines and bytes
 
-    def _send(self, command: str) -> None:
-        self._stream.send(f"{command}%".encode("ascii"))
-
-    def _begin(self, command: str) -> None:
-        """Have an inference begin, after which nothing is sent until it is over."""
-        self._send(f"smelt {command}")
-        self._expect("m-invoke-begin")
-
-    def _echo(self, start: str, *numbers: int) -> None:
-        """The next line, which must repeat the numbers of the command."""
-        _words(self._expect(start), numbers, 0)
-
-    def _numbers(
-        self, start: str, timeout_s: float, *, computing: bool = False
-    ) -> Mapping[str, int]:
-        """The next line's numbers by the words before them."""
-        words = self._answer((start,), timeout_s, computing=computing)[1].split()
-        try:
-            found = {key: int(value) for key, value in zip(words[::2], words[1::2], strict=True)}
-        except ValueError:
-            found = {}
-        if tuple(found) != ("ticks", "stack", "status", "count"):
-            raise _Lost(f"a broken line came from the device: '{' '.join(words)}'")
-        return found
-
-    def _expect(self, start: str, timeout_s: float | None = None) -> str:
-        """The rest of the next line, which must begin with `start`, without the bracket."""
-        return self._answer((start,), timeout_s)[1]
-
-    def _answer(
-        self, starts: Sequence[str], timeout_s: float | None = None, *, computing: bool = False
-    ) -> tuple[str, str]:
-        line = self._line(self._timeout_s if timeout_s is None else timeout_s, computing=computing)
-        for start in starts:
-            if line.startswith(start):
-                return start, line.removeprefix(start).removesuffix("]")
-        if line.startswith("e-["):
-            self._finish()
-            raise _Refused(line.removeprefix("e-[").removesuffix("]"))
-        raise _Lost(f"'{line}' came instead of '{starts[0]}'")
-
-    def _finish(self) -> None:
-        """Read the end of an answer; where it is lost, the next command's answer will tell."""
-        deadline = time.monotonic() + self._timeout_s
-        with suppress(_Lost):
-            while self._line(self._timeout_s) != "m-ready" and time.monotonic() < deadline:
-                pass
-
-    def _line(self, timeout_s: float, *, computing: bool = False) -> str:
-        deadline = time.monotonic() + timeout_s
-        line = ""
-        while not line:
-            while (end := self._buffer.find(b"\n")) < 0:
-                self._receive(deadline, computing=computing)
-            line = self._buffer[:end].decode("ascii", errors="replace").rstrip("\r")
-            del self._buffer[: end + 1]
-        if line.startswith("e-[fault"):
-            raise DeviceError(f"the device faulted: {line.removeprefix('e-[').removesuffix(']')}")
-        if line == "m-init-done" and self._introduced:
-            raise DeviceError(_RESTARTED)
-        return line
-
-    def _read(self, size: int) -> bytes:
-        deadline = time.monotonic() + self._timeout_s
-        while len(self._buffer) < size:
-            before = len(self._buffer)
-            self._receive(deadline)
-            if len(self._buffer) > before:
-                deadline = time.monotonic() + self._timeout_s
-        data = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        return data
-
-    def _receive(self, deadline: float, *, computing: bool = False) -> None:
-        """Wait for bytes; a long silence may be half a command's, which a byte ends.
-
-        A device that computes is left alone: the byte would cost it time that is measured.
-        """
-        patience = math.inf if computing else _PATIENCE_S
-        while (rest := deadline - time.monotonic()) > 0:
-            data = self._stream.receive(min(rest, patience))
-            if data:
-                self._buffer += data
-                return
-            if rest > patience:
-                self._stream.send(b"%")
-            patience *= 2
-        raise _Silent("the device fell silent")
-
-    def _settle(self, timeout_s: float) -> None:
-        """After something went wrong: end what may be half a command, and wait for silence.
-
-        A device that computes is waited for, so long as `timeout_s` lets.
-        """
-        self._stream.send(b"%")
-        deadline = time.monotonic() + timeout_s
-        heard, self._buffer = self._buffer, bytearray()
-        wait = max(_QUIET_S, timeout_s)
-        while data := self._stream.receive(wait):
-            heard += data
-            wait = _QUIET_S
-            if time.monotonic() > deadline + _QUIET_S:
-                break
-        if b"m-init-done" in heard and self._introduced:
-            raise DeviceError(_RESTARTED)
-
-
-_RESTARTED = (
-    "the device started anew in the middle: it was reset, lost its power, or a watchdog bit; "
-    "what was loaded, and the network's state, is gone"
-)
-
-
-def _read_info(lines: Sequence[str]) -> DeviceInfo:
-    fields: dict[str, str] = {}
-    tensors: dict[str, list[TensorInfo]] = {"input": [], "output": []}
-    try:
-        for line in lines:
-            key, _, value = line.partition(" ")
-            if key in tensors:
-                _, dtype, size = value.split()
-                tensors[key].append(TensorInfo(dtype, int(size)))
-            else:
-                fields[key] = value
-        if int(fields["version"]) != VERSION:
-            raise DeviceError(
-                f"the firmware speaks version {fields['version']} of the wire protocol, "
-                f"not {VERSION}: build and flash it again"
-            )
-        if int(fields["timer"]) <= 0:
-            raise ValueError("its timer does not tick")
-        return DeviceInfo(
-            name=fields["name"],
-            hash=fields["hash"],
-            arena_bytes=int(fields["arena"]),
-            timer_hz=int(fields["timer"]),
-            taps=fields["taps"] == "1",
-            count=int(fields["count"]),
-            inputs=tuple(tensors["input"]),
-            outputs=tuple(tensors["output"]),
-        )
-    except (KeyError, ValueError) as error:
-        raise DeviceError(f"the device's description of itself is broken: {error}") from error
+def _numbers(answer: str) -> Mapping[str, int]:
+    """What is said of an inference, by the words before the numbers."""
+    found = answer.split()
+    if tuple(found[::2]) != ("ticks", "stack", "status", "count"):
+        raise Lost(f"a broken line came from the device: '{answer}'")
+    return dict(zip(found[::2], integers(" ".join(found[1::2]), 4), strict=True))
 
 
 def _element(tensors: Sequence[TensorInfo], index: int, kind: str) -> TensorInfo:
     if not 0 <= index < len(tensors):
         raise DeviceError(f"the network has no {kind} {index}; it has {len(tensors)}")
     return tensors[index]
-
-
-def _words(answer: str, numbers: Sequence[int], count: int) -> list[str]:
-    """The last words of an answer, so many, behind the numbers that it must repeat."""
-    words = answer.split()
-    if words[: len(numbers)] != list(map(str, numbers)) or len(words) != len(numbers) + count:
-        raise _Lost(f"'{answer}' came, which answers something else")
-    return words[len(numbers) :]
-
-
-def _integers(answer: str, count: int) -> list[int]:
-    try:
-        found = [int(word) for word in answer.split()]
-    except ValueError:
-        found = []
-    if len(found) != count:
-        raise _Lost(f"a broken line came from the device: '{answer}'")
-    return found
-
-
-class _Refused(DeviceError):
-    """The device answered with an error line."""
-
-
-class _Lost(DeviceError):
-    """Bytes were lost."""
-
-
-class _Silent(_Lost):
-    """Nothing came for so long that the device must be dead."""

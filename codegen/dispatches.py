@@ -17,7 +17,7 @@ from math import prod
 
 from smelt.codegen import arena
 from smelt.codegen.kernels.base import Output, Scratch, ShaderCall
-from smelt.codegen.schedule import InBuffer, InFlash, Schedule, Step
+from smelt.codegen.schedule import ARENA, InBuffer, InFlash, Schedule, Step
 from smelt.codegen.shaders import ELEMENT_BYTES, Module, Pipeline
 from smelt.errors import UnsupportedError
 
@@ -135,8 +135,8 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Progra
         with_barriers(dispatches, regions),
         regions,
         uploads,
-        max(next(use.bytes for use in plan.memories if use.name == "arena"), alignment),
-        alignment if last is None else last.offset + last.bytes,
+        _up(max(next(use.bytes for use in plan.memories if use.name == ARENA), 1), alignment),
+        alignment if last is None else last.offset + _up(max(last.bytes, 1), alignment),
     )
     _require_limits(made, schedule)
     return made
@@ -176,15 +176,17 @@ def _dispatch(
         raise TypeError(f"{step.function} is no shader")
     ranges: list[Range] = []
     for operand, argument in zip(call.operands, step.arguments, strict=True):
+        element = ELEMENT_BYTES[call.views[operand.name]]
         match argument:
             case InFlash(constant):
                 upload = uploads[constant]
-                ranges.append(Range(True, upload.offset, upload.offset + upload.bytes, True, False))
+                end = upload.offset + _up(max(upload.bytes, 1), element)
+                ranges.append(Range(True, upload.offset, end, True, False))
             case InBuffer(buffer):
                 place = plan[buffer]
                 scratch = isinstance(operand, Scratch)
                 writes = scratch or isinstance(operand, Output)
-                end = place.offset + -(-place.size // 4) * 4
+                end = place.offset + _up(place.size, element)
                 ranges.append(Range(False, place.offset, end, scratch or not writes, writes))
     return Dispatch(
         step.index,
@@ -204,10 +206,15 @@ def _uploads(schedule: Schedule, steps: Sequence[Step], alignment: int) -> tuple
     uploads: list[Upload] = []
     offset = 0
     for name in names:
-        size = max(schedule.constants[name].nbytes, 4)
+        size = schedule.constants[name].nbytes
         uploads.append(Upload(name, offset, size))
-        offset += -(-size // alignment) * alignment
+        offset += _up(max(size, 1), alignment)
     return tuple(uploads)
+
+
+def _up(size: int, unit: int) -> int:
+    """The size in whole units."""
+    return -(-size // unit) * unit
 
 
 def _regions(schedule: Schedule, steps: Sequence[Step]) -> tuple[tuple[int, int], ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch
+from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch, ShaderCall
 from smelt.codegen.lifetimes import Lifetimes, Reuse
 from smelt.codegen.loops import Form, in_safe_order, is_read, root_of
 from smelt.codegen.partition import Choice
@@ -24,6 +24,7 @@ from smelt.codegen.steps import (
     Move,
     Repeat,
     RowLoop,
+    Spare,
     Step,
     Turn,
     own_choice,
@@ -68,8 +69,11 @@ class Linearizer:
         constants: Constants,
         lifetimes: Lifetimes,
         rows: Callable[[Node], Rows | None],
+        spare: Callable[[Node], Choice] | None = None,
     ) -> None:
+        """Prepare; `spare` chooses a kernel of the CPU for what goes to a GPU, if one is wanted."""
         self._choose = choose
+        self._spare = spare
         self._functions = functions
         self._constants = constants
         self._lifetimes = lifetimes
@@ -101,7 +105,9 @@ class Linearizer:
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         rows = self._rows(node)
         choice = self._choose(node if rows is None else rows.node)
-        call = choice.taken.call
+        call, twin = choice.taken.call, None
+        if self._spare is not None and isinstance(call, ShaderCall):
+            twin = self._spare(node).taken.call
         function = self._functions.add(node, call)
         for value in node.inputs:
             if value is not None:
@@ -109,6 +115,8 @@ class Linearizer:
         for value in node.outputs:
             self._use(self._define(value, scope), time)
         for output, operand in call.in_place:
+            if twin is not None and (output, operand) not in twin.in_place:
+                continue
             source, target = node.inputs[operand], node.outputs[output]
             if source is not None and (rows is None or rows.alike(source, target)):
                 self._allow(time, _view(scope, source), scope[target])
@@ -117,7 +125,13 @@ class Linearizer:
             counter = _counter(around.depth)
             loop = RowLoop(counter, rows.length.name, rows.block, rows.length.maximum)
             seen = _in_row(node, scope, rows, counter)
-        arguments = [self._operand(operand, node, index, time, seen) for operand in call.operands]
+        owner = f"step {index}"
+        arguments = [self._operand(operand, node, owner, time, seen) for operand in call.operands]
+        spare = None
+        if twin is not None:
+            owner = f"{owner} cpu"
+            own = [self._operand(operand, node, owner, time, seen) for operand in twin.operands]
+            spare = Spare(twin, self._functions.add(node, twin), tuple(own))
         return Step(
             index,
             node,
@@ -127,6 +141,7 @@ class Linearizer:
             self._results(node, scope),
             around.inside,
             rows=loop,
+            spare=spare,
         )
 
     def _length(self, node: Node, scope: Scope, around: _Surroundings) -> Step:
@@ -139,19 +154,20 @@ class Linearizer:
         return Step(index, node, choice, "length", (target,), results, around.inside)
 
     def _operand(
-        self, operand: Operand, node: Node, index: int, time: int, scope: Scope
+        self, operand: Operand, node: Node, owner: str, time: int, scope: Scope
     ) -> Argument:
+        word = owner.replace(" ", "")
         match operand:
             case Input(position, name):
                 value = node.input(position)
-                return self._argument(_view(scope, value), value.type, f"step{index}", name)
+                return self._argument(_view(scope, value), value.type, word, name)
             case Output(position):
                 value = node.outputs[position]
                 return self._target(scope[value], value.type)
             case Packed(name, array):
-                return InFlash(self._constants.add(f"step{index}", name, str(node.origin), array))
+                return InFlash(self._constants.add(word, name, str(node.origin), array))
             case Scratch(name, dtype, count):
-                buffer = self._lifetimes.buffer(f"step {index} {name}", count * dtype.size)
+                buffer = self._lifetimes.buffer(f"{owner} {name}", count * dtype.size)
                 if count:
                     self._lifetimes.use(buffer, time)
                 return InBuffer(buffer, dtype, constant=False)

@@ -75,7 +75,7 @@ class Network:
     """Everything that the templates of the network and of the project ask about it.
 
     `weights_binary` is the file of the weights where they are not C text, empty where they are;
-    `gpu` what a GPU does, None where the CPU does everything.
+    `gpu` what a GPU does, None where the CPU does everything; with `cpu_fallback` the CPU can too.
     """
 
     name: str
@@ -93,6 +93,7 @@ class Network:
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
     gpu: Program | None = None
+    cpu_fallback: bool = False
     api_version: int = API_VERSION
 
     @property
@@ -113,12 +114,18 @@ class Network:
     @property
     def uses_arena(self) -> bool:
         """Whether `invoke` refers to the arena at all."""
-        return any(re.search(r"\barena\b", line) for line in lines_of(self.block))
+        lines = [*lines_of(self.block), *(state.after for state in self.states)]
+        return any(re.search(r"\barena\b", line) for line in lines)
 
     @property
     def copies(self) -> bool:
         """Whether `memcpy` or `memmove` is called."""
         return bool(self.states) or any("memcpy" in line for line in lines_of(self.block))
+
+    @property
+    def gpu_headers(self) -> tuple[str, ...]:
+        """Headers that its own one includes, of what a GPU does."""
+        return (f"{self.name}_gpu.h", "smelt_vulkan.h") if self.gpu else ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -187,6 +194,7 @@ def describe(
         _lengths(graph),
         f"{name}_weights.bin" if is_binary(schedule) else "",
         gpu,
+        any(step.spare is not None for step in schedule.steps),
     )
 
 

@@ -106,7 +106,7 @@ class Partitioner:
         request: Request,
         placed: Mapping[str, Place] | None = None,
         rooms: Mapping[Node, int] | None = None,
-        host: Callable[[Node], bool] | None = None,
+        host: Callable[[Node], str] | None = None,
     ) -> None:
         """Prepare to choose.
 
@@ -116,7 +116,7 @@ class Partitioner:
             placed: what must serve certain layers, by a layer's name or a pattern of it
                 (`fnmatch`).
             rooms: `Request.room` of nodes that may take more scratch than others.
-            host: whether a node must stay on the CPU; only nodes that are placed never ask.
+            host: why a node must stay on the CPU, empty where it need not.
         """
         self._groups = groups
         self._request = request
@@ -129,9 +129,22 @@ class Partitioner:
         """The same partitioner, with scratch for certain nodes."""
         return Partitioner(self._groups, self._request, self._placed, rooms, self._host)
 
-    def beside_gpu(self, host: Callable[[Node], bool]) -> Partitioner:
-        """The same partitioner; `host` says which nodes must stay on the CPU."""
+    def beside_gpu(self, host: Callable[[Node], str]) -> Partitioner:
+        """The same partitioner; `host` says why a node must stay on the CPU, if it must."""
         return Partitioner(self._groups, self._request, self._placed, self._rooms, host)
+
+    def on_cpu(self) -> Partitioner:
+        """The same partitioner without backends of GPUs.
+
+        Raises:
+            ConfigError: no other is left.
+        """
+        groups = [[backend for backend in group if not backend.gpu] for group in self._groups]
+        if not any(groups):
+            raise ConfigError("without --fallback no backend is left that computes on the CPU")
+        placed = {p: place for p, place in self._placed.items() if not place.backend.gpu}
+        left = [group for group in groups if group]
+        return Partitioner(left, self._request, placed, self._rooms)
 
     def choose(self, node: Node) -> Choice:
         """The choice for a node.
@@ -225,8 +238,9 @@ class Partitioner:
 
     def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | str:
         """What a backend offers, or why it offers nothing."""
-        if backend.gpu and self._host is not None and self._host(node):
-            return f"backend '{backend.name}' would not pay here."
+        host = self._host(node) if backend.gpu and self._host is not None else ""
+        if host:
+            return host
         kernels = backend.serving(node, self._request.target)
         if isinstance(kernels, str):
             return kernels

@@ -70,6 +70,7 @@ def schedule(
     *,
     prefix: str,
     keep_inputs: bool = False,
+    spare: Partitioner | None = None,
 ) -> Schedule:
     """Lay out steps, functions, constants and buffers.
 
@@ -79,6 +80,7 @@ def schedule(
         partitioner: chooses a kernel for every node.
         prefix: the network's name, in front of every C identifier.
         keep_inputs: whether an inference must leave the inputs as they were.
+        spare: chooses a kernel of the CPU besides, for every node that goes to a GPU.
 
     Raises:
         UnsupportedError: no backend serves a node; names the node and each backend's reason.
@@ -91,7 +93,14 @@ def schedule(
         scope[value] = View(lifetimes.buffer(value.name, value.type.bytes))
     for value in graph.inputs:
         lifetimes.use(_buffer(scope, value), 0)
-    linearizer = Linearizer(partitioner.choose, functions, constants, lifetimes, rows_of(graph))
+    linearizer = Linearizer(
+        partitioner.choose,
+        functions,
+        constants,
+        lifetimes,
+        rows_of(graph),
+        None if spare is None else spare.choose,
+    )
     block = linearizer.block(graph, scope)
     # What the caller reads afterwards lives one slot longer than the last one that may destroy it.
     for value in (*graph.results, *(graph.inputs if keep_inputs else ())):

@@ -1,9 +1,9 @@
 """The compute shaders of a network: GLSL modules, and the pipelines that specialize them.
 
 A kernel's template says `INPUT(i)` where it means element `i` of an operand. Here that is tied to
-memory. A release binds the whole arena once and tells each dispatch by push constants where its
-operands start. A checking build binds each operand's exact range as a descriptor of its own, read
-only or written only, so that the validation layer sees what a dispatch touches.
+memory. A network's program binds the whole arena once and tells each dispatch by push constants
+where its operands start. To check it, each operand's exact range can be bound as a descriptor of
+its own, read only or written only, so that the validation layer sees what a dispatch touches.
 
 Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization constants) and 14
 (resource descriptors); GL_KHR_vulkan_glsl.
@@ -45,14 +45,12 @@ class Module:
     Attributes:
         name: a C identifier, and the stem of its file.
         sources: GLSL by variant; `""` is the one that every device executes.
-        exact: the same, as the checking build binds operands.
         constants: names of its specialization constants in the order of their numbers, from 3 on.
         users: origins of the layers that it computes.
     """
 
     name: str
     sources: Mapping[str, str]
-    exact: Mapping[str, str]
     constants: tuple[str, ...]
     users: tuple[str, ...]
 
@@ -78,6 +76,8 @@ class Shaders:
 
     def add(self, origin: str, call: ShaderCall) -> str:
         """The name of the pipeline for a call of a layer from `origin`."""
+        if len(call.constants) > MAX_CONSTANTS:
+            raise ValueError(f"{call.stem} has more than {MAX_CONSTANTS} specialization constants")
         module = self._module(origin, call)
         values = tuple(call.constants.values())
         key = module, call.local, values
@@ -104,15 +104,12 @@ class Shaders:
             name = call.stem if count == 1 else f"{call.stem}_{count}"
             index = self._modules[text] = len(self._found)
             sources = {variant: source(call, variant) for variant in call.variants}
-            exact = {variant: source(call, variant, "exact") for variant in call.variants}
-            self._found.append(Module(name, sources, exact, tuple(call.constants), (origin,)))
+            self._found.append(Module(name, sources, tuple(call.constants), (origin,)))
         else:
             found = self._found[index]
             if origin not in found.users:
                 users = (*found.users, origin)
-                self._found[index] = Module(
-                    found.name, found.sources, found.exact, found.constants, users
-                )
+                self._found[index] = Module(found.name, found.sources, found.constants, users)
         return index
 
 

@@ -19,42 +19,58 @@ from smelt.ir import Array
 ENVIRONMENT = "vulkan1.1"
 """What modules are compiled for and validated against."""
 
-_HINT = "apt-get install glslc spirv-tools"
+_HINT = "apt-get install glslang-tools spirv-tools"
 _LIMIT_S = 120
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A GLSL compiler: its name, its path, and the first line that it says of itself."""
+    """A GLSL compiler: its name, its path, and the first line that it says of itself.
+
+    `optimizer` is the path of spirv-opt where the compiler does not optimize by itself.
+    """
 
     name: str
     path: str
     version: str
+    optimizer: str = ""
 
-    def command(self, source: str, output: str) -> list[str]:
-        """The command line that compiles a file."""
+    def commands(self, source: str, output: str) -> list[list[str]]:
+        """The command lines that compile a file."""
         if self.name == "glslc":
             options = ["-O", "-fshader-stage=compute", f"--target-env={ENVIRONMENT}", "-Werror"]
-            return [self.path, *options, source, "-o", output]
-        return [self.path, "-S", "comp", "--target-env", ENVIRONMENT, source, "-o", output]
+            return [[self.path, *options, source, "-o", output]]
+        return [
+            [self.path, "-S", "comp", "--target-env", ENVIRONMENT, source, "-o", output],
+            [self.optimizer, "-O", output, "-o", output],
+        ]
 
 
 @cache
 def compiler() -> Compiler:
-    """The compiler that is installed: glslc, or glslangValidator.
+    """The compiler that is installed: glslc, or glslangValidator with spirv-opt.
 
     Raises:
         ToolError: there is neither.
     """
-    for name in ("glslc", "glslangValidator"):
-        path = shutil.which(name)
-        if path is not None:
-            text = _run([path, "--version"]).strip()
-            return Compiler(name, path, " ".join(text.splitlines()[:1]))
+    glslc, validator, optimizer = map(shutil.which, ("glslc", "glslangValidator", "spirv-opt"))
+    if glslc is not None:
+        return Compiler("glslc", glslc, _version(glslc))
+    if validator is not None and optimizer is not None:
+        version = f"{_version(validator)}, {_version(optimizer)}"
+        return Compiler("glslangValidator", validator, version, optimizer)
     raise ToolError(
-        f"neither 'glslc' nor 'glslangValidator' is installed, or on PATH, which compile the "
-        f"shaders of target 'vulkan': {_HINT}"
+        "the shaders of target 'vulkan' are compiled by 'glslc', or by 'glslangValidator' and "
+        f"'spirv-opt', and neither is installed, or on PATH: {_HINT}"
     )
+
+
+def _version(path: str) -> str:
+    try:
+        lines = _run([path, "--version"]).splitlines()
+    except subprocess.CalledProcessError as error:
+        raise ToolError(f"'{path} --version' failed: is it a compiler of shaders?") from error
+    return next((line.strip() for line in lines if line.strip()), "")
 
 
 _compiled: dict[str, Array] = {}
@@ -87,7 +103,7 @@ def _compile(name: str, text: str) -> Array:
         source, output = Path(folder) / f"{name}.comp", Path(folder) / f"{name}.spv"
         source.write_text(text, encoding="utf-8")
         for command in (
-            tool.command(str(source), str(output)),
+            *tool.commands(str(source), str(output)),
             [validator, "--target-env", ENVIRONMENT, str(output)],
         ):
             try:
@@ -109,4 +125,4 @@ def _run(command: Sequence[str]) -> str:
         raise ToolError(f"'{command[0]}' took more than {_LIMIT_S} s") from error
     except OSError as error:
         raise ToolError(f"'{command[0]}' cannot be started: {error.strerror}") from error
-    return result.stdout
+    return result.stdout + result.stderr

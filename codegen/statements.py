@@ -103,9 +103,12 @@ def block_view(block: Block, plan: arena.Plan, gpu: Program | None = None) -> Bl
 def _dispatched(step: Step, plan: arena.Plan, number: int, ends: Mapping[int, int]) -> StepView:
     """A step on the GPU: it runs by itself where steps are watched, else with its region."""
     last = f"GPU_REGION({ends[number]})" if number in ends else ""
-    return StepView(
-        step.index, comment_of(step), _taps(step, plan), f"GPU_STEP({number})", last=last
-    )
+    lines = [f"GPU_STEP({number})"]
+    if step.spare is not None:
+        arguments = [_argument(argument, plan) for argument in step.spare.arguments]
+        call = _call(step.spare.function, arguments).replace("\n", "\n    ")
+        lines += ["if (ctx->gpu == 0) {", f"    {call}", "}"]
+    return StepView(step.index, comment_of(step), _taps(step, plan), "\n".join(lines), last=last)
 
 
 def _taps(step: Step, plan: arena.Plan) -> tuple[Tap, ...]:

@@ -114,6 +114,15 @@ class RowLoop:
 
 
 @dataclass(frozen=True)
+class Spare:
+    """What computes a GPU's step where there is no GPU: a kernel of the CPU, its C function."""
+
+    call: KernelCall
+    function: str
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
 class Step:
     """What computes one node: a call of a C function, or the `control` of other steps.
 
@@ -128,6 +137,7 @@ class Step:
         inside: index of the step that controls it, or None.
         control: the branch or loop.
         rows: where the function computes a few of the rows that there are at run time.
+        spare: for a step of a GPU, if that is asked for.
     """
 
     index: int
@@ -139,6 +149,7 @@ class Step:
     inside: int | None = None
     control: Branch | Repeat | None = None
     rows: RowLoop | None = None
+    spare: Spare | None = None
 
     @property
     def call(self) -> KernelCall:

@@ -23,6 +23,14 @@ has_picolibc() {
     has riscv64-unknown-elf-gcc && [ -f "$(riscv64-unknown-elf-gcc -print-file-name=picolibc.specs)" ]
 }
 
+has_vulkan_driver() {
+    ls /usr/share/vulkan/icd.d /etc/vulkan/icd.d 2>/dev/null | grep -q "json$"
+}
+
+has_validation_layer() {
+    ls /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json >/dev/null 2>&1
+}
+
 python_packages() {
     python=$(sh "$here/find_python.sh" 2>/dev/null) || {
         [ -n "${PYTHON3:-}" ] || echo python3 python3-venv
@@ -43,6 +51,11 @@ tool_packages() {
         has clang || echo clang
         has cmake || echo cmake
         has gdb-multiarch || echo gdb-multiarch
+        has glslc || has glslangValidator || echo glslang-tools
+        has spirv-val || echo spirv-tools
+        compiles gcc vulkan/vulkan.h || echo libvulkan-dev
+        has_vulkan_driver || echo mesa-vulkan-drivers
+        has_validation_layer || echo vulkan-validationlayers
         has riscv64-unknown-elf-gcc || echo gcc-riscv64-unknown-elf
         has_picolibc || echo picolibc-riscv64-unknown-elf
         has qemu-system-riscv32 || echo qemu-system-misc

@@ -18,6 +18,7 @@ from smelt.cli_flash import flash
 from smelt.cli_mlperf import mlperf_tiny
 from smelt.cli_options import (
     BuildGroup,
+    DeviceOption,
     InputGroup,
     JsonFileOption,
     JsonOption,
@@ -39,6 +40,7 @@ from smelt.cli_output import (
 )
 from smelt.cli_quantize import quantize
 from smelt.cli_simulate import simulate
+from smelt.cli_tune import tune
 from smelt.cli_verify import deploy, verify
 from smelt.deploy import time_layers
 from smelt.errors import ConfigError, SmeltError
@@ -103,6 +105,7 @@ app.command()(grouped(flash))
 app.command()(grouped(verify))
 app.command()(grouped(deploy))
 app.command()(grouped(simulate))
+app.command()(grouped(tune))
 app.add_typer(board, name="board")
 app.command()(grouped(export))
 app.command("mlperf-tiny")(grouped(mlperf_tiny))
@@ -118,6 +121,7 @@ def run(
         Path | None, typer.Option("-o", "--output", help=".npz for the outputs.")
     ] = None,
     on: OnOption = None,
+    device: DeviceOption = None,
     dequantize: Annotated[
         bool, typer.Option("--dequantize", help="Outputs as real numbers.")
     ] = False,
@@ -135,7 +139,7 @@ def run(
     artefact = compile_model(model, options, dumper(network.dump_after))
     samples, batched = bind_samples(artefact.graph, load_arrays(inputs))
     with bar(console, "running", len(samples)) as advance:
-        result = run_model(artefact, samples, Rig(on), advance)
+        result = run_model(artefact, samples, Rig(on, gpu=device), advance)
     outputs = named_outputs(artefact.graph, result.outputs, batched=batched, real=dequantize)
     if output is not None:
         save_arrays(output, outputs)
@@ -152,6 +156,7 @@ def profile(
     model: Model,
     *,
     on: OnOption = None,
+    device: DeviceOption = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random input.")] = 0,
     cycles: Annotated[
         bool,
@@ -179,7 +184,8 @@ def profile(
     if wait_states and not cycles:
         raise ConfigError("--wait-states changes cycles only: give --cycles too")
     artefact = compile_model(model, options, dumper(network.dump_after))
-    counts = (on or artefact.on) == "qemu" and artefact.platform.firmware == "cortexm"
+    where = artefact.on if on is None else on
+    counts = where == "qemu" and artefact.platform.firmware == "cortexm"
     if not counts and (cycles or html is not None):
         raise ConfigError(
             "--cycles and --html need every instruction of every layer: a --board with a Cortex-M "
@@ -191,9 +197,10 @@ def profile(
             counted = profile_model(artefact, sample)
             report = profiled(artefact.report, counted, cycles=cycles, wait_states=wait_states)
         else:
-            ran = run_model(artefact, [sample], Rig(on))
-            ours = (on or artefact.on) in ("host", "qemu")  # firmware that is built for this
-            timed = time_layers(artefact, sample, Rig(on)) if ours or ran.taps else {}
+            rig = Rig(on, gpu=device)
+            ran = run_model(artefact, [sample], rig)
+            ours = where in ("host", "qemu")  # firmware that is built for this
+            timed = time_layers(artefact, sample, rig) if ours or ran.taps else {}
             report = {**ran.report, **timed}
     notes(console, artefact.imported)
     limits.gates().check(report)

@@ -97,12 +97,21 @@ def flash(
     console = progress_console(quiet)
     with firmware(source, network, console) as made:
         if dry_run:
-            for step in way.way().steps(made.elf, made.board):
-                typer.echo(step.text)
+            _print_steps(made, way, console)
             return
         done = put_on_board(made, way, console, check=check)
     if not quiet:
         typer.echo(done)
+
+
+def _print_steps(made: Firmware, way: FlashGroup, console: Console) -> None:
+    """What would be run; what is missing for it is a note."""
+    lacking: dict[str, None] = {}
+    steps = way.way().steps(made.elf, made.board, lambda error: lacking.update({str(error): None}))
+    for lack in lacking:
+        say(console, f"note: {lack}")
+    for step in steps:
+        typer.echo(step.text)
 
 
 def put_on_board(made: Firmware, way: FlashGroup, console: Console, *, check: bool = True) -> str:

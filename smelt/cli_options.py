@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -19,6 +19,7 @@ import typer
 
 from smelt.cli_quant_options import PANEL, Kind, QuantGroup
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
+from smelt.codegen.tuning import load_tuning
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
 from smelt.pipeline import Options
@@ -72,6 +73,15 @@ PluginOption = Annotated[
 OnOption = Annotated[
     str | None,
     typer.Option("--on", help="host, qemu or a serial port [default: qemu with --board]."),
+]
+DeviceOption = Annotated[
+    int | None,
+    typer.Option(
+        "--device",
+        min=0,
+        help="Number of the GPU, for --target vulkan (`vulkaninfo --summary`) [default: the first "
+        "that is not the CPU itself].",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 JsonFileOption = Annotated[
@@ -145,6 +155,26 @@ ExpandOption = Annotated[
         help="Store weights several times as large where that is faster (Winograd's algorithm).",
     ),
 ]
+GpuOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        help="Profile of the GPU of target `vulkan`, by which small layers are left to the CPU "
+        "[default: the board's, or generic].",
+    ),
+]
+CpuFallbackOption = Annotated[
+    bool,
+    typer.Option(
+        "--cpu-fallback",
+        help="With --target vulkan: also write the GPU's layers for the CPU, which computes them "
+        "where the program finds no GPU.",
+    ),
+]
+TuningOption = Annotated[
+    Path | None,
+    typer.Option("--tuning", help="What `smelt tune` measured on the device, instead of --gpu."),
+]
 DumpAfter = Annotated[
     str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
 ]
@@ -197,6 +227,9 @@ class BuildGroup(InputGroup, QuantGroup):
     place: PlaceOption = None
     fallback: FallbackOption = True
     expand_weights: ExpandOption = False
+    gpu: GpuOption = None
+    tuning: TuningOption = None
+    cpu_fallback: CpuFallbackOption = False
     cmsis_nn: CmsisNnOption = None
     dump_after: DumpAfter = None
     quantize: QuantizeOption = None
@@ -217,6 +250,9 @@ class BuildGroup(InputGroup, QuantGroup):
             _table("--place", map(_placed, self.place or ())),
             self.fallback,
             self.expand_weights,
+            gpu=self.gpu,
+            tuning=None if self.tuning is None else load_tuning(self.tuning),
+            cpu_fallback=self.cpu_fallback,
             cmsis_nn=None if self.cmsis_nn is None else _library(self.cmsis_nn),
             quantize=self._quantization(),
         )
@@ -265,6 +301,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def spread(**given: Any) -> None:
+        _refuse_empty(given)
         for name, group in groups.items():
             given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
         command(**given)
@@ -272,6 +309,17 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     spread.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     spread.__annotations__ = {p.name: p.annotation for p in parameters}
     return spread
+
+
+def _refuse_empty(given: Mapping[str, Any]) -> None:
+    """An option without a text is no option left out: what would be done instead was not meant."""
+    for name, text in given.items():
+        if text == "":
+            option = name.strip("_").replace("_", "-")
+            raise ConfigError(
+                f"--{option} is given, and empty: give a text, or leave it out (is a variable of "
+                "the shell not set?)"
+            )
 
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY

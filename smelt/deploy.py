@@ -81,7 +81,11 @@ def flashing_rig(artefact: Artefact, way: Way, on: str | None, say: Say) -> Rig:
 def board_of(artefact: Artefact) -> Board:
     """The device that a network was compiled for; `ConfigError` where there is none."""
     if artefact.board is None:
-        raise ConfigError("--board says on which device it runs, see `smelt boards`")
+        chosen = artefact.options.board
+        what = (
+            "" if chosen is None else f"--board {chosen} is a computer, which takes no firmware: "
+        )
+        raise ConfigError(f"{what}--board says on which device it runs, see `smelt boards`")
     return artefact.board
 
 

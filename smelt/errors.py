@@ -15,7 +15,7 @@ class SmeltError(Exception):
     @property
     def kind(self) -> str:
         """What the user is told that it is: the name of the nearest class of this module."""
-        return next(c.__name__ for c in type(self).__mro__ if not c.__name__.startswith("_"))
+        return next(c.__name__ for c in type(self).__mro__ if c.__module__ == __name__)
 
 
 class ModelError(SmeltError):

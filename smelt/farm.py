@@ -7,10 +7,14 @@ The work is plain data, picklable, and so is what comes back: any executor of th
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -90,7 +94,8 @@ def verify_job(job: Job) -> Outcome:
         report, message = verified(verdict), str(verdict)
     except SmeltError as problem:
         error, message = problem.kind, str(problem)
-        report = None if report is None else failed(report, problem)
+        if report is not None:
+            report = failed(report, problem, time.monotonic() - start)
     seconds = time.monotonic() - start
     return Outcome(job.board, job.on, error is None, message, seconds, error, report)
 
@@ -105,6 +110,22 @@ def verify_jobs(jobs: Sequence[Job], executor: Executor) -> Iterator[Outcome]:
         except Exception as problem:  # noqa: BLE001 - whatever an executor raises for a lost worker
             message = f"the worker failed: {problem}"
             yield Outcome(job.board, job.on, False, message, 0.0, type(problem).__name__)
+
+
+def end_with_parent() -> None:
+    """Have this process end when the one that started it does, however that ends.
+
+    For the workers of an executor, as its initializer: what they have started ends with them.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def junit(name: str, outcomes: Sequence[Outcome]) -> bytes:

@@ -10,6 +10,21 @@ from pathlib import Path
 from smelt.errors import ConfigError
 
 
+def distinct(places: Mapping[str, Path | None]) -> None:
+    """Make sure that no two options name the same file, which the later would replace.
+
+    Raises:
+        ConfigError: two do.
+    """
+    found: dict[Path, str] = {}
+    for option, path in places.items():
+        if path is None:
+            continue
+        other = found.setdefault(path.resolve(), option)
+        if other != option:
+            raise ConfigError(f"{other} and {option} '{path}' are one file: give each its own")
+
+
 def write_files(contents: Mapping[Path, bytes]) -> None:
     """Write files; none appears before all are written beside their places.
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from smelt import __version__
-from smelt.boards import Board
+from smelt.boards import Board, Computer, computer_called
 from smelt.boards import load as load_board
 from smelt.codegen import arena
-from smelt.codegen.devices import stays_on_cpu
+from smelt.codegen.devices import Costs, stays_on_cpu
 from smelt.codegen.dispatches import program
 from smelt.codegen.kernels.base import Kernel, Request, backend
 from smelt.codegen.network import Network, describe, network_hash
@@ -22,6 +22,8 @@ from smelt.codegen.passes.removals import Removals
 from smelt.codegen.project import Project, render_project
 from smelt.codegen.rooms import rooms
 from smelt.codegen.schedule import Schedule, require_weights_fit, schedule
+from smelt.codegen.tuning import FILE as TUNING
+from smelt.codegen.tuning import Tuning
 from smelt.errors import ConfigError
 from smelt.frontend import Imported, InputOptions
 from smelt.frontend import load as load_model
@@ -32,6 +34,7 @@ from smelt.report import build_report
 from smelt.run import Rig, run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Optimize, Platform, Target, get, library, stand_in
+from smelt.targets.gpus import gpu_called
 
 Observer = Callable[[str, Graph], None]
 
@@ -57,6 +60,10 @@ class Options:
         expand_weights: whether weights may be stored several times as large where that is faster.
         cmsis_nn: the folder of CMSIS-NN, for compiling what calls it; what the environment variable
             CMSIS_NN_DIR says where None.
+        gpu: profile of the GPU that target `vulkan` computes on, by which layers are left to the
+            CPU, the board's own where None; with `backends` all goes to the GPU that it serves.
+        tuning: what was measured on the device, instead of the profile.
+        cpu_fallback: whether the network can do without a GPU, if none is there when it starts.
         quantize: how a float network is quantized first; not at all where None.
     """
 
@@ -72,6 +79,9 @@ class Options:
     fallback: bool = True
     expand_weights: bool = False
     cmsis_nn: Path | None = None
+    gpu: str | None = None
+    tuning: Tuning | None = None
+    cpu_fallback: bool = False
     quantize: Settings | None = None
 
 
@@ -145,8 +155,14 @@ def compile_model(
     """
     options = options or Options()
     here = options.board == HOST.name
-    board = None if options.board is None or here else load_board(options.board)
-    platform = stand_in(get(options.target or "host")) if here else _platform(board, options.target)
+    named = None if options.board is None or here else options.board
+    computer = None if named is None else computer_called(named)
+    board = None if named is None or computer is not None else load_board(named)
+    platform = (
+        stand_in(get(options.target or "host"))
+        if here
+        else _platform(board or computer, options.target)
+    )
     # A network is quantized, and then run, one sample at a time.
     inputs = replace(options.inputs, batch=1) if options.quantize else options.inputs
     imported = model if isinstance(model, Imported) else load_model(model, options.name, inputs)
@@ -158,9 +174,21 @@ def compile_model(
     graph = run_passes(imported.graph, observe=removals, granularity=platform.target.granularity)
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
+    if options.cpu_fallback and not platform.target.gpu:
+        raise ConfigError(
+            f"--cpu-fallback is for a target with a GPU; '{platform.target.name}' has none"
+        )
     if platform.target.gpu:
-        partitioner = partitioner.beside_gpu(stays_on_cpu(graph))
-    scheduled = schedule(graph, platform, partitioner, prefix=name, keep_inputs=options.keep_inputs)
+        costs = _costs(options, computer) if options.backends is None else None
+        partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
+    scheduled = schedule(
+        graph,
+        platform,
+        partitioner,
+        prefix=name,
+        keep_inputs=options.keep_inputs,
+        spare=partitioner.on_cpu() if options.cpu_fallback else None,
+    )
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
     arena.require_fit(scheduled.problem, plan)
@@ -169,16 +197,34 @@ def compile_model(
     gpu = program(scheduled, plan)
     network = describe(scheduled, plan, gpu, name, hash_, keep_inputs=options.keep_inputs)
     report = build_report(
-        imported, removals, legalized, scheduled, plan, network, platform, board, options.optimize
+        imported,
+        removals,
+        legalized,
+        scheduled,
+        plan,
+        network,
+        platform,
+        board or computer,
+        options.optimize,
     )
     project = render_project(network, scheduled, platform, options.optimize, report)
+    if platform.target.gpu and options.tuning is not None:
+        project = replace(project, files={**project.files, TUNING: options.tuning.text})
     return Artefact(imported, graph, scheduled, plan, network, project, platform, board, options)
 
 
-def _platform(board: Board | None, target: str | None) -> Platform:
+def _platform(board: Board | Computer | None, target: str | None) -> Platform:
     if board is not None:
         return board.platform(target)
     return library(get(target or "host"))
+
+
+def _costs(options: Options, computer: Computer | None) -> Costs:
+    """What layers cost on the GPU and on the CPU: measured, or estimated."""
+    if options.tuning is not None:
+        return options.tuning.costs
+    own = "generic" if computer is None else computer.gpu
+    return Costs(gpu_called(options.gpu or own))
 
 
 def _partitioner(target: Target, options: Options) -> Partitioner:
@@ -215,7 +261,16 @@ def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[st
         str(options.keep_inputs),
         str((options.backends, sorted(options.place.items()), options.fallback)),
         str(options.expand_weights),
+        *_gpu_identity(options, platform),
     )
+
+
+def _gpu_identity(options: Options, platform: Platform) -> Sequence[str]:
+    """What only decides where there is a GPU."""
+    if not platform.target.gpu:
+        return ()
+    costs = str(options.gpu) if options.tuning is None else options.tuning.text
+    return (costs, *(["cpu"] if options.cpu_fallback else []))
 
 
 def _name(options: Options, stem: str, platform: Platform) -> str:

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from smelt import __version__
-from smelt.boards import Board
+from smelt.boards import Board, Computer
 from smelt.codegen import arena
 from smelt.codegen.network import Network, Tensor
 from smelt.codegen.partition import Candidate
@@ -134,7 +134,7 @@ def build_report(
     plan: arena.Plan,
     network: Network,
     platform: Platform,
-    board: Board | None,
+    board: Board | Computer | None,
     optimize: Optimize,
 ) -> Report:
     """The report of a build that has not been compiled or run."""

@@ -136,9 +136,18 @@ def connected(
     qemu_arguments: Sequence[str] = (),
     *,
     simulated: bool = False,
+    gpu: int | None = None,
 ) -> Generator[Device]:
-    """A device that runs the ELF: `host`, `qemu` (with these arguments too), `board` or a port."""
-    where = on or artefact.on
+    """A device that runs the ELF: `host`, `qemu` (with these arguments too), `board` or a port.
+
+    `gpu` is the number of the GPU that computes beside this computer's CPU.
+    """
+    where = artefact.on if on is None else on
+    if gpu is not None and (where != "host" or not artefact.platform.target.gpu):
+        raise ConfigError(
+            f"--device {gpu} chooses among this computer's GPUs, for --target vulkan; this network "
+            f"is for '{artefact.platform.name}'"
+        )
     if where in ("qemu", "board") and artefact.board is None:
         raise ConfigError(f"--on {where} needs --board, see `smelt boards`")
     if where == "host" and artefact.platform.firmware != "host":
@@ -153,6 +162,7 @@ def connected(
         expected_hash=artefact.network.hash,
         qemu_arguments=qemu_arguments,
         simulated=simulated,
+        environment=None if gpu is None else {"SMELT_VULKAN_DEVICE": str(gpu)},
     ) as device:
         if artefact.graph.states:
             device.reset()  # whoever spoke to it before has left a state
@@ -168,12 +178,14 @@ class Rig:
         flash: puts linked firmware on the device; None where it is there already.
         simulated: whether QEMU answers at the port.
         meter: measures the energy of inferences.
+        gpu: number of this computer's GPU that computes; one is chosen where None.
     """
 
     on: str | None = None
     flash: Callable[[ElfInfo], None] | None = None
     simulated: bool = False
     meter: Meter | None = None
+    gpu: int | None = None
 
     @contextmanager
     def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
@@ -181,7 +193,9 @@ class Rig:
         with built(artefact, taps=taps) as elf:
             if self.flash is not None:
                 self.flash(elf)
-            with connected(elf, artefact, self.on, simulated=self.simulated) as device:
+            with connected(
+                elf, artefact, self.on, simulated=self.simulated, gpu=self.gpu
+            ) as device:
                 yield elf, device
 
 

@@ -18,6 +18,9 @@ from smelt.ops.case import random_array
 from smelt.ops.fixed_point import round_half_away
 from smelt.ops.lengths import sizes_of, trace
 
+_MEMORY_BYTES, _ARRAY_BYTES = 2 * 1024**3, 160
+"""What samples may take, and what an array takes besides its elements."""
+
 Sample = tuple[Array, ...]
 """One inference: one array per input, of exactly its shape and element type."""
 
@@ -115,7 +118,19 @@ def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
     """`count` random samples: integers over their whole range, floats in [-1, 1].
 
     The first has the largest size of every dimension whose size is known at run time.
+
+    Raises:
+        ConfigError: they, with the outputs of each, are more than memory should hold.
     """
+    most = _MEMORY_BYTES // sum(
+        value.type.bytes + _ARRAY_BYTES for value in (*graph.inputs, *graph.outputs, *graph.outputs)
+    )
+    if count > most:
+        raise ConfigError(
+            f"{count:,} random samples: more than {most:,} of this network, with the outputs of "
+            f"each, take over {_MEMORY_BYTES // 1024**3} GB of memory; take fewer (--samples), and "
+            "then others (--seed)"
+        )
     rng = np.random.default_rng(seed)
     samples = [tuple(random_array(v.type, rng) for v in graph.inputs) for _ in range(count)]
     if not graph.lengths:

@@ -155,6 +155,11 @@ def boards() -> Table:
                 board.verified,
             )
         )
+    for name in boards_room.computers():
+        computer = boards_room.computer_called(name)
+        if computer is not None:
+            what = f"a computer: {computer.gpu}"
+            rows.append((name, computer.target, "-", what, "-", "-", computer.verified))
     columns = ("board", "target", "clock", "memories", "flashed by", "QEMU", "verified on")
     return Table(columns, tuple(rows))
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND
 from smelt.codegen.render import environment
 from smelt.farm import Outcome
 from smelt.files import write_files
 from smelt.show import Table
+
+if TYPE_CHECKING:
+    from smelt.pipeline import Artefact
 
 
 def headline(report: Mapping[str, Any]) -> str:
@@ -21,6 +24,18 @@ def headline(report: Mapping[str, Any]) -> str:
     if not report["verification"]["passed"]:
         return f"{where}: FAILED: {verdict}"
     return f"{where}: {verdict}" + (f"; {figures}" if figures else "")
+
+
+def place(artefact: Artefact, on: str | None) -> str:
+    """Where a network runs; `on` is of a `Rig`."""
+    where = artefact.on if on is None else on
+    if where == "host":
+        return "this computer"
+    name, board = artefact.platform.name, artefact.board
+    if where == "qemu" and board is not None and board.qemu is not None:
+        machine = board.qemu.machine
+        return f"{name} in QEMU" if machine == name else f"{name} in QEMU ({machine})"
+    return f"{name} at {'its port' if where == 'board' else where}"
 
 
 def _headlines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

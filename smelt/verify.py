@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +75,10 @@ def verify_model(
         raise ConfigError(
             f"{len(expected)} samples of outputs are expected of {len(samples)} samples of inputs"
         )
-    references = [e.values for e in _evaluations(artefact.graph, samples)]
+    references = [
+        {value: e.values[value] for value in artefact.graph.outputs}
+        for e in _evaluations(artefact.graph, samples)
+    ]
     parts = inexact(artefact.graph)
     real = _check_passes(artefact, samples, references, parts)
     rig = rig or Rig()
@@ -83,7 +87,7 @@ def verify_model(
         for value, found in zip(artefact.graph.outputs, outputs, strict=True):
             difference = compare(reference[value], found, parts.get(value, 0.0))
             if difference is not None:
-                culprit = _culprit(artefact, samples[: index + 1], reference, rig)
+                culprit = _culprit(artefact, samples[: index + 1], rig)
                 raise VerifyError(
                     f"sample {index}: the device differs from the reference. {culprit} "
                     f"Output '{value.name}': {difference}."
@@ -96,14 +100,14 @@ def verify_model(
     return Verdict(len(samples), tolerance, result, real)
 
 
-def _culprit(
-    artefact: Artefact, samples: Sequence[Sample], reference: dict[Value, Array], rig: Rig
-) -> str:
+def _culprit(artefact: Artefact, samples: Sequence[Sample], rig: Rig) -> str:
     """The first step that differs, in a sentence; a line that loses bytes gets a second chance."""
+    relevant = samples if artefact.graph.states else samples[-1:]
+    (reference,) = deque(_evaluations(artefact.graph, relevant), maxlen=1)
     problem = ""
     for _ in range(2):
         try:
-            return find_first_difference(artefact, samples, reference, rig)
+            return find_first_difference(artefact, samples, reference.values, rig)
         except DeviceError as error:
             problem = str(error)
     return f"Which layer is the first that differs could not be found: {problem}."
@@ -121,14 +125,14 @@ def verified(verdict: Verdict) -> Report:
     return {**verdict.result.report, "verification": judged}
 
 
-def failed(report: Mapping[str, Any], error: SmeltError) -> Report:
+def failed(report: Mapping[str, Any], error: SmeltError, seconds: float) -> Report:
     """The report of a network whose verification ended with an error, with `verification`."""
     judged = {
         "passed": False,
         "message": str(error),
         "samples": None,
         "tolerance": None,
-        "seconds": 0.0,
+        "seconds": seconds,
     }
     return {**report, "verification": judged}
 

@@ -114,6 +114,6 @@ def get(name: str) -> Target:
     """
     if name not in _BY_NAME:
         close = get_close_matches(name, _BY_NAME, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
+        hint = f"; did you mean '{close[0]}'?" if close else "."
         raise ConfigError(f"unknown target '{name}'{hint} Known targets: {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

@@ -31,12 +31,13 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion")
 PROGRAM = """
 #include "{name}.h"
 #include <stdio.h>
-static uint8_t arena[{macro}_ARENA_BYTES] __attribute__((aligned({macro}_ARENA_ALIGN)));
+{memory};
 static uint8_t state[{state}] __attribute__((aligned({macro}_ARENA_ALIGN), unused));
 
 /* Samples from standard input, outputs to standard output. */
 int main(void) {{
     {name}_t network;
+    {prepare}
     const {name}_memory_t memory = {{{memories}}};
     if ({name}_init(&network, &memory) != {macro}_OK) {{
         return 1;
@@ -143,9 +144,20 @@ def export(artefact: Artefact, format_: str, folder: Path, package: Package | No
 def program(artefact: Artefact) -> str:
     """A C program that answers samples on standard input."""
     net = artefact.network
-    memories = "arena, state" if net.has_state else "arena"
+    memories = "&gpu" if net.gpu else "arena, state" if net.has_state else "arena"
     state = f"{net.macro}_STATE_BYTES" if net.has_state else "1"
-    return PROGRAM.format(name=net.name, macro=net.macro, memories=memories, state=state)
+    aligned = f"__attribute__((aligned({net.macro}_ARENA_ALIGN)))"
+    arena = f"static uint8_t arena[{net.macro}_ARENA_BYTES] {aligned}"
+    memory = f"static {net.name}_gpu_t gpu" if net.gpu else arena
+    opens = f"if ({net.name}_gpu_open(&gpu, 0) != 0) {{ return 3; }}"
+    return PROGRAM.format(
+        name=net.name,
+        macro=net.macro,
+        memory=memory,
+        prepare=opens if net.gpu else "",
+        memories=memories,
+        state=state,
+    )
 
 
 def block(readme: Path, language: str) -> str:

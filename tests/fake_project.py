@@ -36,6 +36,8 @@ class FakeNetwork:
     has_state: bool = True
     lengths: tuple[object, ...] = ()
     weights_binary: str = ""
+    gpu: bool = False
+    cpu_fallback: bool = False
 
     @cached_property
     def files(self) -> tuple[str, ...]:

@@ -22,14 +22,15 @@ SETUPS = {
     "m7": Options(board="mps2-an500"),
     "m33": Options(board="mps2-an505"),
     "m55": Options(board="mps3-an547"),
+    "vulkan": Options(target="vulkan", backends=("vulkan", "c")),
 }
-"""Where generated code must run, by the core."""
+"""Where generated code must run, by the core; on a GPU, all that it serves."""
 TWINS = {
     f"host as {core}": Options(board="host", target=f"cortex-{core}")
     for core in ("m0", "m3", "m4", "m55")
 }
 """Where the code of each core runs in its plain-C form."""
-SIMULATED = tuple(setup for setup in SETUPS if setup != "host")
+SIMULATED = tuple(setup for setup in SETUPS if setup not in ("host", "vulkan"))
 TOLERANCE = 1e-5
 """Largest difference of a float output, as a part of the output's range."""
 

@@ -42,7 +42,7 @@ def test_a_board_like_another_runs_the_same(smelt: Smelt, name: str) -> None:
     assert twin == own.model_copy(update={"name": "twin", "verified": "never"})
     model = Path(__file__).parent.parent / "examples/digits/digits_int8.tflite"
     done = smelt("verify", model, "--board", "other.toml", "--samples", "1")
-    assert (done.code, done.out) == (0, "bit-exact, 1 samples\n")
+    assert (done.code, done.out) == (0, f"twin in QEMU ({name}): bit-exact, 1 samples\n")
 
 
 @pytest.mark.parametrize("name", boards.available())
@@ -58,6 +58,7 @@ def test_every_board_can_be_copied_and_checked(smelt: Smelt, name: str) -> None:
         (["new", "x"], "give --target, or the board that it is --like"),
         (["new", "x", "--target", "cortex-m4", "--like", "pico"], "give --target, or the board"),
         (["new", "x", "--target", "cortex-m5"], "unknown target 'cortex-m5'"),
+        (["new", "x", "--target", "nope"], "unknown target 'nope'. Known targets: "),
         (["new", "x", "--target", "host"], "target 'host' is no microcontroller's"),
         (["new", "x", "--like", "pica"], "did you mean 'pico'?"),
         (["new", "My Board", "--target", "cortex-m4"], "name: String should match pattern"),

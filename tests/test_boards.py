@@ -119,7 +119,7 @@ alternate = 7
         ('"code", "weights"', '"code", "weights", "data"', "2 memories hold 'data'"),
         ('name = "ram"', 'name = "flash"', "two memories are called 'flash'"),
         ("0x2000_0000", "0x0808_0000", "memories 'flash' and 'ram' overlap"),
-        ("0x2000_0000", "0xffff_ffff", r"memory\.1: origin \+ size exceeds 32 bits"),
+        ("0x2000_0000", "0xffff_fff8", r"memory\.1: origin \+ size exceeds 32 bits"),
         ('driver = "cmsdk"', 'driver = "nrf5"', "'nrf5' needs tx_pin and rx_pin"),
         ('driver = "cmsdk"', 'driver = "pl110"', r"uart\.driver: .*\(it is 'pl110'\)"),
         ("[uart]", "[uart", "is not TOML"),
@@ -151,6 +151,24 @@ alternate = 7
             r"setup\.0: needs exactly one of",
         ),
         ("a board", "a */ board", r"description: String should match pattern"),
+        ("a board", "a \\u0000 board", r"description: String should match pattern"),
+        ('"4K"', '"132K"', r"stack_bytes: memory 'ram' of 131072 bytes, which .* no room for a st"),
+        ("131072", "7", r"memory\.1\.size: Input should be a multiple of 8 \(it is 7\)"),
+        ("131072", "4096", r"stack_bytes: memory 'ram' of 4096 bytes"),
+        ('"4K"', "4090", r"stack_bytes: Input should be a multiple of 8 \(it is 4090\)"),
+        ('"4K"', "8", r"stack_bytes: .*greater than or equal to 256"),
+        ('"4K"', '"\u0664K"', r"stack_bytes: .*integer \(it is '\u0664K'\)"),
+        ("0x4000_4000", "0x4000_4002", r"uart\.base: .*multiple of 4"),
+        ("0x2000_0000", "0x2000_0004", r"memory\.1\.origin: .*multiple of 8"),
+        ("0x0800_0000", "0x0800_0080", r"memory 'flash': origin 0x8000080 is no multiple of 0x100"),
+        ("80_000_000", "1", r"clock_hz: .*greater than or equal to 32768 \(it is 1\)"),
+        ("80_000_000", "40_000", r"uart: 115200 baud need a clock of 1843200 to \d+ Hz, not 40000"),
+        (
+            '"cmsdk"',
+            "'stm32v1'\nbaud = 1200",
+            r"uart: 1200 baud need a clock of 19200 to 78642000 Hz",
+        ),
+        ('"cortex-m4"', '"host"', r"target: it is no microcontroller's"),
     ],
 )
 def test_a_mistake_is_explained(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -160,6 +178,20 @@ def test_a_mistake_is_explained(tmp_path: Path, old: str, new: str, message: str
     with pytest.raises(ConfigError, match=message) as caught:
         boards.load(path)
     assert "mine.toml" in str(caught.value)
+
+
+def test_vectors_need_an_alignment_that_grows_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD.replace("0x0800_0000", "0x0800_0100"))
+    assert boards.load(path).memory[0].origin == 0x0800_0100
+    path.write_text(path.read_text().replace("irq = 3", "irq = 100"))
+    with pytest.raises(ConfigError, match="0x8000100 is no multiple of 0x200"):
+        boards.load(path)
+
+
+def test_a_path_that_is_none() -> None:
+    with pytest.raises(ConfigError, match=r"board file '\\x00\.toml' cannot be read"):
+        boards.load("\0.toml")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

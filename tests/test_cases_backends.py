@@ -1,8 +1,8 @@
 """Every case of every operator on every core: generated code equals the numpy reference.
 
 Many cases go into one firmware. What each of them computes is compared by itself. Every case runs
-on the host, an M4 and an M55, for which compilers make vectors of loops; the other cores run what
-has kernels of their own, and the rest in the long tests.
+on the host, an M4 and an M55, for which compilers make vectors of loops; the other cores, and the
+GPU, run what has kernels of their own, and the rest in the long tests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from smelt.ir import Array, DType, TensorType, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build, sample_limits, sample_of
 from smelt.samples import Sample
+from smelt.targets import get
 from tests.graphs import SETUPS, TWINS, Member, assert_same, run_together
+from tests.vulkan_tools import requires_vulkan
 
 SHARDS = 6
 LIKE_M4 = ("m7", "m33")
@@ -33,7 +35,42 @@ EVERYWHERE = [
     "host",
     *(pytest.param(s, marks=pytest.mark.qemu) for s in ("m4", "m55")),
     *(pytest.param(s, marks=[pytest.mark.qemu, pytest.mark.slow]) for s in (*OTHERS, *LIKE_M4)),
+    pytest.param("vulkan", marks=[requires_vulkan, pytest.mark.slow]),
 ]
+ON_GPU = {
+    "ArgReduce": "f32 i8 u8 i32 u32",
+    "Binary": "f32 i8 u8 i32 u32 bool",
+    "BitCast": "f32 f64 i32 u8",
+    "Cast": "f32 i8 bool",
+    "Concat": "f32 i8",
+    "Conv2D": "f32 i8",
+    "Copy": "f32 i8",
+    "DepthwiseConv2D": "f32 i8",
+    "Dequantize": "i8",
+    "FullyConnected": "f32 i8",
+    "Gather": "f32 i8",
+    "GatherElements": "f32 i8",
+    "GatherND": "f32 i8",
+    "L2Normalization": "f32 i8",
+    "LocalResponse": "f32",
+    "LogSoftmax": "f32 i8",
+    "Normalization": "f32",
+    "PRelu": "f32 i8",
+    "Pad": "f32 i8",
+    "Pool2D": "f32 i8",
+    "Quantize": "f32 i8 u8",
+    "Reduce": "f32 i8 u8 i32 u32 bool",
+    "Resample": "f32 i64 i8 u8 bool",
+    "Resize": "f32 i8",
+    "Select": "f32 i8 u8 i32 u32 bool",
+    "Slice": "f32 i8",
+    "Softmax": "f32 i8",
+    "Table": "i8 u8",
+    "Tile": "f32 i8",
+    "Transpose": "f32 i8",
+    "Unary": "f32 i8 u8 i32 u32 bool",
+}
+"""Operators that a GPU must compute, and element types of cases that it must compute of them."""
 PATTERNS = {"least": (0,), "greatest": (1,), "alternating": (0, 1), "zero": (None,)}
 """Which end of the range each element is, repeatedly; None: real zero."""
 
@@ -82,6 +119,30 @@ def test_cases_without_long_multiplications() -> None:
     check(
         "host as m0", [(c, d) for c, d in pairs() if d is DType.INT8 and not isinstance(c.op, OWN)]
     )
+
+
+@requires_vulkan
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_cases_on_a_gpu(shard: int) -> None:
+    """Floats, quantized data and truths; other integers in the long tests."""
+    quick = DType.FLOAT32, DType.BOOL
+    chosen = [(c, d) for c, d in pairs() if d in quick or not c.plain]
+    check("vulkan", [pair for pair in chosen if serves(*pair)][shard::SHARDS])
+
+
+def test_operators_of_the_gpu() -> None:
+    served: dict[str, set[str]] = {}
+    for case, dtype in pairs():
+        if serves(case, dtype):
+            served.setdefault(type(case.op).__name__, set()).add(dtype.value)
+    missing = {name: set(types.split()) - served.get(name, set()) for name, types in ON_GPU.items()}
+    assert not any(missing.values()), missing
+
+
+def serves(case: Case, dtype: DType) -> bool:
+    """Whether a GPU computes a case."""
+    (node,) = build(case, dtype).nodes
+    return not isinstance(backend("vulkan").serving(node, get("vulkan")), str)
 
 
 def check(setup: str, chosen: Sequence[tuple[Case, DType]]) -> None:

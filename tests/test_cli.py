@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from smelt import __version__
-from smelt.boards import available
+from smelt.boards import available, computers
 from smelt.codegen.passes import PASSES
 from smelt.frontend import load
 from smelt.ir.archive import save
@@ -210,16 +212,30 @@ def test_run_quantizes_and_dequantizes(smelt: Smelt, tmp_path: Path) -> None:
 def test_verify(smelt: Smelt) -> None:
     ran = smelt("verify", MODEL, "--samples", "3", "--json", "report.json")
     assert ran.code == 0
-    assert ran.out == "bit-exact, 3 samples\n"
+    assert ran.out == "this computer: bit-exact, 3 samples\n"
     verification = json.loads(Path("report.json").read_text())["verification"]
     assert verification["passed"]
     assert verification["message"] == "bit-exact, 3 samples"
 
 
+@pytest.mark.parametrize("option", ["--on", "--board", "--target", "--boards", "--meter"])
+def test_an_option_of_a_variable_that_is_not_set(smelt: Smelt, option: str) -> None:
+    ran = smelt("verify", MODEL, option, "")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(f"ConfigError: {option} is given, and empty: ")
+
+
+@pytest.mark.qemu
+def test_verify_says_where(smelt: Smelt) -> None:
+    for options in ((), ("--on", "qemu")):
+        ran = smelt("verify", MODEL, "--board", "mps2-an386", "--samples", "1", *options)
+        assert ran.out == "mps2-an386 in QEMU: bit-exact, 1 samples\n", ran.err
+
+
 def test_verify_against_own_outputs(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "right.npz", output_0=expected())
     arguments = ("verify", MODEL, "--inputs", inputs, "--expect")
-    assert smelt(*arguments, tmp_path / "right.npz").out == "bit-exact, 4 samples\n"
+    assert smelt(*arguments, tmp_path / "right.npz").out == "this computer: bit-exact, 4 samples\n"
     wrong = expected().copy()
     wrong[2, 0, 7] ^= 1
     np.savez(tmp_path / "wrong.npz", output_0=wrong)
@@ -276,7 +292,7 @@ def test_ops_and_backends(smelt: Smelt) -> None:
 
 def test_boards_and_targets(smelt: Smelt) -> None:
     boards = smelt("boards", "--json").json
-    assert [row["board"] for row in boards] == list(available())
+    assert [row["board"] for row in boards] == [*available(), *computers()]
     targets = {row["target"]: row for row in smelt("targets", "--json").json}
     assert {"host", "cortex-m0", "cortex-m55"} <= targets.keys()
     assert "mps2-an386" in targets["cortex-m4"]["boards"]
@@ -477,7 +493,7 @@ def tiny_board(flash: str = "256K", ram: str = "16K") -> Path:
     path.write_text(
         text.replace('"256K"', f'"{flash}"')
         .replace('"16K"', f'"{ram}"')
-        .replace('"2K"', '"1K"')
+        .replace('stack_bytes = "2K"', 'stack_bytes = "1K"')
         .replace('name = "microbit"', 'name = "tiny"')
     )
     return path
@@ -526,3 +542,51 @@ def test_the_current_folder_is_not_replaced(smelt: Smelt) -> None:
     assert ran.code == 1
     assert "the current folder cannot be replaced" in ran.err
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_ctrl_c_while_the_program_is_loaded(tmp_path: Path) -> None:
+    """In the place of a module that it imports is one that takes its time."""
+    (tmp_path / "typer.py").write_text(
+        "import time\nprint('loading', flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "smelt", "boards"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (130, "")
+
+
+@pytest.mark.parametrize("kind", ["--html", "--junit"])
+def test_two_reports_in_one_file(smelt: Smelt, kind: str) -> None:
+    ran = smelt("verify", MODEL, "--json", "out", kind, Path.cwd() / "x/../out")
+    assert ran.code == 1
+    assert ran.err.startswith("ConfigError: ")
+    assert "are one file" in ran.err
+    assert not Path("out").exists()
+
+
+def test_a_failure_took_time_too(smelt: Smelt, inputs: Path) -> None:
+    np.savez("wrong.npz", output_0=expected() ^ 1)
+    arguments = (
+        "--inputs",
+        inputs,
+        "--expect",
+        "wrong.npz",
+        "--json",
+        "a.json",
+        "--junit",
+        "a.xml",
+    )
+    assert smelt("verify", MODEL, *arguments).code == 1
+    assert json.loads(Path("a.json").read_text())["verification"]["seconds"] > 0.01
+    assert 'time="0.000"' not in Path("a.xml").read_text()
+    assert smelt("verify", "none.tflite", "--junit", "b.xml").code == 1
+    assert 'errors="1"' in Path("b.xml").read_text()

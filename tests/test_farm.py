@@ -176,7 +176,12 @@ def test_dask_serves_as_executor() -> None:
 
 @needs_boards
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_farm_that_is_told_to_end_leaves_nobody_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_a_farm_that_ends_leaves_nobody_behind(tmp_path: Path, number: int, status: int) -> None:
+    """Told to end, or killed without a word: its workers, and their QEMUs, end too."""
     for name in BOARDS:
         simulable(boards.load(name))
     names = ",".join((*BOARDS, "mps2-an385", "mps2-an500", "host"))
@@ -189,10 +194,18 @@ def test_a_farm_that_is_told_to_end_leaves_nobody_behind(tmp_path: Path) -> None
         ) as process,
     ):
         time.sleep(3)
-        process.terminate()
-        assert process.wait(60) == 128 + signal.SIGTERM
-    held = [path for path in Path("/proc").glob("[0-9]*/fd/*") if links_to(path, said)]
-    assert held == []
+        assert len(holders(said)) > 2
+        process.send_signal(number)
+        assert process.wait(60) == status
+    deadline = time.monotonic() + (10 if number == signal.SIGKILL else 0)
+    while holders(said) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert holders(said) == []
+
+
+def holders(file: Path) -> list[Path]:
+    """The open files of all processes that are this file."""
+    return [path for path in Path("/proc").glob("[0-9]*/fd/*") if links_to(path, file)]
 
 
 def links_to(path: Path, target: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,6 +182,19 @@ def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path, fakes:
     assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
+def test_a_program_that_hangs_is_killed_on_windows_too(
+    tmp_path: Path, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "killpg")
+    board = boards.load("nucleo-f446re")
+    fakes.add("st-flash", "echo busy; exec /bin/sleep 60")
+    fakes.add("taskkill")
+    (step,) = plan(firmware(tmp_path, board), board, table_of(board, "st-flash"))
+    with pytest.raises(ToolError, match=r"took more than 1 s\.\n  busy$"):
+        step.run(1, quiet)
+    assert fakes.calls()[-1][:4] == ["taskkill", "/F", "/T", "/PID"]
+
+
 def test_a_mismatch_is_a_failure_though_gdb_says_success(tmp_path: Path, fakes: Fakes) -> None:
     board = boards.load("mps2-an386")
     fakes.add("gdb-multiarch", "echo 'Section .text, range 0x0 -- 0x8: MIS-MATCHED!'")
@@ -199,14 +213,30 @@ def test_gdb_speaks_to_a_probe_as_to_a_probe(tmp_path: Path, fakes: Fakes) -> No
         ["arm-none-eabi-gdb", "-nx", "-batch", "-x", str(elf.with_suffix(".gdb")), str(elf)]
     ]
     lines = elf.with_suffix(".gdb").read_text().splitlines()
-    assert lines[3:] == [
+    assert lines[4:] == [
         "target extended-remote /dev/ttyBmpGdb",
+        "set remotetimeout 10",
         "monitor swdp_scan",
         "attach 1",
         "load",
         "compare-sections",
         "kill",
     ]
+
+
+@pytest.mark.parametrize("name", ["netduinoplus2", "sifive_e"])
+def test_gdb_resets_a_chip_before_it_loads(name: str, tmp_path: Path, fakes: Fakes) -> None:
+    board = boards.load(name)
+    fakes.add("gdb-multiarch")
+    elf = firmware(tmp_path, board)
+    (step,) = plan(elf, board, choose(board, None, "a:1"), server="a:1")
+    step.run(10, quiet)
+    (called,) = fakes.calls()
+    target = called.index("target extended-remote a:1")
+    resets = [called.index(f"monitor {word}") for word in ("reset halt", "system_reset")]
+    assert [called[at - 1] for at in resets] == ["-ex", "-ex"]  # an error ends no script
+    assert target < min(resets) < max(resets) < called.index("-x")
+    assert elf.with_suffix(".gdb").read_text().startswith("load\ncompare-sections\n")
 
 
 def test_the_first_runner_that_is_installed_is_chosen(fakes: Fakes) -> None:

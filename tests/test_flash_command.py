@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,6 +75,35 @@ def test_a_dry_run_prints_the_command_and_runs_nothing(
         "-c 'program {out/build/net.elf} verify reset exit'\n"
     )
     assert fakes.calls() == []
+
+
+def test_a_dry_run_needs_no_program(smelt: Smelt, project: Path, fakes: Fakes) -> None:
+    assert list(fakes.folder.iterdir()) == []
+    done = smelt("flash", project, "--dry-run", "--runner", "st-flash")
+    assert done.code == 0
+    assert done.out.startswith("st-flash --reset write ")
+    assert done.err == (
+        "note: 'st-flash' is not installed, or not on PATH: apt-get install stlink-tools\n"
+    )
+    assert smelt("flash", project, "--dry-run").code == 0
+    done = smelt("flash", project)
+    assert done.code == 1
+    assert "no program that flashes board 'nucleo-f446re' is installed" in done.err
+
+
+def test_a_dry_run_needs_no_drive(
+    smelt: Smelt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("smelt.boards.flash.drives._mounted", list)
+    write_elf(tmp_path / "out/build/net.elf", {0x1000_0000: b"vectors"})
+    report = {"network": {"name": "net", "hash": HASH}, "board": "pico"}
+    Path("out/report.json").write_text(json.dumps(report))
+    done = smelt("flash", "out", "--dry-run", "--runner", "uf2")
+    assert (done.code, done.out) == (0, "cp out/build/net.uf2 DRIVE\n")
+    assert done.err.startswith("note: no drive with INFO_UF2.TXT is mounted: connect the board's")
+    done = smelt("flash", "out", "--runner", "uf2")
+    assert done.code == 1
+    assert "DeviceError: no drive with INFO_UF2.TXT is mounted" in done.err
 
 
 def test_a_program_that_fails_or_hangs_ends_the_command(
@@ -178,3 +209,17 @@ def test_gdb_loads_firmware_that_computes_what_it_should(name: str, smelt: Smelt
             for image, right in zip(inputs, expected, strict=True):
                 (answer,), _ = connected.run([image.tobytes()])
                 assert np.array_equal(np.frombuffer(answer, np.int8), right.ravel())
+
+
+@pytest.mark.qemu
+def test_a_gdb_server_that_is_not_there_or_silent_is_given_up(smelt: Smelt, project: Path) -> None:
+    if not any(map(shutil.which, ("gdb-multiarch", "arm-none-eabi-gdb"))):
+        pytest.skip("not on PATH: gdb-multiarch or arm-none-eabi-gdb")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        for server, seconds in ((f"127.0.0.1:{port}", 25), ("127.0.0.1:1", 10)):
+            start = time.monotonic()
+            done = smelt("flash", project, "--gdb", server)
+            assert done.code == 1
+            assert f"Perhaps: no GDB server listens at {server}" in done.err
+            assert time.monotonic() - start < seconds

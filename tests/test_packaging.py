@@ -88,4 +88,4 @@ def test_the_command_is_installed(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
         entry_points.read_string(archive.read(name).decode())
-    assert dict(entry_points["console_scripts"]) == {"smelt": "smelt.cli:main"}
+    assert dict(entry_points["console_scripts"]) == {"smelt": "smelt.__main__:main"}

@@ -164,6 +164,13 @@ def test_dequantize_undoes_quantize() -> None:
     np.testing.assert_array_equal(bind(type_, dequantize(every, type_)), every)
 
 
+def test_random_samples_must_fit_into_memory() -> None:
+    with pytest.raises(ConfigError, match=r"^1,000,000,000 random samples: more than 4,\d+,\d+ of"):
+        random_samples(graph(INT8), 10**9, 0)
+    with pytest.raises(ConfigError, match=r"more than 71 of this network"):
+        random_samples(graph(TensorType((10_000_000,), DType.INT8)), 72, 0)
+
+
 def test_random_samples_cover_the_range_and_repeat() -> None:
     wide = TensorType((1, 4096), DType.INT8, Quant.per_tensor(1.0))
     (first,), (second,) = random_samples(graph(wide), 2, seed=3)

@@ -1,7 +1,8 @@
-"""Commands that come while the firmware is busy: none is lost on a simulated line."""
+"""The wire under pressure: commands while the firmware is busy, much data over a bad line."""
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
@@ -9,15 +10,17 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from smelt.boards import compile_project
+from smelt.boards import Device, compile_project, open_device
 from smelt.boards.board import load
 from smelt.boards.simulate import Simulator
-from smelt.boards.stream import SocketStream
+from smelt.boards.stream import SocketStream, Stream
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.unary import Unary
-from smelt.pipeline import Options
+from smelt.pipeline import Options, compile_model
 from tests.board_tools import simulable
 from tests.graphs import compile_graph
+from tests.shared import shared
+from tests.tflite_networks import DIGITS
 
 BOARDS = (
     *("mps2-an385", "mps2-an505", "mps3-an547", "microbit"),
@@ -45,7 +48,8 @@ def test_nothing_is_lost_during_an_inference(board: str, tmp_path: Path) -> None
     artefact.write(tmp_path / "project")
     elf = compile_project(tmp_path / "project", artefact.platform)
     data = np.zeros(1000, np.float32).tobytes()
-    sent = b"smelt load 0 %d %08x%%" % (len(data), crc32(data)) + data
+    command = b"smelt load 0 0 %d %08x" % (len(data), crc32(data))
+    sent = b"%s %08x%%" % (command, crc32(command)) + data
     sent += b"smelt invoke%" + COMMANDS * b"smelt reset%"
     with Simulator(load(board), elf.path) as simulator:
         stream = SocketStream(simulator.port)
@@ -61,3 +65,81 @@ def test_nothing_is_lost_during_an_inference(board: str, tmp_path: Path) -> None
     assert answer.count(b"m-load-done") == 1, answer
     assert answer.count(b"m-invoke-[") == 1, answer
     assert answer.count(b"m-reset-done") == COMMANDS, answer
+
+
+class SpoilingStream:
+    """Loses, doubles or spoils one byte in so many, in both directions."""
+
+    def __init__(self, stream: Stream, one_in: int, seed: int) -> None:
+        """Stand before `stream`."""
+        self._stream, self._one_in, self._random = stream, one_in, random.Random(seed)
+        self.spoilt = 0
+
+    def send(self, data: bytes) -> None:
+        self._stream.send(self._spoil(data))
+
+    def receive(self, timeout_s: float) -> bytes:
+        data = self._stream.receive(timeout_s)
+        return self._spoil(data) or data[:1]  # nothing would be silence
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def _spoil(self, data: bytes) -> bytes:
+        spoilt = bytearray()
+        for byte in data:
+            if self._random.randrange(self._one_in):
+                spoilt.append(byte)
+                continue
+            self.spoilt += 1
+            flipped = byte ^ 1 << self._random.randrange(8)
+            spoilt += self._random.choice((b"", bytes([byte, byte]), bytes([flipped])))
+        return bytes(spoilt)
+
+
+def image(count: int) -> bytes:
+    return np.random.default_rng(6).integers(0, 256, count, np.uint8).tobytes()
+
+
+def spoiling(device: Device) -> SpoilingStream:
+    """From now on one byte in 300 is bad."""
+    line = device._line  # pyright: ignore[reportPrivateUsage]
+    line.stream = stream = SpoilingStream(line.stream, 300, seed=6)
+    return stream
+
+
+@pytest.mark.parametrize("on", ["host", pytest.param("qemu", marks=pytest.mark.qemu)])
+def test_a_large_image_crosses_a_bad_line(on: str, tmp_path: Path) -> None:
+    board = None if on == "host" else load("mps2-an386")
+    if board is not None:
+        simulable(board)
+    model = shared("models/mlperf_tiny/vww_int8.tflite")
+    artefact = compile_model(model, Options(board=None if board is None else board.name))
+    artefact.write(tmp_path)
+    elf = compile_project(tmp_path, artefact.platform).path
+    data = image(27_648)
+    with open_device(elf, on, board) as device:
+        expected, _ = device.run([data])
+        assert device.retries == 0
+        stream = spoiling(device)
+        assert device.run([data])[0] == expected
+    assert stream.spoilt > len(data) // 300
+    assert device.retries > 50
+
+
+def test_outputs_of_layers_cross_a_bad_line(tmp_path: Path) -> None:
+    artefact = compile_model(DIGITS / "digits_int8.tflite")
+    artefact.write(tmp_path)
+    elf = compile_project(tmp_path, artefact.platform, taps=True).path
+    data = image(artefact.graph.inputs[0].type.size)
+    with open_device(elf, "host") as device:
+        device.load(0, data)
+        expected = list(device.taps())
+        assert sum(len(tap.data) for tap in expected) > 3000
+        stream = spoiling(device)
+        device.load(0, data)
+        assert list(device.taps()) == expected
+        device.load(0, data)
+        assert set(device.laps()) == {tap.step for tap in expected}
+    assert stream.spoilt > 20
+    assert device.retries > 10

@@ -17,6 +17,8 @@ from smelt.errors import ToolError
 _LINES_SHOWN = 15
 _LAST_WORDS_S = 5
 """How long what it wrote may take to be read once it has ended."""
+_NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+"""What Windows has in place of sessions."""
 
 
 def execute(
@@ -45,6 +47,7 @@ def execute(
             text=True,
             errors="replace",
             start_new_session=True,
+            creationflags=_NEW_GROUP,
         )
     except OSError as error:
         raise ToolError(f"{command[0]} cannot be executed: {error.strerror}") from error
@@ -90,8 +93,15 @@ def _read(
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """End a program with all that it has started."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:  # Windows, a part of which this is
+        with suppress(OSError):
+            command = ["taskkill", "/F", "/T", "/PID", str(process.pid)]
+            subprocess.run(command, capture_output=True, check=False)
+        process.kill()
     process.wait()
 
 

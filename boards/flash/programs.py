@@ -43,12 +43,22 @@ class Program:
 
 _GDB_ARM = ("gdb-multiarch", "arm-none-eabi-gdb")
 _GDB_RISCV = ("gdb-multiarch", "riscv64-unknown-elf-gdb")
+# A server that says nothing is given up within seconds; flash may take its time to be erased.
 _GDB_START = (
     *("set confirm off", "set pagination off", "set tcp connect-timeout 5"),
-    "target extended-remote {server}",
+    *("set remotetimeout 1", "target extended-remote {server}", "set remotetimeout 10"),
 )
+# OpenOCD and pyOCD know the one, QEMU the other. What a server does not know may be an error, which
+# ends a script, but not a row of arguments; where nothing resets the chip, firmware's startup does.
+_GDB_RESETS = ("monitor reset halt", "monitor system_reset")
+_GDB_HINT = "no GDB server listens at {server}, or another program holds it"
 _GDB_LOAD = ("load", "compare-sections")
 _GDB_COMMAND = ("-nx", "-batch", "-x", "{script}", "{image}")
+_GDB_RESET_COMMAND = (
+    *("-nx", "-batch"),
+    *(word for line in (*_GDB_START, *_GDB_RESETS) for word in ("-ex", line)),
+    *("-x", "{script}", "{image}"),
+)
 
 PROGRAMS: dict[str, Program] = {
     "openocd": Program(
@@ -137,23 +147,26 @@ PROGRAMS: dict[str, Program] = {
         (_GDB_COMMAND,),
         script=(*_GDB_START, "monitor swdp_scan", "attach 1", *_GDB_LOAD, "kill"),
         refusals=("MIS-MATCHED",),
+        hint=_GDB_HINT,
     ),
-    # Nothing resets the chip behind a server of any other kind; `load` has set the program counter.
+    # `load` sets the program counter.
     "gdb-cortexm": Program(
         _GDB_ARM,
         "apt-get install gdb-multiarch",
         "elf",
-        (_GDB_COMMAND,),
-        script=(*_GDB_START, *_GDB_LOAD, "set $sp = &smelt_stack_top", "detach"),
+        (_GDB_RESET_COMMAND,),
+        script=(*_GDB_LOAD, "set $sp = &smelt_stack_top", "detach"),
         refusals=("MIS-MATCHED",),
+        hint=_GDB_HINT,
     ),
     "gdb-riscv": Program(
         _GDB_RISCV,
         "apt-get install gdb-multiarch",
         "elf",
-        (_GDB_COMMAND,),
-        script=(*_GDB_START, *_GDB_LOAD, "detach"),
+        (_GDB_RESET_COMMAND,),
+        script=(*_GDB_LOAD, "detach"),
         refusals=("MIS-MATCHED",),
+        hint=_GDB_HINT,
     ),
 }
 """By runner; `gdb` is one of three."""

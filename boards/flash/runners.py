@@ -17,10 +17,19 @@ from smelt.boards.flash.programs import PROGRAMS, Program
 from smelt.boards.flash.uf2 import uf2
 from smelt.boards.ports import find_port
 from smelt.boards.tables import FlashTable
-from smelt.errors import ConfigError, ToolError
+from smelt.errors import ConfigError, DeviceError, SmeltError, ToolError
 
 GDB = FlashTable(runner="gdb")
 """For any board that a GDB server stands before."""
+
+Lack = Callable[[SmeltError], None]
+"""Is told of a program, drive or port that is not there; where it returns, a name stands for it."""
+
+
+def refuse(error: SmeltError) -> None:
+    """Let nothing be missing."""
+    raise error
+
 
 _DRIVES: dict[str, Drive] = {kind: kind for kind in MARKS}
 
@@ -57,11 +66,17 @@ class Way:
     drive: Path | None = None
     timeout_s: float = 120
 
-    def steps(self, elf: Path, board: Board) -> list[Step]:
+    def steps(self, elf: Path, board: Board, lack: Lack = refuse) -> list[Step]:
         """What puts `elf` on the board; see `choose` and `plan`, and `find_port`."""
-        table = choose(board, self.runner, self.server)
-        port = find_port(board) if takes_port(table) and self.port is None else self.port
-        return plan(elf, board, table, port=port, server=self.server, drive=self.drive)
+        table = choose(board, self.runner, self.server, lack)
+        port = self.port
+        if takes_port(table) and port is None:
+            try:
+                port = find_port(board)
+            except (ConfigError, DeviceError) as error:
+                lack(error)
+                port = "PORT"
+        return plan(elf, board, table, port=port, server=self.server, drive=self.drive, lack=lack)
 
     def flash(self, elf: Path, board: Board, say: Callable[[str], None]) -> None:
         """Put `elf` on the board; `say` gets every command, and every line that it writes."""
@@ -70,7 +85,7 @@ class Way:
             step.run(self.timeout_s, say)
 
 
-def choose(board: Board, runner: str | None, server: str | None) -> FlashTable:
+def choose(board: Board, runner: str | None, server: str | None, lack: Lack = refuse) -> FlashTable:
     """How a board is flashed.
 
     Args:
@@ -78,6 +93,7 @@ def choose(board: Board, runner: str | None, server: str | None) -> FlashTable:
         runner: its name; None: by GDB where there is a server, otherwise the first of the board's
             that needs no program, or one that is installed.
         server: HOST:PORT of a GDB server, or the serial port of a probe that has one inside.
+        lack: is told that no program for the board is installed; the first is taken if it returns.
 
     Raises:
         ConfigError: the board has no such runner, or a GDB server is missing or not asked for.
@@ -109,7 +125,8 @@ def choose(board: Board, runner: str | None, server: str | None) -> FlashTable:
     missing = "; ".join(
         f"{table.runner} ({PROGRAMS[table.runner].install})" for table in board.flash
     )
-    raise ToolError(f"no program that flashes board '{board.name}' is installed: {missing}")
+    lack(ToolError(f"no program that flashes board '{board.name}' is installed: {missing}"))
+    return board.flash[0]
 
 
 def plan(
@@ -120,6 +137,7 @@ def plan(
     port: str | None = None,
     server: str | None = None,
     drive: Path | None = None,
+    lack: Lack = refuse,
 ) -> list[Step]:
     """What puts `elf` on the board, in order; files made of it are written beside it.
 
@@ -130,6 +148,7 @@ def plan(
         port: serial port of the board's boot loader, where the runner speaks to that.
         server: see `choose`.
         drive: the folder of the board's drive; None: the only one that is mounted.
+        lack: is told that the program is not installed, or no drive mounted.
 
     Raises:
         ConfigError: an option is missing that the runner needs, or given in vain.
@@ -138,13 +157,14 @@ def plan(
     """
     kind = _DRIVES.get(table.runner)
     if kind is not None:
-        return [_copy(elf, table, kind, drive)]
+        return [_copy(elf, table, kind, drive, lack)]
     if drive is not None:
         raise ConfigError(f"--drive: runner '{table.runner}' copies nothing to a drive")
     program = PROGRAMS[_variant(table, board, server)]
     executable = _installed(program)
     if executable is None:
-        raise ToolError(f"'{program.names[0]}' is not installed, or not on PATH: {program.install}")
+        executable = program.names[0]
+        lack(ToolError(f"'{executable}' is not installed, or not on PATH: {program.install}"))
     image = Image.of(elf)
     words = {
         "image": str(_converted(elf, program.image, image)),
@@ -189,8 +209,12 @@ def _installed(program: Program) -> str | None:
     return next((name for name in program.names if shutil.which(name) is not None), None)
 
 
-def _copy(elf: Path, table: FlashTable, kind: Drive, drive: Path | None) -> Step:
-    folder = find_drive(kind) if drive is None else check_drive(kind, drive)
+def _copy(elf: Path, table: FlashTable, kind: Drive, drive: Path | None, lack: Lack) -> Step:
+    try:
+        folder = find_drive(kind) if drive is None else check_drive(kind, drive)
+    except DeviceError as error:
+        lack(error)
+        folder = Path("DRIVE")
     image = _converted(elf, "uf2" if kind == "uf2" else "hex", Image.of(elf), table.family)
 
     def run(timeout_s: float, say: Callable[[str], None]) -> None:

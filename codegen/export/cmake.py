@@ -17,6 +17,7 @@ class CMake(Format):
     name = "cmake"
     summary = "a CMake target, installable"
     links_cmsis_nn = True
+    links_vulkan = True
 
     def refuses(self, library: Library) -> str | None:
         """A name that CMake reserves, besides the common reasons."""

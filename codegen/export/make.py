@@ -11,6 +11,7 @@ class Make(Format):
     name = "make"
     summary = "a file for Makefiles to include"
     links_cmsis_nn = True
+    links_vulkan = True
 
 
 FORMAT = Make()

@@ -30,10 +30,12 @@
 #define PLIC_THRESHOLD PLIC(0x200000u)
 #define PLIC_CLAIM PLIC(0x200004u)
 
+/* What ran before, and was replaced without a reset, may not have said that it was done with one. */
 static inline void interrupt_on(uint32_t number) {
     PLIC_PRIORITY(number) = 1u;
     PLIC_ENABLE(number) = 1u << (number % 32u);
     PLIC_THRESHOLD = 0u;
+    PLIC_CLAIM = number;
     CSR_SET(mie, MIE_EXTERNAL);
 }
 
@@ -62,6 +64,12 @@ static inline void interrupt_again(uint32_t number) {
 
 static inline void core_sleep(void) {
     __asm__ volatile("wfi" ::: "memory");
+}
+
+static inline uint32_t *core_stack_pointer(void) {
+    uint32_t *pointer;
+    __asm__ volatile("mv %0, sp" : "=r"(pointer));
+    return pointer;
 }
 
 #endif

@@ -260,8 +260,8 @@ int smelt_mlperf_command(smelt_session_t *session, const char *command) {
         results(session);
     } else if (strcmp(command, "help") == 0) {
         smelt_put_line("name, profile, timestamp, db load N, db HEX, db print, infer N [W], results");
-        smelt_put_line("smelt info, smelt load I N CRC, smelt length I N, smelt invoke, smelt last, "
-                       "smelt out I, smelt taps, smelt laps, smelt reset");
+        smelt_put_line("smelt info, smelt load I O N CRC CHECK, smelt length I N, smelt invoke, "
+                       "smelt last, smelt out I O N, smelt step K S, smelt tap S O N, smelt reset");
     } else if ((arguments = smelt_skip_word(command, "db")) != NULL) {
         db(session, arguments);
     } else if ((arguments = smelt_skip_word(command, "infer")) != NULL) {

@@ -10,6 +10,8 @@
 typedef struct {
     const smelt_model_t *model;
     char command[SMELT_COMMAND_CHARS + 1];
+    int length;  /* of the command, before it was cut */
+    int pending; /* the command has been read, and waits */
     uint32_t db_expected; /* bytes announced by "db load" */
     uint32_t db_loaded;
     int inferred; /* there are results */

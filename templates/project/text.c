@@ -5,13 +5,43 @@
 
 #include "port.h"
 
+static uint32_t check; /* CRC of the line so far */
+
+uint32_t smelt_crc32(uint32_t crc, const void *data, uint32_t bytes) {
+    static const uint32_t table[16] = {
+        0x00000000u, 0x1db71064u, 0x3b6e20c8u, 0x26d930acu, 0x76dc4190u, 0x6b6b51f4u,
+        0x4db26158u, 0x5005713cu, 0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
+        0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu};
+    const uint8_t *byte = data;
+    crc = ~crc;
+    while (bytes-- > 0u) {
+        crc ^= *byte++;
+        crc = (crc >> 4) ^ table[crc & 15u];
+        crc = (crc >> 4) ^ table[crc & 15u];
+    }
+    return ~crc;
+}
+
+static void put_characters(const char *text, uint32_t count) {
+    check = smelt_crc32(check, text, count);
+    smelt_uart_write(text, count);
+}
+
 void smelt_put(const char *text) {
-    smelt_uart_write(text, (uint32_t)strlen(text));
+    put_characters(text, (uint32_t)strlen(text));
 }
 
 void smelt_put_line(const char *text) {
     smelt_put(text);
     smelt_put("\r\n");
+    check = 0;
+}
+
+void smelt_put_check(void) {
+    const uint32_t crc = check;
+    smelt_put(" ");
+    smelt_put_hex(crc, 8);
+    smelt_put_line("]");
 }
 
 void smelt_put_unsigned(uint64_t value) {
@@ -21,12 +51,12 @@ void smelt_put_unsigned(uint64_t value) {
         digits[--first] = (char)('0' + (int)(value % 10u));
         value /= 10u;
     } while (value != 0u);
-    smelt_uart_write(digits + first, (uint32_t)sizeof digits - first);
+    put_characters(digits + first, (uint32_t)sizeof digits - first);
 }
 
 void smelt_put_hex(uint32_t value, int digits) {
     while (digits-- > 0) {
-        smelt_uart_write(&"0123456789abcdef"[(value >> (4 * digits)) & 15u], 1u);
+        put_characters(&"0123456789abcdef"[(value >> (4 * digits)) & 15u], 1u);
     }
 }
 

@@ -15,4 +15,10 @@ void smelt_put_decimal(float value);
 /* Ends the line. */
 void smelt_put_line(const char *text);
 
+/* Ends the line with the CRC of what it says so far: " C]". */
+void smelt_put_check(void);
+
+/* CRC-32 as in zip and Ethernet; crc is that of the bytes before, 0 where there are none. */
+uint32_t smelt_crc32(uint32_t crc, const void *data, uint32_t bytes);
+
 #endif

@@ -8,20 +8,6 @@
 #include "session.h"
 #include "text.h"
 
-static uint32_t crc32(uint32_t crc, const uint8_t *data, uint32_t bytes) {
-    static const uint32_t table[16] = {
-        0x00000000u, 0x1db71064u, 0x3b6e20c8u, 0x26d930acu, 0x76dc4190u, 0x6b6b51f4u,
-        0x4db26158u, 0x5005713cu, 0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
-        0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu};
-    crc = ~crc;
-    while (bytes-- > 0u) {
-        crc ^= *data++;
-        crc = (crc >> 4) ^ table[crc & 15u];
-        crc = (crc >> 4) ^ table[crc & 15u];
-    }
-    return ~crc;
-}
-
 const char *smelt_skip_word(const char *text, const char *word) {
     const size_t length = strlen(word);
     if (strncmp(text, word, length) != 0 || (text[length] != ' ' && text[length] != '\0')) {
@@ -71,20 +57,30 @@ void smelt_put_error(const char *reason) {
     smelt_put_line("]");
 }
 
+static void put_unknown(const char *command) {
+    smelt_put("e-[Unknown command: ");
+    smelt_put(command);
+    smelt_put_line("]");
+}
+
+static void put_value(uint32_t value) {
+    smelt_put(" ");
+    smelt_put_unsigned(value);
+}
+
 static void put_field(const char *key, const char *value) {
     smelt_put("m-info-[");
     smelt_put(key);
     smelt_put(" ");
     smelt_put(value);
-    smelt_put_line("]");
+    smelt_put_check();
 }
 
 static void put_number(const char *key, uint32_t value) {
     smelt_put("m-info-[");
     smelt_put(key);
-    smelt_put(" ");
-    smelt_put_unsigned(value);
-    smelt_put_line("]");
+    put_value(value);
+    smelt_put_check();
 }
 
 static void put_tensors(const char *key, const smelt_tensor_t *tensors, uint32_t count) {
@@ -94,19 +90,21 @@ static void put_tensors(const char *key, const smelt_tensor_t *tensors, uint32_t
     for (uint32_t i = 0; i < count; i++) {
         smelt_put("m-info-[");
         smelt_put(key);
-        smelt_put(" ");
-        smelt_put_unsigned(i);
+        put_value(i);
         smelt_put(" ");
         smelt_put(names[tensors[i].dtype]);
-        smelt_put(" ");
-        smelt_put_unsigned(tensors[i].bytes);
-        smelt_put_line("]");
+        put_value(tensors[i].bytes);
+        smelt_put_check();
     }
 }
 
+/* The version stands alone, so that a host of any other version can read it. */
 static void info(const smelt_session_t *session) {
     const smelt_model_t *const model = session->model;
-    put_number("version", SMELT_WIRE_VERSION);
+    smelt_put("m-info-[version ");
+    smelt_put_unsigned(SMELT_WIRE_VERSION);
+    smelt_put_line("]");
+    put_number("lines", 7u + model->input_count + model->output_count);
     put_field("name", model->name);
     put_field("hash", model->hash);
     put_number("arena", model->arena_bytes);
@@ -117,29 +115,55 @@ static void info(const smelt_session_t *session) {
     put_tensors("output", model->outputs, model->output_count);
 }
 
-static void load(const smelt_model_t *model, const char *arguments) {
-    uint32_t index, bytes, expected, crc = 0;
-    if (!smelt_read_number(&arguments, 10u, &index) || !smelt_read_number(&arguments, 10u, &bytes) ||
-        !smelt_read_number(&arguments, 16u, &expected) || *arguments != '\0') {
-        smelt_put_error("Usage: smelt load INDEX BYTES CRC");
+/* A part of a tensor, as commands name it; whole is what there is. */
+typedef struct {
+    uint32_t index, offset, bytes;
+} part_t;
+
+static int read_part(const char **arguments, part_t *part) {
+    return smelt_read_number(arguments, 10u, &part->index) &&
+           smelt_read_number(arguments, 10u, &part->offset) &&
+           smelt_read_number(arguments, 10u, &part->bytes);
+}
+
+static int is_within(const part_t *part, uint32_t whole) {
+    return part->offset <= whole && part->bytes <= whole - part->offset;
+}
+
+static void put_part(const char *key, const part_t *part) {
+    smelt_put(key);
+    smelt_put_unsigned(part->index);
+    put_value(part->offset);
+    put_value(part->bytes);
+}
+
+/* Nothing is written before the command is known to be what was meant: its check says so. What
+ * then comes can only spoil the part that it is for, which is sent again. */
+static void load(const smelt_model_t *model, const char *command, const char *arguments) {
+    part_t part;
+    uint32_t expected, meant, crc = 0;
+    if (!read_part(&arguments, &part) || !smelt_read_number(&arguments, 16u, &expected) ||
+        !smelt_read_number(&arguments, 16u, &meant) || *arguments != '\0') {
+        smelt_put_error("Usage: smelt load INDEX OFFSET BYTES CRC CHECK");
         return;
     }
-    if (index >= model->input_count) {
+    if (smelt_crc32(0, command, (uint32_t)(strrchr(command, ' ') - command)) != meant) {
+        smelt_put_error("Not the check of this command");
+        return;
+    }
+    if (part.index >= model->input_count) {
         smelt_put_error("No such input");
         return;
     }
-    if (bytes != model->inputs[index].bytes) {
-        smelt_put_error("Not the size of this input");
+    if (!is_within(&part, model->inputs[part.index].bytes)) {
+        smelt_put_error("Not within this input");
         return;
     }
-    smelt_put("m-load-[");
-    smelt_put_unsigned(index);
-    smelt_put(" ");
-    smelt_put_unsigned(bytes);
-    smelt_put_line("]");
+    put_part("m-load-[", &part);
+    smelt_put_check();
 
-    uint8_t *const input = model->input((int)index);
-    for (uint32_t i = 0; i < bytes; i++) {
+    uint8_t *const bytes = (uint8_t *)model->input((int)part.index) + part.offset;
+    for (uint32_t i = 0; i < part.bytes; i++) {
         const int byte = smelt_uart_read(SMELT_LOAD_TIMEOUT_MS);
         if (byte < 0) {
             smelt_put("e-[Only ");
@@ -147,8 +171,8 @@ static void load(const smelt_model_t *model, const char *arguments) {
             smelt_put_line(" bytes came]");
             return;
         }
-        input[i] = (uint8_t)byte;
-        crc = crc32(crc, input + i, 1u);
+        bytes[i] = (uint8_t)byte;
+        crc = smelt_crc32(crc, bytes + i, 1u);
     }
     if (crc != expected) {
         smelt_put("e-[CRC of what came is ");
@@ -169,117 +193,180 @@ static void set_length(const smelt_model_t *model, const char *arguments) {
     } else {
         smelt_put("m-length-[");
         smelt_put_unsigned(index);
-        smelt_put(" ");
-        smelt_put_unsigned(size);
-        smelt_put_line("]");
+        put_value(size);
+        smelt_put_check();
     }
 }
 
 static void last(const smelt_session_t *session) {
-    if (session->count == 0u) {
-        smelt_put_error("Nothing inferred yet");
-        return;
-    }
     smelt_put("m-invoke-[ticks ");
     smelt_put_unsigned(session->last.ticks);
-    smelt_put(" stack ");
-    smelt_put_unsigned(session->last.stack);
-    smelt_put(" status ");
-    smelt_put_unsigned((uint32_t)session->last.status);
-    smelt_put(" count ");
-    smelt_put_unsigned(session->count);
-    smelt_put_line("]");
+    smelt_put(" stack");
+    put_value(session->last.stack);
+    smelt_put(" status");
+    put_value((uint32_t)session->last.status);
+    smelt_put(" count");
+    put_value(session->count);
+    smelt_put_check();
 }
 
 /* The line before lets the host be silent: bytes that come during an inference take time of it. */
-static void invoke(smelt_session_t *session) {
+static void put_begin(void) {
     smelt_put_line("m-invoke-begin");
     smelt_uart_flush();
+}
+
+static void invoke(smelt_session_t *session) {
+    put_begin();
     session->last = session->model->invoke();
     session->count++;
     last(session);
 }
 
-static void invoke_watched(smelt_session_t *session, smelt_step_callback_t callback, void *user) {
-    session->model->set_step_callback(callback, user);
-    invoke(session);
-    session->model->set_step_callback(NULL, NULL);
+static void put_raw(const smelt_model_t *model, const part_t *part, const void *whole) {
+    const uint8_t *const bytes = (const uint8_t *)whole + part->offset;
+    put_part("m-raw-[", part);
+    smelt_put(" ");
+    smelt_put_hex(smelt_crc32(0, bytes, part->bytes), 8);
+    smelt_put(" ");
+    smelt_put(model->hash);
+    smelt_put_check();
+    smelt_uart_write(bytes, part->bytes);
 }
 
 static void out(const smelt_model_t *model, const char *arguments) {
-    uint32_t index;
-    if (!smelt_read_number(&arguments, 10u, &index) || *arguments != '\0') {
-        smelt_put_error("Usage: smelt out INDEX");
-        return;
-    }
-    if (index >= model->output_count) {
+    part_t part;
+    if (!read_part(&arguments, &part) || *arguments != '\0') {
+        smelt_put_error("Usage: smelt out INDEX OFFSET BYTES");
+    } else if (part.index >= model->output_count) {
         smelt_put_error("No such output");
+    } else if (!is_within(&part, model->outputs[part.index].bytes)) {
+        smelt_put_error("Not within this output");
+    } else {
+        put_raw(model, &part, model->output((int)part.index));
+    }
+}
+
+/* Fills session->command up to a '%'; 0 when the other side has hung up. */
+static int read_command(smelt_session_t *session) {
+    int length = 0;
+    for (;;) {
+        const int byte = smelt_uart_read(0);
+        if (byte < 0) {
+            return 0;
+        }
+        if (byte == '%') {
+            break;
+        }
+        if (byte == '\r' || byte == '\n') {
+            continue; /* typed by hand in a terminal, or more than a load took */
+        }
+        if (length < SMELT_COMMAND_CHARS) {
+            session->command[length++] = (byte >= ' ' && byte <= '~') ? (char)byte : '?';
+        }
+    }
+    session->command[length] = '\0';
+    session->length = length;
+    return 1;
+}
+
+/* An inference that waits after every step until the host has read what it wants. */
+typedef struct {
+    smelt_session_t *session;
+    uint64_t start; /* of the step that runs, in ticks of the timer */
+    uint32_t count; /* steps so far */
+} walk_t;
+
+typedef enum { WALK_AGAIN, WALK_ON, WALK_AWAY } walk_answer_t;
+
+static void tap(const walk_t *walk, const char *arguments, const void *output, uint32_t bytes) {
+    part_t part;
+    if (!read_part(&arguments, &part) || *arguments != '\0') {
+        smelt_put_error("Usage: smelt tap STEPS OFFSET BYTES");
+    } else if (part.index != walk->count) {
+        smelt_put_error("No such step waits");
+    } else if (!is_within(&part, bytes)) {
+        smelt_put_error("Not within this output");
+    } else {
+        put_raw(walk->session->model, &part, output);
+    }
+}
+
+/* Reads the two counts of "smelt step"; the first must be that of inferences so far. */
+static int read_step(const smelt_session_t *session, const char *arguments, uint32_t *steps) {
+    uint32_t count;
+    return smelt_read_number(&arguments, 10u, &count) && smelt_read_number(&arguments, 10u, steps) &&
+           *arguments == '\0' && count == session->count;
+}
+
+/* Obeys the host until it has done with a step. The first words of a new session end the walk. */
+static walk_answer_t wait_for_host(const walk_t *walk, const void *output, uint32_t bytes) {
+    smelt_session_t *const session = walk->session;
+    for (;;) {
+        smelt_put_line("m-ready");
+        if (!read_command(session)) {
+            return WALK_AWAY;
+        }
+        if (strcmp(session->command, "name") == 0 || strcmp(session->command, "smelt info") == 0) {
+            session->pending = 1;
+            return WALK_AWAY;
+        }
+        uint32_t steps;
+        const char *arguments;
+        const char *const command = smelt_skip_word(session->command, "smelt");
+        if (command == NULL) {
+            put_unknown(session->command);
+        } else if ((arguments = smelt_skip_word(command, "tap")) != NULL) {
+            tap(walk, arguments, output, bytes);
+        } else if (strcmp(command, "last") == 0) {
+            last(session);
+        } else if ((arguments = smelt_skip_word(command, "step")) == NULL ||
+                   !read_step(session, arguments, &steps) || walk->count - steps > 1u) {
+            smelt_put_error("A step waits");
+        } else {
+            return steps == walk->count ? WALK_ON : WALK_AGAIN;
+        }
+    }
+}
+
+static int wait_after_step(void *user, int step, const void *output, uint32_t bytes) {
+    walk_t *const walk = user;
+    const uint64_t ticks =
+        smelt_timer_ticks() - (walk->count == 0u ? *walk->session->model->started : walk->start);
+    walk_answer_t answer;
+    walk->count++;
+    do {
+        smelt_put("m-step-[");
+        smelt_put_unsigned(walk->count);
+        put_value((uint32_t)step);
+        put_value(bytes);
+        smelt_put(" ");
+        smelt_put_unsigned(ticks);
+        smelt_put_check();
+        answer = wait_for_host(walk, output, bytes);
+        if (answer != WALK_AWAY) {
+            put_begin();
+        }
+    } while (answer == WALK_AGAIN);
+    walk->start = smelt_timer_ticks();
+    return answer == WALK_AWAY;
+}
+
+static void step(smelt_session_t *session, const char *arguments) {
+    walk_t walk = {0};
+    uint32_t steps;
+    if (session->model->set_step_callback == NULL) {
+        smelt_put_error("Built without SMELT_STEP_CALLBACK");
         return;
     }
-    const uint8_t *const output = model->output((int)index);
-    const uint32_t bytes = model->outputs[index].bytes;
-    smelt_put("m-raw-[");
-    smelt_put_unsigned(SMELT_WIRE_VERSION);
-    smelt_put(" ");
-    smelt_put_unsigned(index);
-    smelt_put(" ");
-    smelt_put_unsigned(bytes);
-    smelt_put(" ");
-    smelt_put_hex(crc32(0, output, bytes), 8);
-    smelt_put(" ");
-    smelt_put(model->hash);
-    smelt_put_line("]");
-    smelt_uart_write(output, bytes);
-}
-
-static int put_tap(void *user, int step, const void *output, uint32_t bytes) {
-    (void)user;
-    smelt_put("m-tap-[");
-    smelt_put_unsigned((uint32_t)step);
-    smelt_put(" ");
-    smelt_put_unsigned(bytes);
-    smelt_put(" ");
-    smelt_put_hex(crc32(0, output, bytes), 8);
-    smelt_put_line("]");
-    smelt_uart_write(output, bytes);
-    return 0;
-}
-
-/* The ticks of the steps so far; what is said about them on the line is left out. */
-typedef struct {
-    const uint64_t *started; /* of the model */
-    uint64_t start;          /* of the step that runs */
-    uint64_t sum;
-    uint32_t count;
-} laps_t;
-
-static int put_lap(void *user, int step, const void *output, uint32_t bytes) {
-    laps_t *const laps = user;
-    const uint64_t ticks =
-        smelt_timer_ticks() - (laps->count == 0u ? *laps->started : laps->start);
-    (void)output;
-    (void)bytes;
-    laps->sum += ticks;
-    laps->count++;
-    smelt_put("m-lap-[");
-    smelt_put_unsigned((uint32_t)step);
-    smelt_put(" ");
-    smelt_put_unsigned(ticks);
-    smelt_put_line("]");
-    smelt_uart_flush();
-    laps->start = smelt_timer_ticks();
-    return 0;
-}
-
-static void laps(smelt_session_t *session) {
-    laps_t laps = {0};
-    laps.started = session->model->started;
-    invoke_watched(session, put_lap, &laps);
-    smelt_put("m-laps-[");
-    smelt_put_unsigned(laps.count);
-    smelt_put(" ");
-    smelt_put_unsigned(laps.sum);
-    smelt_put_line("]");
+    if (!read_step(session, arguments, &steps) || steps != 0u) {
+        smelt_put_error("No such step waits");
+        return;
+    }
+    walk.session = session;
+    session->model->set_step_callback(wait_after_step, &walk);
+    invoke(session);
+    session->model->set_step_callback(NULL, NULL);
 }
 
 static void reset(smelt_session_t *session) {
@@ -300,7 +387,7 @@ int smelt_wire_command(smelt_session_t *session, const char *command) {
     if (strcmp(command, "info") == 0) {
         info(session);
     } else if ((arguments = smelt_skip_word(command, "load")) != NULL) {
-        load(model, arguments);
+        load(model, session->command, arguments);
     } else if ((arguments = smelt_skip_word(command, "length")) != NULL) {
         set_length(model, arguments);
     } else if (strcmp(command, "invoke") == 0) {
@@ -311,56 +398,27 @@ int smelt_wire_command(smelt_session_t *session, const char *command) {
         out(model, arguments);
     } else if (strcmp(command, "reset") == 0) {
         reset(session);
-    } else if (strcmp(command, "taps") != 0 && strcmp(command, "laps") != 0) {
-        return 0;
-    } else if (model->set_step_callback == NULL) {
-        smelt_put_error("Built without SMELT_STEP_CALLBACK");
-    } else if (strcmp(command, "taps") == 0) {
-        invoke_watched(session, put_tap, NULL);
+    } else if ((arguments = smelt_skip_word(command, "step")) != NULL) {
+        step(session, arguments);
     } else {
-        laps(session);
+        return 0;
     }
     return 1;
 }
 
-/* Fills session->command up to a '%' and returns its length before it was cut, or -1 when the
- * other side has hung up. */
-static int read_command(smelt_session_t *session) {
-    int length = 0;
-    for (;;) {
-        const int byte = smelt_uart_read(0);
-        if (byte < 0) {
-            return -1;
-        }
-        if (byte == '%') {
-            break;
-        }
-        if (byte == '\r' || byte == '\n') {
-            continue; /* typed by hand in a terminal */
-        }
-        if (length < SMELT_COMMAND_CHARS) {
-            session->command[length++] = (byte >= ' ' && byte <= '~') ? (char)byte : '?';
-        }
-    }
-    session->command[length] = '\0';
-    return length;
-}
-
 void smelt_wire_run(const smelt_model_t *model) {
     smelt_session_t session = {0};
-    int length;
     session.model = model;
     smelt_put_line("m-timestamp-mode-performance");
     smelt_put_line("m-init-done");
     smelt_put_line("m-ready");
-    while ((length = read_command(&session)) >= 0) {
-        if (length == SMELT_COMMAND_CHARS) {
+    while (session.pending || read_command(&session)) {
+        session.pending = 0;
+        if (session.length == SMELT_COMMAND_CHARS) {
             smelt_put_error("Command too long");
         } else if (!smelt_wire_command(&session, session.command) &&
                    !smelt_mlperf_command(&session, session.command)) {
-            smelt_put("e-[Unknown command: ");
-            smelt_put(session.command);
-            smelt_put_line("]");
+            put_unknown(session.command);
         }
         smelt_put_line("m-ready");
     }

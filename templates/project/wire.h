@@ -4,34 +4,45 @@
  * A command is text of at most 80 characters that ends with '%'. Every answer ends with the line
  * "m-ready"; a command that cannot be obeyed is answered by a line "e-[reason]" before it.
  *
- * Smelt's commands (C is a CRC-32 as in zip and Ethernet, eight hexadecimal digits; all other
- * numbers are decimal):
+ * Smelt's commands (C and D are CRC-32s as in zip and Ethernet, eight hexadecimal digits; all other
+ * numbers are decimal). The last C of a line is that of what comes before its blank, from the line's
+ * first character on: so a host knows a line that was spoilt on its way.
  *
- *   smelt info%          m-info-[KEY VALUE...] lines: the protocol's version, the network's name
- *                        and hash, the arena, the clocks, the shape of every input and output
- *   smelt load I N C%    m-load-[I N]: ready for the N raw bytes of input I, whose CRC is C; then
- *                        m-load-done. Silence of SMELT_LOAD_TIMEOUT_MS ends the wait for them.
- *   smelt length I N%    m-length-[I N]: dimension I, of those whose size is known at run time, has
+ *   smelt info%          m-info-[version V], then m-info-[KEY VALUE... C] lines: how many they are, the
+ *                        network's name and hash, the arena, the timer, the size of every input and
+ *                        output
+ *   smelt load I O N D C%  m-load-[I O N C]: ready for the N raw bytes of input I from its byte O on,
+ *                        whose CRC is D; then m-load-done. The C of the command is made like that of
+ *                        a line. Silence of SMELT_LOAD_TIMEOUT_MS ends the wait for the bytes. More
+ *                        than were taken must be line feeds, which are ignored between commands.
+ *   smelt length I N%    m-length-[I N C]: dimension I, of those whose size is known at run time, has
  *                        size N from now on; tensors still come and go in their largest size
  *   smelt invoke%        m-invoke-begin, then one inference, then m-invoke-[ticks T stack S status E
- *                        count K]: its time in ticks of the timer, the stack it used in bytes, what
+ *                        count K C]: its time in ticks of the timer, the stack it used in bytes, what
  *                        NAME_invoke returned, and how many there were since the device started
  *   smelt last%          the second line again, so that a host that lost it knows whether there was one
- *   smelt out I%         m-raw-[V I N C HASH], then the N raw bytes of output I
- *   smelt taps%          m-invoke-begin and one inference; every step's output as it is produced: m-tap-[STEP N C],
- *                        then N raw bytes; at the end the line of "smelt invoke"
- *   smelt laps%          m-invoke-begin and one inference; every step's time as it is done: m-lap-[STEP TICKS]; at the
- *                        end the line of "smelt invoke" and m-laps-[LAPS SUM], a check on them
+ *   smelt out I O N%     m-raw-[I O N D HASH C], then the N raw bytes of output I from its byte O on,
+ *                        whose CRC is D
+ *   smelt step K S%      with S = 0 one inference, if there were K so far, that waits after every step:
+ *                        m-invoke-begin, m-step-[S INDEX N T C]: S steps are done, the last of them
+ *                        was INDEX, its output has N bytes, it took T ticks. With S again, and the
+ *                        same K, the next step begins; with S - 1 the same line comes again. At the
+ *                        end the line of "smelt invoke".
+ *   smelt tap S O N%     while a step waits: m-raw-[S O N D HASH C], then bytes of its output
  *   smelt reset%         m-reset-done: the context as new, state included
  *
- * An inference may destroy its inputs: load before every invoke.
+ * While a step waits, the firmware takes only these two and "smelt last"; "smelt info" and "name", by
+ * which a session begins, end the inference with an error first.
+ *
+ * Every command may be said again when its answer was lost, "smelt invoke" after "smelt last". An
+ * inference may destroy its inputs: load before every one.
  */
 #ifndef SMELT_WIRE_H
 #define SMELT_WIRE_H
 
 #include <stdint.h>
 
-#define SMELT_WIRE_VERSION 2
+#define SMELT_WIRE_VERSION 3
 
 #ifndef SMELT_LOAD_TIMEOUT_MS
 #define SMELT_LOAD_TIMEOUT_MS 2000u

@@ -9,7 +9,6 @@
 #define MAX_FAMILIES 16
 #define MAX_EXTENSIONS 512
 #define MAX_CONSTANTS 32
-#define CACHE_BYTES (1u << 20)
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -44,7 +43,11 @@ static int open_instance(smelt_vulkan_t *gpu) {
     memset(&info, 0, sizeof info);
     info.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO;
     info.pApplicationInfo = &application;
-    TRY(vkCreateInstance(&info, NULL, &gpu->instance), "vkCreateInstance");
+    const VkResult result = vkCreateInstance(&info, NULL, &gpu->instance);
+    if (result == VK_ERROR_INCOMPATIBLE_DRIVER) {
+        return failed(gpu, "no driver for Vulkan is installed, not even Mesa's for the CPU", result);
+    }
+    TRY(result, "vkCreateInstance");
     return 0;
 }
 
@@ -69,7 +72,7 @@ static int choose_device(smelt_vulkan_t *gpu, int32_t wanted) {
     if (count == 0) {
         return refused(gpu, "there is no Vulkan device: install its driver, or Mesa's for the CPU");
     }
-    if (wanted >= (int32_t)count) {
+    if (wanted != SMELT_VULKAN_ANY_DEVICE && (wanted < 0 || wanted >= (int32_t)count)) {
         snprintf(gpu->message, sizeof gpu->message,
                  "there is no Vulkan device %d: they are numbered from 0 to %u", (int)wanted,
                  (unsigned)(count - 1));
@@ -186,10 +189,16 @@ static int open_device(smelt_vulkan_t *gpu) {
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Memory that both see: preferred near the GPU, then cached for the CPU, then any. */
+/*
+ * Memory that both see: preferred near the GPU, then cached for the CPU, then any. Types with other
+ * properties than these may need features that are not asked for.
+ */
 static int allocate(smelt_vulkan_t *gpu, VkDeviceSize bytes, uint32_t allowed) {
     static const VkMemoryPropertyFlags shared =
         VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    static const VkMemoryPropertyFlags known =
+        VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+        VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
     static const VkMemoryPropertyFlags preferred[] = {
         VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
         VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
@@ -206,8 +215,8 @@ static int allocate(smelt_vulkan_t *gpu, VkDeviceSize bytes, uint32_t allowed) {
     for (uint32_t p = 0; p < COUNT(preferred); ++p) {
         const VkMemoryPropertyFlags wanted = shared | preferred[p];
         for (uint32_t i = 0; i < memories.memoryTypeCount; ++i) {
-            if ((allowed >> i & 1u) == 0 ||
-                (memories.memoryTypes[i].propertyFlags & wanted) != wanted) {
+            const VkMemoryPropertyFlags flags = memories.memoryTypes[i].propertyFlags;
+            if ((allowed >> i & 1u) == 0 || (flags & wanted) != wanted || (flags & ~known) != 0) {
                 continue;
             }
             info.memoryTypeIndex = i;
@@ -364,33 +373,55 @@ static int make_pipeline(smelt_vulkan_t *gpu, uint32_t number) {
     return 0;
 }
 
-/* A cache that does not fit driver or device is an empty one: Vulkan sees to that. */
-static int open_cache(smelt_vulkan_t *gpu, const char *file) {
-    static uint8_t data[CACHE_BYTES];
+/*
+ * The file of a pipeline cache: what the driver gave, behind a checksum of it. Vulkan wants exactly
+ * that back; data of another driver it turns down itself, data that is spoilt it need not survive.
+ * The checksum is FNV-1a.
+ */
+static uint64_t checksum_of(const uint8_t *data, size_t bytes) {
+    uint64_t sum = 14695981039346656037u;
+    for (size_t i = 0; i < bytes; ++i) {
+        sum = (sum ^ data[i]) * 1099511628211u;
+    }
+    return sum;
+}
+
+static int open_cache(smelt_vulkan_t *gpu, const char *file, smelt_vulkan_cache_t *cache) {
     VkPipelineCacheCreateInfo info;
-    FILE *const stored = file == NULL ? NULL : fopen(file, "rb");
+    FILE *const stored = file == NULL || cache == NULL ? NULL : fopen(file, "rb");
     memset(&info, 0, sizeof info);
     info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
+    if (cache != NULL) {
+        cache->checksum = 0;
+    }
     if (stored != NULL) {
-        info.initialDataSize = fread(data, 1, sizeof data, stored);
-        info.pInitialData = data;
+        const size_t bytes = fread(cache, 1, sizeof *cache, stored);
+        const size_t data_bytes = bytes - sizeof cache->checksum;
         fclose(stored);
+        if (bytes > sizeof cache->checksum &&
+            cache->checksum == checksum_of(cache->data, data_bytes)) {
+            info.initialDataSize = data_bytes;
+            info.pInitialData = cache->data;
+        } else {
+            cache->checksum = 0;
+        }
     }
     TRY(vkCreatePipelineCache(gpu->device, &info, NULL, &gpu->cache), "vkCreatePipelineCache");
     return 0;
 }
 
 /* Best effort: without it the next start is only slower. */
-static void store_cache(smelt_vulkan_t *gpu, const char *file) {
-    static uint8_t data[CACHE_BYTES];
-    size_t bytes = sizeof data;
-    if (file == NULL ||
-        vkGetPipelineCacheData(gpu->device, gpu->cache, &bytes, data) != VK_SUCCESS) {
-        return;
+static void store_cache(smelt_vulkan_t *gpu, const char *file, smelt_vulkan_cache_t *cache) {
+    size_t bytes = SMELT_VULKAN_CACHE_BYTES;
+    if (file == NULL || cache == NULL ||
+        vkGetPipelineCacheData(gpu->device, gpu->cache, &bytes, cache->data) != VK_SUCCESS ||
+        checksum_of(cache->data, bytes) == cache->checksum) {
+        return; /* it is as it was read */
     }
+    cache->checksum = checksum_of(cache->data, bytes);
     FILE *const stored = fopen(file, "wb");
     if (stored != NULL) {
-        fwrite(data, 1, bytes, stored);
+        fwrite(cache, 1, sizeof cache->checksum + bytes, stored);
         fclose(stored);
     }
 }
@@ -479,7 +510,7 @@ int smelt_vulkan_open(smelt_vulkan_t *gpu, const smelt_vulkan_program_t *program
     if (open_instance(gpu) != 0 || choose_device(gpu, options->device) != 0 ||
         check_limits(gpu) != 0 || find_dot(gpu, options->plain) != 0 || open_device(gpu) != 0 ||
         make_memory(gpu) != 0 || make_layouts(gpu) != 0 || make_descriptors(gpu) != 0 ||
-        open_cache(gpu, options->cache_file) != 0) {
+        open_cache(gpu, options->cache_file, options->cache) != 0) {
         return -1;
     }
     for (uint32_t i = 0; i < program->pipeline_count; ++i) {
@@ -487,12 +518,15 @@ int smelt_vulkan_open(smelt_vulkan_t *gpu, const smelt_vulkan_program_t *program
             return -1;
         }
     }
-    store_cache(gpu, options->cache_file);
+    store_cache(gpu, options->cache_file, options->cache);
     return make_commands(gpu);
 }
 
 int smelt_vulkan_run(smelt_vulkan_t *gpu, uint32_t region) {
     VkSubmitInfo submit;
+    if (gpu->result < 0) {
+        return -1;
+    }
     memset(&submit, 0, sizeof submit);
     submit.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
     submit.commandBufferCount = 1;
@@ -506,6 +540,7 @@ int smelt_vulkan_run(smelt_vulkan_t *gpu, uint32_t region) {
 void smelt_vulkan_close(smelt_vulkan_t *gpu) {
     const VkDevice device = gpu->device;
     if (device != VK_NULL_HANDLE) {
+        vkDeviceWaitIdle(device); /* if an inference failed, it may be at it still */
         vkDestroyFence(device, gpu->fence, NULL);
         vkDestroyCommandPool(device, gpu->command_pool, NULL);
         for (uint32_t i = 0; i < gpu->program->pipeline_count; ++i) {
@@ -524,7 +559,9 @@ void smelt_vulkan_close(smelt_vulkan_t *gpu) {
     if (gpu->instance != VK_NULL_HANDLE) {
         vkDestroyInstance(gpu->instance, NULL);
     }
-    memset(gpu, 0, sizeof *gpu);
+    gpu->arena = NULL;
+    gpu->device = VK_NULL_HANDLE;
+    gpu->instance = VK_NULL_HANDLE;
 }
 
 const char *smelt_vulkan_result_name(VkResult result) {
@@ -547,10 +584,12 @@ const char *smelt_vulkan_result_name(VkResult result) {
         NAME(VK_ERROR_INCOMPATIBLE_DRIVER);
         NAME(VK_ERROR_TOO_MANY_OBJECTS);
         NAME(VK_ERROR_FRAGMENTED_POOL);
+        NAME(VK_ERROR_UNKNOWN);
         NAME(VK_ERROR_OUT_OF_POOL_MEMORY);
         NAME(VK_ERROR_INVALID_EXTERNAL_HANDLE);
         NAME(VK_ERROR_FRAGMENTATION);
         NAME(VK_ERROR_INVALID_OPAQUE_CAPTURE_ADDRESS);
+        NAME(VK_ERROR_INVALID_SHADER_NV);
     default:
         return "an unknown error of Vulkan";
     }

@@ -16,11 +16,20 @@ extern "C" {
 
 #define SMELT_VULKAN_ANY_DEVICE (-1)
 
+#define SMELT_VULKAN_CACHE_BYTES (1u << 20)
+
+/* Room for compiled pipelines on their way from and to a file, needed only while a device opens. */
+typedef struct {
+    uint64_t checksum;
+    uint8_t data[SMELT_VULKAN_CACHE_BYTES];
+} smelt_vulkan_cache_t;
+
 /* How a device is opened; all zero but `device` is a good start. */
 typedef struct {
-    int32_t device;         /* its number, or SMELT_VULKAN_ANY_DEVICE: a GPU if there is one */
-    const char *cache_file; /* keeps compiled pipelines from one start to the next; may be NULL */
-    int32_t plain;          /* not 0: take no module that needs a feature of the device */
+    int32_t device;              /* its number, or SMELT_VULKAN_ANY_DEVICE: a GPU if there is one */
+    int32_t plain;               /* not 0: take no module that needs a feature of the device */
+    const char *cache_file;      /* keeps compiled pipelines from one start to the next, or NULL */
+    smelt_vulkan_cache_t *cache; /* room for them; NULL where there is no file */
 } smelt_vulkan_options_t;
 
 /* SPIR-V; where the device can multiply four bytes at a time, `dot` is taken if there is one. */
@@ -38,22 +47,12 @@ typedef struct {
     const int32_t *values;
 } smelt_vulkan_pipeline_t;
 
-/* What an operand touches, in bytes. */
-typedef struct {
-    uint32_t weights; /* of the arena if 0 */
-    uint32_t offset;
-    uint32_t bytes;
-} smelt_vulkan_range_t;
-
 typedef struct {
     uint32_t pipeline;
     uint32_t groups[3];
     uint32_t barrier; /* not 0: waits for the dispatches before */
     uint32_t start_count;
     const uint32_t *starts; /* of its operands, in elements */
-#ifdef SMELT_VULKAN_CHECK
-    const smelt_vulkan_range_t *ranges; /* of its operands */
-#endif
 } smelt_vulkan_dispatch_t;
 
 /* Dispatches that are submitted together. */
@@ -89,7 +88,7 @@ typedef struct {
     uint8_t *arena;    /* as the host sees it */
     char message[200]; /* what went wrong, for people */
     char name[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];
-    VkResult result; /* what Vulkan said of it */
+    VkResult result; /* what Vulkan said of it; once negative, nothing runs any more */
     const smelt_vulkan_program_t *program;
     VkInstance instance;
     VkPhysicalDevice physical;
@@ -118,9 +117,13 @@ int smelt_vulkan_open(smelt_vulkan_t *gpu, const smelt_vulkan_program_t *program
                       const smelt_vulkan_options_t *options, VkPipeline *pipelines,
                       VkCommandBuffer *regions);
 
-/* Runs the dispatches of one region and waits for them: 0, or -1 with `message`. */
+/*
+ * Runs the dispatches of one region and waits for them: 0, or -1 with `message`. After a failure
+ * it does not run again until it has been closed and opened.
+ */
 int smelt_vulkan_run(smelt_vulkan_t *gpu, uint32_t region);
 
+/* Gives everything back; `message`, `name` and `result` stay. */
 void smelt_vulkan_close(smelt_vulkan_t *gpu);
 
 /* The name of a result as Vulkan's header has it. */

@@ -1,0 +1,90 @@
+"""Boards with an operating system and a GPU: the network is a program there, not firmware."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError, field_validator
+
+from smelt.boards.board import complaints
+from smelt.boards.tables import Comment, Identifier, Table
+from smelt.errors import ConfigError
+from smelt.targets import Platform, get, library
+from smelt.targets.gpus import gpu_called
+
+
+class Computer(Table):
+    """What a board file says that has a `gpu`.
+
+    Attributes:
+        target: `vulkan`: its GPU, with its CPU beside it.
+        gpu: the profile by which layers are left to the CPU.
+        verified: `hardware`, or `never`: where the project's own tests ran on such a GPU.
+    """
+
+    name: Identifier
+    description: Comment
+    target: Literal["vulkan"]
+    gpu: str
+    verified: Literal["hardware", "never"] = "never"
+
+    @field_validator("gpu")
+    @classmethod
+    def _known_gpu(cls, value: str) -> str:
+        try:
+            gpu_called(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return value
+
+    def platform(self, target: str | None = None) -> Platform:
+        """What code generation needs of it.
+
+        Raises:
+            ConfigError: `target` is another one than its own.
+        """
+        if target not in (None, self.target):
+            raise ConfigError(
+                f"board '{self.name}' is a computer with a GPU, for target '{self.target}'; "
+                f"for '{target}' leave --board out, or name a board of that target"
+            )
+        own = library(get(self.target))
+        return replace(own, name=self.name, description=self.description)
+
+
+def computers() -> tuple[str, ...]:
+    """Names of the computers that come with Smelt, sorted."""
+    entries = (entry.name for entry in (files("smelt.boards") / "computers").iterdir())
+    return tuple(sorted(n.removesuffix(".toml") for n in entries if n.endswith(".toml")))
+
+
+def computer_called(name: str) -> Computer | None:
+    """The computer of that name, or that a file of the user's describes; None if it is none.
+
+    Args:
+        name: one of `computers()`, or the path of a `.toml` file, which describes a computer if it
+            says what `gpu` it has.
+
+    Raises:
+        ConfigError: the file of a computer is wrong.
+    """
+    if name in computers():
+        path = Path(str(files("smelt.boards") / "computers" / f"{name}.toml"))
+    elif name.endswith(".toml"):
+        path = Path(name)
+    else:
+        return None
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return None  # which `smelt.boards.load` will say, and why
+    if "gpu" not in table:
+        return None
+    try:
+        return Computer.model_validate(table)
+    except ValidationError as error:
+        raise ConfigError(f"board file {name}: {'; '.join(complaints(error))}") from error

@@ -1,0 +1,69 @@
+"""ArgReduce on a GPU."""
+
+from __future__ import annotations
+
+from math import prod
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request, ShaderCall
+from smelt.codegen.kernels.vulkan.elements import LOCAL, SERVED, element, scalar, spread, view
+from smelt.codegen.kernels.vulkan.functions import called_in
+from smelt.ir import DType, Node
+from smelt.ops.arg_reduce import ArgReduce
+from smelt.targets import Target
+
+
+class ArgReduceKernel(Kernel):
+    """One pass over the elements for each result."""
+
+    op = ArgReduce
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        x = node.input(0).type
+        if x.dtype not in SERVED:
+            return f"{node.op.name} of {x.dtype.value} data is not served on the GPU."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if not isinstance(op, ArgReduce):
+            raise TypeError(f"{op.name} is no ArgReduce")
+        load, wide = element(x.dtype, "INPUT", "at"), y.dtype.size > 4
+        return ShaderCall(
+            template="vulkan/arg_reduce.comp.j2",
+            stem=f"arg_{op.kind}_{x.dtype.value}",
+            parameters={
+                "which": "last" if op.last else "first",
+                "functions": called_in(load),
+                "type": scalar(x.dtype),
+                "load": load,
+                "better": _better(op, x.dtype),
+                "wide": wide,
+            },
+            operands=(Input(0, "input"), Output(0, "output")),
+            views={"input": view(x.dtype), "output": "ivec2" if wide else "int"},
+            constants={
+                "ITEMS": y.size,
+                "SIZE": x.shape[op.axis],
+                "STRIDE": prod(x.shape[op.axis + 1 :]),
+            },
+            invocations=spread(y.size),
+            local=(LOCAL, 1, 1),
+            summary=f"{x.shape[op.axis]} elements a result",
+            form="vulkan_reduce",
+            work={"calls": 1, "inputs": x.size, "outputs": y.size},
+        )
+
+
+def _better(op: ArgReduce, dtype: DType) -> str:
+    """GLSL that tells whether element `x` takes the place of the best one; NaN is best of all."""
+    sign = ">" if op.kind == "max" else "<"
+    if op.last:
+        return f"x {sign}= best || isnan(x)" if dtype.is_float else f"x {sign}= best"
+    return f"(x {sign} best || isnan(x)) && !isnan(best)" if dtype.is_float else f"x {sign} best"
+
+
+KERNELS = (ArgReduceKernel(),)

@@ -1,0 +1,144 @@
+"""Normalization and LocalResponse on a GPU."""
+
+from __future__ import annotations
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request, ShaderCall
+from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, nest
+from smelt.codegen.kernels.vulkan.elements import LOCAL, operand_of, spread
+from smelt.codegen.kernels.vulkan.functions import called_in
+from smelt.codegen.kernels.vulkan.reduce import GROUP, grouped, loop_constants
+from smelt.codegen.kernels.vulkan.unary import float_bits
+from smelt.ir import DType, Node
+from smelt.ops.normalization import LocalResponse, Normalization
+from smelt.targets import Target
+
+_MOST_LOOPS = 5
+"""Loops around and inside of a mean together, each with a size and up to three strides."""
+
+
+class NormalizationKernel(Kernel):
+    """Three passes: the mean, the variance, the result."""
+
+    op = Normalization
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        if node.input(0).type.dtype is not DType.FLOAT32:
+            return f"{node.op.name} is served for f32 data only."
+        if sum(map(len, _loops(node))) > _MOST_LOOPS:
+            return f"{node.op.name} over so many axes is not served on the GPU."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, Normalization):
+            raise TypeError(f"{op.name} is no Normalization")
+        outer, inner = _loops(node)
+        operands = [
+            operand_of(node, i, name) for i, name in _OPTIONAL if node.optional(i) is not None
+        ]
+        names = ["input", *(operand.name for operand in operands)]
+        count = op.count(x)
+        items = x.size // max(count, 1)
+        group = grouped(items, count)
+        outputs = [Output(0, "output"), Output(1, "means"), Output(2, "inverses")]
+        outputs = outputs[: len(node.outputs)]
+        accessors = [name.upper() for name in names]
+        return ShaderCall(
+            template="vulkan/normalization.comp.j2",
+            stem="normalize",
+            parameters={
+                "group": group,
+                "names": names,
+                "outer": list(range(len(outer))),
+                "inner": list(range(len(inner))),
+                "measures": op.centred or op.statistics,
+                "centred": op.centred,
+                "statistics": len(outputs) > 1,
+            },
+            operands=(Input(0, "input"), *operands, *outputs),
+            in_place=((0, 0),),
+            views=dict.fromkeys([*names, *(output.name for output in outputs)], "float"),
+            constants={
+                "ITEMS": items,
+                "INNER": count,
+                "EPSILON": float_bits(op.epsilon),
+                **loop_constants("OUTER_", outer, accessors),
+                **loop_constants("INNER_", inner, accessors),
+            },
+            invocations=(items * GROUP, 1, 1) if group else spread(items),
+            local=(GROUP if group else LOCAL, 1, 1),
+            summary=f"of {count} elements, {'a workgroup' if group else 'an invocation'} each",
+            form="vulkan_rows",
+            work={"calls": 1, "outputs": x.size},
+        )
+
+
+_OPTIONAL = ((1, "scale"), (2, "bias"))
+
+
+def _loops(node: Node) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+    """Loops over the means, and over what shares one; strides of data, then scale and bias."""
+    op, x = node.op, node.input(0).type
+    if not isinstance(op, Normalization):
+        raise TypeError(f"{op.name} is no Normalization")
+    strides = [dense_strides(x.shape)]
+    for index, _ in _OPTIONAL:
+        value = node.optional(index)
+        if value is not None:
+            strides.append(broadcast_strides(value.type.shape, x.shape))
+    kept = [axis for axis in range(len(x.shape)) if axis not in op.axes]
+
+    def over(axes: list[int], *more: tuple[int, ...]) -> tuple[Loop, ...]:
+        own = [[stride[axis] for axis in axes] for stride in strides]
+        return nest([x.shape[axis] for axis in axes], *own, *more, names="x" * len(axes))
+
+    # Means stand together: what is merged must be so for them, too.
+    return over(kept, dense_strides([x.shape[axis] for axis in kept])), over(list(op.axes))
+
+
+class LocalResponseKernel(Kernel):
+    """The squares near each element, summed anew for each."""
+
+    op = LocalResponse
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        x = node.input(0).type
+        return None if x.dtype is DType.FLOAT32 else f"{node.op.name} is served for f32 data only."
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, LocalResponse):
+            raise TypeError(f"{op.name} is no LocalResponse")
+        before, behind = op.reach
+        return ShaderCall(
+            template="vulkan/local_response.comp.j2",
+            stem="local_response",
+            parameters={"functions": called_in("exp_float(log_float(")},
+            operands=(Input(0, "input"), Output(0, "output")),
+            views={"input": "float", "output": "float"},
+            constants={
+                "ITEMS": x.size,
+                "CHANNELS": max(x.shape[-1], 1),
+                "BEFORE": before,
+                "BEHIND": behind,
+                "FACTOR": float_bits(op.alpha / op.size),
+                "BETA": float_bits(op.beta),
+                "BIAS": float_bits(op.bias),
+            },
+            invocations=spread(x.size),
+            local=(LOCAL, 1, 1),
+            summary=f"{op.size} elements around each",
+            form="vulkan_rows",
+            work={"calls": 1, "outputs": x.size},
+        )
+
+
+KERNELS = (NormalizationKernel(), LocalResponseKernel())

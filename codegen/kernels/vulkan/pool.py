@@ -1,0 +1,149 @@
+"""Pool2D on a GPU: maximum, average and total over sliding windows."""
+
+from __future__ import annotations
+
+from math import isinf
+
+import numpy as np
+
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Request,
+    ShaderCall,
+)
+from smelt.codegen.kernels.vulkan.elements import LOCAL, element, quad, spread, view
+from smelt.codegen.kernels.vulkan.functions import called_in
+from smelt.codegen.kernels.vulkan.unary import float_bits
+from smelt.ir import Array, DType, Node, TensorType
+from smelt.ops.fixed_point import Activation, clamp_limits
+from smelt.ops.pool import Pool2D, average_scale
+from smelt.targets import Target
+
+_TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)
+
+
+class PoolKernel(Kernel):
+    """Each invocation goes through the windows of four channels, or of one element."""
+
+    op = Pool2D
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        op, dtype = node.op, node.input(0).type.dtype
+        if not isinstance(op, Pool2D):
+            raise TypeError(f"{op.name} is no Pool2D")
+        if dtype not in _TYPES or (op.kind == "sum" and not dtype.is_float):
+            return f"{op.name} of {dtype.value} data is not served on the GPU."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op = node.op
+        if not isinstance(op, Pool2D):
+            raise TypeError(f"{op.name} is no Pool2D")
+        x, y = node.input(0).type, node.output.type
+        _, height, width, channels = y.shape
+        quads, bytes_ = channels % 4 == 0, y.dtype.size == 1
+        wide = 4 if quads else 1
+        load = (quad if quads else element)(x.dtype, "INPUT", "at")
+        result, constants, ratios = _result(node, op, quads=quads)
+        first = "0.0" if y.dtype.is_float else "0"
+        if op.kind == "max":
+            first = "-3.4028235e38" if y.dtype.is_float else str(y.dtype.limits[0])
+        if op.scales(node):
+            load = f"{load} - ZERO_X"
+        type_ = _type(y.dtype, quads)
+        items = y.size // 4 if quads else -(-y.size // 4) if bytes_ else y.size
+        tables: list[Operand] = [] if ratios is None else [Packed("ratios", ratios)]
+        (top, _), (left, _) = op.padding
+        return ShaderCall(
+            template="vulkan/pool.comp.j2",
+            stem=f"{op.kind}_pool_{x.dtype.value}",
+            parameters={
+                "kind": op.kind,
+                "quads": quads,
+                "bytes": bytes_,
+                "type": type_,
+                "first": first,
+                "load": load,
+                "result": result,
+                "counts_padding": op.counts_padding,
+                "functions": called_in(load, "packed(" if quads and bytes_ else ""),
+            },
+            operands=(Input(0, "input"), *tables, Output(0, "output")),
+            views={
+                "input": view(x.dtype, quads),
+                "ratios": "float",
+                "output": view(y.dtype, quads),
+            },
+            constants={
+                "ITEMS": items,
+                "COUNT": y.size,
+                "CHANNELS": channels // wide,
+                "OUT_HEIGHT": height,
+                "OUT_WIDTH": width,
+                "IN_HEIGHT": x.shape[1],
+                "IN_WIDTH": x.shape[2],
+                "WINDOW_Y": op.window[0],
+                "WINDOW_X": op.window[1],
+                "STRIDE_Y": op.stride[0],
+                "STRIDE_X": op.stride[1],
+                "DILATION_Y": op.dilation[0],
+                "DILATION_X": op.dilation[1],
+                "TOP": top,
+                "LEFT": left,
+                **constants,
+            },
+            invocations=spread(items),
+            local=(LOCAL, 1, 1),
+            summary=f"{op.window[0]}x{op.window[1]} windows, {wide} channels at a time",
+            form="vulkan_pool",
+            work={"calls": 1, "taps": y.size * op.window[0] * op.window[1], "outputs": y.size},
+        )
+
+
+def _type(dtype: DType, quads: bool) -> str:
+    if dtype.is_float:
+        return "vec4" if quads else "float"
+    return "ivec4" if quads else "int"
+
+
+def _result(node: Node, op: Pool2D, *, quads: bool) -> tuple[str, dict[str, int], Array | None]:
+    """GLSL of what becomes of `acc` over `count` elements, constants, and a table of factors."""
+    x, y = node.input(0).type, node.output.type
+    if y.dtype.is_float:
+        value = "acc / float(count)" if op.kind == "average" else "acc"
+        if op.activation is Activation.NONE:
+            return value, {}, None
+        low, high = op.activation.limits
+        most = np.inf if isinf(high) else high
+        limits = {"LOW": float_bits(low), "HIGH": float_bits(most)}
+        return f"clamp({value}, intBitsToFloat(LOW), intBitsToFloat(HIGH))", limits, None
+    low, high = clamp_limits(op.activation, y, node.rounding)
+    constants = {"LOW": low, "HIGH": high}
+    if op.scales(node):
+        constants |= {"ZERO_X": x.zero_point, "ZERO": y.zero_point}
+        real = "vec4" if quads else "float"
+        scaled = f"clamp(roundEven({real}(acc) * RATIOS(count)), -4096.0, 4096.0)"
+        whole = f"{_type(y.dtype, quads)}({scaled})"
+        return f"clamp({whole} + ZERO, LOW, HIGH)", constants, _ratios(op, x, y)
+    # To nearest, ties away from zero.
+    value = "sign(acc) * ((abs(acc) + count / 2) / count)" if op.kind == "average" else "acc"
+    return f"clamp({value}, LOW, HIGH)", constants, None
+
+
+def _ratios(op: Pool2D, x: TensorType, y: TensorType) -> Array:
+    """What sums of so many elements are multiplied by: Vulkan's quotients are not exact."""
+    counts = np.arange(op.window[0] * op.window[1] + 1, dtype=np.float32)
+    counts[0] = 1
+    return (average_scale(x, y) / counts).astype(np.float32)
+
+
+KERNELS = (PoolKernel(),)

@@ -1,0 +1,220 @@
+"""Reduce on a GPU: an invocation an element, or four; or a workgroup where there are few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request, ShaderCall
+from smelt.codegen.kernels.c.loops import Loop, dense_strides, nest
+from smelt.codegen.kernels.vulkan.elements import (
+    LOCAL,
+    VECTORS,
+    element,
+    quad,
+    refuse_types,
+    scalar,
+    spread,
+    view,
+)
+from smelt.codegen.kernels.vulkan.functions import called_in
+from smelt.codegen.kernels.vulkan.unary import float_bits
+from smelt.ir import DType, Node, Rounding, TensorType
+from smelt.ops.fixed_point import INT32_MAX
+from smelt.ops.reduce import Reduce, reduce_multiplier, reduce_scale
+from smelt.targets import Target
+
+GROUP = 128
+"""Invocations that share a row, where rows are long and few."""
+
+_MAX_AXES = 5
+
+
+@dataclass(frozen=True)
+class Formula:
+    """GLSL of one reduction: the accumulator's first value, a step with `x`, the result of `acc`.
+
+    `combine` makes one of two accumulators `a` and `b`.
+    """
+
+    first: str
+    step: str
+    result: str = "acc"
+    combine: str = "a + b"
+    constants: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+_SUMS = {
+    "mean": ("acc += x", "acc / float(INNER)"),
+    "sum": ("acc += x", "acc"),
+    "l1": ("acc += abs(x)", "acc"),
+    "l2": ("acc += x * x", "sqrt(acc)"),
+    "sum_square": ("acc += x * x", "acc"),
+    "log_sum": ("acc += x", "log_float(acc)"),
+}
+
+
+def grouped(rows: int, size: int) -> bool:
+    """Whether a workgroup should share a row: few rows would leave most of a GPU idle."""
+    return size >= 2 * GROUP and rows <= 1024
+
+
+def loop_constants(prefix: str, loops: Sequence[Loop], names: Sequence[str]) -> dict[str, int]:
+    """Specialization constants of loops as `locate` of `vulkan/elements.j2` names them."""
+    found: dict[str, int] = {}
+    for number, loop in enumerate(loops):
+        found[f"{prefix}SIZE_{number}"] = loop.size
+        for name, stride in zip(names, loop.strides, strict=False):
+            found[f"{prefix}{name}_{number}"] = stride
+    return found
+
+
+class ReduceKernel(Kernel):
+    """Goes through the reduced axes for each element of the others."""
+
+    op = Reduce
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, Reduce):
+            raise TypeError(f"{op.name} is no Reduce")
+        low, high = (0, 1) if x.dtype is DType.BOOL or x.dtype.is_float else x.dtype.limits
+        sums = op.kind == "mean" or (op.kind == "sum" and x.is_quantized)
+        if sums and x.dtype.is_integer and op.count(x) * (high - low) > INT32_MAX:
+            return f"{op.name} of {op.count(x)} elements may overflow 32 bits."
+        if len(_outer(op, x)) > _MAX_AXES or len(_inner(op, x)) > _MAX_AXES:
+            return f"{op.name} over so many axes is not served on the GPU."
+        return refuse_types(node)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if not isinstance(op, Reduce):
+            raise TypeError(f"{op.name} is no Reduce")
+        outer, inner = _outer(op, x), _inner(op, x)
+        second = op.kind == "log_sum_exp"
+        group = y.dtype.is_float and grouped(y.size, op.count(x))
+        quads = not (group or second) and _in_quads(outer, inner)
+        if quads:
+            last = outer[-1]
+            outer = [*_divided(outer[:-1]), Loop(last.name, last.size // 4, (1,))]
+            inner = _divided(inner)
+        formula = _formula(node, op, x, y)
+        kind, bytes_ = scalar(y.dtype), y.dtype.size == 1
+        load = (quad if quads else element)(x.dtype, "INPUT", "at")
+        items = y.size // 4 if quads else -(-y.size // 4) if bytes_ else y.size
+        called = "packed(" if quads and bytes_ else "exp_float(log_float(" if second else ""
+        return ShaderCall(
+            template="vulkan/reduce.comp.j2",
+            stem=f"{op.kind}_{x.dtype.value}",
+            parameters={
+                "kind": op.kind,
+                "functions": called_in(load, formula.result, called),
+                "scalar": kind,
+                "type": VECTORS[kind] if quads else kind,
+                "first": formula.first,
+                "step": formula.step,
+                "result": formula.result,
+                "combine": formula.combine,
+                "second": second,
+                "group": group,
+                "quads": quads,
+                "bytes": bytes_,
+                "load": load,
+                "outer": list(range(len(outer))),
+                "inner": list(range(len(inner))),
+            },
+            operands=(Input(0, "input"), Output(0, "output")),
+            views={"input": view(x.dtype, quads), "output": view(y.dtype, quads)},
+            constants={
+                "ITEMS": items,
+                "COUNT": y.size,
+                "INNER": op.count(x),
+                **loop_constants("OUTER_", outer, ["INPUT"]),
+                **loop_constants("INNER_", inner, ["INPUT"]),
+                **formula.constants,
+            },
+            invocations=(items * GROUP, 1, 1) if group else spread(items),
+            local=(GROUP if group else LOCAL, 1, 1),
+            summary=f"{op.kind} of {op.count(x)} elements",
+            form="vulkan_reduce",
+            work={"calls": 1, "inputs": x.size, "outputs": y.size},
+        )
+
+
+def _outer(op: Reduce, x: TensorType) -> list[Loop]:
+    strides = dense_strides(x.shape)
+    kept = [axis for axis in range(len(x.shape)) if axis not in op.axes]
+    shape = [x.shape[axis] for axis in kept]
+    own = [strides[axis] for axis in kept]
+    return list(nest(shape, own, dense_strides(shape), names="x" * len(shape)))
+
+
+def _inner(op: Reduce, x: TensorType) -> list[Loop]:
+    strides, axes = dense_strides(x.shape), sorted(op.axes)
+    sizes = [x.shape[axis] for axis in axes]
+    return list(nest(sizes, [strides[axis] for axis in axes], names="x" * len(axes)))
+
+
+def _in_quads(outer: Sequence[Loop], inner: Sequence[Loop]) -> bool:
+    """Whether four results of neighbours come from four neighbours throughout."""
+    if not outer or outer[-1].strides[0] != 1 or outer[-1].size % 4:
+        return False
+    return not any(loop.strides[0] % 4 for loop in (*outer[:-1], *inner))
+
+
+def _divided(loops: Sequence[Loop]) -> list[Loop]:
+    return [Loop(loop.name, loop.size, (loop.strides[0] // 4,)) for loop in loops]
+
+
+def _formula(node: Node, op: Reduce, x: TensorType, y: TensorType) -> Formula:
+    if op.kind in ("max", "min", "log_sum_exp"):
+        return _extremum("min" if op.kind == "min" else "max", y.dtype)
+    if y.is_quantized:
+        return _quantized(node, op, x, y)
+    zero, one = ("0.0", "1.0") if y.dtype.is_float else ("0", "1")
+    if op.kind == "prod":
+        return Formula(one, "acc *= x", combine="a * b")
+    step, result = _SUMS[op.kind]
+    if y.dtype.is_integer:
+        step = "acc += x" if y.dtype.limits[0] == 0 and op.kind == "l1" else step
+        result = "acc / INNER" if op.kind == "mean" else "acc"
+    return Formula(zero, step, result)
+
+
+def _extremum(kind: str, dtype: DType) -> Formula:
+    step, combine = f"acc = {kind}(acc, x)", f"{kind}(a, b)"
+    if dtype.is_float:
+        bits = "0x7F800000" if kind == "min" else "0xFF800000u"
+        reader = "intBitsToFloat" if kind == "min" else "uintBitsToFloat"
+        return Formula(f"{reader}({bits})", step, combine=combine)
+    least, greatest = (0, 1) if dtype is DType.BOOL else dtype.limits
+    if kind == "min":
+        return Formula(f"{greatest}{'u' if dtype is DType.UINT32 else ''}", step)
+    return Formula(f"{least + 1} - 1" if least < 0 else "0", step)
+
+
+def _quantized(node: Node, op: Reduce, x: TensorType, y: TensorType) -> Formula:
+    count = op.count(x)
+    low, high = y.dtype.limits
+    constants = {
+        "CENTRE": -x.zero_point * count,
+        "ZERO": y.zero_point,
+        "LOW": low,
+        "HIGH": high,
+    }
+    if node.rounding is Rounding.ONNX:
+        constants["SCALE"] = float_bits(reduce_scale(op.kind, x, y, count))
+        real = "float(acc + CENTRE) * intBitsToFloat(SCALE)"
+        scaled = f"int(roundEven(clamp({real}, -16777216.0, 16777216.0)))"
+    else:
+        multiplier, shift = reduce_multiplier(op.kind, x, y, count)
+        constants |= {"MULTIPLIER": multiplier, "SHIFT": shift}
+        scaled = "requantize(acc + CENTRE, MULTIPLIER, SHIFT)"
+    return Formula("0", "acc += x", f"clamp({scaled} + ZERO, LOW, HIGH)", constants=constants)
+
+
+KERNELS = (ReduceKernel(),)

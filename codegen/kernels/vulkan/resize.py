@@ -1,0 +1,154 @@
+"""Interpolations on a GPU: bilinear resizing, weighted sums along an axis."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Request,
+    ShaderCall,
+)
+from smelt.codegen.kernels.vulkan.elements import LOCAL, element, quad, spread, view
+from smelt.codegen.kernels.vulkan.functions import called_in
+from smelt.codegen.kernels.vulkan.unary import float_bits
+from smelt.ir import DType, Node
+from smelt.ops.resample import Resample
+from smelt.ops.resize import Resize
+from smelt.targets import Target
+
+
+class ResizeBilinearKernel(Kernel):
+    """Positions and weights of rows and columns are tables."""
+
+    op = Resize
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        op, x = node.op, node.input(0).type
+        if isinstance(op, Resize) and op.kind != "bilinear":
+            return "copies have a kernel of their own."
+        if x.dtype is not DType.FLOAT32 and not (x.dtype is DType.INT8 and x.is_quantized):
+            return f"{op.name} is served for f32 and quantized i8 data, not {x.dtype.value}."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if not isinstance(op, Resize):
+            raise TypeError(f"{op.name} is no Resize")
+        real, channels = x.dtype.is_float, x.shape[3]
+        quads = channels % 4 == 0
+        tables: list[Packed] = []
+        for name, sizes in zip(("row", "column"), op.axes(x.shape), strict=True):
+            first, second, _, weight = (op.linear if real else op.linear_integer)(*sizes)
+            places = np.stack([first, second], axis=1).astype(np.int32)
+            tables.append(Packed(f"{name}s", places))
+            kind = np.float32 if real else np.int32
+            tables.append(Packed(f"{name}_weights", weight.astype(kind)))
+        weights = "float" if real else "int"
+        items = y.size // 4 if quads else y.size if real else -(-y.size // 4)
+        load = (quad if quads else element)(x.dtype, "INPUT", "at")
+        return ShaderCall(
+            template="vulkan/resize_bilinear.comp.j2",
+            stem=f"resize_bilinear_{x.dtype.value}",
+            parameters={
+                "real": real,
+                "quads": quads,
+                "bytes": not real,
+                "type": ("" if real else "i") + "vec4" if quads else weights,
+                "scalar": weights,
+                "one": "1.0" if real else "1024",
+                "load": load,
+                "functions": called_in(load, "" if real or not quads else "packed("),
+            },
+            operands=(Input(0, "input"), *tables, Output(0, "output")),
+            views={
+                "input": view(x.dtype, quads),
+                "rows": "int",
+                "columns": "int",
+                "row_weights": weights,
+                "column_weights": weights,
+                "output": view(y.dtype, quads),
+            },
+            constants={
+                "ITEMS": items,
+                "COUNT": y.size,
+                "CHANNELS": channels // 4 if quads else channels,
+                "OUT_HEIGHT": y.shape[1],
+                "OUT_WIDTH": y.shape[2],
+                "IN_HEIGHT": x.shape[1],
+                "IN_WIDTH": x.shape[2],
+            },
+            invocations=spread(items),
+            local=(LOCAL, 1, 1),
+            summary=f"bilinear, {4 if quads else 1} channels at a time",
+            form="vulkan_elements",
+            work={"calls": 1, "outputs": y.size},
+        )
+
+
+class ResampleWeightedKernel(Kernel):
+    """Positions and weights are tables."""
+
+    op = Resample
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        if node.optional(2) is None:
+            return "copies have a kernel of their own."
+        if not all(v.is_constant for v in node.inputs[1:] if v is not None):
+            return f"{node.op.name} is served for constant positions and weights only."
+        return None
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if not isinstance(op, Resample):
+            raise TypeError(f"{op.name} is no Resample")
+        positions, width = node.input(1).array, prod(x.shape[op.axis + 1 :])
+        quads = width % 4 == 0
+        items = y.size // 4 if quads else y.size
+        return ShaderCall(
+            template="vulkan/resample.comp.j2",
+            stem="resample_f32",
+            parameters={"quads": quads, "type": "vec4" if quads else "float"},
+            operands=(
+                Input(0, "input"),
+                Packed("positions", positions.astype(np.int32)),
+                Packed("weights", node.input(2).array),
+                Output(0, "output"),
+            ),
+            views={
+                "input": view(x.dtype, quads),
+                "positions": "int",
+                "weights": "float",
+                "output": view(y.dtype, quads),
+            },
+            constants={
+                "ITEMS": items,
+                "WIDTH": width // 4 if quads else width,
+                "OUT_SIZE": positions.shape[0],
+                "IN_SIZE": x.shape[op.axis],
+                "TAPS": positions.shape[1],
+                "FILL": float_bits(op.fill),
+            },
+            invocations=spread(items),
+            local=(LOCAL, 1, 1),
+            summary=f"{4 if quads else 1} elements an invocation, each of {positions.shape[1]}",
+            form="vulkan_elements",
+            work={"calls": 1, "outputs": y.size},
+        )
+
+
+KERNELS = (ResizeBilinearKernel(), ResampleWeightedKernel())

@@ -1,0 +1,185 @@
+"""Softmax, LogSoftmax and L2Normalization on a GPU: over the last axis, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Request,
+    ShaderCall,
+)
+from smelt.codegen.kernels.c.softmax import exponentials
+from smelt.codegen.kernels.vulkan.elements import LOCAL, spread
+from smelt.codegen.kernels.vulkan.functions import called_in
+from smelt.codegen.kernels.vulkan.reduce import GROUP, grouped
+from smelt.codegen.kernels.vulkan.unary import float_bits
+from smelt.ir import Array, DType, Node
+from smelt.ops.fixed_point import quantize_multiplier
+from smelt.ops.l2_normalization import L2Normalization
+from smelt.ops.softmax import LogSoftmax, Softmax, difference_scaling
+from smelt.targets import Target
+
+_SUM_LIMIT = 4095
+"""Elements of a row whose exponentials, with 12 integer bits, surely sum to less than 2^31."""
+
+_CALLS = {
+    "softmax": ("exp_float(", "byte_of( leading_zeros( reciprocal( requantize("),
+    "log_softmax": (
+        "exp_float( log_float(",
+        "byte_of( log_of_sum( requantize( rounding_shift_right(",
+    ),
+    "l2": ("", "byte_of( inverse_sqrt( requantize("),
+}
+"""Shared functions that the shader of floats calls, and that of bytes."""
+
+
+def _refuse(node: Node, longest: int | None = None) -> str | None:
+    x = node.input(0).type
+    if x.dtype is not DType.FLOAT32 and not (x.dtype is DType.INT8 and x.is_quantized):
+        return f"{node.op.name} is served on the GPU for f32 and i8 data, not {x.dtype.value}."
+    if longest is not None and not x.dtype.is_float and x.shape[-1] > longest:
+        return f"{node.op.name} of i8 rows is served for at most {longest} elements a row."
+    return None
+
+
+class SoftmaxKernel(Kernel):
+    """A row's maximum, the sum of its exponentials, the quotients."""
+
+    op = Softmax
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        return _refuse(node, _SUM_LIMIT)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, Softmax):
+            raise TypeError(f"{op.name} is no Softmax")
+        if x.dtype.is_float:
+            return _floats(node, "softmax", {"BETA": float_bits(op.beta)})
+        return _bytes(node, "softmax", {}, exponentials(x.scale, op.beta))
+
+
+class LogSoftmaxKernel(Kernel):
+    """A row's maximum, the sum of its exponentials, the differences."""
+
+    op = LogSoftmax
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        return _refuse(node, _SUM_LIMIT)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        x = node.input(0).type
+        if x.dtype.is_float:
+            return _floats(node, "log_softmax", {"BETA": float_bits(1.0)})
+        scaling = difference_scaling(x.scale, 1.0)
+        divisor = quantize_multiplier(2.0 ** (31 - scaling.shift) / scaling.multiplier)
+        constants = {
+            "MULTIPLIER": scaling.multiplier,
+            "SHIFT": scaling.shift,
+            "LOWEST": scaling.lowest,
+            "DIVISOR": divisor[0],
+            "DIVISOR_SHIFT": divisor[1],
+        }
+        return _bytes(node, "log_softmax", constants, exponentials(x.scale, 1.0))
+
+
+class L2NormalizationKernel(Kernel):
+    """The squares of a row, then its elements by the inverse of their root."""
+
+    op = L2Normalization
+
+    def supports(self, node: Node, target: Target) -> str | None:
+        """See `Kernel.supports`."""
+        del target
+        return _refuse(node)
+
+    def lower(self, node: Node, request: Request) -> KernelCall:
+        """See `Kernel.lower`."""
+        del request
+        op, x = node.op, node.input(0).type
+        if not isinstance(op, L2Normalization):
+            raise TypeError(f"{op.name} is no L2Normalization")
+        if x.dtype.is_float:
+            return _floats(node, "l2", {"LEAST": float_bits(op.least)})
+        return _bytes(node, "l2", {"ZERO": x.zero_point}, None)
+
+
+def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
+    x = node.input(0).type
+    size = x.shape[-1]
+    rows = x.size // max(size, 1)
+    group = grouped(rows, size)
+    return ShaderCall(
+        template="vulkan/rows_float.comp.j2",
+        stem=f"{kind}_f32",
+        parameters={
+            "what": type(node.op).__name__,
+            "kind": kind,
+            "group": group,
+            "functions": called_in(_CALLS[kind][0]),
+        },
+        operands=(Input(0, "input"), Output(0, "output")),
+        in_place=((0, 0),),
+        views={"input": "float", "output": "float"},
+        constants={"ROWS": rows, "SIZE": size, **constants},
+        invocations=(rows * GROUP, 1, 1) if group else spread(rows),
+        local=(GROUP if group else LOCAL, 1, 1),
+        summary=f"{'a workgroup' if group else 'an invocation'} a row",
+        form="vulkan_rows",
+        work={"calls": 1, "outputs": x.size},
+    )
+
+
+def _bytes(node: Node, kind: str, constants: Mapping[str, int], table: Array | None) -> ShaderCall:
+    x = node.input(0).type
+    size = x.shape[-1]
+    rows = x.size // max(size, 1)
+    together = 1 if size % 4 == 0 else 2 if size % 2 == 0 else 4
+    items = -(-rows // together)
+    tables: list[Operand] = []
+    entries: dict[str, int] = {}
+    if table is not None:
+        tables, entries = [Packed("exponentials", table)], {"ENTRIES": table.size}
+    return ShaderCall(
+        template="vulkan/rows_int8.comp.j2",
+        stem=f"{kind}_i8",
+        parameters={
+            "what": type(node.op).__name__,
+            "kind": kind,
+            "functions": called_in(_CALLS[kind][1]),
+        },
+        operands=(Input(0, "input"), *tables, Output(0, "output")),
+        in_place=((0, 0),),
+        views={"input": "int", "exponentials": "int", "output": "int"},
+        constants={
+            "ITEMS": items,
+            "ROWS": rows,
+            "COUNT": x.size,
+            "SIZE": size,
+            "TOGETHER": together,
+            **entries,
+            **constants,
+        },
+        invocations=spread(items),
+        local=(LOCAL, 1, 1),
+        summary=f"{together} rows an invocation",
+        form="vulkan_rows",
+        work={"calls": 1, "outputs": x.size},
+    )
+
+
+KERNELS = (SoftmaxKernel(), LogSoftmaxKernel(), L2NormalizationKernel())

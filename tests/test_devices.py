@@ -1,0 +1,146 @@
+"""The cut between GPU and CPU: its cost, its reasons, and what `smelt tune` stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smelt.codegen.devices import Costs, Layer, assignment, layer_key
+from smelt.codegen.tuning import Tuning, load_tuning
+from smelt.errors import ConfigError
+from smelt.frontend import load
+from smelt.pipeline import Artefact, Options, compile_model
+from smelt.targets.gpus import available, gpu_called
+from smelt.tune import tune
+from tests.tflite_networks import DIGITS
+from tests.vulkan_tools import requires_vulkan
+
+pytestmark = requires_vulkan
+
+MODEL = DIGITS / "digits_int8.tflite"
+TIME = st.integers(0, 30).map(float)
+CAN = st.sampled_from([(True, True), (True, False), (False, True)])
+
+
+def cost(layers: Sequence[Layer], on_gpu: Sequence[bool], submit_ns: float) -> float:
+    """Of an assignment: its layers, and a submission for each run of layers on the GPU."""
+    times = sum(layer.times[not there] for layer, there in zip(layers, on_gpu, strict=True))
+    runs = sum(b and not a for a, b in zip([False, *on_gpu], on_gpu, strict=False))
+    return times + runs * submit_ns
+
+
+@given(st.lists(st.builds(Layer, st.tuples(TIME, TIME), CAN), max_size=9), TIME)
+def test_no_assignment_is_cheaper(layers: list[Layer], submit_ns: float) -> None:
+    found = assignment(layers, submit_ns)
+    possible = [
+        way
+        for way in product((True, False), repeat=len(layers))
+        if all(layer.can[not there] for layer, there in zip(layers, way, strict=True))
+    ]
+    assert tuple(found) in possible
+    assert cost(layers, found, submit_ns) == min(cost(layers, w, submit_ns) for w in possible)
+
+
+def test_an_island_does_not_pay_a_submission_of_its_own() -> None:
+    either = (True, True)
+    layers = [Layer((10.0, 90.0), either), Layer((5.0, 1.0), either), Layer((10.0, 90.0), either)]
+    assert assignment(layers, 50.0) == [True, True, True]
+    assert assignment([Layer((5.0, 1.0), either)], 50.0) == [False]
+
+
+def compiled(model: Path = MODEL, **options: object) -> Artefact:
+    return compile_model(model, Options(target="vulkan", **options))  # pyright: ignore[reportArgumentType]
+
+
+def tuned(there_ns: float, here_ns: float, submit_ns: float = 1e3) -> Tuning:
+    """Every layer of the digits takes so long on the GPU, and on the CPU."""
+    graph = compiled().schedule.graph
+    keys = {layer_key(node): (there_ns, here_ns) for node in graph.nodes}
+    return Tuning(gpu="generic", submit_ns=submit_ns, layers=keys)
+
+
+def test_measured_times_decide() -> None:
+    everywhere = compiled(backends=("vulkan", "c")).report["layers"]
+    there = compiled(tuning=tuned(1.0, 1e6)).report["layers"]
+    here = compiled(tuning=tuned(1e6, 1.0)).report["layers"]
+    assert isinstance(everywhere, list)
+    assert isinstance(there, list)
+    assert isinstance(here, list)
+    assert [layer["backend"] for layer in there] == [layer["backend"] for layer in everywhere]
+    assert "vulkan" in {layer["backend"] for layer in there}
+    assert {layer["backend"] for layer in here} == {"c"}
+    served = [a for a, b in zip(here, everywhere, strict=True) if b["backend"] == "vulkan"]
+    for layer in served:
+        assert layer["why"].startswith("It would take 1000.0 us on the GPU (measured)")
+
+
+def test_a_layer_that_is_placed_goes_there() -> None:
+    everywhere = compiled(backends=("vulkan", "c")).schedule.steps
+    name = next(step.node.name for step in everywhere if step.backend == "vulkan")
+    artefact = compiled(tuning=tuned(1e6, 1.0), place={name: "vulkan"})
+    assert [s.node.name for s in artefact.schedule.steps if s.backend == "vulkan"] == [name]
+
+
+def test_another_cut_is_another_network() -> None:
+    hashes = {
+        compiled().network.hash,
+        compiled(gpu="videocore7").network.hash,
+        compiled(tuning=tuned(1.0, 2.0)).network.hash,
+        compiled(tuning=tuned(1.0, 3.0)).network.hash,
+    }
+    assert len(hashes) == 4
+    host = compile_model(MODEL, Options(target="host", gpu="videocore7"))
+    assert host.network.hash == compile_model(MODEL, Options(target="host")).network.hash
+
+
+def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:
+    tuning = tuned(1.0, 2.0)
+    compiled(tuning=tuning).write(tmp_path / "out")
+    assert load_tuning(tmp_path / "out" / "tuning.json") == tuning
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "the file: Invalid JSON"),
+        ('{"version": 2, "gpu": "generic", "submit_ns": 1, "layers": {}}', "version: "),
+        ('{"gpu": "generic", "submit_ns": -1, "layers": {}}', "submit_ns: "),
+        ('{"gpu": "generic", "submit_ns": 1, "layers": {"a": [1]}}', "layers.a"),
+    ],
+)
+def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint: str) -> None:
+    path = tmp_path / "tuning.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_tuning(path)
+    assert complaint in str(error.value)
+
+
+def test_an_unknown_gpu_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown GPU 'videocore'; did you mean 'videocore"):
+        compiled(gpu="videocore")
+
+
+def test_a_target_without_gpu_is_not_tuned() -> None:
+    with pytest.raises(ConfigError, match="target 'cortex-m4' has no GPU to tune for"):
+        tune(MODEL, Options(target="cortex-m4"), rounds=1)
+
+
+def test_profiles_prefer_gpus_for_much_work_only() -> None:
+    """Each profile leaves the smallest layer to the CPU, and takes one of a billion products."""
+    (small, *_) = (node for node in load(MODEL).graph.nodes if node.macs)
+    for gpu in available():
+        there, here = Costs(gpu).of(small)
+        assert there + gpu.submit_ns > here, gpu.name
+        products = 1e9
+        if gpu.name != "lavapipe":
+            on_gpu = products / gpu.products_per_ns[0] + gpu.submit_ns
+            assert on_gpu < products / gpu.cpu_products_per_ns[0], gpu.name
+    assert gpu_called("lavapipe").lanes == 8

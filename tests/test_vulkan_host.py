@@ -1,0 +1,182 @@
+"""The host's side of Vulkan when things go wrong, beside a loader that fails when it is told to.
+
+The stand-in (`tests/vulkan/fake_vulkan.c`) gives away objects by malloc, so that AddressSanitizer
+sees each one that is lost, freed twice or used too long, of any call that fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from smelt.pipeline import Artefact
+from tests.graphs import compile_graph
+from tests.projects import SANITIZERS, must, network_sources
+from tests.vulkan_tools import ON_GPU, SHIMS, branches, requires_vulkan, shared_library
+
+pytestmark = requires_vulkan
+
+OUT_OF_MEMORY = -2
+BEST_EFFORT = ("vkGetPipelineCacheData", "vkDeviceWaitIdle")
+"""Functions without which everything works as well."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a session ended, what it said, and what the loader says of it."""
+
+    status: int
+    said: str
+    calls: int
+    failed: str
+    caches: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A program that opens a network's devices, runs it and closes them; see `session.c`."""
+
+    program: Path
+    artefact: Artefact
+
+    def __call__(self, devices: int = 1, cache: Path | None = None, **variables: int) -> Ended:
+        """Run it with two inferences on each device; whatever happens, nothing must be left."""
+        command = [self.program, str(devices), "2", *([] if cache is None else [cache])]
+        environment = {**os.environ, **{name: str(value) for name, value in variables.items()}}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        end = re.search(r"fake: (\d+) calls, failed (\w*), live (\d+)\n\Z", done.stderr)
+        assert end is not None, done.stderr
+        assert int(end[3]) == 0, done.stderr
+        caches = tuple(int(size) for size in re.findall(r"cache of (\d+)", done.stderr))
+        return Ended(done.returncode, done.stdout.strip(), int(end[1]), end[2], caches)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    folder = tmp_path_factory.mktemp("fake")
+    artefact = compile_graph(branches(), ON_GPU)
+    artefact.write(folder / "project")
+    shared_library("fake_vulkan", folder, "libvulkan.so")
+    must(
+        *("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion"),
+        *SANITIZERS.split(),
+        *(f"-I{folder / 'project'}", f"-DNETWORK={artefact.network.name}"),
+        *map(str, (*network_sources(folder / "project"), SHIMS / "session.c")),
+        *(f"-L{folder}", f"-Wl,-rpath,{folder}", "-lvulkan", "-lm", "-o", str(folder / "session")),
+    )
+    return Session(folder / "session", artefact)
+
+
+def test_every_call_that_can_fail(session: Session, tmp_path: Path) -> None:
+    """Each in turn: its name and Vulkan's error are told, and all is given back."""
+    calls = session(cache=tmp_path / "cache").calls
+    seen: dict[str, int] = {}
+    for number in range(calls):
+        ended = session(cache=tmp_path / "cache", FAKE_FAIL=number, FAKE_RESULT=OUT_OF_MEMORY)
+        seen[ended.failed] = ended.status
+        if ended.failed in BEST_EFFORT:
+            assert ended.status == 0
+        else:
+            assert ended.status > 0
+            assert ended.said.endswith(f"{ended.failed}: VK_ERROR_OUT_OF_DEVICE_MEMORY")
+    assert {name for name, status in seen.items() if status == 2} == {
+        "vkQueueSubmit",
+        "vkWaitForFences",
+        "vkResetFences",
+    }
+    assert len(seen) > 20
+
+
+def test_no_memory_for_one_buffer_of_two_networks(session: Session) -> None:
+    """The second device cannot be opened: the first is closed all the same."""
+    calls = session().calls
+    ended = session(devices=2, FAKE_FAIL=calls - 8, FAKE_RESULT=OUT_OF_MEMORY)
+    assert ended.status == 1
+    assert "VK_ERROR_OUT_OF_DEVICE_MEMORY" in ended.said
+
+
+@pytest.mark.parametrize(
+    ("result", "name"),
+    [
+        (-1, "VK_ERROR_OUT_OF_HOST_MEMORY"),
+        (-3, "VK_ERROR_INITIALIZATION_FAILED"),
+        (-4, "VK_ERROR_DEVICE_LOST"),
+        (-7, "VK_ERROR_EXTENSION_NOT_PRESENT"),
+        (-13, "VK_ERROR_UNKNOWN"),
+        (-999, "an unknown error of Vulkan"),
+    ],
+)
+def test_names_of_results(session: Session, result: int, name: str) -> None:
+    assert session(FAKE_FAIL=3, FAKE_RESULT=result).said == f"vkCreateDevice: {name}"
+
+
+def test_a_missing_driver(session: Session) -> None:
+    ended = session(FAKE_FAIL=0, FAKE_RESULT=-9)
+    assert ended.said.startswith("no driver for Vulkan is installed")
+    assert ended.said.endswith("VK_ERROR_INCOMPATIBLE_DRIVER")
+
+
+def test_numbers_of_devices(session: Session) -> None:
+    assert session(FAKE_DEVICES=3, DEVICE=2).status == 0
+    for number in (3, -2):
+        ended = session(FAKE_DEVICES=3, DEVICE=number)
+        assert ended.status == 1
+        assert ended.said == f"there is no Vulkan device {number}: they are numbered from 0 to 2"
+    assert "there is no Vulkan device:" in session(FAKE_DEVICES=0).said
+
+
+def test_more_than_there_is_room_for(session: Session) -> None:
+    """VK_INCOMPLETE is no failure."""
+    assert session(FAKE_DEVICES=40, FAKE_EXTENSIONS=600).status == 0
+
+
+def test_a_device_that_is_too_small(session: Session) -> None:
+    ended = session(FAKE_PUSH_BYTES=4)
+    assert (ended.status, ended.said) == (1, "the network exceeds the limits of the Vulkan device")
+
+
+def test_two_networks_at_a_time(session: Session) -> None:
+    assert session(devices=2).status == 0
+
+
+def test_a_cache_comes_back_as_it_was(session: Session, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert session(cache=cache, FAKE_CACHE=5000).caches == (0,)
+    stored = cache.stat().st_mtime_ns
+    assert session(cache=cache, FAKE_CACHE=5000).caches == (5000,)
+    assert cache.stat().st_mtime_ns == stored  # it is not written again
+
+
+@pytest.mark.parametrize("spoilt", ["flipped", "cut", "longer", "empty", "huge", "other"])
+def test_a_spoilt_cache_is_none(session: Session, spoilt: str, tmp_path: Path) -> None:
+    """The driver never sees it, and the next start has a sound one."""
+    cache = tmp_path / "cache"
+    session(cache=cache, FAKE_CACHE=5000)
+    data = cache.read_bytes()
+    changed = {
+        "flipped": data[:1000] + bytes([data[1000] ^ 1]) + data[1001:],
+        "cut": data[:-1],
+        "longer": data + b"\0",
+        "empty": b"",
+        "huge": data * 500,
+        "other": os.urandom(300),
+    }
+    cache.write_bytes(changed[spoilt])
+    ended = session(cache=cache, FAKE_CACHE=5000)
+    assert (ended.status, ended.caches) == (0, (0,))
+    assert session(cache=cache, FAKE_CACHE=5000).caches == (5000,)
+
+
+def test_a_cache_that_cannot_be_written(session: Session, tmp_path: Path) -> None:
+    assert session(cache=tmp_path).status == 0
+    assert session(cache=tmp_path / "none" / "cache").status == 0
+
+
+def test_a_cache_that_is_too_large_is_not_kept(session: Session, tmp_path: Path) -> None:
+    assert session(cache=tmp_path / "cache", FAKE_CACHE=2_000_000).status == 0
+    assert not (tmp_path / "cache").exists()

@@ -1,0 +1,276 @@
+"""What a network for target `vulkan` does on a real driver, as the user has it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smelt.boards import compile_project, open_device
+from smelt.codegen import spirv
+from smelt.errors import ConfigError, DeviceError, ToolError
+from smelt.ir import evaluate
+from smelt.pipeline import Artefact, Options, compile_model
+from smelt.run import Rig, run
+from smelt.samples import random_samples
+from tests.graphs import assert_same, compile_graph
+from tests.projects import SANITIZERS, must, network_sources
+from tests.shared import Network, networks, shared
+from tests.spirv_words import DOT_PRODUCTS, SHADER, needs_of
+from tests.vulkan_tools import (
+    MLPERF,
+    ON_GPU,
+    SHIMS,
+    Built,
+    Validation,
+    branches,
+    build,
+    on_gpu,
+    requires_vulkan,
+)
+
+pytestmark = requires_vulkan
+
+QUIET = {"LP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def artefact() -> Artefact:
+    return compile_graph(branches(), ON_GPU)
+
+
+def check(artefact: Artefact, folder: Path, validation: Validation, cflags: str) -> None:
+    """The right outputs, and no message of the validation layer."""
+    samples = random_samples(artefact.graph, 2, 0)
+    outputs = build(artefact, folder, cflags).run(samples, validation.environment)
+    assert validation.messages() == ""
+    assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "outputs")
+
+
+def check_modules(artefact: Artefact) -> None:
+    """No optional feature, and no more shared memory than each device has."""
+    gpu = artefact.network.gpu
+    assert gpu is not None
+    for module in gpu.modules:
+        for variant, words in spirv.compile_all(module.sources).items():
+            needs = needs_of(words.tolist())
+            allowed = {SHADER} | (DOT_PRODUCTS if variant == "dot" else set())
+            assert needs.capabilities <= allowed, (module.name, variant)
+            assert needs.workgroup_bytes <= 16384, (module.name, variant)
+
+
+@MLPERF
+def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -> None:
+    """As if the device had no more than each must have; the layer finds nothing to say."""
+    artefact = on_gpu(network)
+    check_modules(artefact)
+    check(artefact, tmp_path, Validation(tmp_path), "-O0 -DSMELT_VULKAN_MINIMA")
+
+
+def test_steps_one_by_one(artefact: Artefact, tmp_path: Path) -> None:
+    """With taps, each dispatch is submitted by itself, and what it gives can be read."""
+    built, validation = build(artefact, tmp_path), Validation(tmp_path)
+    elf = compile_project(tmp_path / "project", artefact.platform, taps=True)
+    (sample,) = random_samples(artefact.graph, 1, 0)
+    values = evaluate(artefact.graph, sample).values
+    found = 0
+    with open_device(elf.path, "host", environment=validation.environment) as device:
+        device.load_all([array.tobytes() for array in sample])
+        for tap in device.taps():
+            node = artefact.schedule.steps[tap.step].node
+            expected = values[node.output]
+            ours = np.frombuffer(tap.data, expected.dtype).reshape(expected.shape)
+            np.testing.assert_allclose(ours, expected, atol=1e-5 * float(np.ptp(expected)))
+            found += 1
+    assert found == len(artefact.schedule.steps)
+    assert validation.messages() == ""
+    assert built.elf.path == elf.path
+
+
+@pytest.mark.slow
+@networks("mlperf_tiny/kws_*", "mlperf_tiny/ad_*")
+def test_networks_under_gpu_assisted_validation(network: Network, tmp_path: Path) -> None:
+    """The driver compiles instrumented shaders slowly."""
+    artefact = on_gpu(network)
+    check(artefact, tmp_path, Validation(tmp_path, ("GPU_ASSISTED",)), "-O0")
+
+
+def test_gpu_assisted_validation(artefact: Artefact, tmp_path: Path) -> None:
+    """No access out of arena and weights; one that is would be told."""
+    validation = Validation(tmp_path, ("GPU_ASSISTED",))
+    check(artefact, tmp_path, validation, "-O0")
+    tables = tmp_path / "project" / f"{artefact.network.name}_gpu.c"
+    text = tables.read_text()
+    assert "starts_1[] = { " in text
+    tables.write_text(text.replace("starts_1[] = { ", "starts_1[] = { 1000000 + "))
+    elf = compile_project(tmp_path / "project", artefact.platform, extra_cflags="-O0")
+    samples = random_samples(artefact.graph, 1, 0)
+    Built(artefact, elf, tmp_path).run(samples, validation.environment)
+    assert "access out of bounds" in validation.messages()
+
+
+@pytest.mark.parametrize("name", ["branches", "ic_int8"])
+def test_sanitizers(name: str, artefact: Artefact, tmp_path: Path) -> None:
+    if name != "branches":
+        artefact = compile_model(shared(f"models/mlperf_tiny/{name}.tflite"), ON_GPU)
+    built = build(artefact, tmp_path, SANITIZERS, SANITIZERS)
+    samples = random_samples(artefact.graph, 2, 0)
+    outputs = built.run(samples, QUIET)
+    assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "sanitized")
+    # To the end: what is not given back, the driver's own memory included, is a leak.
+    done = subprocess.run(
+        [built.elf.path], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_two_contexts_in_one_process(artefact: Artefact, tmp_path: Path) -> None:
+    artefact.write(tmp_path / "project")
+    sources = [*network_sources(tmp_path / "project"), SHIMS / "session.c"]
+    program = tmp_path / "session"
+    must(
+        *("cc", "-std=c99", f"-I{tmp_path / 'project'}", f"-DNETWORK={artefact.network.name}"),
+        *(*map(str, sources), "-lvulkan", "-lm", "-o", str(program)),
+    )
+    done = subprocess.run([program, "2", "3"], capture_output=True, text=True, check=True)
+    text = done.stdout.strip()
+    pairs = [(text[i : i + 2], text[i + 2 : i + 4]) for i in range(0, len(text), 4)]
+    # The second has in each turn what the first has in the next.
+    assert [second for _, second in pairs[:-1]] == [first for first, _ in pairs[1:]]
+
+
+def test_a_cache_of_another_driver(artefact: Artefact, tmp_path: Path) -> None:
+    """Sound, but nothing that the driver could use."""
+    built, cache = build(artefact, tmp_path), tmp_path / "cache"
+    samples = random_samples(artefact.graph, 1, 0)
+    environment = {**QUIET, "SMELT_VULKAN_CACHE": str(cache)}
+    first = built.run(samples, environment)
+    own = cache.read_bytes()
+    data = own[8:16] + bytes(16) + own[32:] + bytes(100)
+    checksum = 14695981039346656037
+    for byte in data:
+        checksum = (checksum ^ byte) * 1099511628211 % 2**64
+    cache.write_bytes(checksum.to_bytes(8, "little") + data)
+    assert_same(built.run(samples, environment), first, "cache")
+    assert cache.read_bytes() == own
+
+
+def test_errors_of_opening(artefact: Artefact, tmp_path: Path) -> None:
+    """The program's last words are the error's message, within seconds."""
+    built = build(artefact, tmp_path)
+    wrong = {text: f"SMELT_VULKAN_DEVICE={text}: that is no" for text in ("-1", "one", "", "1x")}
+    messages = {
+        ("VK_ICD_FILENAMES", "/nonexistent"): "no driver for Vulkan is installed",
+        ("SMELT_VULKAN_DEVICE", "77"): "there is no Vulkan device 77",
+        **{("SMELT_VULKAN_DEVICE", text): message for text, message in wrong.items()},
+    }
+    for (name, value), message in messages.items():
+        started = time.monotonic()
+        with (
+            pytest.raises(DeviceError, match=message),
+            open_device(built.elf.path, "host", environment={name: value}),
+        ):
+            pass
+        assert time.monotonic() - started < 5
+
+
+def test_a_device_by_its_number(artefact: Artefact) -> None:
+    samples = random_samples(artefact.graph, 1, 0)
+    assert_same(
+        list(run(artefact, samples, Rig(gpu=0)).outputs),
+        [evaluate(artefact.graph, s).outputs for s in samples],
+        "device 0",
+    )
+    with pytest.raises(DeviceError, match="there is no Vulkan device 77"):
+        run(artefact, samples, Rig(gpu=77))
+    with pytest.raises(ConfigError, match="--device 0 chooses among this computer's GPUs"):
+        run(compile_graph(branches()), samples, Rig(gpu=0))
+
+
+def test_hints_where_vulkan_is_not_installed(artefact: Artefact, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    artefact.write(project)
+    with pytest.raises(ToolError, match="apt-get install libvulkan-dev"):
+        compile_project(project, artefact.platform, extra_ldflags="-static")
+    header = project / "smelt_vulkan.h"
+    header.write_text(header.read_text().replace("<vulkan/", "<absent/vulkan/"))
+    with pytest.raises(ToolError, match="apt-get install libvulkan-dev"):
+        compile_project(project, artefact.platform)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "message"),
+    [
+        ({"glslc"}, ""),
+        ({"glslc", "glslangValidator"}, "neither is installed"),
+        ({"glslc", "spirv-opt"}, "neither is installed"),
+        ({"spirv-val"}, "'spirv-val' is not installed"),
+    ],
+)
+def test_compilers_of_shaders(
+    hidden: set[str], message: str, artefact: Artefact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either of the two will do; without both, or without the validator, there is a hint."""
+    gpu = artefact.network.gpu
+    assert gpu is not None
+    sources = {module.name: module.sources[""] for module in gpu.modules}
+    find = shutil.which
+
+    def which(name: str) -> str | None:
+        return None if name in hidden else find(name)
+
+    monkeypatch.setattr(spirv.shutil, "which", which)
+    monkeypatch.setattr(spirv, "_compiled", {})
+    spirv.compiler.cache_clear()
+    try:
+        if message:
+            with pytest.raises(ToolError, match=f"{message}.*: apt-get install .*spirv-tools"):
+                spirv.compile_all(sources)
+        else:
+            assert all(words[0] == 0x07230203 for words in spirv.compile_all(sources).values())
+    finally:
+        spirv.compiler.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("network", "cpu_fallback"), [("ic_int8", False), ("kws_float32", False), ("ic_int8", True)]
+)
+def test_portability(network: str, cpu_fallback: bool, tmp_path: Path) -> None:
+    """gcc and clang, C99 and C++17, with taps and without."""
+    options = replace(ON_GPU, cpu_fallback=cpu_fallback)
+    artefact = compile_model(shared(f"models/mlperf_tiny/{network}.tflite"), options)
+    project = tmp_path / "project"
+    artefact.write(project)
+    warnings = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-fsyntax-only"]
+    sources = [str(path) for path in network_sources(project)]
+    for compiler in filter(shutil.which, ("gcc", "clang")):
+        for taps in ([], ["-DSMELT_STEP_CALLBACK"]):
+            must(compiler, "-std=c99", *warnings, *taps, f"-I{project}", *sources)
+            must(
+                *(compiler, "-x", "c++", "-std=c++17", *warnings, *taps),
+                *(f"-I{project}", *sources),
+            )
+
+
+def test_two_builds_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = shared("models/mlperf_tiny/ic_int8.tflite")
+    first = compile_model(model, ON_GPU)
+    monkeypatch.setattr(spirv, "_compiled", {})
+    second = compile_model(model, ON_GPU)
+    assert dict(first.project.files) == dict(second.project.files)
+    assert first.network.gpu is not None
+
+
+def test_nothing_on_the_gpu_needs_no_vulkan(tmp_path: Path) -> None:
+    artefact = compile_graph(branches(), Options(target="vulkan", backends=("c",)))
+    artefact.write(tmp_path / "project")
+    texts = [p.read_text() for p in (tmp_path / "project").glob("*") if p.is_file()]
+    assert not any("lvulkan" in text or "vulkan.h" in text for text in texts)
+    samples = random_samples(artefact.graph, 1, 0)
+    outputs = list(run(artefact, samples).outputs)
+    assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "c")

@@ -1,0 +1,398 @@
+/*
+ * Stands in for Vulkan's loader: computes nothing, gives away every object by malloc so that
+ * sanitizers see what becomes of it, and fails when it is told to.
+ *
+ * FAKE_FAIL=n: from the n-th call that can fail on, its function always fails, with FAKE_RESULT.
+ * FAKE_DEVICES, FAKE_EXTENSIONS: how many there are. FAKE_CACHE: bytes of a pipeline cache.
+ * FAKE_PUSH_BYTES: of push constants. At the end it says how many calls there were, which function
+ * failed, and how many objects are left.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vulkan/vulkan.h>
+
+#define MAX_CHILDREN 1024
+
+typedef struct {
+    void *children[MAX_CHILDREN];
+    uint32_t count;
+} object_t;
+
+static uint32_t calls, live, instances;
+static const char *failing = "";
+
+static uint32_t number(const char *name, uint32_t otherwise) {
+    const char *const text = getenv(name);
+    return text == NULL ? otherwise : (uint32_t)atoi(text);
+}
+
+static void require(int holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "fake: %s\n", what);
+        abort();
+    }
+}
+
+__attribute__((destructor)) static void tell(void) {
+    fprintf(stderr, "fake: %u calls, failed %s, live %u\n", calls, failing, live);
+}
+
+static int fails(const char *function) {
+    if (calls++ == number("FAKE_FAIL", UINT32_MAX)) {
+        failing = function;
+    }
+    return strcmp(failing, function) == 0;
+}
+
+#define MAY_FAIL                                    \
+    if (fails(__func__)) {                          \
+        return (VkResult)atoi(getenv("FAKE_RESULT")); \
+    }
+
+static void *made(void) {
+    ++live;
+    return calloc(1, sizeof(object_t));
+}
+
+static void unmade(void *object) {
+    if (object != NULL) {
+        --live;
+        free(object);
+    }
+}
+
+static VkResult child(object_t *parent, uint32_t count, void **found) {
+    for (uint32_t i = 0; i < count; ++i) {
+        require(parent->count < MAX_CHILDREN, "too many objects of one pool");
+        found[i] = parent->children[parent->count++] = made();
+    }
+    return VK_SUCCESS;
+}
+
+static void unmade_pool(object_t *pool) {
+    for (uint32_t i = 0; pool != NULL && i < pool->count; ++i) {
+        unmade(pool->children[i]);
+    }
+    unmade(pool);
+}
+
+#define CREATE(function, info_t, handle_t)                                                    \
+    VkResult function(VkDevice device, const info_t *info, const VkAllocationCallbacks *with, \
+                      handle_t *object) {                                                     \
+        MAY_FAIL                                                                              \
+        (void)device, (void)info, (void)with;                                                 \
+        *object = (handle_t)made();                                                           \
+        return VK_SUCCESS;                                                                    \
+    }
+
+#define DESTROY(function, handle_t)                                                          \
+    void function(VkDevice device, handle_t object, const VkAllocationCallbacks *with) {     \
+        (void)device, (void)with;                                                            \
+        unmade((void *)object);                                                              \
+    }
+
+/* --- instance and device ---------------------------------------------------------------------- */
+
+static int devices[64];
+
+VkResult vkCreateInstance(const VkInstanceCreateInfo *info, const VkAllocationCallbacks *with,
+                          VkInstance *instance) {
+    MAY_FAIL
+    (void)info, (void)with;
+    ++instances;
+    *instance = (VkInstance)made();
+    return VK_SUCCESS;
+}
+
+void vkDestroyInstance(VkInstance instance, const VkAllocationCallbacks *with) {
+    (void)with;
+    require(instances-- > 1 || live == 1, "objects are left when the instance goes");
+    unmade(instance);
+}
+
+VkResult vkEnumeratePhysicalDevices(VkInstance instance, uint32_t *count, VkPhysicalDevice *found) {
+    MAY_FAIL
+    (void)instance;
+    const uint32_t all = number("FAKE_DEVICES", 1), room = *count;
+    *count = all < room ? all : room;
+    for (uint32_t i = 0; i < *count; ++i) {
+        found[i] = (VkPhysicalDevice)&devices[i];
+    }
+    return all <= room ? VK_SUCCESS : VK_INCOMPLETE;
+}
+
+void vkGetPhysicalDeviceProperties(VkPhysicalDevice device, VkPhysicalDeviceProperties *found) {
+    memset(found, 0, sizeof *found);
+    found->apiVersion = VK_API_VERSION_1_1;
+    found->deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
+    snprintf(found->deviceName, sizeof found->deviceName, "fake %d", (int)((int *)device - devices));
+    found->limits.maxComputeWorkGroupInvocations = 128;
+    found->limits.maxComputeSharedMemorySize = 16384;
+    found->limits.maxPushConstantsSize = number("FAKE_PUSH_BYTES", 128);
+    found->limits.maxStorageBufferRange = 1u << 27;
+}
+
+void vkGetPhysicalDeviceQueueFamilyProperties(VkPhysicalDevice device, uint32_t *count,
+                                              VkQueueFamilyProperties *found) {
+    (void)device;
+    *count = 2;
+    memset(found, 0, 2 * sizeof *found);
+    found[0].queueFlags = VK_QUEUE_TRANSFER_BIT;
+    found[1].queueFlags = VK_QUEUE_COMPUTE_BIT;
+}
+
+VkResult vkEnumerateDeviceExtensionProperties(VkPhysicalDevice device, const char *layer,
+                                              uint32_t *count, VkExtensionProperties *found) {
+    MAY_FAIL
+    (void)device, (void)layer;
+    const uint32_t all = number("FAKE_EXTENSIONS", 1), room = *count;
+    *count = all < room ? all : room;
+    for (uint32_t i = 0; i < *count; ++i) {
+        strcpy(found[i].extensionName, i == 0 ? "VK_KHR_shader_integer_dot_product" : "VK_other");
+    }
+    return all <= room ? VK_SUCCESS : VK_INCOMPLETE;
+}
+
+void vkGetPhysicalDeviceFeatures2(VkPhysicalDevice device, VkPhysicalDeviceFeatures2 *found) {
+    (void)device;
+    ((VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR *)found->pNext)
+        ->shaderIntegerDotProduct = VK_TRUE;
+}
+
+void vkGetPhysicalDeviceProperties2(VkPhysicalDevice device, VkPhysicalDeviceProperties2 *found) {
+    vkGetPhysicalDeviceProperties(device, &found->properties);
+    ((VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR *)found->pNext)
+        ->integerDotProduct4x8BitPackedSignedAccelerated = VK_TRUE;
+}
+
+VkResult vkCreateDevice(VkPhysicalDevice physical, const VkDeviceCreateInfo *info,
+                        const VkAllocationCallbacks *with, VkDevice *device) {
+    MAY_FAIL
+    (void)physical, (void)with;
+    require(info->pQueueCreateInfos->queueFamilyIndex == 1, "the queue does not compute");
+    *device = (VkDevice)made();
+    return VK_SUCCESS;
+}
+
+void vkDestroyDevice(VkDevice device, const VkAllocationCallbacks *with) {
+    (void)with;
+    require(instances > 1 || live == 2, "objects are left when the device goes");
+    unmade(device);
+}
+
+void vkGetDeviceQueue(VkDevice device, uint32_t family, uint32_t index, VkQueue *queue) {
+    (void)family, (void)index;
+    *queue = (VkQueue)device;
+}
+
+VkResult vkDeviceWaitIdle(VkDevice device) {
+    MAY_FAIL
+    (void)device;
+    return VK_SUCCESS;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+void vkGetPhysicalDeviceMemoryProperties(VkPhysicalDevice device,
+                                         VkPhysicalDeviceMemoryProperties *found) {
+    (void)device;
+    memset(found, 0, sizeof *found);
+    found->memoryTypeCount = 3;
+    found->memoryTypes[0].propertyFlags = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+    found->memoryTypes[1].propertyFlags =
+        VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+        VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD;
+    found->memoryTypes[2].propertyFlags =
+        VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+}
+
+CREATE(vkCreateBuffer, VkBufferCreateInfo, VkBuffer)
+DESTROY(vkDestroyBuffer, VkBuffer)
+
+void vkGetBufferMemoryRequirements(VkDevice device, VkBuffer buffer, VkMemoryRequirements *found) {
+    (void)device, (void)buffer;
+    found->size = 1u << 16;
+    found->alignment = 256;
+    found->memoryTypeBits = 7;
+}
+
+VkResult vkAllocateMemory(VkDevice device, const VkMemoryAllocateInfo *info,
+                          const VkAllocationCallbacks *with, VkDeviceMemory *memory) {
+    MAY_FAIL
+    (void)device, (void)with;
+    require(info->memoryTypeIndex == 2, "the host cannot see the memory, or it needs a feature");
+    ++live;
+    *memory = (VkDeviceMemory)malloc(info->allocationSize);
+    return VK_SUCCESS;
+}
+
+DESTROY(vkFreeMemory, VkDeviceMemory)
+
+VkResult vkBindBufferMemory(VkDevice device, VkBuffer buffer, VkDeviceMemory memory,
+                            VkDeviceSize offset) {
+    MAY_FAIL
+    (void)device, (void)buffer, (void)memory;
+    require(offset % 256 == 0, "a buffer is misaligned");
+    return VK_SUCCESS;
+}
+
+VkResult vkMapMemory(VkDevice device, VkDeviceMemory memory, VkDeviceSize offset,
+                     VkDeviceSize size, VkMemoryMapFlags flags, void **data) {
+    MAY_FAIL
+    (void)device, (void)offset, (void)size, (void)flags;
+    *data = (void *)memory;
+    return VK_SUCCESS;
+}
+
+/* --- descriptors and pipelines ---------------------------------------------------------------- */
+
+CREATE(vkCreateDescriptorSetLayout, VkDescriptorSetLayoutCreateInfo, VkDescriptorSetLayout)
+DESTROY(vkDestroyDescriptorSetLayout, VkDescriptorSetLayout)
+CREATE(vkCreatePipelineLayout, VkPipelineLayoutCreateInfo, VkPipelineLayout)
+DESTROY(vkDestroyPipelineLayout, VkPipelineLayout)
+CREATE(vkCreateDescriptorPool, VkDescriptorPoolCreateInfo, VkDescriptorPool)
+CREATE(vkCreateShaderModule, VkShaderModuleCreateInfo, VkShaderModule)
+DESTROY(vkDestroyShaderModule, VkShaderModule)
+DESTROY(vkDestroyPipeline, VkPipeline)
+DESTROY(vkDestroyPipelineCache, VkPipelineCache)
+
+void vkDestroyDescriptorPool(VkDevice device, VkDescriptorPool pool,
+                             const VkAllocationCallbacks *with) {
+    (void)device, (void)with;
+    unmade_pool((object_t *)pool);
+}
+
+VkResult vkAllocateDescriptorSets(VkDevice device, const VkDescriptorSetAllocateInfo *info,
+                                  VkDescriptorSet *sets) {
+    MAY_FAIL
+    (void)device;
+    return child((object_t *)info->descriptorPool, info->descriptorSetCount, (void **)sets);
+}
+
+void vkUpdateDescriptorSets(VkDevice device, uint32_t count, const VkWriteDescriptorSet *writes,
+                            uint32_t copies, const VkCopyDescriptorSet *copied) {
+    (void)device, (void)count, (void)writes, (void)copies, (void)copied;
+}
+
+static uint8_t cache_byte(size_t i) {
+    return (uint8_t)(i * 7 + 1);
+}
+
+VkResult vkCreatePipelineCache(VkDevice device, const VkPipelineCacheCreateInfo *info,
+                               const VkAllocationCallbacks *with, VkPipelineCache *cache) {
+    MAY_FAIL
+    (void)device, (void)with;
+    const size_t bytes = info->initialDataSize;
+    require(bytes == 0 || bytes == number("FAKE_CACHE", 32), "a cache is not what it was");
+    for (size_t i = 0; i < bytes; ++i) {
+        require(((const uint8_t *)info->pInitialData)[i] == cache_byte(i), "a cache is spoilt");
+    }
+    fprintf(stderr, "fake: cache of %zu\n", bytes);
+    *cache = (VkPipelineCache)made();
+    return VK_SUCCESS;
+}
+
+VkResult vkGetPipelineCacheData(VkDevice device, VkPipelineCache cache, size_t *bytes, void *data) {
+    MAY_FAIL
+    (void)device, (void)cache;
+    const size_t all = number("FAKE_CACHE", 32), room = *bytes;
+    *bytes = all < room ? all : room;
+    for (size_t i = 0; i < *bytes; ++i) {
+        ((uint8_t *)data)[i] = cache_byte(i);
+    }
+    return all <= room ? VK_SUCCESS : VK_INCOMPLETE;
+}
+
+VkResult vkCreateComputePipelines(VkDevice device, VkPipelineCache cache, uint32_t count,
+                                  const VkComputePipelineCreateInfo *infos,
+                                  const VkAllocationCallbacks *with, VkPipeline *pipelines) {
+    MAY_FAIL
+    (void)device, (void)cache, (void)infos, (void)with;
+    for (uint32_t i = 0; i < count; ++i) {
+        pipelines[i] = (VkPipeline)made();
+    }
+    return VK_SUCCESS;
+}
+
+/* --- commands --------------------------------------------------------------------------------- */
+
+CREATE(vkCreateCommandPool, VkCommandPoolCreateInfo, VkCommandPool)
+
+void vkDestroyCommandPool(VkDevice device, VkCommandPool pool, const VkAllocationCallbacks *with) {
+    (void)device, (void)with;
+    unmade_pool((object_t *)pool);
+}
+
+VkResult vkAllocateCommandBuffers(VkDevice device, const VkCommandBufferAllocateInfo *info,
+                                  VkCommandBuffer *buffers) {
+    MAY_FAIL
+    (void)device;
+    return child((object_t *)info->commandPool, info->commandBufferCount, (void **)buffers);
+}
+
+VkResult vkBeginCommandBuffer(VkCommandBuffer commands, const VkCommandBufferBeginInfo *info) {
+    MAY_FAIL
+    (void)commands, (void)info;
+    return VK_SUCCESS;
+}
+
+VkResult vkEndCommandBuffer(VkCommandBuffer commands) {
+    MAY_FAIL
+    (void)commands;
+    return VK_SUCCESS;
+}
+
+void vkCmdBindDescriptorSets(VkCommandBuffer commands, VkPipelineBindPoint point,
+                             VkPipelineLayout layout, uint32_t first, uint32_t count,
+                             const VkDescriptorSet *sets, uint32_t offset_count,
+                             const uint32_t *offsets) {
+    (void)commands, (void)point, (void)layout, (void)first, (void)count, (void)sets;
+    (void)offset_count, (void)offsets;
+}
+
+void vkCmdPipelineBarrier(VkCommandBuffer commands, VkPipelineStageFlags from,
+                          VkPipelineStageFlags to, VkDependencyFlags dependency, uint32_t count,
+                          const VkMemoryBarrier *barriers, uint32_t buffer_count,
+                          const VkBufferMemoryBarrier *buffers, uint32_t image_count,
+                          const VkImageMemoryBarrier *images) {
+    (void)commands, (void)from, (void)to, (void)dependency, (void)count, (void)barriers;
+    (void)buffer_count, (void)buffers, (void)image_count, (void)images;
+}
+
+void vkCmdBindPipeline(VkCommandBuffer commands, VkPipelineBindPoint point, VkPipeline pipeline) {
+    (void)commands, (void)point, (void)pipeline;
+}
+
+void vkCmdPushConstants(VkCommandBuffer commands, VkPipelineLayout layout, VkShaderStageFlags stage,
+                        uint32_t offset, uint32_t size, const void *values) {
+    (void)commands, (void)layout, (void)stage, (void)offset, (void)size, (void)values;
+}
+
+void vkCmdDispatch(VkCommandBuffer commands, uint32_t x, uint32_t y, uint32_t z) {
+    (void)commands, (void)x, (void)y, (void)z;
+}
+
+CREATE(vkCreateFence, VkFenceCreateInfo, VkFence)
+DESTROY(vkDestroyFence, VkFence)
+
+VkResult vkResetFences(VkDevice device, uint32_t count, const VkFence *fences) {
+    MAY_FAIL
+    (void)device, (void)count;
+    ((object_t *)fences[0])->count = 0;
+    return VK_SUCCESS;
+}
+
+VkResult vkQueueSubmit(VkQueue queue, uint32_t count, const VkSubmitInfo *submits, VkFence fence) {
+    MAY_FAIL
+    (void)queue, (void)count, (void)submits;
+    require(((object_t *)fence)->count++ == 0, "a fence is used that is signalled");
+    return VK_SUCCESS;
+}
+
+VkResult vkWaitForFences(VkDevice device, uint32_t count, const VkFence *fences, VkBool32 all,
+                         uint64_t timeout) {
+    MAY_FAIL
+    (void)device, (void)count, (void)fences, (void)all, (void)timeout;
+    return VK_SUCCESS;
+}
