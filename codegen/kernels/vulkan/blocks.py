@@ -24,7 +24,8 @@ class Profile:
         lanes: invocations that run in step; those that a workgroup does not need cost as much.
         local: invocations of a workgroup.
         busy: invocations that it takes to keep the device busy.
-        sums: most vectors of four sums that an invocation has registers for.
+        sums: most vectors of four sums that an invocation keeps; twice as many where taps share
+            inputs. A driver's compiler takes longer for more than in proportion.
         load: cycles of a load that each invocation makes for itself.
         shared: cycles of a load that is the same for a workgroup.
         word: cycles of each 32-bit word of a load.
@@ -51,7 +52,7 @@ SOFTWARE = Profile(
     lanes=8,
     local=8,
     busy=16,
-    sums=64,
+    sums=8,
     load=20.0,
     shared=20.0,
     word=12.5,
@@ -90,9 +91,10 @@ def profile_of(target: Target) -> Profile:
     return SOFTWARE
 
 
-_PIXELS = 16
-_QUADS = 16
-_TILE = 24
+_SIZES = (1, 2, 4, 8, 16)
+"""Pixels, rows and quads of blocks: a few sizes, for drivers take long to compile a pipeline."""
+
+_TILE = 4
 """Most pixels of a rectangle: all of it is written out."""
 
 
@@ -156,11 +158,11 @@ def best_block(size: tuple[int, int], quads: int, work: Work, profile: Profile) 
         (
             Block(pixels, share, across, profile.local)
             for pixels, share, across in product(
-                range(1, min(_PIXELS, width) + 1),
-                (q for q in range(1, _QUADS + 1) if quads % q == 0),
+                _SIZES,
+                (q for q in _SIZES if quads % q == 0),
                 (False, True),
             )
-            if pixels * share <= profile.sums
+            if pixels * share <= profile.sums * min(work.columns, 2)
         ),
         key=cost,
     )
@@ -195,9 +197,7 @@ def best_tile(
     return min(
         (
             Block(pixels, 1, across, profile.local, rows)
-            for rows, pixels, across in product(
-                range(1, height + 1), range(1, min(_PIXELS, width) + 1), (False, True)
-            )
+            for rows, pixels, across in product(_SIZES, _SIZES, (False, True))
             if rows * pixels <= min(_TILE, profile.sums)
         ),
         key=cost,

@@ -15,7 +15,7 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.vulkan.blocks import best_tile, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
-from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
+from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
 from smelt.targets import Target
@@ -53,6 +53,15 @@ def tiles(product: Product) -> ShaderCall:
     weights = np.ascontiguousarray(product.weights[..., 0].transpose(1, 2, 0))
     y = node.output.type
     output = "words" if y.is_quantized else "quads"
+    shape = {
+        "TILES": across,
+        "BANDS": bands,
+        "ROWS": bands * product.batch,
+        "QUADS": quads,
+        "OUTSIDE": word_of(product.outside),
+        **product.geometry(),
+        **finish.constants,
+    }
     element, vector = ("vec4", "vec4") if real else ("int", "ivec4")
     inner, outer = across * bands * product.batch, quads
     if tile.across:
@@ -64,12 +73,14 @@ def tiles(product: Product) -> ShaderCall:
             "kind": kind,
             "finish": finish,
             "output": output,
+            "shape": list(shape),
         },
         operands=(
             Input(0, "input"),
             Packed("weights", weights if real else weights.view(np.int32)),
             Packed("channels", finish.rows),
             *product.initial(),
+            shape_of(shape),
             Output(0, "output"),
         ),
         views={
@@ -77,6 +88,7 @@ def tiles(product: Product) -> ShaderCall:
             "weights": element,
             "channels": vector,
             "initial": "ivec4",
+            "shape": "ivec4",
             "output": vector if output == "quads" else element,
         },
         constants={
@@ -86,15 +98,10 @@ def tiles(product: Product) -> ShaderCall:
             "PADDED": int(window.padded),
             "KERNEL_Y": window.kernel[0],
             "KERNEL_X": window.kernel[1],
+            "STRIDE_Y": window.stride[0],
+            "STRIDE_X": window.stride[1],
             "DILATION_Y": window.dilation[0],
             "DILATION_X": window.dilation[1],
-            "TILES": across,
-            "BANDS": bands,
-            "ROWS": bands * product.batch,
-            "QUADS": quads,
-            "OUTSIDE": word_of(product.outside),
-            **product.geometry(),
-            **finish.constants,
         },
         invocations=(inner, outer, 1),
         local=(tile.local, 1, 1),

@@ -48,6 +48,8 @@ def direct(product: Product) -> ShaderCall:
             "GROUP_OUTPUTS": window.outputs // groups,
             "DEPTH": window.depth,
             "IN_DEPTH": product.depth,
+            "STRIDE_Y": window.stride[0],
+            "STRIDE_X": window.stride[1],
             "KERNEL_Y": window.kernel[0],
             "KERNEL_X": window.kernel[1],
             "DILATION_Y": window.dilation[0],

@@ -111,18 +111,23 @@ class Product:
         return type_.zero_point if type_.is_quantized else 0
 
     def geometry(self) -> Mapping[str, int]:
-        """Specialization constants of the window and of both images."""
+        """Sizes of both images, and where the first window stands."""
         window = self.window
         return {
             "OUT_HEIGHT": self.size[0],
             "OUT_WIDTH": self.size[1],
             "IN_HEIGHT": window.size[0],
             "IN_WIDTH": window.size[1],
-            "STRIDE_Y": window.stride[0],
-            "STRIDE_X": window.stride[1],
             "TOP": window.padding[0][0],
             "LEFT": window.padding[1][0],
         }
+
+
+def shape_of(numbers: Mapping[str, int]) -> Packed:
+    """The operand with what differs between layers that share a pipeline; see `words.j2`."""
+    values = np.zeros(-(-len(numbers) // 4) * 4, np.int32)
+    values[: len(numbers)] = list(numbers.values())
+    return Packed("shape", values.reshape(-1, 4))
 
 
 def word_of(byte: int) -> int:

@@ -22,7 +22,7 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.vulkan.blocks import Block, Work, best_block, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
-from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
+from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
 from smelt.ir import Array, Node
 from smelt.ops.convolution import Conv2D
 from smelt.ops.fully_connected import FullyConnected
@@ -88,6 +88,22 @@ def blocks(product: Product) -> ShaderCall:
     inner, outer = tiles * rows, quads // block.quads
     if block.across:
         inner, outer = outer, inner
+    shape = {
+        "TILES": tiles,
+        "ROWS": rows,
+        "BLOCKS": quads // block.quads,
+        "STEPS": work.steps * columns,
+        "OUTPUTS": window.outputs,
+        "OUT_QUADS": quads,
+        "DEPTH": depth,
+        "PARTS": parts,
+        "KERNEL_Y": window.kernel[0],
+        "STRIDE_Y": window.stride[0],
+        "DILATION_Y": window.dilation[0],
+        "OUTSIDE": word_of(product.outside),
+        **product.geometry(),
+        **finish.constants,
+    }
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
     return ShaderCall(
         template="vulkan/convolution.comp.j2",
@@ -97,12 +113,14 @@ def blocks(product: Product) -> ShaderCall:
             "single": single,
             "finish": finish,
             "output": output,
+            "shape": list(shape),
         },
         operands=(
             Input(0, "input"),
             Packed("weights", _packed(product.weights, columns, block, kind == "real")),
             Packed("channels", finish.rows),
             *product.initial(),
+            shape_of(shape),
             Output(0, "output"),
         ),
         views={
@@ -110,6 +128,7 @@ def blocks(product: Product) -> ShaderCall:
             "weights": element if single and not real else vector,
             "channels": vector,
             "initial": "ivec4",
+            "shape": "ivec4",
             "output": vector if output == "quads" else element,
         },
         constants={
@@ -119,20 +138,8 @@ def blocks(product: Product) -> ShaderCall:
             "COLUMNS": columns,
             "SHARE": int(share),
             "PADDED": int(window.padded),
-            "TILES": tiles,
-            "ROWS": rows,
-            "BLOCKS": quads // block.quads,
-            "STEPS": work.steps * columns,
-            "OUTPUTS": window.outputs,
-            "OUT_QUADS": quads,
-            "DEPTH": depth,
-            "PARTS": parts,
-            "KERNEL_Y": window.kernel[0],
-            "DILATION_Y": window.dilation[0],
+            "STRIDE_X": window.stride[1],
             "DILATION_X": window.dilation[1],
-            "OUTSIDE": word_of(product.outside),
-            **product.geometry(),
-            **finish.constants,
         },
         invocations=(inner, outer, 1),
         local=(block.local, 1, 1),
