@@ -412,8 +412,11 @@ static int open_cache(smelt_vulkan_t *gpu, const char *file, smelt_vulkan_cache_
 
 /* Best effort: without it the next start is only slower. */
 static void store_cache(smelt_vulkan_t *gpu, const char *file, smelt_vulkan_cache_t *cache) {
-    size_t bytes = SMELT_VULKAN_CACHE_BYTES;
+    size_t bytes = 0;
+    /* Some drivers say how much it is only where nothing is to be copied. */
     if (file == NULL || cache == NULL ||
+        vkGetPipelineCacheData(gpu->device, gpu->cache, &bytes, NULL) != VK_SUCCESS ||
+        bytes > SMELT_VULKAN_CACHE_BYTES ||
         vkGetPipelineCacheData(gpu->device, gpu->cache, &bytes, cache->data) != VK_SUCCESS ||
         checksum_of(cache->data, bytes) == cache->checksum) {
         return; /* it is as it was read */
