@@ -124,7 +124,7 @@ class Line:
             if line == start or (line.startswith(start) and start.endswith("[")):
                 return start, checked(line, start) if start.endswith("[") else ""
         if line.startswith("e-["):
-            self.owed = 0
+            # It may answer something earlier: the device may still come to wait for what is owed.
             raise Refused(line.removeprefix("e-[").removesuffix("]"))
         raise Lost(f"'{line}' came instead of '{starts[0]}'")
 
@@ -186,7 +186,7 @@ class Line:
         self._marks += 1
         self._unasked = 0
         mark = f"mark {self._marks}"
-        self.stream.send(b"\n" * self.owed + f"%{mark}%".encode("ascii"))
+        self.stream.send(self._release() + f"%{mark}%".encode("ascii"))
         end = f"e-[Unknown command: {mark}]\r\nm-ready\r\n".encode("ascii")
         self.owed = 0
         deadline = time.monotonic() + timeout_s
@@ -212,10 +212,14 @@ class Line:
                 self._buffer += data
                 return
             if rest > patience:
-                self.stream.send(b"%")
+                self.stream.send(self._release() + b"%")
                 self._unasked += 1
             patience *= 2
         raise Silent("the device fell silent")
+
+    def _release(self) -> bytes:
+        """What ends the device's wait for bytes; it ignores them where it does not wait."""
+        return b"\n" * self.owed + _SURPLUS if self.owed else b""
 
 
 def checked(line: str, start: str) -> str:

@@ -298,6 +298,30 @@ def test_a_spoilt_index_spoils_no_other_input(build: Build) -> None:
     assert done
 
 
+def test_an_error_of_something_earlier_while_a_load_is_under_way(build: Build) -> None:
+    """The device waits for bytes all the same: its own two seconds are not waited for."""
+    loads: list[bytes] = []
+
+    def watch(number: int, data: bytes) -> bytes:
+        del number
+        if data.startswith(b"smelt load "):
+            loads.append(data)
+        return data
+
+    def stale(number: int, data: bytes) -> bytes:
+        del number
+        if len(loads) != 1:
+            return data
+        loads.append(b"")
+        return b"e-[Unknown command: late]\r\nm-ready\r\n" + data
+
+    with build("host").open() as device:
+        FaultyStream(device, watch, stale)
+        device._line.timeout_s = 1.5  # pyright: ignore[reportPrivateUsage]
+        assert_computes(device, 1)
+    assert device.retries > 0
+
+
 def test_a_device_that_dies_while_it_computes(build: Build) -> None:
     with build("host", taps=False).open() as device:
         FaultyStream(device, came=lambda number, data: data if number < 60 else b"")
