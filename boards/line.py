@@ -27,6 +27,7 @@ _TRIES = 20
 _SURPLUS = b"\n" * 8
 """Follows bytes: where some were lost, it ends the device's wait for them; else it is ignored."""
 _QUIET_S = 0.2
+_LONGEST_QUIET_S = 2.0
 _PATIENCE_S = 0.25
 """Of silence, after which a byte is sent that ends what may be half a command. Every time, it is
 twice as long."""
@@ -69,6 +70,8 @@ class Line:
         self.introduced = False
         self.owed = 0
         self._marks = 0
+        self._round_trip_s = math.inf
+        self._quiet_s = _QUIET_S
         self._unasked = 0
         self._buffer = bytearray()
 
@@ -189,14 +192,18 @@ class Line:
         self.stream.send(self._release() + f"%{mark}%".encode("ascii"))
         end = f"e-[Unknown command: {mark}]\r\nm-ready\r\n".encode("ascii")
         self.owed = 0
-        deadline = time.monotonic() + timeout_s
+        start = time.monotonic()
         heard, self._buffer = self._buffer, bytearray()
-        wait = max(_QUIET_S, timeout_s)
+        wait = max(self._quiet_s, timeout_s)
         while end not in heard and (data := self.stream.receive(wait)):
             heard += data
-            wait = _QUIET_S
-            if time.monotonic() > deadline + _QUIET_S:
+            wait = self._quiet_s
+            if time.monotonic() > start + timeout_s + self._quiet_s:
                 break
+        if end in heard:
+            self._round_trip_s = min(self._round_trip_s, time.monotonic() - start)
+        else:  # lost, or still on a long way
+            self._quiet_s = min(2 * self._quiet_s, _LONGEST_QUIET_S)
         if b"m-init-done" in heard and self.introduced:
             raise DeviceError(RESTARTED)
 
@@ -205,7 +212,9 @@ class Line:
 
         A device that computes is left alone: the byte would cost it time that is measured.
         """
-        patience = math.inf if computing else _PATIENCE_S + 1.2 * self.owed / self.bytes_per_s
+        longest = 0.0 if self._round_trip_s == math.inf else 1.5 * self._round_trip_s
+        patience = max(_PATIENCE_S, longest) + 1.2 * self.owed / self.bytes_per_s
+        patience = math.inf if computing else patience
         while (rest := deadline - time.monotonic()) > 0:
             data = self.stream.receive(min(rest, patience))
             if data:

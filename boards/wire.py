@@ -7,6 +7,7 @@ repeated until it is known to have been obeyed once, and what it said is known t
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,6 +100,7 @@ class Device:
         self._count = 0
         self._most = self._piece_bytes = min(_MOST, max(_LEAST, int(self._line.bytes_per_s)))
         self._slowest_s: float | None = None
+        self._checks = random.getrandbits(30)
 
     @cached_property
     def info(self) -> DeviceInfo:
@@ -149,8 +151,27 @@ class Device:
         Raises:
             DeviceError: as of `load`.
         """
-        for index, data in enumerate(inputs):
-            self.load(index, data)
+        failure = "the inputs that the device holds are not those that were loaded"
+
+        def attempt() -> None:
+            for index, data in enumerate(inputs):
+                self.load(index, data)
+            self._check_inputs(crc32(b"".join(inputs)))
+
+        self._line.insist(attempt, failure)
+
+    def _check_inputs(self, expected: int) -> None:
+        """Make sure of the inputs just before they are used, whatever came late or twice.
+
+        The answer repeats a number that was never sent before, so that with it everything has been
+        read that the device said earlier.
+        """
+        self._checks += 1
+        self._line.send(f"smelt check {self._checks}")
+        (found,) = words(self._line.expect("m-check-["), (self._checks,), 1)
+        self._line.expect("m-ready")
+        if found != f"{expected:08x}":
+            raise Lost(f"their CRC is {found}, not {expected:08x}")
 
     def load(self, index: int, data: bytes) -> None:
         """Write input `index`, raw little-endian bytes.

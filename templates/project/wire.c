@@ -183,6 +183,23 @@ static void load(const smelt_model_t *model, const char *command, const char *ar
     smelt_put_line("m-load-done");
 }
 
+/* All inputs as they are now; the number, which the answer repeats, is of the host's choice. */
+static void check(const smelt_model_t *model, const char *arguments) {
+    uint32_t number, crc = 0;
+    if (!smelt_read_number(&arguments, 10u, &number) || *arguments != '\0') {
+        smelt_put_error("Usage: smelt check NUMBER");
+        return;
+    }
+    for (uint32_t i = 0; i < model->input_count; i++) {
+        crc = smelt_crc32(crc, model->input((int)i), model->inputs[i].bytes);
+    }
+    smelt_put("m-check-[");
+    smelt_put_unsigned(number);
+    smelt_put(" ");
+    smelt_put_hex(crc, 8);
+    smelt_put_check();
+}
+
 static void set_length(const smelt_model_t *model, const char *arguments) {
     uint32_t index, size;
     if (!smelt_read_number(&arguments, 10u, &index) || !smelt_read_number(&arguments, 10u, &size) ||
@@ -388,6 +405,8 @@ int smelt_wire_command(smelt_session_t *session, const char *command) {
         info(session);
     } else if ((arguments = smelt_skip_word(command, "load")) != NULL) {
         load(model, session->command, arguments);
+    } else if ((arguments = smelt_skip_word(command, "check")) != NULL) {
+        check(model, arguments);
     } else if ((arguments = smelt_skip_word(command, "length")) != NULL) {
         set_length(model, arguments);
     } else if (strcmp(command, "invoke") == 0) {

@@ -15,6 +15,7 @@
  *                        whose CRC is D; then m-load-done. The C of the command is made like that of
  *                        a line. Silence of SMELT_LOAD_TIMEOUT_MS ends the wait for the bytes. More
  *                        than were taken must be line feeds, which are ignored between commands.
+ *   smelt check N%       m-check-[N D C]: D is the CRC of all inputs, in order, as they are now
  *   smelt length I N%    m-length-[I N C]: dimension I, of those whose size is known at run time, has
  *                        size N from now on; tensors still come and go in their largest size
  *   smelt invoke%        m-invoke-begin, then one inference, then m-invoke-[ticks T stack S status E
