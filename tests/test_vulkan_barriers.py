@@ -183,6 +183,19 @@ def test_branches_and_steps_in_place(shim: Path, tmp_path: Path) -> None:
     check_validation(artefact, shim, tmp_path)
 
 
+def _telling_end(artefact: Artefact, range_: Range) -> int:
+    """How many bytes at a range's end, 16 or more, are not all read as zeros without it."""
+    program = artefact.network.gpu
+    assert program is not None
+    data = {
+        upload.offset: artefact.schedule.constants[upload.constant].tobytes()
+        for upload in program.uploads
+        if range_.weights
+    }.get(range_.start, b"\1")
+    kept = (len(data.rstrip(b"\0")) - 1) // 16 * 16
+    return max(16, -(-len(data) // 16) * 16 - kept)
+
+
 @requires_vulkan
 def test_ranges_hold_shaders_back(shim: Path, tmp_path: Path) -> None:
     """What is not in a dispatch's ranges is neither read nor written: outputs would tell."""
@@ -196,9 +209,9 @@ def test_ranges_hold_shaders_back(shim: Path, tmp_path: Path) -> None:
     exact_ranges(artefact, ranges)
     words = np.fromfile(ranges, "<u4")
     first = len(words) - sum(1 + 3 * len(d.ranges) for d in program.dispatches)
-    for number in range(len(program.dispatches[0].ranges)):
+    for number, range_ in enumerate(program.dispatches[0].ranges):
         less = words.copy()
-        less[first + 3 * (number + 1)] -= 16
+        less[first + 3 * (number + 1)] -= _telling_end(artefact, range_)
         less.tofile(ranges)
         with pytest.raises(AssertionError):
             assert_same(built.run(samples, environment), expected, "less")
