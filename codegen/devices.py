@@ -7,12 +7,12 @@ besides. In the given order, the cheapest assignment is a shortest path through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from smelt.codegen.kernels.base import ShaderCall
 from smelt.codegen.partition import Partitioner
-from smelt.ir import DType, Graph, Node
+from smelt.ir import DType, Graph, Node, Value
 from smelt.ops.reshape import Reshape
 from smelt.targets.gpus import Gpu
 
@@ -45,9 +45,17 @@ class Costs:
 
 
 def layer_key(node: Node) -> str:
-    """What layers of equal cost have in common."""
-    types = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
-    return f"{node.op} ({types}) -> {', '.join(str(v.type) for v in node.outputs)}"
+    """What layers of equal cost have in common.
+
+    One that is stored as float16 has the key that it has in float32, in which it is asked for.
+    """
+    types = ", ".join("-" if v is None else _type(v) for v in node.inputs)
+    return f"{node.op} ({types}) -> {', '.join(map(_type, node.outputs))}"
+
+
+def _type(value: Value) -> str:
+    half = value.type.dtype is DType.FLOAT16
+    return str(replace(value.type, dtype=DType.FLOAT32) if half else value.type)
 
 
 def stays_on_cpu(
@@ -56,7 +64,7 @@ def stays_on_cpu(
     """Why a node must stay on the CPU; an empty text where it need not.
 
     Only the outermost graph is dispatched: branches and loops are the CPU's, and so is a network
-    whose sizes are known at run time only.
+    whose sizes are known at run time only. A node that is rebuilt keeps its place by its result.
 
     Args:
         graph: about to be scheduled.
@@ -65,13 +73,13 @@ def stays_on_cpu(
     """
     if graph.lengths:
         return lambda _: "Sizes that are known at run time only are the CPU's."
-    outermost = frozenset(graph.nodes)
+    inside = frozenset(_inside(graph))
     losers = {} if costs is None else _losers(graph, partitioner, costs)
 
     def reason(node: Node) -> str:
-        if node not in outermost:
+        if node in inside:
             return "Branches and loops are the CPU's."
-        return losers.get(node, "")
+        return losers.get(node.outputs[0], "")
 
     return reason
 
@@ -84,13 +92,21 @@ class Layer:
     can: tuple[bool, bool]
 
 
-def _losers(graph: Graph, partitioner: Partitioner, costs: Costs) -> dict[Node, str]:
-    """Layers that the GPU serves but that had better stay on the CPU, and why."""
+def _inside(graph: Graph) -> Iterator[Node]:
+    """The nodes of branches and loops."""
+    for node in graph.nodes:
+        for subgraph in node.op.subgraphs:
+            yield from subgraph.nodes
+            yield from _inside(subgraph)
+
+
+def _losers(graph: Graph, partitioner: Partitioner, costs: Costs) -> dict[Value, str]:
+    """Layers that the GPU serves but that had better stay on the CPU, by their result, and why."""
     nodes = [n for n in graph.nodes if not isinstance(n.op, Reshape) and not n.op.subgraphs]
     layers = [_layer(node, partitioner, costs) for node in nodes]
     chosen = assignment(layers, costs.gpu.submit_ns)
     return {
-        node: _why(layer, costs.gpu)
+        node.outputs[0]: _why(layer, costs.gpu)
         for node, layer, on_gpu in zip(nodes, layers, chosen, strict=True)
         if layer.can[0] and not on_gpu
     }

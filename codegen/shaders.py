@@ -11,12 +11,15 @@ Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from smelt.codegen.kernels.base import Input, Output, Packed, Scratch, ShaderCall
+from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch, ShaderCall
 from smelt.codegen.render import HEADER, render
+
+WIDENED = {"float16_t": "float", "f16vec4": "vec4"}
+"""What halves are computed with as, unless a variant computes with halves themselves."""
 
 Binding = Literal["shared", "exact"]
 """`shared`: one descriptor for the arena and one for the weights; `exact`: one for each operand."""
@@ -34,6 +37,8 @@ ELEMENT_BYTES = {
     "ivec4": 16,
     "uvec4": 16,
     "vec4": 16,
+    "float16_t": 2,
+    "f16vec4": 8,
 }
 """Bytes of what an operand's elements can be seen as."""
 
@@ -118,7 +123,8 @@ def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> 
     variables = {
         **call.parameters,
         "head": f"{HEADER}\n#version 450",
-        "interface": _interface(call, binding),
+        "interface": _interface(call, binding, variant),
+        "stored": _conversion(call),
         "variant": variant,
     }
     return render(call.template, variables)
@@ -129,17 +135,36 @@ def starts(call: ShaderCall) -> tuple[str, ...]:
     return tuple(operand.name for operand in call.operands)
 
 
-def _interface(call: ShaderCall, binding: Binding) -> str:
-    lines = ["layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;"]
+def _conversion(call: ShaderCall) -> Callable[[str], str]:
+    """What templates call to write GLSL of what is stored: halves take a conversion."""
+    views = {call.views[o.name] for o in call.operands if isinstance(o, Output)}
+    (halves,) = views & WIDENED.keys() or {""}
+    return lambda text: f"{halves}({text})" if halves else text
+
+
+def _interface(call: ShaderCall, binding: Binding, variant: str) -> str:
+    views = call.views.values()
+    extensions = ["shader_16bit_storage"] if WIDENED.keys() & views else []
+    extensions += ["shader_explicit_arithmetic_types_float16"] if variant == "half" else []
+    lines = [f"#extension GL_EXT_{name} : require" for name in extensions]
+    lines.append("layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;")
     lines += [
         f"layout(constant_id = {number}) const int {name} = 1;"
         for number, name in enumerate(call.constants, 3)
     ]
     bind = _shared if binding == "shared" else _exact
-    return "\n".join([*lines, *bind(call)])
+    return "\n".join([*lines, *bind(call, computes_halves=variant == "half")])
 
 
-def _shared(call: ShaderCall) -> list[str]:
+def _accessor(call: ShaderCall, operand: Operand, element: str, *, computes_halves: bool) -> str:
+    """The macro for the elements of an operand, `element` being GLSL for number `i`."""
+    wide = WIDENED.get(call.views[operand.name])
+    if wide is not None and not computes_halves and isinstance(operand, Input | Packed):
+        element = f"{wide}({element})"
+    return f"#define {operand.name.upper()}(i) {element}"
+
+
+def _shared(call: ShaderCall, *, computes_halves: bool) -> list[str]:
     """The arena and the weights, each seen as every type that an operand is seen as."""
     fields = " ".join(f"uint {name}_start;" for name in starts(call))
     lines = [f"layout(push_constant) uniform Starts {{ {fields} }};"]
@@ -156,12 +181,12 @@ def _shared(call: ShaderCall) -> list[str]:
                 f"layout(std430, set = 0, binding = {int(weights)}) {access}"
                 f"buffer Block_{block} {{ {view} {block}[]; }};"
             )
-        name = operand.name
-        accessors.append(f"#define {name.upper()}(i) {block}[{name}_start + uint(i)]")
+        element = f"{block}[{operand.name}_start + uint(i)]"
+        accessors.append(_accessor(call, operand, element, computes_halves=computes_halves))
     return lines + accessors
 
 
-def _exact(call: ShaderCall) -> list[str]:
+def _exact(call: ShaderCall, *, computes_halves: bool) -> list[str]:
     """Every operand as a descriptor of its own."""
     lines: list[str] = []
     for number, operand in enumerate(call.operands):
@@ -177,5 +202,6 @@ def _exact(call: ShaderCall) -> list[str]:
             f"layout(std430, set = 0, binding = {number}) {access}"
             f"buffer Block_{name} {{ {view} {name}_elements[]; }};"
         )
-        lines.append(f"#define {name.upper()}(i) {name}_elements[i]")
+        element = f"{name}_elements[i]"
+        lines.append(_accessor(call, operand, element, computes_halves=computes_halves))
     return lines

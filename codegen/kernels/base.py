@@ -198,6 +198,8 @@ class ShaderCall(KernelCall):
 
 
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
+NARROW_FLOATS = (DType.FLOAT32, DType.FLOAT16)
+"""What kernels of a GPU compute with: they load and store halves, and compute with float32."""
 STORED_FLOATS = (DType.FLOAT16, *WIDE_FLOATS)
 """What kernels serve that move data and do not compute with it."""
 
@@ -286,6 +288,7 @@ def _own_kernels(name: str) -> tuple[Kernel, ...]:
 
 
 __all__ = [
+    "NARROW_FLOATS",
     "STORED_FLOATS",
     "WIDE_FLOATS",
     "Backend",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
     Input,
     Kernel,
     KernelCall,
@@ -15,6 +16,7 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.vulkan.blocks import best_tile, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
+from smelt.codegen.kernels.vulkan.elements import narrowed
 from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
@@ -28,6 +30,7 @@ class DepthwiseConv2DKernel(Kernel):
     """Rectangles of four channels where these fill words; one output an invocation elsewhere."""
 
     op = DepthwiseConv2D
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -46,7 +49,7 @@ class DepthwiseConv2DKernel(Kernel):
 def tiles(product: Product) -> ShaderCall:
     """The call that computes rectangles of four channels."""
     node, window, finish, kind = product.node, product.window, product.finish, product.kind
-    real, quads = kind == "real", product.depth // 4
+    real, quads, dtype = kind == "real", product.depth // 4, node.input(0).type.dtype
     size = (product.batch, *product.size)
     tile = best_tile(size, quads, window, packed=not real, profile=product.profile)
     bands, across = -(-product.size[0] // tile.rows), -(-product.size[1] // tile.pixels)
@@ -68,7 +71,7 @@ def tiles(product: Product) -> ShaderCall:
         inner, outer = outer, inner
     return ShaderCall(
         template="vulkan/depthwise.comp.j2",
-        stem=f"depthwise_{'f32' if real else 'i8'}",
+        stem=f"depthwise_{dtype.value}",
         parameters={
             "kind": kind,
             "finish": finish,
@@ -84,12 +87,12 @@ def tiles(product: Product) -> ShaderCall:
             Output(0, "output"),
         ),
         views={
-            "input": element,
-            "weights": element,
+            "input": narrowed(element, dtype),
+            "weights": narrowed(element, dtype),
             "channels": vector,
             "initial": "ivec4",
             "shape": "ivec4",
-            "output": vector if output == "quads" else element,
+            "output": narrowed(vector if output == "quads" else element, dtype),
         },
         constants={
             "LINES": tile.rows,

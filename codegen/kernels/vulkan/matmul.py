@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
     Kernel,
     KernelCall,
     Operand,
@@ -42,7 +43,7 @@ from smelt.ops.fully_connected import fully_connected_scales
 from smelt.ops.matmul import MatMul
 from smelt.targets import Target
 
-_PLAIN = (DType.FLOAT32, DType.INT32, DType.UINT32)
+_PLAIN = (*NARROW_FLOATS, DType.INT32, DType.UINT32)
 
 Form = Literal["deep", "across", "single"]
 """What four products at a time are: factors of one sum, neighbours; `single`: one at a time."""
@@ -104,6 +105,7 @@ class MatMulKernel(Kernel):
     """Products of matrices that are computed at run time."""
 
     op = MatMul
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
     Input,
     Kernel,
     KernelCall,
@@ -22,6 +23,7 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.vulkan.blocks import Block, Work, best_block, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
+from smelt.codegen.kernels.vulkan.elements import narrowed
 from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
 from smelt.ir import Array, Node
 from smelt.ops.convolution import Conv2D
@@ -53,18 +55,20 @@ class Conv2DKernel(ProductKernel):
     """Convolutions."""
 
     op = Conv2D
+    floats = NARROW_FLOATS
 
 
 class FullyConnectedKernel(ProductKernel):
     """Dense layers: the 1x1 convolution of an image of one row."""
 
     op = FullyConnected
+    floats = NARROW_FLOATS
 
 
 def blocks(product: Product) -> ShaderCall:
     """The call that computes blocks of pixels times quads of channels."""
     node, window, finish, kind = product.node, product.window, product.finish, product.kind
-    single, real = window.depth % 4 != 0, kind == "real"
+    single, real, dtype = window.depth % 4 != 0, kind == "real", node.input(0).type.dtype
     columns = max(c for c in range(1, MOST_COLUMNS + 1) if window.kernel[1] % c == 0)
     parts = window.kernel[1] // columns
     quads = -(-window.outputs // 4)
@@ -107,7 +111,7 @@ def blocks(product: Product) -> ShaderCall:
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
     return ShaderCall(
         template="vulkan/convolution.comp.j2",
-        stem=f"conv_{'f32' if real else 'i8'}",
+        stem=f"conv_{dtype.value}",
         parameters={
             "kind": kind,
             "single": single,
@@ -124,12 +128,12 @@ def blocks(product: Product) -> ShaderCall:
             Output(0, "output"),
         ),
         views={
-            "input": vector if real and not single else element,
-            "weights": element if single and not real else vector,
+            "input": narrowed(vector if real and not single else element, dtype),
+            "weights": narrowed(element if single and not real else vector, dtype),
             "channels": vector,
             "initial": "ivec4",
             "shape": "ivec4",
-            "output": vector if output == "quads" else element,
+            "output": narrowed(vector if output == "quads" else element, dtype),
         },
         constants={
             "PIXELS": block.pixels,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
     Input,
     Kernel,
     KernelCall,
@@ -40,6 +41,7 @@ class ConvTransposeKernel(Kernel):
     """Four channels of a pixel where these are of one group; one output at a time elsewhere."""
 
     op = ConvTranspose
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -67,7 +69,7 @@ class ConvTransposeKernel(Kernel):
         kind = VECTORS[scalar(dtype)] if quads else scalar(dtype)
         return ShaderCall(
             template="vulkan/transposed.comp.j2",
-            stem=f"transposed_{'i8' if bytes_ else 'f32'}",
+            stem=f"transposed_{dtype.value}",
             parameters={
                 "finish": finish,
                 "lanes": lanes,
