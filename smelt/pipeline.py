@@ -178,6 +178,7 @@ def compile_model(
         raise ConfigError(
             f"--cpu-fallback is for a target with a GPU; '{platform.target.name}' has none"
         )
+    costs: Costs | None = None
     if platform.target.gpu:
         costs = _costs(options, computer) if options.backends is None else None
         partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
@@ -206,6 +207,7 @@ def compile_model(
         platform,
         board or computer,
         options.optimize,
+        costs,
     )
     project = render_project(network, scheduled, platform, options.optimize, report)
     if platform.target.gpu and options.tuning is not None:
