@@ -179,6 +179,7 @@ def compile_model(
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
     _check_gpu_options(options, platform.target)
+    costs: Costs | None = None
     if platform.target.gpu:
         costs = _costs(options, computer) if options.backends is None else None
         partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
@@ -211,6 +212,7 @@ def compile_model(
         platform,
         board or computer,
         options.optimize,
+        costs,
     )
     project = render_project(network, scheduled, platform, options.optimize, report)
     if platform.target.gpu and options.tuning is not None:
