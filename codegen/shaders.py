@@ -21,6 +21,9 @@ from smelt.codegen.render import HEADER, render
 WIDENED = {"float16_t": "float", "f16vec4": "vec4"}
 """What halves are computed with as, unless a variant computes with halves themselves."""
 
+FEATURES = {"dot": "SMELT_VULKAN_DOT", "half": "SMELT_VULKAN_HALVES"}
+"""What C calls the features of devices that variants of modules are for."""
+
 Binding = Literal["shared", "exact"]
 """`shared`: one descriptor for the arena and one for the weights; `exact`: one for each operand."""
 
@@ -58,6 +61,16 @@ class Module:
     sources: Mapping[str, str]
     constants: tuple[str, ...]
     users: tuple[str, ...]
+
+    @property
+    def fast(self) -> str:
+        """The variant for devices that have a feature; empty where there is none."""
+        return next((variant for variant in self.sources if variant), "")
+
+    @property
+    def feature(self) -> str:
+        """What C calls the feature of that variant; empty where there is none."""
+        return FEATURES.get(self.fast, "")
 
 
 @dataclass(frozen=True)

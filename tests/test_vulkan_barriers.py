@@ -157,11 +157,11 @@ def check_validation(artefact: Artefact, shim: Path, folder: Path) -> None:
     said = validation.messages()
     assert len(said) == sum(dropped.values()), f"of the program itself: {said}"
     assert said.count("Validation Error: ") == said.count("Validation Error: [ SYNC-HAZARD-")
-    if any("dot" in module.sources for module in program.modules):
+    if program.features:
         del environment["DROP_BARRIERS"]
-        outputs = built.run(samples, {**environment, "FAST_DOT": "1"})
+        outputs = built.run(samples, {**environment, "FAST": "1"})
         assert validation.messages() == ""
-        assert_same(outputs, expected, "products of four bytes at a time")
+        assert_same(outputs, expected, " and ".join(program.features))
 
 
 @requires_vulkan
