@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,7 @@ class Ended:
     calls: int
     failed: str
     caches: tuple[int, ...]
+    extensions: int
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,16 @@ class Session:
         assert end is not None, done.stderr
         assert int(end[3]) == 0, done.stderr
         caches = tuple(int(size) for size in re.findall(r"cache of (\d+)", done.stderr))
-        return Ended(done.returncode, done.stdout.strip(), int(end[1]), end[2], caches)
+        enabled = re.search(r"fake: (\d+) extensions", done.stderr)
+        assert enabled is not None
+        said = done.stdout.strip()
+        return Ended(done.returncode, said, int(end[1]), end[2], caches, int(enabled[1]))
 
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     folder = tmp_path_factory.mktemp("fake")
-    artefact = compile_graph(branches(), ON_GPU)
+    artefact = compile_graph(branches(), replace(ON_GPU, float16=True))
     artefact.write(folder / "project")
     shared_library("fake_vulkan", folder, "libvulkan.so")
     must(
@@ -138,6 +142,23 @@ def test_more_than_there_is_room_for(session: Session) -> None:
 def test_a_device_that_is_too_small(session: Session) -> None:
     ended = session(FAKE_PUSH_BYTES=4)
     assert (ended.status, ended.said) == (1, "the network exceeds the limits of the Vulkan device")
+
+
+DISCRETE_GPU = 2
+
+
+def test_a_device_that_cannot_store_halves(session: Session) -> None:
+    ended = session(FAKE_HALF_STORAGE=0)
+    assert ended.status == 1
+    assert "(storageBuffer16BitAccess): build it without --float16" in ended.said
+
+
+def test_arithmetic_of_halves_is_taken_where_it_is_fast(session: Session) -> None:
+    """On a GPU that has it, and where it is not declined."""
+    assert session().extensions == 0
+    assert session(FAKE_TYPE=DISCRETE_GPU).extensions == 1
+    assert session(FAKE_TYPE=DISCRETE_GPU, FAKE_EXTENSIONS=1).extensions == 0
+    assert session(FAKE_TYPE=DISCRETE_GPU, PLAIN=1).extensions == 0
 
 
 def test_two_networks_at_a_time(session: Session) -> None:

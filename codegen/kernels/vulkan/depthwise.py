@@ -17,13 +17,22 @@ from smelt.codegen.kernels.base import (
 from smelt.codegen.kernels.vulkan.blocks import best_tile, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.elements import narrowed
-from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
+from smelt.codegen.kernels.vulkan.product import (
+    Product,
+    refuse,
+    shape_of,
+    variants_of,
+    word_of,
+)
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
 from smelt.targets import Target
 
 MOST_TAPS = 49
 """Taps of a window that are written out."""
+
+MOST_HALVES = 25
+"""Products that are summed as halves."""
 
 
 class DepthwiseConv2DKernel(Kernel):
@@ -111,6 +120,7 @@ def tiles(product: Product) -> ShaderCall:
         summary=f"{tile.rows} x {tile.pixels} pixels x 4 channels an invocation",
         form="vulkan_tiles",
         work={"calls": 1, "products": node.macs},
+        variants=variants_of(dtype) if window.taps <= MOST_HALVES else ("",),
     )
 
 

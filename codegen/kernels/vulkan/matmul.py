@@ -37,6 +37,7 @@ from smelt.codegen.kernels.vulkan.elements import (
 )
 from smelt.codegen.kernels.vulkan.finish import Finish
 from smelt.codegen.kernels.vulkan.functions import called_in
+from smelt.codegen.kernels.vulkan.product import variants_of
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import fully_connected_scales
@@ -99,6 +100,13 @@ class _Walk:
             return self.form == "deep"
         others = [self.steps[operand], *(pair[operand] for pair in self.strides[:-1])]
         return self.strides[-1][operand] == 1 and not any(stride % 4 for stride in others)
+
+    @property
+    def loads_vectors(self) -> bool:
+        """Whether four products take no more than a load of each operand."""
+        return self.form != "single" and all(
+            self.vector(i) or self.strides[-1][i] == 0 for i in range(2)
+        )
 
 
 class MatMulKernel(Kernel):
@@ -164,6 +172,7 @@ class MatMulKernel(Kernel):
             summary=f"{_SUMMARY[form]}, {-(-y.size // max(items, 1))} elements an invocation",
             form="vulkan_matmul",
             work={"calls": 1, "products": node.macs},
+            variants=variants_of(y.dtype) if walk.loads_vectors else ("",),
         )
 
 

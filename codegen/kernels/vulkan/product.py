@@ -130,6 +130,11 @@ def shape_of(numbers: Mapping[str, int]) -> Packed:
     return Packed("shape", values.reshape(-1, 4))
 
 
+def variants_of(dtype: DType) -> tuple[str, ...]:
+    """Those of a module that has one for devices that are fast at products of halves."""
+    return ("", "half") if dtype is DType.FLOAT16 else ("",)
+
+
 def word_of(byte: int) -> int:
     """Four equal bytes as a signed word."""
     return int(np.full(4, byte, np.int8).view(np.int32)[0])

@@ -24,7 +24,13 @@ from smelt.codegen.kernels.base import (
 from smelt.codegen.kernels.vulkan.blocks import Block, Work, best_block, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.elements import narrowed
-from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
+from smelt.codegen.kernels.vulkan.product import (
+    Product,
+    refuse,
+    shape_of,
+    variants_of,
+    word_of,
+)
 from smelt.ir import Array, Node
 from smelt.ops.convolution import Conv2D
 from smelt.ops.fully_connected import FullyConnected
@@ -150,7 +156,7 @@ def blocks(product: Product) -> ShaderCall:
         summary=f"{block.pixels} pixels x {4 * block.quads} channels an invocation",
         form="vulkan_blocks",
         work={"calls": 1, "products": node.macs},
-        variants=("",) if real or single else ("", "dot"),
+        variants=variants_of(dtype) if real or single else ("", "dot"),
     )
 
 

@@ -27,7 +27,7 @@ from smelt.codegen.kernels.vulkan.elements import (
 )
 from smelt.codegen.kernels.vulkan.finish import Finish
 from smelt.codegen.kernels.vulkan.functions import called_in
-from smelt.codegen.kernels.vulkan.product import channel_axis, refuse
+from smelt.codegen.kernels.vulkan.product import channel_axis, refuse, variants_of
 from smelt.ir import Node
 from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import convolution_scales
@@ -109,6 +109,7 @@ class ConvTransposeKernel(Kernel):
             summary=f"{-(-y.size // items)} outputs an invocation, gathered",
             form="vulkan_transposed",
             work={"calls": 1, "products": node.macs},
+            variants=variants_of(dtype) if quads else ("",),
         )
 
 
