@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smelt.codegen.kernels.vulkan import blocks, depthwise, products
 from smelt.errors import ConfigError
 from smelt.ir import Array, DType, Graph, Node, evaluate
 from smelt.ops.case import Case
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import random_samples
+from smelt.targets import Target
 from smelt.tolerances import FLOAT16_TOLERANCE
 from smelt.verify import verify_model
 from tests.graphs import Member, Outputs, assert_same, combine, compile_graph
@@ -27,6 +29,7 @@ from tests.test_cases_backends import member_of, pairs, serves
 from tests.test_float16_pass import narrowed
 from tests.test_vulkan_barriers import check_barriers, check_validation
 from tests.test_vulkan_operators import network
+from tests.test_vulkan_products import HOSTILE
 from tests.vulkan_tools import branches, build, exact_ranges, requires_vulkan, shared_library
 
 pytestmark = requires_vulkan
@@ -129,10 +132,21 @@ def fast_environment(artefact: Artefact, shim: Path, folder: Path) -> dict[str, 
     return {**FAST, "LD_PRELOAD": str(shim), "EXACT_RANGES": str(folder / "ranges")}
 
 
-def test_products_of_halves(shim: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("profile", [blocks.SOFTWARE, blocks.GPU], ids=["software", "gpu"])
+def test_products_of_halves(
+    profile: blocks.Profile, shim: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the device is fast at them, other modules are taken, which are nearly as precise."""
-    products = {"Conv2D", "ConvTranspose", "DepthwiseConv2D", "FullyConnected", "MatMul"}
-    chosen = [(c, m) for c, m in cases() if type(c.op).__name__ in products]
+
+    def profile_of(target: Target) -> blocks.Profile:
+        del target
+        return profile
+
+    for module in (products, depthwise):
+        monkeypatch.setattr(module, "profile_of", profile_of)
+    multiply = {"Conv2D", "ConvTranspose", "DepthwiseConv2D", "FullyConnected", "MatMul"}
+    chosen = [(c, m) for c, m in cases() if type(c.op).__name__ in multiply]
+    chosen += [(c, halved(member_of(c, DType.FLOAT32))) for c in HOSTILE]
     members = [member for _, member in chosen]
     artefact, samples = together(members)
     gpu = artefact.network.gpu
@@ -143,7 +157,8 @@ def test_products_of_halves(shim: Path, tmp_path: Path) -> None:
     plain = built.run(samples, {"LP_NUM_THREADS": "1"})
     fast = built.run(samples, fast_environment(artefact, shim, tmp_path))
     assert any((a != b).any() for a, b in zip(plain[0], fast[0], strict=True))
-    check_members([str(c) for c, _ in chosen], members, fast)
+    for found in (plain, fast):
+        check_members([str(c) for c, _ in chosen], members, found)
 
 
 def weights_bytes(artefact: Artefact) -> int:
