@@ -18,7 +18,7 @@ from math import prod
 from smelt.codegen import arena
 from smelt.codegen.kernels.base import Output, Scratch, ShaderCall
 from smelt.codegen.schedule import ARENA, InBuffer, InFlash, Schedule, Step
-from smelt.codegen.shaders import ELEMENT_BYTES, WIDENED, Module, Pipeline
+from smelt.codegen.shaders import ELEMENT_BYTES, HALVES, Module, Pipeline
 from smelt.errors import UnsupportedError
 
 MAX_GROUPS = 65535
@@ -144,7 +144,7 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Progra
         uploads,
         _up(max(next(use.bytes for use in plan.memories if use.name == ARENA), 1), alignment),
         alignment if last is None else last.offset + _up(max(last.bytes, 1), alignment),
-        any(view in WIDENED for step in steps for view in _views(step)),
+        any(view in HALVES for step in steps for view in _views(step)),
     )
     _require_limits(made, schedule)
     return made

@@ -16,10 +16,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch, ShaderCall
+from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.render import HEADER, render
 
-WIDENED = {"float16_t": "float", "f16vec4": "vec4"}
-"""What halves are computed with as, unless a variant computes with halves themselves."""
+HALVES = frozenset({"float16_t", "f16vec4"})
+"""Views of float16; floats are computed with, unless a variant computes with halves themselves."""
+
+_LOADS = {"float16_t": ("float16_t", "float(%s)"), "f16vec4": ("uvec2", "vec4_of_halves(%s)")}
+"""What halves are loaded as, and how floats are made of that: four are faster as two words."""
 
 FEATURES = {"dot": "SMELT_VULKAN_DOT", "half": "SMELT_VULKAN_HALVES"}
 """What C calls the features of devices that variants of modules are for."""
@@ -151,14 +155,15 @@ def starts(call: ShaderCall) -> tuple[str, ...]:
 def _conversion(call: ShaderCall) -> Callable[[str], str]:
     """What templates call to write GLSL of what is stored: halves take a conversion."""
     views = {call.views[o.name] for o in call.operands if isinstance(o, Output)}
-    (halves,) = views & WIDENED.keys() or {""}
+    (halves,) = views & HALVES or {""}
     return lambda text: f"{halves}({text})" if halves else text
 
 
 def _interface(call: ShaderCall, binding: Binding, variant: str) -> str:
     views = call.views.values()
-    extensions = ["shader_16bit_storage"] if WIDENED.keys() & views else []
-    extensions += ["shader_explicit_arithmetic_types_float16"] if variant == "half" else []
+    computes_halves = variant == "half"
+    extensions = ["shader_16bit_storage"] if not HALVES.isdisjoint(views) else []
+    extensions += ["shader_explicit_arithmetic_types_float16"] if computes_halves else []
     lines = [f"#extension GL_EXT_{name} : require" for name in extensions]
     lines.append("layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;")
     lines += [
@@ -166,15 +171,16 @@ def _interface(call: ShaderCall, binding: Binding, variant: str) -> str:
         for number, name in enumerate(call.constants, 3)
     ]
     bind = _shared if binding == "shared" else _exact
-    return "\n".join([*lines, *bind(call, computes_halves=variant == "half")])
+    bound = bind(call, computes_halves=computes_halves)
+    function = called_in(*bound)
+    return "\n".join([*lines, *bound, *([f"\n{function}"] if function else [])])
 
 
-def _accessor(call: ShaderCall, operand: Operand, element: str, *, computes_halves: bool) -> str:
-    """The macro for the elements of an operand, `element` being GLSL for number `i`."""
-    wide = WIDENED.get(call.views[operand.name])
-    if wide is not None and not computes_halves and isinstance(operand, Input | Packed):
-        element = f"{wide}({element})"
-    return f"#define {operand.name.upper()}(i) {element}"
+def _seen(call: ShaderCall, operand: Operand, *, computes_halves: bool) -> tuple[str, str]:
+    """The GLSL type of an operand's memory, and of `%s`, an element of it, what it is read as."""
+    view = call.views[operand.name]
+    loads = isinstance(operand, Input | Packed) and not computes_halves
+    return _LOADS.get(view, (view, "%s")) if loads else (view, "%s")
 
 
 def _shared(call: ShaderCall, *, computes_halves: bool) -> list[str]:
@@ -182,10 +188,13 @@ def _shared(call: ShaderCall, *, computes_halves: bool) -> list[str]:
     fields = " ".join(f"uint {name}_start;" for name in starts(call))
     lines = [f"layout(push_constant) uniform Starts {{ {fields} }};"]
     written = {call.views[o.name] for o in call.operands if isinstance(o, Output | Scratch)}
+    # Where a call works in place, what it reads as words it writes as halves.
+    written |= {kind for kind, _ in _LOADS.values()} if call.in_place else set()
     declared: dict[str, None] = {}
     accessors: list[str] = []
     for operand in call.operands:
-        view, weights = call.views[operand.name], isinstance(operand, Packed)
+        view, read = _seen(call, operand, computes_halves=computes_halves)
+        weights = isinstance(operand, Packed)
         block = f"{'weights' if weights else 'arena'}_{view}"
         if block not in declared:
             access = "" if not weights and view in written else "readonly "
@@ -195,7 +204,7 @@ def _shared(call: ShaderCall, *, computes_halves: bool) -> list[str]:
                 f"buffer Block_{block} {{ {view} {block}[]; }};"
             )
         element = f"{block}[{operand.name}_start + uint(i)]"
-        accessors.append(_accessor(call, operand, element, computes_halves=computes_halves))
+        accessors.append(f"#define {operand.name.upper()}(i) {read % element}")
     return lines + accessors
 
 
@@ -203,7 +212,7 @@ def _exact(call: ShaderCall, *, computes_halves: bool) -> list[str]:
     """Every operand as a descriptor of its own."""
     lines: list[str] = []
     for number, operand in enumerate(call.operands):
-        view, name = call.views[operand.name], operand.name
+        (view, read), name = _seen(call, operand, computes_halves=computes_halves), operand.name
         match operand:
             case Input() | Packed():
                 access = "readonly "
@@ -215,6 +224,5 @@ def _exact(call: ShaderCall, *, computes_halves: bool) -> list[str]:
             f"layout(std430, set = 0, binding = {number}) {access}"
             f"buffer Block_{name} {{ {view} {name}_elements[]; }};"
         )
-        element = f"{name}_elements[i]"
-        lines.append(_accessor(call, operand, element, computes_halves=computes_halves))
+        lines.append(f"#define {name.upper()}(i) {read % f'{name}_elements[i]'}")
     return lines
