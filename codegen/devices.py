@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.kernels.base import ShaderCall, layer_key
 from smelt.codegen.partition import Partitioner
 from smelt.ir import DType, Graph, Node
 from smelt.ops.reshape import Reshape
@@ -42,12 +42,6 @@ class Costs:
         products = node.macs / gpu.cpu_products_per_ns[narrow]
         here = products if node.macs else moved / gpu.cpu_bytes_per_ns
         return gpu.dispatch_ns + there, here
-
-
-def layer_key(node: Node) -> str:
-    """What layers of equal cost have in common."""
-    types = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
-    return f"{node.op} ({types}) -> {', '.join(str(v.type) for v in node.outputs)}"
 
 
 def stays_on_cpu(
