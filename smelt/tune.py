@@ -1,70 +1,228 @@
-"""Measures the layers of a network on a GPU and on the CPU beside it."""
+"""Measures the layers of a network on a GPU, in several blocks, and on the CPU beside it.
+
+The network is built once for each rank of a layer's candidate blocks: every layer in its best by
+the profile, every layer in its second best, and so on. All these programs take turns, so that
+whatever else the computer does meets them alike. What seems faster is measured a second time, for
+of many candidates one is always lucky.
+
+Where layers are watched, each is a submission of its own, and what that takes differs between two
+processes by more than many a layer takes. So the smallest layer is every program's yardstick: it
+keeps its block, and what it takes is counted as the submission's and taken off all others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
-from smelt.codegen.devices import layer_key
-from smelt.codegen.tuning import Tuning
+from smelt.codegen.kernels.base import Block, ShaderCall, layer_key
+from smelt.codegen.tuning import TunedLayer, Tuning
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
+from smelt.ir import Node
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, device_inputs, set_sizes
 from smelt.samples import random_samples
 
+MARGIN = 0.02
+"""The part of a layer's time that another block must save to be worth a change."""
+
+Times = Mapping[str, Sequence[float]]
+"""Nanoseconds of a layer in each round, by `layer_key`."""
+
+
+@dataclass(frozen=True)
+class MeasuredLayer:
+    """A kind of layer on the GPU and on the CPU, in nanoseconds.
+
+    Attributes:
+        node: the first of its kind.
+        count: how many layers are of this kind.
+        own: the block that the profile chooses, and what it takes; None where there are no blocks.
+        best: the same of the fastest block, which may be the same one.
+        cpu_ns: on the CPU.
+    """
+
+    node: Node
+    count: int
+    own: tuple[Block | None, float]
+    best: tuple[Block | None, float]
+    cpu_ns: float
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was measured: for builds, and for the one who asked."""
+
+    tuning: Tuning
+    layers: tuple[MeasuredLayer, ...]
+
 
 def tune(
     model: str | Path | Imported, options: Options, rounds: int, device: int | None = None
-) -> Tuning:
-    """Run every layer on the GPU and on the CPU, and keep what each took.
-
-    Where layers are watched, each is a submission of its own. What the fastest layer of the GPU
-    takes is counted as the submission's, and taken off all of them.
+) -> Tuned:
+    """Run every layer on the GPU, in its candidate blocks, and on the CPU; keep what is fastest.
 
     Args:
         model: the network.
         options: for a target with a GPU; backends and places are left out of account.
-        rounds: inferences, of which the median is taken for each layer.
+        rounds: inferences of each program, of which the median is taken for each layer.
         device: number of the GPU; one is chosen where None.
 
     Raises:
         ConfigError: the target has no GPU, or the GPU serves no layer.
         ToolError, DeviceError: as for a run.
     """
-    free = replace(options, place={}, tuning=None)
+    free = replace(options, place={}, tuning=None, backends=None)
     target = compile_model(model, free).platform.target
-    if not target.gpu:
+    if target.gpu is None:
         raise ConfigError(f"target '{target.name}' has no GPU to tune for: give --target vulkan")
     *there, here = target.backends
-    on_gpu = _times(
-        compile_model(model, replace(free, backends=(*there, here))), rounds, device, gpu=True
-    )
-    if not on_gpu:
+    own = compile_model(model, replace(free, backends=(*there, here)))
+    kinds = _kinds(own)
+    if not kinds:
         raise ConfigError("the GPU serves no layer of this network: `smelt partition` says why")
-    on_cpu = _times(
-        compile_model(model, replace(free, backends=(here,))), rounds, device, gpu=False
+    seeming = _fastest(own, kinds, rounds, device)
+    on_cpu = _again(own, backends=(here,))
+    changed = _with_blocks(own, seeming) if seeming else own
+    *both, cpu = _times((own, changed, on_cpu), rounds, device)
+    before, after = (_Program.of(times, kinds) for times in both)
+    best = {k: block for k, block in seeming.items() if after.saves(before, k)}
+    layers = {
+        k: TunedLayer(
+            gpu_ns=(after if k in best else before).median(k),
+            cpu_ns=median(cpu[k]),
+            block=best.get(k),
+        )
+        for k in kinds
+    }
+    rows = tuple(
+        MeasuredLayer(
+            kind.node,
+            kind.count,
+            (kind.call.block, before.median(k)),
+            (best.get(k, kind.call.block), layers[k].gpu_ns),
+            layers[k].cpu_ns,
+        )
+        for k, kind in kinds.items()
     )
-    submit = min(on_gpu.values())
-    layers = {key: (on_gpu[key] - submit, on_cpu[key]) for key in on_gpu if key in on_cpu}
-    return Tuning(gpu=options.gpu or "default", submit_ns=submit, layers=layers)
+    return Tuned(Tuning(gpu=target.gpu.name, submit_ns=before.submit_ns, layers=layers), rows)
 
 
-def _times(
-    artefact: Artefact, rounds: int, device: int | None, *, gpu: bool
-) -> Mapping[str, float]:
-    """Nanoseconds of the layers that the GPU, or the CPU, computes: the median of all rounds."""
-    (sample,) = random_samples(artefact.graph, 1, seed=0)
-    taken: dict[str, list[float]] = {}
-    with Rig(gpu=device).open(artefact, taps=True) as (_, board):
-        set_sizes(board, artefact.graph, sample)
-        scale = 1e9 / board.info.timer_hz
-        for _ in range(rounds):
-            board.load_all(device_inputs(artefact.graph, sample))
-            laps = board.laps()
-            for step in artefact.schedule.steps:
-                if (step.backend == "vulkan") == gpu and step.index in laps:
-                    taken.setdefault(layer_key(step.node), []).append(laps[step.index] * scale)
-    return {key: median(times) for key, times in taken.items()}
+@dataclass(frozen=True)
+class _Kind:
+    """The first of equal layers on the GPU, how it is computed, and how many they are."""
+
+    node: Node
+    call: ShaderCall
+    count: int
+
+
+def _kinds(artefact: Artefact) -> dict[str, _Kind]:
+    """The layers on the GPU by `layer_key`."""
+    steps = artefact.schedule.steps
+    counts = Counter(layer_key(step.node) for step in steps)
+    found: dict[str, _Kind] = {}
+    for step in steps:
+        key = layer_key(step.node)
+        if isinstance(step.call, ShaderCall) and key not in found:
+            found[key] = _Kind(step.node, step.call, counts[key])
+    return found
+
+
+def _yardstick(kinds: Mapping[str, _Kind]) -> str:
+    """The layer that does least, one without blocks if there is any; none where all are alike."""
+
+    def size(key: str) -> tuple[bool, int]:
+        node = kinds[key].node
+        return bool(kinds[key].call.candidates), node.macs + node.output.type.size
+
+    return min(kinds, key=size) if len(kinds) > 1 else ""
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What layers take on the GPU in each round beside their submission, and what that takes."""
+
+    times: Times
+    submit_ns: float
+
+    @staticmethod
+    def of(times: Times, kinds: Mapping[str, _Kind]) -> _Program:
+        """From what they take with it."""
+        yardstick = _yardstick(kinds)
+        submit = median(times[yardstick]) if yardstick else 0.0
+        return _Program({k: [ns - submit for ns in times[k]] for k in kinds}, submit)
+
+    def median(self, key: str) -> float:
+        """What a layer takes."""
+        return max(median(self.times[key]), 0.0)
+
+    def saves(self, other: _Program, key: str) -> bool:
+        """Whether more than the margin is saved, and something in three rounds of four."""
+        saved = [b - a for a, b in zip(self.times[key], other.times[key], strict=True)]
+        lower = quantiles(saved, n=4)[0] if len(saved) > 1 else saved[0]
+        return lower > 0 and median(saved) > MARGIN * (other.median(key) + other.submit_ns)
+
+
+def _fastest(
+    own: Artefact, kinds: Mapping[str, _Kind], rounds: int, device: int | None
+) -> dict[str, Block]:
+    """The candidates that seem faster than what the profile chooses."""
+    free = {k: kind.call.candidates[1:] for k, kind in kinds.items() if k != _yardstick(kinds)}
+    ranks = [
+        {k: blocks[rank] for k, blocks in free.items() if rank < len(blocks)}
+        for rank in range(max(map(len, free.values()), default=0))
+    ]
+    if not ranks:
+        return {}
+    runs = (own, *(_with_blocks(own, blocks) for blocks in ranks))
+    first, *others = (_Program.of(times, kinds) for times in _times(runs, rounds, device))
+    found: dict[str, tuple[float, Block]] = {}
+    for blocks, program in zip(ranks, others, strict=True):
+        for k, block in blocks.items():
+            taken = program.median(k)
+            if program.saves(first, k) and (k not in found or taken < found[k][0]):
+                found[k] = taken, block
+    return {k: block for k, (_, block) in found.items()}
+
+
+def _with_blocks(own: Artefact, blocks: Mapping[str, Block]) -> Artefact:
+    """The network with other blocks, all else the same."""
+    layers = {k: TunedLayer(gpu_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
+    gpu = own.platform.target.gpu
+    name = "" if gpu is None else gpu.name
+    return _again(own, tuning=Tuning(gpu=name, submit_ns=0, layers=layers))
+
+
+def _again(own: Artefact, **changes: object) -> Artefact:
+    """The same network, already imported and quantized, with other options."""
+    options = replace(own.options, quantize=None, **changes)
+    return compile_model(own.imported, options)
+
+
+def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Sequence[Times]:
+    """What each layer of each program takes, round by round, all programs in turns."""
+    found: list[dict[str, list[float]]] = [{} for _ in artefacts]
+    with ExitStack() as stack:
+        boards = [stack.enter_context(Rig(gpu=device).open(a, taps=True))[1] for a in artefacts]
+        (sample,) = random_samples(artefacts[0].graph, 1, seed=0)
+        for artefact, board in zip(artefacts, boards, strict=True):
+            set_sizes(board, artefact.graph, sample)
+        for number in range(1 + rounds):
+            for artefact, board, times in zip(artefacts, boards, found, strict=True):
+                board.load_all(device_inputs(artefact.graph, sample))
+                laps, scale = board.laps(), 1e9 / board.info.timer_hz
+                together: dict[str, list[float]] = {}
+                for step in artefact.schedule.steps:
+                    if step.index in laps:
+                        kind = layer_key(step.node)
+                        together.setdefault(kind, []).append(laps[step.index] * scale)
+                if number:  # in the first, drivers compile
+                    for kind, ns in together.items():
+                        times.setdefault(kind, []).append(sum(ns) / len(ns))
+    return found
