@@ -43,6 +43,10 @@ class Costs:
         here = products if node.macs else moved / gpu.cpu_bytes_per_ns
         return gpu.dispatch_ns + there, here
 
+    def knows(self, node: Node) -> bool:
+        """Whether the layer was measured."""
+        return layer_key(node) in self.measured
+
 
 def stays_on_cpu(
     graph: Graph, partitioner: Partitioner, costs: Costs | None

@@ -180,6 +180,7 @@ def compile_model(
         raise ConfigError(
             f"--cpu-fallback is for a target with a GPU; '{platform.target.name}' has none"
         )
+    costs: Costs | None = None
     if platform.target.gpu:
         costs = _costs(options, platform.target.gpu) if options.backends is None else None
         partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
@@ -208,6 +209,7 @@ def compile_model(
         platform,
         board or computer,
         options.optimize,
+        costs,
     )
     project = render_project(network, scheduled, platform, options.optimize, report)
     if platform.target.gpu and options.tuning is not None:

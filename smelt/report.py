@@ -10,6 +10,7 @@ from typing import Any
 from smelt import __version__
 from smelt.boards import Board, Computer
 from smelt.codegen import arena
+from smelt.codegen.devices import Costs
 from smelt.codegen.network import Network, Tensor
 from smelt.codegen.partition import Candidate
 from smelt.codegen.passes import PASSES
@@ -19,7 +20,7 @@ from smelt.codegen.passes.removals import Gone, Removals
 from smelt.codegen.schedule import ARENA, STATE, Schedule
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.frontend import Imported
-from smelt.ir import Graph
+from smelt.ir import Graph, Node
 from smelt.targets import Optimize, Platform
 
 Report = dict[str, Any]
@@ -136,8 +137,12 @@ def build_report(
     platform: Platform,
     board: Board | Computer | None,
     optimize: Optimize,
+    costs: Costs | None,
 ) -> Report:
-    """The report of a build that has not been compiled or run."""
+    """The report of a build that has not been compiled or run.
+
+    `costs` are what layers were given to a GPU by; None where they were not.
+    """
     memories = {use.name: use for use in plan.memories}
     return {
         "smelt": __version__,
@@ -176,6 +181,7 @@ def build_report(
                 "summary": step.call.summary,
                 "why": step.reason,
                 "estimate": step.choice.taken.cycles,
+                "beside": None if costs is None else _beside(costs, step.node),
                 "scratch": step.call.scratch_bytes,
                 "candidates": [_candidate(lost) for lost in step.choice.lost],
             }
@@ -203,6 +209,12 @@ def _candidate(candidate: Candidate) -> Report:
         "constants": candidate.call.constant_bytes,
         "scratch": candidate.call.scratch_bytes,
     }
+
+
+def _beside(costs: Costs, node: Node) -> Report:
+    """Microseconds of a layer on the GPU and on the CPU, and whether these are measured."""
+    there, here = costs.of(node)
+    return {"gpu": there / 1e3, "cpu": here / 1e3, "measured": costs.knows(node)}
 
 
 def _removal(removal: Removal) -> Report:

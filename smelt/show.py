@@ -255,26 +255,39 @@ def build(console: Console, directory: Path, report: Mapping[str, Any]) -> None:
 def partition(console: Console, report: Mapping[str, Any], *, candidates: bool = False) -> None:
     """Which backend serves each layer; with `candidates` also the kernels that were not taken.
 
-    Sentences that say why a preferred backend does not serve a layer stand below the table.
+    Sentences that say why a preferred backend does not serve a layer stand below the table. Beside
+    a GPU, what each layer takes there and on the CPU is shown in place of cycles.
     """
     notes: dict[str, int] = {}
     rows: list[tuple[object, ...]] = []
+    beside = any(layer["beside"] for layer in report["layers"])
     for layer in report["layers"]:
         note = notes.setdefault(layer["why"], len(notes) + 1) if layer["why"] else "-"
         estimate = "-" if layer["estimate"] is None else layer["estimate"]
+        costs = _microseconds(layer["beside"]) if beside else (estimate,)
         form = layer["form"] or layer["summary"]
-        rows.append((layer["step"], layer["name"], layer["backend"], form, estimate, note))
+        rows.append((layer["step"], layer["name"], layer["backend"], form, *costs, note))
         if candidates:
-            rows += [("", "", f"not {c['backend']}", *_lost(c), "") for c in layer["candidates"]]
-    columns = ("", "layer", "backend", "form of kernel", "cycles (estimate)", "why")
+            rows += [
+                ("", "", f"not {c['backend']}", *_lost(c, beside), "") for c in layer["candidates"]
+            ]
+    costs = ("us on GPU", "us on CPU") if beside else ("cycles (estimate)",)
+    columns = ("", "layer", "backend", "form of kernel", *costs, "why")
     Table(columns, tuple(rows)).print(console)
     for sentence, number in notes.items():
         console.print(f"{number}: {sentence}", highlight=False, markup=False)
 
 
-def _lost(candidate: Mapping[str, Any]) -> tuple[object, object]:
-    estimate = candidate["estimate"]
-    return candidate["form"] or "general", "-" if estimate is None else estimate
+def _microseconds(beside: Mapping[str, Any]) -> tuple[str, str]:
+    """What a layer takes on the GPU and on the CPU, an estimate with a tilde."""
+    about = "" if beside["measured"] else "~"
+    return f"{about}{beside['gpu']:.1f}", f"{about}{beside['cpu']:.1f}"
+
+
+def _lost(candidate: Mapping[str, Any], beside: bool) -> tuple[object, ...]:
+    """A kernel that was not taken; beside a GPU its costs stand in the layer's own row."""
+    form, estimate = candidate["form"] or "general", candidate["estimate"]
+    return (form, "", "") if beside else (form, "-" if estimate is None else estimate)
 
 
 def measured(console: Console, report: Mapping[str, Any]) -> None:

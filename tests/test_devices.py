@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import StringIO
 from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
+from smelt import show
 from smelt.codegen.devices import Costs, Layer, assignment, layer_key
 from smelt.codegen.tuning import Tuning, load_tuning
 from smelt.errors import ConfigError
@@ -77,6 +80,20 @@ def test_measured_times_decide() -> None:
     served = [a for a, b in zip(here, everywhere, strict=True) if b["backend"] == "vulkan"]
     for layer in served:
         assert layer["why"].startswith("It would take 1000.0 us on the GPU (measured)")
+
+
+def test_partition_shows_what_a_layer_takes_on_both() -> None:
+    def shown(artefact: Artefact) -> str:
+        text = StringIO()
+        show.partition(Console(file=text), artefact.report, candidates=True)
+        return text.getvalue()
+
+    estimated, measured = shown(compiled()), shown(compiled(tuning=tuned(1e3, 1e6)))
+    assert "us on GPU  us on CPU" in estimated
+    assert "~" in estimated
+    assert "1.0        1000.0" in measured
+    assert "~" not in measured
+    assert "cycles (estimate)" in shown(compiled(backends=("vulkan", "c")))
 
 
 def test_a_layer_that_is_placed_goes_there() -> None:
