@@ -36,22 +36,27 @@ Times = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
-class MeasuredLayer:
-    """A kind of layer on the GPU and on the CPU, in nanoseconds.
-
-    Attributes:
-        node: the first of its kind.
-        count: how many layers are of this kind.
-        own: the block that the profile chooses, and what it takes; None where there are no blocks.
-        best: the same of the fastest block, which may be the same one.
-        cpu_ns: on the CPU.
-    """
+class Kind:
+    """The first of equal layers on the GPU, how it is computed, and how many they are."""
 
     node: Node
+    call: ShaderCall
     count: int
-    own: tuple[Block | None, float]
-    best: tuple[Block | None, float]
-    cpu_ns: float
+
+
+@dataclass(frozen=True)
+class MeasuredLayer:
+    """What a kind of layer takes, in nanoseconds.
+
+    Attributes:
+        kind: which layers these are, with the block that the profile chooses.
+        own_ns: on the GPU with that block.
+        found: what is stored of it.
+    """
+
+    kind: Kind
+    own_ns: float
+    found: TunedLayer
 
 
 @dataclass(frozen=True)
@@ -78,63 +83,46 @@ def tune(
         ToolError, DeviceError: as for a run.
     """
     free = replace(options, place={}, tuning=None, backends=None)
-    target = compile_model(model, free).platform.target
+    compiled = compile_model(model, free)
+    target = compiled.platform.target
     if target.gpu is None:
         raise ConfigError(f"target '{target.name}' has no GPU to tune for: give --target vulkan")
-    *there, here = target.backends
-    own = compile_model(model, replace(free, backends=(*there, here)))
-    kinds = _kinds(own)
+    own = _again(compiled, backends=target.backends)
+    kinds = kinds_of(own)
     if not kinds:
         raise ConfigError("the GPU serves no layer of this network: `smelt partition` says why")
     seeming = _fastest(own, kinds, rounds, device)
-    on_cpu = _again(own, backends=(here,))
+    on_cpu = _again(own, backends=target.backends[-1:])
     changed = _with_blocks(own, seeming) if seeming else own
     *both, cpu = _times((own, changed, on_cpu), rounds, device)
-    before, after = (_Program.of(times, kinds) for times in both)
+    before, after = (Program.of(times, kinds) for times in both)
     best = {k: block for k, block in seeming.items() if after.saves(before, k)}
     layers = {
         k: TunedLayer(
             gpu_ns=(after if k in best else before).median(k),
-            cpu_ns=median(cpu[k]),
+            cpu_ns=median(cpu[k]) if k in cpu else None,
             block=best.get(k),
         )
         for k in kinds
     }
-    rows = tuple(
-        MeasuredLayer(
-            kind.node,
-            kind.count,
-            (kind.call.block, before.median(k)),
-            (best.get(k, kind.call.block), layers[k].gpu_ns),
-            layers[k].cpu_ns,
-        )
-        for k, kind in kinds.items()
-    )
-    return Tuned(Tuning(gpu=target.gpu.name, submit_ns=before.submit_ns, layers=layers), rows)
+    rows = (MeasuredLayer(kind, before.median(k), layers[k]) for k, kind in kinds.items())
+    tuning = Tuning(gpu=target.gpu.name, submit_ns=before.submit_ns, layers=layers)
+    return Tuned(tuning, tuple(rows))
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """The first of equal layers on the GPU, how it is computed, and how many they are."""
-
-    node: Node
-    call: ShaderCall
-    count: int
-
-
-def _kinds(artefact: Artefact) -> dict[str, _Kind]:
+def kinds_of(artefact: Artefact) -> dict[str, Kind]:
     """The layers on the GPU by `layer_key`."""
     steps = artefact.schedule.steps
     counts = Counter(layer_key(step.node) for step in steps)
-    found: dict[str, _Kind] = {}
+    found: dict[str, Kind] = {}
     for step in steps:
         key = layer_key(step.node)
         if isinstance(step.call, ShaderCall) and key not in found:
-            found[key] = _Kind(step.node, step.call, counts[key])
+            found[key] = Kind(step.node, step.call, counts[key])
     return found
 
 
-def _yardstick(kinds: Mapping[str, _Kind]) -> str:
+def _yardstick(kinds: Mapping[str, Kind]) -> str:
     """The layer that does least, one without blocks if there is any; none where all are alike."""
 
     def size(key: str) -> tuple[bool, int]:
@@ -145,24 +133,24 @@ def _yardstick(kinds: Mapping[str, _Kind]) -> str:
 
 
 @dataclass(frozen=True)
-class _Program:
+class Program:
     """What layers take on the GPU in each round beside their submission, and what that takes."""
 
     times: Times
     submit_ns: float
 
     @staticmethod
-    def of(times: Times, kinds: Mapping[str, _Kind]) -> _Program:
+    def of(times: Times, kinds: Mapping[str, Kind]) -> Program:
         """From what they take with it."""
         yardstick = _yardstick(kinds)
         submit = median(times[yardstick]) if yardstick else 0.0
-        return _Program({k: [ns - submit for ns in times[k]] for k in kinds}, submit)
+        return Program({k: [ns - submit for ns in times[k]] for k in kinds}, submit)
 
     def median(self, key: str) -> float:
         """What a layer takes."""
         return max(median(self.times[key]), 0.0)
 
-    def saves(self, other: _Program, key: str) -> bool:
+    def saves(self, other: Program, key: str) -> bool:
         """Whether more than the margin is saved, and something in three rounds of four."""
         saved = [b - a for a, b in zip(self.times[key], other.times[key], strict=True)]
         lower = quantiles(saved, n=4)[0] if len(saved) > 1 else saved[0]
@@ -170,7 +158,7 @@ class _Program:
 
 
 def _fastest(
-    own: Artefact, kinds: Mapping[str, _Kind], rounds: int, device: int | None
+    own: Artefact, kinds: Mapping[str, Kind], rounds: int, device: int | None
 ) -> dict[str, Block]:
     """The candidates that seem faster than what the profile chooses."""
     free = {k: kind.call.candidates[1:] for k, kind in kinds.items() if k != _yardstick(kinds)}
@@ -181,7 +169,7 @@ def _fastest(
     if not ranks:
         return {}
     runs = (own, *(_with_blocks(own, blocks) for blocks in ranks))
-    first, *others = (_Program.of(times, kinds) for times in _times(runs, rounds, device))
+    first, *others = (Program.of(times, kinds) for times in _times(runs, rounds, device))
     found: dict[str, tuple[float, Block]] = {}
     for blocks, program in zip(ranks, others, strict=True):
         for k, block in blocks.items():

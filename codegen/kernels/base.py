@@ -75,7 +75,7 @@ class Block:
         """The block in words."""
         pixels = f"{self.rows} x {self.pixels}" if self.rows > 1 else f"{self.pixels}"
         way = "channels" if self.across else "pixels"
-        return f"{pixels} pixels x {4 * self.quads} channels, {self.local} along {way}"
+        return f"{pixels} px x {4 * self.quads} channels, {self.local} along {way}"
 
 
 def layer_key(node: Node) -> str:
