@@ -1,9 +1,9 @@
 """Measures the layers of a network on a GPU, in several blocks, and on the CPU beside it.
 
-The network is built once for each rank of a layer's candidate blocks: every layer in its best by
-the profile, every layer in its second best, and so on. All these programs take turns, so that
-whatever else the computer does meets them alike. What seems faster is measured a second time, for
-of many candidates one is always lucky.
+The network is built once for each rank of a layer's blocks: every layer in its best by the profile,
+every layer in another one, and so on. All these programs take turns, so that whatever else the
+computer does meets them alike. What seems faster is measured once more, for of many candidates one
+is always lucky.
 
 Where layers are watched, each is a submission of its own, and what that takes differs between two
 processes by more than many a layer takes. So the smallest layer is every program's yardstick: it
@@ -30,6 +30,12 @@ from smelt.samples import random_samples
 
 MARGIN = 0.02
 """The part of a layer's time that another block must save to be worth a change."""
+
+_PROGRAMS = 7
+"""Most programs that are compared with the profile's own at a time."""
+
+_STEPS = 2
+"""How often neighbours of the best are tried."""
 
 Times = Mapping[str, Sequence[float]]
 """Nanoseconds of a layer in each round, by `layer_key`."""
@@ -157,26 +163,84 @@ class Program:
         return lower > 0 and median(saved) > MARGIN * (other.median(key) + other.submit_ns)
 
 
+def worth_measuring(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks that are measured first beside the one that the profile chooses.
+
+    The best of each size, for how many sums an invocation should keep is what profiles know least
+    of; the best of all in workgroups of other sizes; what comes next.
+    """
+    best = blocks[0]
+    usual = [block for block in blocks if block.local == best.local]
+    sizes = {block.rows * block.pixels * block.quads: block for block in reversed(usual)}
+    others = [block for block in blocks if replace(block, local=best.local) == best]
+    chosen = dict.fromkeys((*sorted(sizes.values(), key=usual.index), *others, *usual))
+    return tuple(block for block in chosen if block != best)[:_PROGRAMS]
+
+
+def neighbours(block: Block, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Those that differ in one respect: lie the other way, or have half or twice as many of one."""
+
+    def distance(other: Block) -> int:
+        counts = (
+            (getattr(b, name).bit_length() for name in ("pixels", "rows", "quads", "local"))
+            for b in (block, other)
+        )
+        turned = int(block.across != other.across)
+        return turned + sum(abs(a - b) for a, b in zip(*counts, strict=True))
+
+    return tuple(other for other in blocks if distance(other) == 1)
+
+
 def _fastest(
     own: Artefact, kinds: Mapping[str, Kind], rounds: int, device: int | None
 ) -> dict[str, Block]:
-    """The candidates that seem faster than what the profile chooses."""
-    free = {k: kind.call.candidates[1:] for k, kind in kinds.items() if k != _yardstick(kinds)}
+    """The blocks that seem faster than what the profile chooses.
+
+    From the best of the first ones on, neighbours are tried for as long as they are better.
+    """
+    yardstick = _yardstick(kinds)
+    free = {k: v.call.candidates for k, v in kinds.items() if v.call.candidates and k != yardstick}
+    tries = {k: worth_measuring(blocks) for k, blocks in free.items()}
+    tried = {k: {blocks[0]} for k, blocks in free.items()}
+    found: dict[str, tuple[float, Block]] = {}
+    for _ in range(1 + _STEPS):
+        better = _better(own, kinds, tries, found, rounds, device) if any(tries.values()) else {}
+        found |= better
+        for k, blocks in tries.items():
+            tried[k].update(blocks)
+        tries = {
+            k: tuple(b for b in neighbours(block, free[k]) if b not in tried[k])[:_PROGRAMS]
+            for k, (_, block) in better.items()
+        }
+    return {k: block for k, (_, block) in found.items()}
+
+
+def _better(
+    own: Artefact,
+    kinds: Mapping[str, Kind],
+    tries: Mapping[str, Sequence[Block]],
+    known: Mapping[str, tuple[float, Block]],
+    rounds: int,
+    device: int | None,
+) -> dict[str, tuple[float, Block]]:
+    """Blocks that are faster than the profile's and than known ones, with their part of its time.
+
+    One program is built for the first try of every layer, one for the second, and so on.
+    """
     ranks = [
-        {k: blocks[rank] for k, blocks in free.items() if rank < len(blocks)}
-        for rank in range(max(map(len, free.values()), default=0))
+        {k: blocks[rank] for k, blocks in tries.items() if rank < len(blocks)}
+        for rank in range(max(map(len, tries.values())))
     ]
-    if not ranks:
-        return {}
     runs = (own, *(_with_blocks(own, blocks) for blocks in ranks))
     first, *others = (Program.of(times, kinds) for times in _times(runs, rounds, device))
     found: dict[str, tuple[float, Block]] = {}
     for blocks, program in zip(ranks, others, strict=True):
         for k, block in blocks.items():
-            taken = program.median(k)
-            if program.saves(first, k) and (k not in found or taken < found[k][0]):
-                found[k] = taken, block
-    return {k: block for k, (_, block) in found.items()}
+            best = found.get(k) or known.get(k)
+            part = program.median(k) / first.median(k) if first.median(k) else 1.0
+            if program.saves(first, k) and (best is None or part < best[0]):
+                found[k] = part, block
+    return found
 
 
 def _with_blocks(own: Artefact, blocks: Mapping[str, Block]) -> Artefact:

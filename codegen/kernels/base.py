@@ -214,7 +214,7 @@ class ShaderCall(KernelCall):
         variants: values of the template's variable `variant`, for modules that are taken instead
             of the first, `""`, where the device has the feature of that name.
         block: what one invocation of a product computes.
-        candidates: blocks that are worth measuring, the best by the device's profile first.
+        candidates: all blocks that it could have, the best by the device's profile first.
     """
 
     views: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -27,9 +27,6 @@ _SIZES = (1, 2, 4, 8, 16)
 _TILE = 4
 """Most pixels of a rectangle: all of it is written out."""
 
-_WORTH_MEASURING = 8
-"""Blocks of a layer that `smelt tune` tries."""
-
 
 def costs_of(target: Target) -> BlockCosts:
     """What blocks cost on the device that a target's code runs on."""
@@ -38,10 +35,10 @@ def costs_of(target: Target) -> BlockCosts:
 
 @dataclass(frozen=True)
 class Blocks:
-    """What a layer can have: `taken`, and what is worth measuring, best by the profile first."""
+    """Those that a layer can have, the best by the profile first, and the one that it takes."""
 
     taken: Block
-    candidates: tuple[Block, ...]
+    possible: tuple[Block, ...]
 
     @staticmethod
     def of(
@@ -49,30 +46,18 @@ class Blocks:
     ) -> Blocks:
         """Choose among blocks of the usual workgroup, the cheapest unless one was measured.
 
-        Worth measuring are the cheapest of each size, for how many sums an invocation should keep
-        is what costs say least well; the cheapest of all in workgroups of other sizes; and what
-        comes next.
-
         Raises:
             ConfigError: the block that was measured is none that the layer can have.
         """
-        ranked = sorted(possible, key=cost)
-        sizes = costs_of(request.target).local
-        sums = {block.rows * block.pixels * block.quads: block for block in reversed(ranked)}
-        others = [replace(ranked[0], local=local) for local in sizes[1:]]
-        first = sorted(sums.values(), key=ranked.index)
-        worth = dict.fromkeys((*first, *others, *ranked))
-        found = request.blocks.get(layer_key(node))
-        if found is not None and (found.local not in sizes or _usual(found, sizes) not in ranked):
+        ranked, sizes = sorted(possible, key=cost), costs_of(request.target).local
+        blocks = tuple(replace(block, local=local) for local in sizes for block in ranked)
+        found = request.blocks.get(layer_key(node), blocks[0])
+        if found not in blocks:
             raise ConfigError(
                 f"the tuning gives {node.origin} blocks of {found.text}, which it cannot have "
                 "here: write it anew with `smelt tune`"
             )
-        return Blocks(found or ranked[0], tuple(worth)[:_WORTH_MEASURING])
-
-
-def _usual(block: Block, sizes: tuple[int, ...]) -> Block:
-    return replace(block, local=sizes[0])
+        return Blocks(found, blocks)
 
 
 @dataclass(frozen=True)

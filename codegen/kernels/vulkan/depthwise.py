@@ -110,7 +110,7 @@ def tiles(product: Product, request: Request) -> ShaderCall:
         form="vulkan_tiles",
         work={"calls": 1, "products": node.macs},
         block=tile,
-        candidates=choice.candidates,
+        candidates=choice.possible,
     )
 
 

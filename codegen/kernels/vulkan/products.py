@@ -149,7 +149,7 @@ def blocks(product: Product, request: Request) -> ShaderCall:
         work={"calls": 1, "products": node.macs},
         variants=("",) if real or single else ("", "dot"),
         block=block,
-        candidates=choice.candidates,
+        candidates=choice.possible,
     )
 
 
