@@ -211,6 +211,8 @@ def test_the_command(
 ) -> None:
     """What it measures is shown, stored, built with, and kept with the project."""
     run = runner(tmp_path, monkeypatch, capfd)
+    monkeypatch.setattr("smelt.tune._PROGRAMS", 2)
+    monkeypatch.setattr("smelt.tune._STEPS", 0)
     tuned = run("tune", MODEL, "--target", "vulkan", "--gpu", "lavapipe", "--rounds", "3")
     assert tuned.code == 0, tuned.err
     assert "by profile" in tuned.out
