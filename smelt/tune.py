@@ -37,6 +37,9 @@ _PROGRAMS = 7
 _STEPS = 2
 """How often neighbours of the best are tried."""
 
+_PROMISING = 0.9
+"""The part of a layer's time below which the profile is so wrong that neighbours are tried."""
+
 Times = Mapping[str, Sequence[float]]
 """Nanoseconds of a layer in each round, by `layer_key`."""
 
@@ -196,7 +199,7 @@ def _fastest(
 ) -> dict[str, Block]:
     """The blocks that seem faster than what the profile chooses.
 
-    From the best of the first ones on, neighbours are tried for as long as they are better.
+    Where the profile is far off, neighbours of what is better are tried too.
     """
     yardstick = _yardstick(kinds)
     free = {k: v.call.candidates for k, v in kinds.items() if v.call.candidates and k != yardstick}
@@ -210,7 +213,8 @@ def _fastest(
             tried[k].update(blocks)
         tries = {
             k: tuple(b for b in neighbours(block, free[k]) if b not in tried[k])[:_PROGRAMS]
-            for k, (_, block) in better.items()
+            for k, (part, block) in better.items()
+            if part < _PROMISING
         }
     return {k: block for k, (_, block) in found.items()}
 
