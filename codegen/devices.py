@@ -8,9 +8,9 @@ besides. In the given order, the cheapest assignment is a shortest path through 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.kernels.base import ShaderCall, layer_key
 from smelt.codegen.partition import Partitioner
 from smelt.ir import DType, Graph, Node, Value
 from smelt.ops.reshape import Reshape
@@ -46,20 +46,6 @@ class Costs:
     def knows(self, node: Node) -> bool:
         """Whether the layer was measured."""
         return layer_key(node) in self.measured
-
-
-def layer_key(node: Node) -> str:
-    """What layers of equal cost have in common.
-
-    One that is stored as float16 has the key that it has in float32, in which it is asked for.
-    """
-    types = ", ".join("-" if v is None else _type(v) for v in node.inputs)
-    return f"{node.op} ({types}) -> {', '.join(map(_type, node.outputs))}"
-
-
-def _type(value: Value) -> str:
-    half = value.type.dtype is DType.FLOAT16
-    return str(replace(value.type, dtype=DType.FLOAT32) if half else value.type)
 
 
 def stays_on_cpu(

@@ -266,8 +266,9 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
         note = notes.setdefault(layer["why"], len(notes) + 1) if layer["why"] else "-"
         estimate = "-" if layer["estimate"] is None else layer["estimate"]
         costs = _microseconds(layer["beside"]) if beside else (estimate,)
-        half = ", f16" if layer["output"].startswith(f"{DType.FLOAT16.value}[") else ""
-        form = (layer["form"] or layer["summary"]) + half
+        form = layer["form"] or layer["summary"]
+        form = f"{form}: {layer['block']}" if layer["block"] else form
+        form += ", f16" if layer["output"].startswith(f"{DType.FLOAT16.value}[") else ""
         rows.append((layer["step"], layer["name"], layer["backend"], form, *costs, note))
         if candidates:
             rows += [
