@@ -177,6 +177,8 @@ class ShaderCall(KernelCall):
         views: GLSL type of the elements that each operand is seen as, by its name: `int`, `ivec4`,
             `float`, `vec4`, ….
         constants: specialization constants (int32), by name.
+        numbers: push constants (int32), by name: what differs between layers that share a pipeline,
+            for drivers take long to compile one.
         invocations: how many the kernel needs in x, y and z; those that fill the last workgroup in
             x up must do nothing.
         local: size of a workgroup in x, y and z.
@@ -186,6 +188,7 @@ class ShaderCall(KernelCall):
 
     views: Mapping[str, str] = field(default_factory=dict[str, str])
     constants: Mapping[str, int] = field(default_factory=dict[str, int])
+    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
     invocations: tuple[int, int, int] = (1, 1, 1)
     local: tuple[int, int, int] = (64, 1, 1)
     variants: tuple[str, ...] = ("",)

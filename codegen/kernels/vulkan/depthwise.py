@@ -15,7 +15,7 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.vulkan.blocks import best_tile, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
-from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
+from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
 from smelt.targets import Target
@@ -53,7 +53,7 @@ def tiles(product: Product) -> ShaderCall:
     weights = np.ascontiguousarray(product.weights[..., 0].transpose(1, 2, 0))
     y = node.output.type
     output = "words" if y.is_quantized else "quads"
-    shape = {
+    numbers = {
         "TILES": across,
         "BANDS": bands,
         "ROWS": bands * product.batch,
@@ -73,14 +73,12 @@ def tiles(product: Product) -> ShaderCall:
             "kind": kind,
             "finish": finish,
             "output": output,
-            "shape": list(shape),
         },
         operands=(
             Input(0, "input"),
             Packed("weights", weights if real else weights.view(np.int32)),
             Packed("channels", finish.rows),
             *product.initial(),
-            shape_of(shape),
             Output(0, "output"),
         ),
         views={
@@ -88,7 +86,6 @@ def tiles(product: Product) -> ShaderCall:
             "weights": element,
             "channels": vector,
             "initial": "ivec4",
-            "shape": "ivec4",
             "output": vector if output == "quads" else element,
         },
         constants={
@@ -103,6 +100,7 @@ def tiles(product: Product) -> ShaderCall:
             "DILATION_Y": window.dilation[0],
             "DILATION_X": window.dilation[1],
         },
+        numbers=numbers,
         invocations=(inner, outer, 1),
         local=(tile.local, 1, 1),
         summary=f"{tile.rows} x {tile.pixels} pixels x 4 channels an invocation",

@@ -123,13 +123,6 @@ class Product:
         }
 
 
-def shape_of(numbers: Mapping[str, int]) -> Packed:
-    """The operand with what differs between layers that share a pipeline; see `words.j2`."""
-    values = np.zeros(-(-len(numbers) // 4) * 4, np.int32)
-    values[: len(numbers)] = list(numbers.values())
-    return Packed("shape", values.reshape(-1, 4))
-
-
 def word_of(byte: int) -> int:
     """Four equal bytes as a signed word."""
     return int(np.full(4, byte, np.int8).view(np.int32)[0])

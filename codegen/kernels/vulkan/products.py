@@ -22,7 +22,7 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.vulkan.blocks import Block, Work, best_block, profile_of
 from smelt.codegen.kernels.vulkan.direct import direct
-from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
+from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
 from smelt.ir import Array, Node
 from smelt.ops.convolution import Conv2D
 from smelt.ops.fully_connected import FullyConnected
@@ -88,7 +88,7 @@ def blocks(product: Product) -> ShaderCall:
     inner, outer = tiles * rows, quads // block.quads
     if block.across:
         inner, outer = outer, inner
-    shape = {
+    numbers = {
         "TILES": tiles,
         "ROWS": rows,
         "BLOCKS": quads // block.quads,
@@ -113,14 +113,12 @@ def blocks(product: Product) -> ShaderCall:
             "single": single,
             "finish": finish,
             "output": output,
-            "shape": list(shape),
         },
         operands=(
             Input(0, "input"),
             Packed("weights", _packed(product.weights, columns, block, kind == "real")),
             Packed("channels", finish.rows),
             *product.initial(),
-            shape_of(shape),
             Output(0, "output"),
         ),
         views={
@@ -128,7 +126,6 @@ def blocks(product: Product) -> ShaderCall:
             "weights": element if single and not real else vector,
             "channels": vector,
             "initial": "ivec4",
-            "shape": "ivec4",
             "output": vector if output == "quads" else element,
         },
         constants={
@@ -141,6 +138,7 @@ def blocks(product: Product) -> ShaderCall:
             "STRIDE_X": window.stride[1],
             "DILATION_X": window.dilation[1],
         },
+        numbers=numbers,
         invocations=(inner, outer, 1),
         local=(block.local, 1, 1),
         summary=f"{block.pixels} pixels x {4 * block.quads} channels an invocation",
