@@ -49,7 +49,7 @@ def tune(
     )
     submit = min(on_gpu.values())
     layers = {key: (on_gpu[key] - submit, on_cpu[key]) for key in on_gpu if key in on_cpu}
-    return Tuning(gpu=options.gpu or "generic", submit_ns=submit, layers=layers)
+    return Tuning(gpu=options.gpu or "default", submit_ns=submit, layers=layers)
 
 
 def _times(
