@@ -58,24 +58,22 @@ class Placement:
 
 @dataclass(frozen=True)
 class Block:
-    """Pixels of a row, rows, and quads of channels of an invocation of a shader.
+    """Pixels of a row, and quads of channels, of an invocation of a shader.
 
-    `across`: the invocations of a workgroup differ in channels, and not in pixels. `local` is how
-    many they are.
+    `across`: invocations are numbered with the channels first; else those of a workgroup have the
+    same channels. `local` is how many they are.
     """
 
     pixels: int
     quads: int
     across: bool
     local: int
-    rows: int = 1
 
     @property
     def text(self) -> str:
         """The block in words."""
-        pixels = f"{self.rows} x {self.pixels}" if self.rows > 1 else f"{self.pixels}"
         way = "channels" if self.across else "pixels"
-        return f"{pixels} pixels x {4 * self.quads} channels, {self.local} along {way}"
+        return f"{self.pixels} pixels x {4 * self.quads} channels, {self.local} along {way}"
 
 
 def layer_key(node: Node) -> str:

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Packed
 from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     constant_bias,
@@ -89,14 +88,17 @@ class Product:
         largest = np.abs(self.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max(initial=0) * 128
         return "exact" if self.floats and largest < _EXACT else "whole"
 
-    def initial(self) -> tuple[Packed, ...]:
-        """What sums of bytes without a sign begin with: -128 times all weights; see `words.j2`."""
+    def initial(self) -> tuple[Array, ...]:
+        """What sums of bytes without a sign begin with: -128 times all weights, int32 `[quads, 4]`.
+
+        See `words.j2`; empty where the sums begin with zero.
+        """
         if self.kind != "whole":
             return ()
         sums_ = self.weights.astype(np.int64).sum(axis=(1, 2, 3))
         padded = np.zeros(-(-len(sums_) // 4) * 4, np.int32)
         padded[: len(sums_)] = -128 * sums_
-        return (Packed("initial", padded),)
+        return (padded.reshape(-1, 4),)
 
     @property
     def pixels(self) -> int:
