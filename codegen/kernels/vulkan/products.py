@@ -166,6 +166,7 @@ def blocks(product: Product, request: Request) -> ShaderCall:
             "QUADS": block.quads,
             "ACROSS": int(block.across),
             "COLUMNS": steps.columns,
+            "PARTS": steps.parts,
             "SHARE": int(steps.share),
             "PADDED": int(window.padded),
             "STRIDE_X": window.stride[1],
@@ -177,7 +178,7 @@ def blocks(product: Product, request: Request) -> ShaderCall:
             "OUT_QUADS": steps.quads,
             "OUTPUTS": window.outputs,
             "DEPTH": steps.quads if steps.form == "depthwise" else steps.depth,
-            "PARTS": steps.parts,
+
             "KERNEL_Y": window.kernel[0],
             "STRIDE_Y": window.stride[0],
             "DILATION_Y": window.dilation[0],
