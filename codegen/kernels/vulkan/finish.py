@@ -19,10 +19,10 @@ class Finish:
     """How sums become outputs; `form` is the macro of `vulkan/finish.j2` that writes it.
 
     Attributes:
-        form: `real`, `sums` (int32 outputs), `scaled` (one multiply-add and shift in 64 bits),
-            `gemmlowp` (two roundings) or `onnx` (a float32 product, ties to even).
+        form: `real`, `sums` (int32 outputs), `rounded` (a high product and
+            a shift to the right, both to nearest), `gemmlowp` (the same with any shift) or `onnx` (a float32 product, ties to even).
         rows: `[quads, fields, 4]`, int32 or float32: constants of four channels at a time.
-        constants: specialization constants.
+        constants: numbers of the shader.
         limits: GLSL of the clamp of real outputs, empty where there is none.
     """
 
@@ -63,26 +63,26 @@ class Finish:
         if range_ is None or node.output.type.quant is None:
             return Finish("sums", _quads([start.astype(np.int32)]))
         requantization = Requantization.of(node, scales, activation, range_)
-        clamp = {"LOW": requantization.low, "HIGH": requantization.high}
-        scaling = requantization.scaling
-        if scaling is not None and scaling.shift >= 32:
-            offsets = scaling.offsets + start.astype(np.int64) * scaling.multipliers
-            low_words = (offsets & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
-            rows = _quads(
-                [scaling.multipliers.astype(np.int32), low_words, (offsets >> 32).astype(np.int32)]
-            )
-            return Finish("scaled", rows, {**clamp, "SHIFT": scaling.shift - 32})
-        clamp["ZERO_POINT"] = requantization.zero_point
-        bias32 = start.astype(np.int32)
+        constants = {
+            "LOW": requantization.low,
+            "HIGH": requantization.high,
+            "ZERO_POINT": requantization.zero_point,
+        }
+        bias32 = _wrapped(start)
         if node.rounding is Rounding.ONNX:
             reals = np.resize(np.asarray(requantization.reals, np.float32), channels)
-            return Finish("onnx", _quads([bias32, reals.view(np.int32)]), clamp)
+            return Finish("onnx", _quads([bias32, reals.view(np.int32)]), constants)
         multipliers = requantization.multipliers.astype(np.int32)
-        return Finish(
-            "gemmlowp",
-            _quads([bias32, multipliers, requantization.shifts.astype(np.int32)]),
-            clamp,
-        )
+        shifts = requantization.shifts.astype(np.int32)
+        if requantization.shifts_right:
+            rows = _quads([_wrapped(2 * start), multipliers, np.maximum(-shifts, 1)])
+            return Finish("rounded", rows, constants)
+        return Finish("gemmlowp", _quads([bias32, multipliers, shifts]), constants)
+
+
+def _wrapped(numbers: Array) -> Array:
+    """int64 numbers as sums of 32 bits wrap them."""
+    return (numbers & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
 def _quads(fields: Sequence[Array]) -> Array:
