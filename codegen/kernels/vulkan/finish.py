@@ -19,8 +19,8 @@ class Finish:
     """How sums become outputs; `form` is the macro of `vulkan/finish.j2` that writes it.
 
     Attributes:
-        form: `real`, `sums` (int32 outputs), `rounded` (a high product and
-            a shift to the right, both to nearest), `gemmlowp` (the same with any shift) or `onnx` (a float32 product, ties to even).
+        form: `real`, `sums` (int32 outputs), `gemmlowp` (two roundings) or `onnx` (a float32
+            product, ties to even).
         rows: `[quads, fields, 4]`, int32 or float32: constants of four channels at a time.
         constants: numbers of the shader.
         limits: GLSL of the clamp of real outputs, empty where there is none.
@@ -61,7 +61,7 @@ class Finish:
             limits = "" if isinf(low) else c_float(low), "" if isinf(high) else c_float(high)
             return Finish("real", _quads([start.astype(np.float32)]), {}, limits)
         if range_ is None or node.output.type.quant is None:
-            return Finish("sums", _quads([start.astype(np.int32)]))
+            return Finish("sums", _quads([_wrapped(start.astype(np.int64))]))
         requantization = Requantization.of(node, scales, activation, range_)
         constants = {
             "LOW": requantization.low,
@@ -72,12 +72,12 @@ class Finish:
         if node.rounding is Rounding.ONNX:
             reals = np.resize(np.asarray(requantization.reals, np.float32), channels)
             return Finish("onnx", _quads([bias32, reals.view(np.int32)]), constants)
-        multipliers = requantization.multipliers.astype(np.int32)
-        shifts = requantization.shifts.astype(np.int32)
-        if requantization.shifts_right:
-            rows = _quads([_wrapped(2 * start), multipliers, np.maximum(-shifts, 1)])
-            return Finish("rounded", rows, constants)
-        return Finish("gemmlowp", _quads([bias32, multipliers, shifts]), constants)
+        multipliers, shifts = requantization.multipliers, requantization.shifts
+        # 2^30 and the longest shift leave nothing either.
+        nothing = multipliers == 0
+        twice = _wrapped(2 * np.where(nothing, 1 << 30, multipliers))
+        rows = _quads([bias32, twice, np.where(nothing, -31, shifts).astype(np.int32)])
+        return Finish("gemmlowp", rows, constants)
 
 
 def _wrapped(numbers: Array) -> Array:

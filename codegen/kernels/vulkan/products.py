@@ -132,7 +132,8 @@ class Steps:
 
 def blocks(product: Product, request: Request) -> ShaderCall:
     """The call that computes blocks of pixels times quads of channels."""
-    node, window, finish, kind = product.node, product.window, product.finish, product.kind
+    node, window, kind = product.node, product.window, product.kind
+    finish = product.finish(raised=kind == "whole")
     steps, real = Steps.of(product), kind == "real"
     rows = product.batch * product.size[0]
     most = 1 if steps.form == "depthwise" else steps.quads
@@ -151,14 +152,14 @@ def blocks(product: Product, request: Request) -> ShaderCall:
             Input(0, "input"),
             Packed("weights", _packed(product.weights, steps, block, real=real)),
             Packed("channels", _whole_blocks(finish.rows, block)),
-            *(Packed("initial", _whole_blocks(each, block)) for each in product.initial()),
+            *_raise(product, block),
             Output(0, "output"),
         ),
         views={
             "input": whole if real else element,
             "weights": vector if real or steps.form == "deep" else element,
             "channels": vector,
-            "initial": "ivec4",
+            "raise": "ivec4",
             "output": vector if output == "quads" else element,
         },
         constants={
@@ -247,6 +248,15 @@ def _whole_blocks(quads: Array, block: Block) -> Array:
     """Constants of quads of channels, `[quads, ...]`, with zeros for those that fill the last block."""
     missing = -len(quads) % block.quads
     return np.concatenate([quads, np.zeros((missing, *quads.shape[1:]), quads.dtype)])
+
+
+def _raise(product: Product, block: Block) -> tuple[Packed, ...]:
+    """What sums of whole numbers begin with where inputs are not raised: see `Product.raise_`."""
+    if product.kind != "whole":
+        return ()
+    padded = np.zeros(-(-product.window.outputs // 4) * 4, np.int32)
+    padded[: product.window.outputs] = product.raise_
+    return (Packed("raise", _whole_blocks(padded.reshape(-1, 4), block)),)
 
 
 def _output(product: Product) -> str:
