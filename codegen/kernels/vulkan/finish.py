@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isinf
 
 import numpy as np
 
 from smelt.codegen.kernels.c.requantization import Requantization
-from smelt.codegen.render import c_float
+from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import Array, Node, Rounding
 from smelt.ops.fixed_point import Activation
 
@@ -23,13 +22,11 @@ class Finish:
             product, ties to even).
         rows: `[quads, fields, 4]`, int32 or float32: constants of four channels at a time.
         constants: numbers of the shader.
-        limits: GLSL of the clamp of real outputs, empty where there is none.
     """
 
     form: str
     rows: Array
     constants: Mapping[str, int] = field(default_factory=dict[str, int])
-    limits: tuple[str, str] = ("", "")
 
     @property
     def fields(self) -> int:
@@ -57,9 +54,8 @@ class Finish:
         """
         start = np.zeros(channels, np.int64) if bias is None else bias.ravel()
         if node.output.type.dtype.is_float:
-            low, high = activation.limits
-            limits = "" if isinf(low) else c_float(low), "" if isinf(high) else c_float(high)
-            return Finish("real", _quads([start.astype(np.float32)]), {}, limits)
+            limits = dict(zip(("LOW", "HIGH"), map(float_bits, activation.limits), strict=True))
+            return Finish("real", _quads([start.astype(np.float32)]), limits)
         if range_ is None or node.output.type.quant is None:
             return Finish("sums", _quads([_wrapped(start.astype(np.int64))]))
         requantization = Requantization.of(node, scales, activation, range_)

@@ -110,7 +110,7 @@ class Steps:
         widest = _MOST_COLUMNS[form]
         columns = max(c for c in range(1, widest + 1) if window.kernel[1] % c == 0)
         # Inputs between the taps of neighbouring pixels are taps too.
-        share = window.stride[1] <= columns and (window.dilation[1] == 1 or columns == 1)
+        share = 1 < columns >= window.stride[1] and window.dilation[1] == 1
         parts = window.kernel[1] // columns
         return Steps(form, columns, share, parts, depth, -(-window.outputs // 4))
 
@@ -169,9 +169,8 @@ def blocks(product: Product, request: Request) -> ShaderCall:
             "COLUMNS": steps.columns,
             "PARTS": steps.parts,
             "SHARE": int(steps.share),
+            "STEP": window.stride[1] if steps.share else steps.columns,
             "PADDED": int(window.padded),
-            "STRIDE_X": window.stride[1],
-            "DILATION_X": window.dilation[1],
         },
         numbers={
             **_places(tiles, rows, shares, product.size[0]),
@@ -182,7 +181,9 @@ def blocks(product: Product, request: Request) -> ShaderCall:
 
             "KERNEL_Y": window.kernel[0],
             "STRIDE_Y": window.stride[0],
+            "STRIDE_X": window.stride[1],
             "DILATION_Y": window.dilation[0],
+            "DILATION_X": window.dilation[1],
             "OUTSIDE": word_of(product.outside),
             **product.geometry(),
             **finish.constants,
