@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import product
+from math import log2
 
 from smelt.codegen.kernels.base import Block, Request, layer_key
 from smelt.errors import ConfigError
@@ -47,17 +48,26 @@ class Blocks:
         Raises:
             ConfigError: the block that was measured is none that the layer can have.
         """
+        costs = costs_of(request.target)
         ranked = sorted(possible, key=cost)
-        sizes = costs_of(request.target).local
+        near = [b for b in ranked if cost(b) <= costs.alike * cost(ranked[0])]
+        usual = min(near, key=_unlikeness)
+        ranked = [usual, *(b for b in ranked if b != usual)]
+        sizes = costs.local
         others = [replace(ranked[0], local=local) for local in sizes[1:]]
-        usual = ranked[: _WORTH_MEASURING - len(others)]
+        best = ranked[: _WORTH_MEASURING - len(others)]
         found = request.blocks.get(layer_key(node))
         if found is not None and (found.local not in sizes or _usual(found, sizes) not in ranked):
             raise ConfigError(
                 f"the tuning gives {node.origin} {found.text} invocations of a workgroup, which "
                 "it cannot have here: write it anew with `smelt tune`"
             )
-        return Blocks(found or ranked[0], (*usual, *others))
+        return Blocks(found or ranked[0], (*best, *others))
+
+
+def _unlikeness(block: Block) -> tuple[float, int]:
+    """How far from two to four pixels for each quad, and the larger the better: most layers' block."""
+    return abs(log2(block.pixels / block.quads) - 1.5), -block.pixels * block.quads
 
 
 def _usual(block: Block, sizes: tuple[int, ...]) -> Block:
@@ -125,6 +135,9 @@ def blocks_of(
     possible = (
         Block(pixels, share, across, costs.local[0])
         for pixels, share, across in product(_SIZES, _SIZES, (True, False))
-        if share <= quads[0] and pixels * share <= costs.sums * min(work.columns, 2)
+        if pixels < 2 * width
+        and share <= quads[0]
+        and pixels * share <= costs.sums * min(work.columns, 2)
+        and pixels * share * work.columns <= costs.written
     )
     return Blocks.of(node, request, possible, cost)
