@@ -33,7 +33,7 @@ class BesideTemplates(BytecodeCache):
             bucket.reset()
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep what is in the bucket; others that write or read at the same time see all or none."""
+        """Keep what is in the bucket; others that read or write meanwhile see all or none."""
         if sys.dont_write_bytecode:
             return
         try:

@@ -225,8 +225,7 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
     }
     *_, weights = network.sources
     render_weights = render_assembler if network.weights_binary else render_text
-    sources = {} if network.gpu is None else shader_sources(network.gpu)
-    compiled = begin(sources)
+    compiled = begin(dict[str, str]() if network.gpu is None else shader_sources(network.gpu))
     rendered = {
         f"{network.name}.h": render("network/header.h.j2", common),
         f"{network.name}.c": render("network/network.c.j2", common),

@@ -2,8 +2,9 @@
 
 A kernel's template says `INPUT(i)` where it means element `i` of an operand. Here that is tied to
 memory. A network's program binds the whole arena once and tells each dispatch by push constants
-where its operands start, and the call's numbers behind that. To check it, each operand's exact range can be bound as a descriptor of
-its own, read only or written only, so that the validation layer sees what a dispatch touches.
+where its operands start, and the call's numbers behind that. To check it, each operand's exact
+range can be bound as a descriptor of its own, read only or written only, so that the validation
+layer sees what a dispatch touches.
 
 Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization constants) and 14
 (resource descriptors); GL_KHR_vulkan_glsl.
@@ -130,11 +131,11 @@ def _interface(call: ShaderCall, binding: Binding) -> str:
         f"layout(constant_id = {number}) const int {name} = 1;"
         for number, name in enumerate(call.constants, 3)
     ]
-    starts = [f"uint {operand.name}_start;" for operand in call.operands]
-    # Numbers lie where they do with starts before them.
-    first = f"layout(offset = {4 * len(starts)}) "
-    fields = [f"{'' if i else first}int {name};" for i, name in enumerate(call.numbers)]
-    fields = [*starts, *(f"int {name};" for name in call.numbers)] if binding == "shared" else fields
+    fields = [f"int {name};" for name in call.numbers]
+    if binding == "shared":
+        fields = [*(f"uint {operand.name}_start;" for operand in call.operands), *fields]
+    elif fields:
+        fields[0] = f"layout(offset = {4 * len(call.operands)}) {fields[0]}"
     if fields:
         lines.append(f"layout(push_constant) uniform Pushed {{ {' '.join(fields)} }};")
     bind = _shared if binding == "shared" else _exact

@@ -1,10 +1,10 @@
 """How much one invocation of a product computes, and what invocations beside it share.
 
-An invocation sums so many pixels of a row times so many quads of channels, which are the inputs' own
-in a depthwise convolution. Large blocks load little for each
-product, small ones keep more invocations busy and fit into registers. What that is worth differs
-between devices: their `BlockCosts` say it, and the block is taken that costs least, unless another
-one was measured to be faster.
+An invocation sums so many pixels of a row times so many quads of channels (one quad in a depthwise
+convolution). Large blocks load little for each product, small ones keep more invocations busy and
+fit into registers. What that is worth differs between devices: their `BlockCosts` say it. The block
+is taken that costs least, or one that costs little more and that other layers have too, unless
+another one was measured to be faster.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Blocks:
 
 
 def _unlikeness(block: Block) -> tuple[float, int]:
-    """How far from two to four pixels for each quad, and the larger the better: most layers' block."""
+    """How far from most layers' block: two to four pixels for each quad; larger ones come first."""
     return abs(log2(block.pixels / block.quads) - 1.5), -block.pixels * block.quads
 
 

@@ -54,8 +54,8 @@ class Finish:
         """
         start = np.zeros(channels, np.int64) if bias is None else bias.ravel()
         if node.output.type.dtype.is_float:
-            limits = dict(zip(("LOW", "HIGH"), map(float_bits, activation.limits), strict=True))
-            return Finish("real", _quads([start.astype(np.float32)]), limits)
+            low, high = map(float_bits, activation.limits)
+            return Finish("real", _quads([start.astype(np.float32)]), {"LOW": low, "HIGH": high})
         if range_ is None or node.output.type.quant is None:
             return Finish("sums", _quads([_wrapped(start.astype(np.int64))]))
         requantization = Requantization.of(node, scales, activation, range_)

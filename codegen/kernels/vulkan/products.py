@@ -141,6 +141,9 @@ def blocks(product: Product, request: Request) -> ShaderCall:
     choice = blocks_of(node, request, size, (most, steps.quads), steps.work(product))
     block = choice.taken
     tiles, shares = -(-product.size[1] // block.pixels), -(-steps.quads // block.quads)
+    invocations = tiles * rows, shares, 1
+    if block.across:
+        invocations = spread(tiles * rows * shares, block.local)
     output = _output(product)
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
     whole = element if steps.form == "single" else vector
@@ -178,7 +181,6 @@ def blocks(product: Product, request: Request) -> ShaderCall:
             "OUT_QUADS": steps.quads,
             "OUTPUTS": window.outputs,
             "DEPTH": steps.quads if steps.form == "depthwise" else steps.depth,
-
             "KERNEL_Y": window.kernel[0],
             "STRIDE_Y": window.stride[0],
             "STRIDE_X": window.stride[1],
@@ -188,7 +190,7 @@ def blocks(product: Product, request: Request) -> ShaderCall:
             **product.geometry(),
             **finish.constants,
         },
-        invocations=spread(tiles * rows * shares) if block.across else (tiles * rows, shares, 1),
+        invocations=invocations,
         local=(block.local, 1, 1),
         summary=block.text,
         form="vulkan_blocks",
@@ -246,7 +248,7 @@ def _packed(weights: Array, steps: Steps, block: Block, *, real: bool) -> Array:
 
 
 def _whole_blocks(quads: Array, block: Block) -> Array:
-    """Constants of quads of channels, `[quads, ...]`, with zeros for those that fill the last block."""
+    """Constants `[quads, ...]` of channels, with zeros for those that fill the last block."""
     missing = -len(quads) % block.quads
     return np.concatenate([quads, np.zeros((missing, *quads.shape[1:]), quads.dtype)])
 
