@@ -34,6 +34,8 @@ class DeviceInfo:
         taps: whether the firmware can stream every step's output, and time every step.
         count: of the inferences so far.
         inputs, outputs: of the network, in order.
+        gpu: that computes beside the CPU, empty where there is none; None where the network is for
+            a CPU alone.
     """
 
     name: str
@@ -44,6 +46,7 @@ class DeviceInfo:
     count: int
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    gpu: str | None = None
 
 
 def ask_info(line: Line, doubt: str = "") -> DeviceInfo:
@@ -129,6 +132,7 @@ def _read_info(lines: Sequence[str]) -> DeviceInfo:
             count=int(fields["count"]),
             inputs=tuple(tensors["input"][i] for i in range(len(tensors["input"]))),
             outputs=tuple(tensors["output"][i] for i in range(len(tensors["output"]))),
+            gpu=None if "gpu" not in fields else fields["gpu"].removesuffix("none"),
         )
     except (KeyError, ValueError) as error:
         raise DeviceError(f"the device's description of itself is broken: {error}") from error

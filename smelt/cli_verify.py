@@ -63,7 +63,7 @@ def verify(
     console = progress_console(proof.quiet)
     artefact = compiled(model, proof, console)
     report = judge(artefact, proof, Rig(on, gpu=device), console)
-    line = f"{show_verify.place(artefact, on)}: {report['verification']['message']}"
+    line = f"{show_verify.place(artefact, on, report)}: {report['verification']['message']}"
     Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -264,6 +264,7 @@ def _measured(
         elf.ram if artefact.board is not None else None,
         latency,
         None if meter is None else meter.joules / len(invocations),
+        device.info.gpu,
     )
 
 

@@ -313,6 +313,8 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
         rows.append(("RAM", f"{report['ram']['variables']:,} bytes of variables and arena"))
     if inference["instructions"] is not None:
         rows.append(("inference", f"{inference['instructions']:,} instructions"))
+    if inference["gpu"] is not None:
+        rows.append(("GPU", inference["gpu"] or "none: the CPU computed everything"))
     if inference["latency"] is not None:
         rows.append(("latency", f"{1e3 * inference['latency']['seconds']['mean']:.4g} ms"))
     if inference["stack"] is not None:

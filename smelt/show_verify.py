@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def headline(report: Mapping[str, Any]) -> str:
     """Whether it passed, and what it takes, in a line."""
-    where = report["board"] or "this computer"
+    where = _with_gpu(report["board"] or "this computer", report)
     figures = ", ".join(f"{value} {name}".strip() for name, value in _headlines(report))
     verdict = report["verification"]["message"]
     if not report["verification"]["passed"]:
@@ -26,16 +26,21 @@ def headline(report: Mapping[str, Any]) -> str:
     return f"{where}: {verdict}" + (f"; {figures}" if figures else "")
 
 
-def place(artefact: Artefact, on: str | None) -> str:
-    """Where a network runs; `on` is of a `Rig`."""
+def place(artefact: Artefact, on: str | None, report: Mapping[str, Any]) -> str:
+    """Where a network ran; `on` is of a `Rig`."""
     where = artefact.on if on is None else on
     if where == "host":
-        return "this computer"
+        return _with_gpu("this computer", report)
     name, board = artefact.platform.name, artefact.board
     if where == "qemu" and board is not None and board.qemu is not None:
         machine = board.qemu.machine
         return f"{name} in QEMU" if machine == name else f"{name} in QEMU ({machine})"
     return f"{name} at {'its port' if where == 'board' else where}"
+
+
+def _with_gpu(where: str, report: Mapping[str, Any]) -> str:
+    gpu = report["inference"]["gpu"]
+    return where if gpu is None else f"{where} ({gpu or 'no GPU: the CPU computed everything'})"
 
 
 def _headlines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -9,6 +10,10 @@ from hypothesis import HealthCheck, settings
 # Small products of matrices, by several processes at once: threads only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 QEMU_TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
 

@@ -15,10 +15,11 @@ from smelt.codegen.passes.legalizations import LEGALIZATIONS
 from smelt.codegen.passes.legalize import legalize
 from smelt.ir import DType, Graph, Node, Op, Rounding, evaluate, verify
 from smelt.ops import all_cases
-from smelt.ops.case import Case, build
+from smelt.ops.case import Case, Data, build
 from smelt.ops.concat import Concat
 from smelt.ops.convolution import Conv2D
 from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.matmul import MatMul
 from smelt.ops.pad import Pad
 from smelt.ops.slice import Slice
 from smelt.ops.table import Table
@@ -89,6 +90,13 @@ def test_scales_that_round_otherwise_are_left_alone() -> None:
         if node.rounding is Rounding.TFLM and rewritten(graph, "dense_to_convolution") is None:
             refused += 1
     assert refused
+
+
+def test_long_stacks_of_matrices_are_left_alone() -> None:
+    """A layer for each would take for ever to build, and a program of as many calls."""
+    for count, applied in ((64, True), (65, False)):
+        case = Case("stack", MatMul(), (Data((count, 4, 8)), Data((count, 8, 4))))
+        assert (rewritten(build(case, DType.FLOAT32), "matmul_to_dense") is not None) == applied
 
 
 class Ungrouped(Kernel):

@@ -12,9 +12,11 @@ from smelt.errors import ConfigError, DeviceError
 from smelt.ir import evaluate
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import random_samples
+from tests.cli_runner import Smelt, runner
 from tests.graphs import assert_same, compile_graph
 from tests.projects import SANITIZERS, counter
 from tests.shared import Network, networks
+from tests.tflite_networks import DIGITS
 from tests.vulkan_tools import branches, build, requires_vulkan
 
 pytestmark = requires_vulkan
@@ -77,6 +79,40 @@ def test_without_it_a_gpu_is_needed(tmp_path: Path) -> None:
         open_device(built.elf.path, "host", environment=NO_GPU),
     ):
         pass
+
+
+@pytest.fixture
+def smelt(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Smelt:
+    return runner(tmp_path, monkeypatch, capfd)
+
+
+@pytest.mark.parametrize(
+    ("drivers", "device", "said"),
+    [
+        ({}, (), "this computer ("),
+        (NO_GPU, (), "this computer (no GPU: the CPU computed everything): bit-exact"),
+        ({}, ("--device", "7"), "there is no Vulkan device 7"),
+        (NO_GPU, ("--device", "0"), "no driver for Vulkan is installed"),
+    ],
+    ids=["a GPU", "none", "not that one", "not even one"],
+)
+def test_who_computed_is_told(
+    smelt: Smelt,
+    monkeypatch: pytest.MonkeyPatch,
+    drivers: dict[str, str],
+    device: tuple[str, ...],
+    said: str,
+) -> None:
+    """And a device that is asked for by its number is not done without."""
+    for name, value in drivers.items():
+        monkeypatch.setenv(name, value)
+    model = DIGITS / "digits_int8.tflite"
+    options = ("--target", "vulkan", "--backends", "vulkan,c", "--cpu-fallback", *device)
+    ran = smelt("verify", model, *options)
+    assert said in ran.out + ran.err
+    assert ran.code == (1 if device else 0)
 
 
 def test_errors() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -170,7 +171,9 @@ def matmul_to_dense(node: Node, names: Names) -> list[Node] | None:
     if rank < 3 or a.type.shape[:-2] != b.type.shape[:-2]:
         return None
     rows, depth = a.type.shape[-2:]
-    count = a.type.size // (rows * depth)
+    count = prod(a.type.shape[:-2])
+    if count > _MOST_MATRICES:
+        return None
     parts = _Sequence(node, names)
     left = parts.add(Reshape((count, rows, depth)), a)
     right = parts.add(Reshape((count, *b.type.shape[-2:])), b)
@@ -186,6 +189,10 @@ def matmul_to_dense(node: Node, names: Names) -> list[Node] | None:
     joined = parts.add(Concat(0), *results) if count > 1 else results[0]
     parts.add(Reshape(node.output.type.shape), joined)
     return parts.end()
+
+
+_MOST_MATRICES = 64
+"""Those of a longer stack are not computed one by one: each is several layers of the program."""
 
 
 def _chosen(quant: Quant | None, part: slice) -> Quant | None:

@@ -104,9 +104,12 @@ static void info(const smelt_session_t *session) {
     smelt_put("m-info-[version ");
     smelt_put_unsigned(SMELT_WIRE_VERSION);
     smelt_put_line("]");
-    put_number("lines", 7u + model->input_count + model->output_count);
+    put_number("lines", 7u + (model->gpu != NULL) + model->input_count + model->output_count);
     put_field("name", model->name);
     put_field("hash", model->hash);
+    if (model->gpu != NULL) {
+        put_field("gpu", model->gpu);
+    }
     put_number("arena", model->arena_bytes);
     put_number("timer", smelt_timer_hz());
     put_number("taps", model->set_step_callback != NULL);

@@ -9,8 +9,8 @@
  * first character on: so a host knows a line that was spoilt on its way.
  *
  *   smelt info%          m-info-[version V], then m-info-[KEY VALUE... C] lines: how many they are, the
- *                        network's name and hash, the arena, the timer, the size of every input and
- *                        output
+ *                        network's name and hash, the arena, the timer, the GPU if it is for one, the
+ *                        size of every input and output
  *   smelt load I O N D C%  m-load-[I O N C]: ready for the N raw bytes of input I from its byte O on,
  *                        whose CRC is D; then m-load-done. The C of the command is made like that of
  *                        a line. Silence of SMELT_LOAD_TIMEOUT_MS ends the wait for the bytes. More
@@ -85,6 +85,7 @@ typedef int (*smelt_step_callback_t)(void *user, int step, const void *output, u
 typedef struct {
     const char *name;
     const char *hash;
+    const char *gpu; /* that computes beside the CPU; NULL for a network that needs none */
     uint32_t arena_bytes;
     const smelt_tensor_t *inputs;
     const smelt_tensor_t *outputs;
