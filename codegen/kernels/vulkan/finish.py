@@ -57,7 +57,7 @@ class Finish:
             low, high = map(float_bits, activation.limits)
             return Finish("real", _quads([start.astype(np.float32)]), {"LOW": low, "HIGH": high})
         if range_ is None or node.output.type.quant is None:
-            return Finish("sums", _quads([_wrapped(start.astype(np.int64))]))
+            return Finish("sums", _quads([_wrapped(start)]))
         requantization = Requantization.of(node, scales, activation, range_)
         constants = {
             "LOW": requantization.low,
@@ -77,8 +77,8 @@ class Finish:
 
 
 def _wrapped(numbers: Array) -> Array:
-    """int64 numbers as sums of 32 bits wrap them."""
-    return (numbers & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+    """Integers as sums of 32 bits wrap them."""
+    return (numbers.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
 def _quads(fields: Sequence[Array]) -> Array:
