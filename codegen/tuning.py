@@ -26,14 +26,14 @@ class TunedLayer(BaseModel):
 
     Attributes:
         gpu_ns: on the GPU beside its submission, with the block below.
-        cpu_ns: on the CPU.
+        cpu_ns: on the CPU; None where that computes something else in its place.
         block: the one that was faster than the profile's own choice; None where none was.
     """
 
     model_config = _FROZEN
 
     gpu_ns: Nanoseconds
-    cpu_ns: Nanoseconds
+    cpu_ns: Nanoseconds | None
     block: Block | None = None
 
 
@@ -62,7 +62,12 @@ class Tuning(BaseModel):
             ConfigError: there is no such profile.
         """
         gpu = replace(gpu_called(self.gpu), name="measured", submit_ns=self.submit_ns)
-        return Costs(gpu, {key: (layer.gpu_ns, layer.cpu_ns) for key, layer in self.layers.items()})
+        both = {
+            key: (layer.gpu_ns, layer.cpu_ns)
+            for key, layer in self.layers.items()
+            if layer.cpu_ns is not None
+        }
+        return Costs(gpu, both)
 
     @property
     def blocks(self) -> Mapping[str, Block]:

@@ -134,7 +134,7 @@ _NVIDIA = replace(_COMMON, busy=8192, sums=16, shared=4.0)
 
 _LAVAPIPE = BlockCosts(
     lanes=8,
-    local=(8, 16, 32),
+    local=(8, 16),
     busy=16,
     sums=32,
     written=48,

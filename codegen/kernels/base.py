@@ -73,7 +73,7 @@ class Block:
     def text(self) -> str:
         """The block in words."""
         way = "channels" if self.across else "pixels"
-        return f"{self.pixels} pixels x {4 * self.quads} channels, {self.local} along {way}"
+        return f"{self.pixels} px x {4 * self.quads} channels, {self.local} along {way}"
 
 
 def layer_key(node: Node) -> str:
@@ -214,7 +214,7 @@ class ShaderCall(KernelCall):
         variants: values of the template's variable `variant`, for modules that are taken instead
             of the first, `""`, where the device has the feature of that name.
         block: what one invocation of a product computes.
-        candidates: blocks that are worth measuring, the best by the device's profile first.
+        candidates: all blocks that it could have, the best by the device's profile first.
     """
 
     views: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -23,9 +23,6 @@ from smelt.targets.gpus import DEFAULT, BlockCosts
 _SIZES = (1, 2, 4, 8, 16)
 """Pixels, rows and quads of blocks: a few sizes, for drivers take long to compile a pipeline."""
 
-_WORTH_MEASURING = 6
-"""Blocks of a layer that `smelt tune` tries."""
-
 
 def costs_of(target: Target) -> BlockCosts:
     """What blocks cost on the device that a target's code runs on."""
@@ -34,10 +31,10 @@ def costs_of(target: Target) -> BlockCosts:
 
 @dataclass(frozen=True)
 class Blocks:
-    """What a layer can have: `taken`, and what is worth measuring, best by the profile first."""
+    """Those that a layer can have, the best by the profile first, and the one that it takes."""
 
     taken: Block
-    candidates: tuple[Block, ...]
+    possible: tuple[Block, ...]
 
     @staticmethod
     def of(
@@ -49,29 +46,23 @@ class Blocks:
             ConfigError: the block that was measured is none that the layer can have.
         """
         costs = costs_of(request.target)
-        ranked = sorted(possible, key=cost)
+        ranked, sizes = sorted(possible, key=cost), costs.local
         near = [b for b in ranked if cost(b) <= costs.alike * cost(ranked[0])]
-        usual = min(near, key=_unlikeness)
-        ranked = [usual, *(b for b in ranked if b != usual)]
-        sizes = costs.local
-        others = [replace(ranked[0], local=local) for local in sizes[1:]]
-        best = ranked[: _WORTH_MEASURING - len(others)]
-        found = request.blocks.get(layer_key(node))
-        if found is not None and (found.local not in sizes or _usual(found, sizes) not in ranked):
+        common = min(near, key=_unlikeness)
+        ranked = [common, *(b for b in ranked if b != common)]
+        blocks = tuple(replace(block, local=local) for local in sizes for block in ranked)
+        found = request.blocks.get(layer_key(node), blocks[0])
+        if found not in blocks:
             raise ConfigError(
-                f"the tuning gives {node.origin} {found.text} invocations of a workgroup, which "
-                "it cannot have here: write it anew with `smelt tune`"
+                f"the tuning gives {node.origin} blocks of {found.text}, which it cannot have "
+                "here: write it anew with `smelt tune`"
             )
-        return Blocks(found or ranked[0], (*best, *others))
+        return Blocks(found, blocks)
 
 
 def _unlikeness(block: Block) -> tuple[float, int]:
     """How far from most layers' block: two to four pixels for each quad; larger ones come first."""
     return abs(log2(block.pixels / block.quads) - 1.5), -block.pixels * block.quads
-
-
-def _usual(block: Block, sizes: tuple[int, ...]) -> Block:
-    return replace(block, local=sizes[0])
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ def blocks(product: Product, request: Request) -> ShaderCall:
         work={"calls": 1, "products": node.macs},
         variants=("", "dot") if not real and steps.form == "deep" else ("",),
         block=block,
-        candidates=choice.candidates,
+        candidates=choice.possible,
     )
 
 
