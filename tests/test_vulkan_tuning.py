@@ -39,7 +39,7 @@ CASES = (
 def with_blocks(blocks: dict[str, Block], gpu: str = "default") -> Tuning:
     """A tuning that says nothing but blocks."""
     layers = {key: TunedLayer(gpu_ns=0, cpu_ns=1e9, block=block) for key, block in blocks.items()}
-    return Tuning(gpu=gpu, submit_ns=0, layers=layers)
+    return Tuning(gpu=gpu, device="a test", submit_ns=0, layers=layers)
 
 
 def shaders(graph: Graph, gpu: Gpu) -> list[ShaderCall]:
