@@ -14,7 +14,7 @@ SPAN = 1 << 20
 
 def direct(product: Product) -> ShaderCall:
     """The call that computes a product of any channels, groups and multipliers."""
-    node, window, finish = product.node, product.window, product.finish
+    node, window, finish = product.node, product.window, product.finish()
     real, x, y = product.kind == "real", node.input(0).type, node.output.type
     words = y.is_quantized
     invocations = -(-y.size // 4) if words else y.size
@@ -24,7 +24,6 @@ def direct(product: Product) -> ShaderCall:
         flat[: weights.size] = weights.ravel()
         weights = flat.view(np.int32)
     rows = np.ascontiguousarray(finish.rows.transpose(0, 2, 1))
-    kind = "float" if real else "int"
     groups = product.depth // window.depth
     return ShaderCall(
         template="vulkan/direct.comp.j2",
@@ -43,7 +42,7 @@ def direct(product: Product) -> ShaderCall:
         views={
             "input": view(x.dtype),
             "weights": view(x.dtype),
-            "channels": kind,
+            "channels": "float" if real else "int",
             "output": view(y.dtype),
         },
         constants={
