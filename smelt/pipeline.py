@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from smelt import __version__
+from smelt import __version__, gpu_options
 from smelt.boards import Board, Computer, computer_called
 from smelt.boards import load as load_board
 from smelt.codegen import arena
-from smelt.codegen.devices import Costs, stays_on_cpu
+from smelt.codegen.devices import stays_on_cpu
 from smelt.codegen.dispatches import program
 from smelt.codegen.kernels.base import Kernel, Request, backend
+from smelt.codegen.names import network_name
 from smelt.codegen.network import Network, describe, network_hash
 from smelt.codegen.partition import Partitioner, Place
 from smelt.codegen.passes import run_passes
@@ -35,7 +35,6 @@ from smelt.report import build_report
 from smelt.run import Rig, run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Optimize, Platform, Target, get, library, stand_in
-from smelt.targets.gpus import Gpu, gpu_called
 
 Observer = Callable[[str, Graph], None]
 
@@ -168,22 +167,22 @@ def compile_model(
         if here
         else _platform(board or computer, options.target)
     )
-    platform = _beside_gpu(platform, options, computer)
+    gpu_options.check(options, platform.target)
+    platform = gpu_options.beside_gpu(platform, options, computer)
     # A network is quantized, and then run, one sample at a time.
     inputs = replace(options.inputs, batch=1) if options.quantize else options.inputs
     imported = model if isinstance(model, Imported) else load_model(model, options.name, inputs)
     if options.quantize is not None:
         imported = quantize_network(imported, options.quantize).imported
-    name = _name(options, imported.graph.name, platform)
+    files = (path for _, path in platform.project_files)
+    name = network_name(options.name, imported.graph.name, files)
     removals = Removals(imported.graph, observe, platform.target.granularity)
     partitioner = _partitioner(platform.target, options)
     graph = run_passes(imported.graph, observe=removals, granularity=platform.target.granularity)
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
-    _check_gpu_options(options, platform.target)
-    costs: Costs | None = None
+    costs = gpu_options.costs(options, platform.target)
     if platform.target.gpu:
-        costs = _costs(options, platform.target.gpu) if options.backends is None else None
         partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
         if options.float16:
             graph = use_float16(graph, partitioner)
@@ -197,7 +196,7 @@ def compile_model(
         keep_inputs=options.keep_inputs,
         spare=partitioner.on_cpu() if options.cpu_fallback else None,
     )
-    if platform.target.gpu and options.tuning is not None:
+    if options.tuning is not None:
         options.tuning.require_layers(step.node for step in scheduled.steps)
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
@@ -219,7 +218,7 @@ def compile_model(
         costs,
     )
     project = render_project(network, scheduled, platform, options.optimize, report)
-    if platform.target.gpu and options.tuning is not None:
+    if options.tuning is not None:
         project = replace(project, files={**project.files, TUNING: options.tuning.text})
     return Artefact(imported, graph, scheduled, plan, network, project, platform, board, options)
 
@@ -228,31 +227,6 @@ def _platform(board: Board | Computer | None, target: str | None) -> Platform:
     if board is not None:
         return board.platform(target)
     return library(get(target or "host"))
-
-
-def _check_gpu_options(options: Options, target: Target) -> None:
-    given = {"--cpu-fallback": options.cpu_fallback, "--float16": options.float16}
-    for name in (name for name, wanted in given.items() if wanted and not target.gpu):
-        raise ConfigError(f"{name} is for a target with a GPU; '{target.name}' has none")
-    if all(given.values()):
-        raise ConfigError(
-            "--float16 is for GPUs: layers in C compute with float32, so that --cpu-fallback would "
-            "compute something else; leave one of the two out"
-        )
-
-
-def _beside_gpu(platform: Platform, options: Options, computer: Computer | None) -> Platform:
-    """The platform with the GPU that is asked for, was measured, or is the board's."""
-    own = None if computer is None else computer.gpu
-    name = options.gpu or own if options.tuning is None else options.tuning.gpu
-    if platform.target.gpu is None or name is None:
-        return platform
-    return replace(platform, target=replace(platform.target, gpu=gpu_called(name)))
-
-
-def _costs(options: Options, gpu: Gpu) -> Costs:
-    """What layers cost on the GPU and on the CPU: measured, or estimated."""
-    return Costs(gpu) if options.tuning is None else options.tuning.costs
 
 
 def _partitioner(target: Target, options: Options) -> Partitioner:
@@ -294,48 +268,5 @@ def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[st
         str(options.keep_inputs),
         str((options.backends, sorted(options.place.items()), options.fallback)),
         str(options.expand_weights),
-        *_gpu_identity(options, platform),
+        *gpu_options.identity(options, platform.target),
     )
-
-
-def _gpu_identity(options: Options, platform: Platform) -> Sequence[str]:
-    """What only decides where there is a GPU."""
-    if not platform.target.gpu:
-        return ()
-    costs = platform.target.gpu.name if options.tuning is None else options.tuning.text
-    return (costs, *(["cpu"] if options.cpu_fallback else []))
-
-
-def _name(options: Options, stem: str, platform: Platform) -> str:
-    """The name that C identifiers begin with and C files are called by.
-
-    A name that is asked for is taken or refused; one that comes from the file's stem is changed
-    where something else has it already.
-    """
-    paths = [PurePosixPath(path) for _, path in platform.project_files]
-    taken = {path.stem for path in paths if path.suffix in (".c", ".h")} | _RESERVED
-    name = stem if options.name is None else options.name
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ConfigError(
-            f"the name '{name}' is not a C identifier (letters, digits, underscores); "
-            "choose another with --name"
-        )
-    if name.lower() not in taken and not _RESERVED_FORM.match(name.lower()):
-        return name
-    if options.name is None:
-        return f"{name}_network"
-    raise ConfigError(
-        f"the name '{name}' is taken, by a file of the project, by C's library or by the firmware; "
-        "choose another with --name"
-    )
-
-
-_RESERVED = frozenset(
-    {"assert", "ctype", "double", "errno", "features", "float", "intmax", "intptr", "limits"}
-    | {"math", "max_align", "null", "poll", "ptrdiff", "size", "stddef", "stdint", "stdio"}
-    | {"stdlib", "string", "time", "uintmax", "uintptr", "unistd", "wchar"}
-)
-"""Names whose header would hide the system's, or whose type `NAME_t` is C's own."""
-
-_RESERVED_FORM = re.compile(r"smelt(_|$)|_|u?int(_least|_fast)?\d+")
-"""Names that begin like the firmware's, like the compiler's, or like C's integer types."""

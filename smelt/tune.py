@@ -255,7 +255,8 @@ def _with_blocks(own: Artefact, blocks: Mapping[str, Block]) -> Artefact:
     layers = {k: TunedLayer(gpu_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
     gpu = own.platform.target.gpu
     name = "" if gpu is None else gpu.name
-    return _again(own, tuning=Tuning(gpu=name, device="", submit_ns=0, layers=layers))
+    tuning = Tuning(gpu=name, device="", submit_ns=0, layers=layers)
+    return _again(own, gpu=None, tuning=tuning)
 
 
 def _again(own: Artefact, **changes: object) -> Artefact:

@@ -31,6 +31,9 @@ TIME = st.integers(0, 30).map(float)
 CAN = st.sampled_from([(True, True), (True, False), (False, True)])
 
 
+NOTHING = Tuning(gpu="generic", device="a test", submit_ns=0, layers={})
+
+
 def cost(layers: Sequence[Layer], on_gpu: Sequence[bool], submit_ns: float) -> float:
     """Of an assignment: its layers, and a submission for each run of layers on the GPU."""
     times = sum(layer.times[not there] for layer, there in zip(layers, on_gpu, strict=True))
@@ -113,14 +116,28 @@ def test_another_cut_is_another_network() -> None:
         compiled(tuning=tuned(1.0, 3.0)).network.hash,
     }
     assert len(hashes) == 4
-    host = compile_model(MODEL, Options(target="host", gpu="videocore7"))
-    assert host.network.hash == compile_model(MODEL, Options(target="host")).network.hash
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (Options(target="host", gpu="videocore7"), "--gpu is for a target with a GPU; 'host' has"),
+        (Options(target="host", tuning=NOTHING), "--tuning is for a target with a GPU"),
+        (
+            Options(target="vulkan", gpu="mali", tuning=NOTHING),
+            "measured with the profile 'generic': leave --gpu out",
+        ),
+        (Options(target="vulkan", gpu="voodoo"), "unknown GPU 'voodoo'"),
+    ],
+)
+def test_options_that_would_not_count(options: Options, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        compile_model(MODEL, options)
 
 
 def test_a_tuning_of_another_network_is_refused() -> None:
-    other = tuned(1.0, 2.0).model_copy(update={"layers": {}})
     with pytest.raises(ConfigError, match="knows no layer of this network"):
-        compiled(tuning=other)
+        compiled(tuning=NOTHING)
 
 
 def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:

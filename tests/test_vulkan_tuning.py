@@ -109,7 +109,7 @@ def test_all_blocks_compute_the_same(gpu: str) -> None:
     assert len(tries) == len(members)
     for rank in range(min(map(len, tries.values()))):
         tuning = with_blocks({k: blocks[rank] for k, blocks in tries.items()}, gpu)
-        results = run_together(members, replace(setup, tuning=tuning))
+        results = run_together(members, replace(ON_GPU, tuning=tuning))
         for case, wanted, found in zip(members, expected, results, strict=True):
             assert_same(found, wanted, f"{case.graph.name}, try {rank} of {gpu}")
 

@@ -1,0 +1,70 @@
+"""What a build can be told of a GPU, and what that means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from smelt.boards import Computer
+from smelt.codegen.devices import Costs
+from smelt.errors import ConfigError
+from smelt.targets import Platform, Target
+from smelt.targets.gpus import gpu_called
+
+if TYPE_CHECKING:
+    from smelt.pipeline import Options
+
+
+def check(options: Options, target: Target) -> None:
+    """Refuse what cannot be together, or is for a GPU where there is none.
+
+    Raises:
+        ConfigError: which option it is, and why not.
+    """
+    given = {
+        "--gpu": options.gpu is not None,
+        "--tuning": options.tuning is not None,
+        "--cpu-fallback": options.cpu_fallback,
+        "--float16": options.float16,
+    }
+    for name in (name for name, wanted in given.items() if wanted and not target.gpu):
+        raise ConfigError(f"{name} is for a target with a GPU; '{target.name}' has none")
+    if options.gpu is not None and options.tuning is not None:
+        raise ConfigError(
+            f"--tuning was measured with the profile '{options.tuning.gpu}': leave --gpu out, or "
+            "measure with it"
+        )
+    if options.float16 and options.cpu_fallback:
+        raise ConfigError(
+            "--float16 is for GPUs: layers in C compute with float32, so that --cpu-fallback would "
+            "compute something else; leave one of the two out"
+        )
+
+
+def beside_gpu(platform: Platform, options: Options, computer: Computer | None) -> Platform:
+    """The platform with the GPU that is asked for, was measured, or is the board's.
+
+    Raises:
+        ConfigError: there is no such profile.
+    """
+    own = None if computer is None else computer.gpu
+    name = options.gpu or own if options.tuning is None else options.tuning.gpu
+    if platform.target.gpu is None or name is None:
+        return platform
+    return replace(platform, target=replace(platform.target, gpu=gpu_called(name)))
+
+
+def costs(options: Options, target: Target) -> Costs | None:
+    """What layers are given to the GPU by; None where backends are named, or there is no GPU."""
+    if target.gpu is None or options.backends is not None:
+        return None
+    return Costs(target.gpu) if options.tuning is None else options.tuning.costs
+
+
+def identity(options: Options, target: Target) -> Sequence[str]:
+    """What generated code depends on where there is a GPU."""
+    if not target.gpu:
+        return ()
+    weighed = target.gpu.name if options.tuning is None else options.tuning.text
+    return (weighed, *(["cpu"] if options.cpu_fallback else []))
