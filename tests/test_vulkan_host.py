@@ -9,11 +9,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from smelt.codegen.dispatches import Program
+from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact
 from tests.graphs import compile_graph
 from tests.projects import SANITIZERS, must, network_sources
@@ -35,6 +40,7 @@ class Ended:
     calls: int
     failed: str
     caches: tuple[int, ...]
+    recorded: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -53,13 +59,18 @@ class Session:
         assert end is not None, done.stderr
         assert int(end[3]) == 0, done.stderr
         caches = tuple(int(size) for size in re.findall(r"cache of (\d+)", done.stderr))
-        return Ended(done.returncode, done.stdout.strip(), int(end[1]), end[2], caches)
+        recorded = tuple(re.findall(r"recorded (\w+)", done.stderr))
+        return Ended(done.returncode, done.stdout.strip(), int(end[1]), end[2], caches, recorded)
+
+    @property
+    def gpu(self) -> Program:
+        """What the device is told."""
+        program = self.artefact.network.gpu
+        assert program is not None
+        return program
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    folder = tmp_path_factory.mktemp("fake")
-    artefact = compile_graph(branches(), ON_GPU)
+def compiled(artefact: Artefact, folder: Path) -> Session:
     artefact.write(folder / "project")
     shared_library("fake_vulkan", folder, "libvulkan.so")
     must(
@@ -70,6 +81,28 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
         *(f"-L{folder}", f"-Wl,-rpath,{folder}", "-lvulkan", "-lm", "-o", str(folder / "session")),
     )
     return Session(folder / "session", artefact)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    return compiled(compile_graph(branches(), ON_GPU), tmp_path_factory.mktemp("fake"))
+
+
+@pytest.fixture(scope="module")
+def session_in_two_parts(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Its weights are larger than its arena, and a layer of the CPU stands between the GPU's."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(64, 16)), rng.normal(size=64)
+    types = [TensorType((1, size), DType.FLOAT32) for size in (16, 64, 64, 64, 64)]
+    x, *values = (Value(f"v{i}", type_) for i, type_ in enumerate(types))
+    weights, bias = (Value.constant(f"w{i}", a.astype(np.float32)) for i, a in enumerate(data))
+    nodes = [Node(FullyConnected(), (x, weights, bias), (values[0],), Origin("FC", 0))]
+    for number, kind in enumerate(("neg", "exp", "abs"), 1):
+        ends = values[number - 1 : number + 1]
+        nodes.append(Node(Unary(kind), (ends[0],), (ends[1],), Origin(kind, number)))
+    graph = verify(Graph("two_parts", (x,), (values[-1],), tuple(nodes)), "a test")
+    options = replace(ON_GPU, place={"v3": "c"})
+    return compiled(compile_graph(graph, options), tmp_path_factory.mktemp("two_parts"))
 
 
 def test_every_call_that_can_fail(session: Session, tmp_path: Path) -> None:
@@ -135,9 +168,37 @@ def test_more_than_there_is_room_for(session: Session) -> None:
     assert session(FAKE_DEVICES=40, FAKE_EXTENSIONS=600).status == 0
 
 
-def test_a_device_that_is_too_small(session: Session) -> None:
-    ended = session(FAKE_PUSH_BYTES=4)
-    assert (ended.status, ended.said) == (1, "the network exceeds the limits of the Vulkan device")
+def test_devices_that_are_too_small(session: Session, session_in_two_parts: Session) -> None:
+    """By one byte, or one invocation, whichever it is of."""
+    one, other = session.gpu, session_in_two_parts.gpu
+    assert one.arena_bytes > one.weights_bytes
+    assert other.arena_bytes < other.weights_bytes
+    for run, name, needed in (
+        (session, "FAKE_PUSH_BYTES", one.push_bytes),
+        (session, "FAKE_INVOCATIONS", one.group_invocations),
+        (session, "FAKE_RANGE", one.arena_bytes),
+        (session_in_two_parts, "FAKE_RANGE", other.weights_bytes),
+    ):
+        assert run(**{name: needed}).status == 0
+        ended = run(**{name: needed - 1})
+        assert (ended.status, ended.said) == (
+            1,
+            "the network exceeds the limits of the Vulkan device",
+        )
+
+
+def test_every_command_buffer_waits_and_is_waited_for(
+    session: Session, session_in_two_parts: Session
+) -> None:
+    """First for what was submitted before; between, where planned; last, the host can read."""
+    assert session.gpu.barriers > 0
+    assert len(session_in_two_parts.gpu.regions) == 2
+    for run in (session, session_in_two_parts):
+        expected = tuple(
+            "B" + "".join("BD" if d.barrier else "D" for d in run.gpu.dispatches[first:end]) + "H"
+            for first, end in run.gpu.regions
+        )
+        assert run().recorded == expected
 
 
 def test_two_networks_at_a_time(session: Session) -> None:
