@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from smelt.codegen.dispatches import MAX_RANGE
 from smelt.codegen.kernels.base import ShaderCall
 from smelt.codegen.partition import Partitioner
-from smelt.ir import DType, Graph, Node
+from smelt.ir import DType, Graph, Node, Value
 from smelt.ops.reshape import Reshape
 from smelt.targets.gpus import Gpu
 
@@ -60,7 +61,7 @@ def stays_on_cpu(
     """Why a node must stay on the CPU; an empty text where it need not.
 
     Only the outermost graph is dispatched: branches and loops are the CPU's, and so is a network
-    whose sizes are known at run time only.
+    whose sizes are known at run time only, or whose arena no device need be able to bind.
 
     Args:
         graph: about to be scheduled.
@@ -69,6 +70,13 @@ def stays_on_cpu(
     """
     if graph.lengths:
         return lambda _: "Sizes that are known at run time only are the CPU's."
+    largest = max(graph.values(), key=_arena_bytes)
+    if _arena_bytes(largest) > MAX_RANGE:
+        why = (
+            f"'{largest.name}' has {largest.type.bytes:,} bytes of the arena, which a GPU would "
+            f"share; {MAX_RANGE:,} is what every device can bind."
+        )
+        return lambda _: why
     outermost = frozenset(graph.nodes)
     losers = {} if costs is None else _losers(graph, partitioner, costs)
 
@@ -78,6 +86,10 @@ def stays_on_cpu(
         return losers.get(node, "")
 
     return reason
+
+
+def _arena_bytes(value: Value) -> int:
+    return 0 if value.is_constant else value.type.bytes
 
 
 @dataclass(frozen=True)

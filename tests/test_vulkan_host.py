@@ -12,17 +12,13 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from smelt.codegen.dispatches import Program
-from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact
 from tests.graphs import compile_graph
 from tests.projects import SANITIZERS, must, network_sources
-from tests.vulkan_tools import ON_GPU, SHIMS, branches, requires_vulkan, shared_library
+from tests.vulkan_tools import ON_GPU, SHIMS, branches, dense, requires_vulkan, shared_library
 
 pytestmark = requires_vulkan
 
@@ -91,18 +87,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 @pytest.fixture(scope="module")
 def session_in_two_parts(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Its weights are larger than its arena, and a layer of the CPU stands between the GPU's."""
-    rng = np.random.default_rng(0)
-    data = rng.normal(size=(64, 16)), rng.normal(size=64)
-    types = [TensorType((1, size), DType.FLOAT32) for size in (16, 64, 64, 64, 64)]
-    x, *values = (Value(f"v{i}", type_) for i, type_ in enumerate(types))
-    weights, bias = (Value.constant(f"w{i}", a.astype(np.float32)) for i, a in enumerate(data))
-    nodes = [Node(FullyConnected(), (x, weights, bias), (values[0],), Origin("FC", 0))]
-    for number, kind in enumerate(("neg", "exp", "abs"), 1):
-        ends = values[number - 1 : number + 1]
-        nodes.append(Node(Unary(kind), (ends[0],), (ends[1],), Origin(kind, number)))
-    graph = verify(Graph("two_parts", (x,), (values[-1],), tuple(nodes)), "a test")
     options = replace(ON_GPU, place={"v3": "c"})
-    return compiled(compile_graph(graph, options), tmp_path_factory.mktemp("two_parts"))
+    return compiled(compile_graph(dense(), options), tmp_path_factory.mktemp("two_parts"))
 
 
 def test_every_call_that_can_fail(session: Session, tmp_path: Path) -> None:
@@ -179,8 +165,8 @@ def test_devices_that_are_too_small(session: Session, session_in_two_parts: Sess
         (session, "FAKE_RANGE", one.arena_bytes),
         (session_in_two_parts, "FAKE_RANGE", other.weights_bytes),
     ):
-        assert run(**{name: needed}).status == 0
-        ended = run(**{name: needed - 1})
+        assert run(1, None, **{name: needed}).status == 0
+        ended = run(1, None, **{name: needed - 1})
         assert (ended.status, ended.said) == (
             1,
             "the network exceeds the limits of the Vulkan device",

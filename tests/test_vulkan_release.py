@@ -23,6 +23,7 @@ from tests.projects import SANITIZERS, must, network_sources
 from tests.shared import Network, networks, shared
 from tests.spirv_words import DOT_PRODUCTS, SHADER, needs_of
 from tests.vulkan_tools import (
+    MINIMA,
     MLPERF,
     ON_GPU,
     SHIMS,
@@ -69,7 +70,7 @@ def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) 
     """As if the device had no more than each must have; the layer finds nothing to say."""
     artefact = on_gpu(network)
     check_modules(artefact)
-    check(artefact, tmp_path, Validation(tmp_path), "-O0 -DSMELT_VULKAN_MINIMA")
+    check(artefact, tmp_path, Validation(tmp_path), f"-O0 {MINIMA}")
 
 
 def test_steps_one_by_one(artefact: Artefact, tmp_path: Path) -> None:
