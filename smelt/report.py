@@ -18,6 +18,7 @@ from smelt.codegen.passes.channels import Removal
 from smelt.codegen.passes.legalize import Legalized
 from smelt.codegen.passes.removals import Gone, Removals
 from smelt.codegen.schedule import ARENA, STATE, Schedule
+from smelt.codegen.spirv import compiler
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.frontend import Imported
 from smelt.ir import Graph, Node
@@ -167,6 +168,7 @@ def build_report(
         },
         "state": {"bytes": memories[STATE].bytes if STATE in memories else 0},
         "weights": {"bytes": sum(a.nbytes for a in schedule.constants.values())},
+        "shader_compiler": None if network.gpu is None else compiler().version,
         **_measured(Measured()),
         "layers": [
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -236,6 +237,30 @@ def test_compilers_of_shaders(
             assert all(words[0] == 0x07230203 for words in spirv.compile_all(sources).values())
     finally:
         spirv.compiler.cache_clear()
+
+
+@pytest.mark.parametrize("writes", ["", 'echo text > "$out"'])
+def test_what_only_passes_for_a_compiler(
+    writes: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is content with everything; what it leaves is nothing, or no SPIR-V."""
+    fake = tmp_path / "glslc"
+    fake.write_text(f"#!/bin/sh\nfor out; do :; done\n{writes}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    spirv.compiler.cache_clear()
+    try:
+        with pytest.raises(ToolError, match=f"'{fake}' wrote no SPIR-V for shader 'one'"):
+            spirv.compile_all({"one": "not seen before"})
+    finally:
+        spirv.compiler.cache_clear()
+
+
+def test_the_report_names_the_compiler(artefact: Artefact) -> None:
+    version = artefact.report["shader_compiler"]
+    assert version == spirv.compiler().version
+    assert str(version) in artefact.project.files[f"{artefact.network.name}_shaders.c"]
+    assert compile_graph(branches()).report["shader_compiler"] is None
 
 
 @pytest.mark.parametrize(
