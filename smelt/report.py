@@ -27,6 +27,9 @@ from smelt.targets import Optimize, Platform
 Report = dict[str, Any]
 """JSON: nested dictionaries with string keys."""
 
+HERE = "this computer"
+"""`measured_on` of what does not run on a board, or in a simulator of one."""
+
 
 @dataclass(frozen=True)
 class Latency:
@@ -159,6 +162,7 @@ def build_report(
         },
         "target": platform.target.name,
         "board": None if board is None else board.name,
+        "measured_on": board.name if isinstance(board, Board) else HERE,
         "optimize": optimize,
         "arena": {
             "bytes": network.arena_bytes,
@@ -256,6 +260,11 @@ def lengths(graph: Graph) -> list[Report]:
         }
         for length in graph.lengths
     ]
+
+
+def measured_elsewhere(report: Mapping[str, Any]) -> str:
+    """Where figures are from if not from the board that the network is for; else empty."""
+    return "" if report["board"] in (None, report["measured_on"]) else report["measured_on"]
 
 
 def complete(report: Mapping[str, Any], measured: Measured) -> Report:
