@@ -31,6 +31,7 @@ from bench import ncnn_peer
 from bench.library import Library
 from bench.ncnn_net import Converter
 from bench.vulkan_net import build_library, build_program, first_seconds
+from bench.vulkan_tuned import COLUMNS, tuned_row
 from smelt.frontend import Imported, load
 from smelt.ir import Array
 from smelt.pipeline import Artefact, Options, compile_model
@@ -141,10 +142,18 @@ def main(
     compiler: Annotated[str, typer.Option("--cc", help="The host's compiler.")] = "gcc",
     peer_python: Annotated[str, typer.Option(help="A Python that has ncnn.")] = sys.executable,
     threads: Annotated[int, typer.Option(help="Threads of Mesa's driver for CPUs.")] = 1,
+    tuned: Annotated[bool, typer.Option(help="Beside our own, tuned, instead.")] = False,
+    gpu: Annotated[str | None, typer.Option(help="With --tuned: profile to begin with.")] = None,
 ) -> None:
     """Networks on a GPU (or on lavapipe) beside ncnn's Vulkan path."""
     console = Console(width=150)
     os.environ["LP_NUM_THREADS"] = str(threads)
+    if tuned:
+        rows = [row for name in networks or LATENCY for row in _tuned(name, gpu, compiler)]
+        Table(COLUMNS, tuple(rows), f"Blocks that were measured, {threads} thread(s)").print(
+            console
+        )
+        return
     latencies: list[tuple[object, ...]] = []
     starts: list[tuple[object, ...]] = []
     for name in networks or LATENCY:
@@ -174,10 +183,7 @@ def _measured(
     imported = load(path)
     real = Ours.of(imported, "real", folder, compiler)
     (sample,) = random_samples(real.artefact.graph, 1, 0)
-    calibration = folder / "calibration.npy"
-    np.save(calibration, np.concatenate([s[0] for s in random_samples(imported.graph, 8, 1)]))
-    quantized = quantize_network(imported, Settings(calibration)).imported
-    small = Ours.of(quantized, "bytes", folder, compiler)
+    small = Ours.of(_quantized(imported, folder), "bytes", folder, compiler)
     model = onnx.load(path)
     peer = Peer(peer_python, folder, model, sample[0][0])
     peer_first = statistics.median(peer.start(NO_CACHE)[0] for _ in range(STARTS))
@@ -218,6 +224,24 @@ def _measured(
             )
         )
     return latency, rows
+
+
+def _quantized(imported: Imported, folder: Path) -> Imported:
+    """The network in int8, by random data."""
+    calibration = folder / "calibration.npy"
+    np.save(calibration, np.concatenate([s[0] for s in random_samples(imported.graph, 8, 1)]))
+    return quantize_network(imported, Settings(calibration)).imported
+
+
+def _tuned(name: str, gpu: str | None, compiler: str) -> list[tuple[object, ...]]:
+    """A network in float32 and in int8, before and after `smelt tune`."""
+    imported = load(SHARED / "models" / "float" / f"{name}.onnx")
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        return [
+            tuned_row(imported, f"{name}_f32", gpu, folder, compiler),
+            tuned_row(_quantized(imported, folder), f"{name}_int8", gpu, folder, compiler),
+        ]
 
 
 def _build_seconds(path: Path, folder: Path) -> float:

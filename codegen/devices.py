@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from smelt.codegen.dispatches import MAX_RANGE
-from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.kernels.base import ShaderCall, layer_key
 from smelt.codegen.partition import Partitioner
 from smelt.ir import DType, Graph, Node, Value
 from smelt.ops.reshape import Reshape
@@ -47,12 +47,6 @@ class Costs:
     def knows(self, node: Node) -> bool:
         """Whether the layer was measured."""
         return layer_key(node) in self.measured
-
-
-def layer_key(node: Node) -> str:
-    """What layers of equal cost have in common."""
-    types = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
-    return f"{node.op} ({types}) -> {', '.join(str(v.type) for v in node.outputs)}"
 
 
 def stays_on_cpu(

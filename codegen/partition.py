@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from smelt.codegen.kernels.base import Backend, KernelCall, Request
+from smelt.codegen.kernels.base import Backend, KernelCall, Request, ShaderCall
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.ir import Graph, Node
 from smelt.ops.reshape import Reshape
@@ -248,6 +248,8 @@ class Partitioner:
         request = replace(self._request, room=self._rooms.get(node, self._request.room))
         for kernel in kernels:
             call = _with_work(backend.name, node, kernel.lower(node, request))
+            if isinstance(call, ShaderCall) and request.target.gpu:
+                call = call.on(request.target.gpu)
             estimate = _cycles(call, prices.get(call.form))
             unwanted = not self._request.expand_weights and _expands(node, call)
             plugin = kernel in backend.plugins

@@ -80,10 +80,10 @@ class Shaders:
             raise ValueError(f"{call.stem} has more than {MAX_CONSTANTS} specialization constants")
         module = self._module(origin, call)
         values = tuple(call.constants.values())
-        key = module, call.local, values
+        key = module, call.workgroup, values
         if key not in self._pipelines:
             name = f"{self._found[module].name}_{len(self._pipelines)}"
-            self._pipelines[key] = Pipeline(name, module, call.local, values)
+            self._pipelines[key] = Pipeline(name, module, call.workgroup, values)
         return self._pipelines[key].name
 
     @property

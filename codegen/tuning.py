@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smelt.codegen.devices import Costs
+from smelt.codegen.kernels.base import Block
 from smelt.errors import ConfigError
 from smelt.targets.gpus import gpu_called
 
@@ -16,34 +18,61 @@ FILE = "tuning.json"
 """Its name in a project."""
 
 Nanoseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class TunedLayer(BaseModel):
+    """What a layer takes, in nanoseconds.
+
+    Attributes:
+        gpu_ns: on the GPU beside its submission, with the block below.
+        cpu_ns: on the CPU; None where that computes something else in its place.
+        block: the one that was faster than the profile's own choice; None where none was.
+    """
+
+    model_config = _FROZEN
+
+    gpu_ns: Nanoseconds
+    cpu_ns: Nanoseconds | None
+    block: Block | None = None
 
 
 class Tuning(BaseModel):
-    """Measured times of layers, in nanoseconds.
+    """Measured times and blocks of layers.
 
     Attributes:
         version: of this form of file.
         gpu: the profile that everything else is taken from.
         submit_ns: of submitting a region of layers and waiting for it.
-        layers: by `layer_key`, what a layer takes on the GPU beside its submission, and on the CPU.
+        layers: by `layer_key`. Those of other networks do no harm.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = _FROZEN
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     gpu: str
     submit_ns: Nanoseconds
-    layers: dict[str, tuple[Nanoseconds, Nanoseconds]]
+    layers: dict[str, TunedLayer]
 
     @property
     def costs(self) -> Costs:
-        """The same for the cut between GPU and CPU.
+        """The times for the cut between GPU and CPU.
 
         Raises:
             ConfigError: there is no such profile.
         """
         gpu = replace(gpu_called(self.gpu), name="measured", submit_ns=self.submit_ns)
-        return Costs(gpu, self.layers)
+        both = {
+            key: (layer.gpu_ns, layer.cpu_ns)
+            for key, layer in self.layers.items()
+            if layer.cpu_ns is not None
+        }
+        return Costs(gpu, both)
+
+    @property
+    def blocks(self) -> Mapping[str, Block]:
+        """The blocks that differ from the profile's own, by `layer_key`."""
+        return {key: layer.block for key, layer in self.layers.items() if layer.block is not None}
 
     @property
     def text(self) -> str:
@@ -55,7 +84,7 @@ def load_tuning(path: Path) -> Tuning:
     """What a file holds.
 
     Raises:
-        ConfigError: it cannot be read, or is none of ours.
+        ConfigError: it cannot be read, is none of ours, or an earlier Smelt's.
     """
     try:
         return Tuning.model_validate_json(path.read_bytes())
@@ -64,6 +93,7 @@ def load_tuning(path: Path) -> Tuning:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise ConfigError(
-            f"tuning '{path}': {where}: {first['msg']}; write it anew with `smelt tune`"
-        ) from error
+        what = f"{where}: {first['msg']}"
+        if first["loc"] == ("version",):
+            what = f"it is of version {first['input']}, and this Smelt reads version 2"
+        raise ConfigError(f"tuning '{path}': {what}; write it anew with `smelt tune`") from error

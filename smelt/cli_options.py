@@ -159,8 +159,8 @@ GpuOption = Annotated[
     str | None,
     typer.Option(
         "--gpu",
-        help="Profile of the GPU of target `vulkan`, by which small layers are left to the CPU "
-        "[default: the board's, or generic].",
+        help="Profile of the GPU of target `vulkan`, by which small layers are left to the CPU, "
+        "and blocks and workgroups chosen [default: the board's, or `default`].",
     ),
 ]
 CpuFallbackOption = Annotated[

@@ -34,7 +34,7 @@ from smelt.report import build_report
 from smelt.run import Rig, run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Optimize, Platform, Target, get, library, stand_in
-from smelt.targets.gpus import gpu_called
+from smelt.targets.gpus import Gpu, gpu_called
 
 Observer = Callable[[str, Graph], None]
 
@@ -61,8 +61,9 @@ class Options:
         cmsis_nn: the folder of CMSIS-NN, for compiling what calls it; what the environment variable
             CMSIS_NN_DIR says where None.
         gpu: profile of the GPU that target `vulkan` computes on, by which layers are left to the
-            CPU, the board's own where None; with `backends` all goes to the GPU that it serves.
-        tuning: what was measured on the device, instead of the profile.
+            CPU and blocks are chosen, the board's own where None; with `backends` all goes to the
+            GPU that it serves.
+        tuning: what was measured on the device, with the profile that it was measured by.
         cpu_fallback: whether the network can do without a GPU, if none is there when it starts.
         quantize: how a float network is quantized first; not at all where None.
     """
@@ -163,6 +164,7 @@ def compile_model(
         if here
         else _platform(board or computer, options.target)
     )
+    platform = _beside_gpu(platform, options, computer)
     # A network is quantized, and then run, one sample at a time.
     inputs = replace(options.inputs, batch=1) if options.quantize else options.inputs
     imported = model if isinstance(model, Imported) else load_model(model, options.name, inputs)
@@ -180,7 +182,7 @@ def compile_model(
         )
     costs: Costs | None = None
     if platform.target.gpu:
-        costs = _costs(options, computer) if options.backends is None else None
+        costs = _costs(options, platform.target.gpu) if options.backends is None else None
         partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
     scheduled = schedule(
         graph,
@@ -221,12 +223,18 @@ def _platform(board: Board | Computer | None, target: str | None) -> Platform:
     return library(get(target or "host"))
 
 
-def _costs(options: Options, computer: Computer | None) -> Costs:
+def _beside_gpu(platform: Platform, options: Options, computer: Computer | None) -> Platform:
+    """The platform with the GPU that is asked for, was measured, or is the board's."""
+    own = None if computer is None else computer.gpu
+    name = options.gpu or own if options.tuning is None else options.tuning.gpu
+    if platform.target.gpu is None or name is None:
+        return platform
+    return replace(platform, target=replace(platform.target, gpu=gpu_called(name)))
+
+
+def _costs(options: Options, gpu: Gpu) -> Costs:
     """What layers cost on the GPU and on the CPU: measured, or estimated."""
-    if options.tuning is not None:
-        return options.tuning.costs
-    own = "generic" if computer is None else computer.gpu
-    return Costs(gpu_called(options.gpu or own))
+    return Costs(gpu) if options.tuning is None else options.tuning.costs
 
 
 def _partitioner(target: Target, options: Options) -> Partitioner:
@@ -247,7 +255,12 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         wanted = [table[name] for name in options.backends]
         groups = [(one,) for one in dict.fromkeys((*wanted, *fallback))]
     places = {pattern: Place(table[name], form) for pattern, (name, _, form) in placed.items()}
-    request = Request(target, options.optimize, expand_weights=options.expand_weights)
+    request = Request(
+        target,
+        options.optimize,
+        expand_weights=options.expand_weights,
+        blocks={} if options.tuning is None else options.tuning.blocks,
+    )
     return Partitioner(groups, request, places)
 
 
@@ -271,7 +284,7 @@ def _gpu_identity(options: Options, platform: Platform) -> Sequence[str]:
     """What only decides where there is a GPU."""
     if not platform.target.gpu:
         return ()
-    costs = str(options.gpu) if options.tuning is None else options.tuning.text
+    costs = platform.target.gpu.name if options.tuning is None else options.tuning.text
     return (costs, *(["cpu"] if options.cpu_fallback else []))
 
 

@@ -11,6 +11,7 @@ from smelt import __version__
 from smelt.boards import Board, Computer
 from smelt.codegen import arena
 from smelt.codegen.devices import Costs
+from smelt.codegen.kernels.base import KernelCall, ShaderCall
 from smelt.codegen.network import Network, Tensor
 from smelt.codegen.partition import Candidate
 from smelt.codegen.passes import PASSES
@@ -187,6 +188,7 @@ def build_report(
                 "kernel": step.function,
                 "form": step.call.form,
                 "summary": step.call.summary,
+                "block": _block(step.call),
                 "why": step.reason,
                 "estimate": step.choice.taken.cycles,
                 "beside": None if costs is None else _beside(costs, step.node),
@@ -217,6 +219,11 @@ def _candidate(candidate: Candidate) -> Report:
         "constants": candidate.call.constant_bytes,
         "scratch": candidate.call.scratch_bytes,
     }
+
+
+def _block(call: KernelCall) -> str | None:
+    """What one invocation of a shader computes, where that was chosen among several."""
+    return call.block.text if isinstance(call, ShaderCall) and call.block is not None else None
 
 
 def _beside(costs: Costs, node: Node) -> Report:

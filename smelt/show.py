@@ -266,6 +266,7 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
         estimate = "-" if layer["estimate"] is None else layer["estimate"]
         costs = _microseconds(layer["beside"]) if beside else (estimate,)
         form = layer["form"] or layer["summary"]
+        form = f"{form}: {layer['block']}" if layer["block"] else form
         rows.append((layer["step"], layer["name"], layer["backend"], form, *costs, note))
         if candidates:
             rows += [

@@ -1,70 +1,284 @@
-"""Measures the layers of a network on a GPU and on the CPU beside it."""
+"""Measures the layers of a network on a GPU, in several blocks, and on the CPU beside it.
+
+The network is built once for each rank of a layer's blocks: every layer in its best by the profile,
+every layer in another one, and so on. All these programs take turns, so that whatever else the
+computer does meets them alike. What seems faster is measured once more, for of many candidates one
+is always lucky.
+
+Where layers are watched, each is a submission of its own, and what that takes differs between two
+processes by more than many a layer takes. So the smallest layer is every program's yardstick: it
+keeps its block, and what it takes is counted as the submission's and taken off all others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
-from smelt.codegen.devices import layer_key
-from smelt.codegen.tuning import Tuning
+from smelt.codegen.kernels.base import Block, ShaderCall, layer_key
+from smelt.codegen.tuning import TunedLayer, Tuning
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
+from smelt.ir import Node
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, device_inputs, set_sizes
 from smelt.samples import random_samples
 
+MARGIN = 0.02
+"""The part of a layer's time that another block must save to be worth a change."""
+
+_PROGRAMS = 7
+"""Most programs that are compared with the profile's own at a time."""
+
+_STEPS = 2
+"""How often neighbours of the best are tried."""
+
+_PROMISING = 0.9
+"""The part of a layer's time below which the profile is so wrong that neighbours are tried."""
+
+Times = Mapping[str, Sequence[float]]
+"""Nanoseconds of a layer in each round, by `layer_key`."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The first of equal layers on the GPU, how it is computed, and how many they are."""
+
+    node: Node
+    call: ShaderCall
+    count: int
+
+
+@dataclass(frozen=True)
+class MeasuredLayer:
+    """What a kind of layer takes, in nanoseconds.
+
+    Attributes:
+        kind: which layers these are, with the block that the profile chooses.
+        own_ns: on the GPU with that block.
+        found: what is stored of it.
+    """
+
+    kind: Kind
+    own_ns: float
+    found: TunedLayer
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was measured: for builds, and for the one who asked."""
+
+    tuning: Tuning
+    layers: tuple[MeasuredLayer, ...]
+
 
 def tune(
     model: str | Path | Imported, options: Options, rounds: int, device: int | None = None
-) -> Tuning:
-    """Run every layer on the GPU and on the CPU, and keep what each took.
-
-    Where layers are watched, each is a submission of its own. What the fastest layer of the GPU
-    takes is counted as the submission's, and taken off all of them.
+) -> Tuned:
+    """Run every layer on the GPU, in its candidate blocks, and on the CPU; keep what is fastest.
 
     Args:
         model: the network.
         options: for a target with a GPU; backends and places are left out of account.
-        rounds: inferences, of which the median is taken for each layer.
+        rounds: inferences of each program, of which the median is taken for each layer.
         device: number of the GPU; one is chosen where None.
 
     Raises:
         ConfigError: the target has no GPU, or the GPU serves no layer.
         ToolError, DeviceError: as for a run.
     """
-    free = replace(options, place={}, tuning=None)
-    target = compile_model(model, free).platform.target
-    if not target.gpu:
+    free = replace(options, place={}, tuning=None, backends=None)
+    compiled = compile_model(model, free)
+    target = compiled.platform.target
+    if target.gpu is None:
         raise ConfigError(f"target '{target.name}' has no GPU to tune for: give --target vulkan")
-    *there, here = target.backends
-    on_gpu = _times(
-        compile_model(model, replace(free, backends=(*there, here))), rounds, device, gpu=True
-    )
-    if not on_gpu:
+    own = _again(compiled, backends=target.backends)
+    kinds = kinds_of(own)
+    if not kinds:
         raise ConfigError("the GPU serves no layer of this network: `smelt partition` says why")
-    on_cpu = _times(
-        compile_model(model, replace(free, backends=(here,))), rounds, device, gpu=False
-    )
-    submit = min(on_gpu.values())
-    layers = {key: (on_gpu[key] - submit, on_cpu[key]) for key in on_gpu if key in on_cpu}
-    return Tuning(gpu=options.gpu or "generic", submit_ns=submit, layers=layers)
+    seeming = _fastest(own, kinds, rounds, device)
+    on_cpu = _again(own, backends=target.backends[-1:])
+    changed = _with_blocks(own, seeming) if seeming else own
+    *both, cpu = _times((own, changed, on_cpu), rounds, device)
+    before, after = (Program.of(times, kinds) for times in both)
+    best = {k: block for k, block in seeming.items() if after.saves(before, k)}
+    layers = {
+        k: TunedLayer(
+            gpu_ns=(after if k in best else before).median(k),
+            cpu_ns=median(cpu[k]) if k in cpu else None,
+            block=best.get(k),
+        )
+        for k in kinds
+    }
+    rows = (MeasuredLayer(kind, before.median(k), layers[k]) for k, kind in kinds.items())
+    tuning = Tuning(gpu=target.gpu.name, submit_ns=before.submit_ns, layers=layers)
+    return Tuned(tuning, tuple(rows))
 
 
-def _times(
-    artefact: Artefact, rounds: int, device: int | None, *, gpu: bool
-) -> Mapping[str, float]:
-    """Nanoseconds of the layers that the GPU, or the CPU, computes: the median of all rounds."""
-    (sample,) = random_samples(artefact.graph, 1, seed=0)
-    taken: dict[str, list[float]] = {}
-    with Rig(gpu=device).open(artefact, taps=True) as (_, board):
-        set_sizes(board, artefact.graph, sample)
-        scale = 1e9 / board.info.timer_hz
-        for _ in range(rounds):
-            board.load_all(device_inputs(artefact.graph, sample))
-            laps = board.laps()
-            for step in artefact.schedule.steps:
-                if (step.backend == "vulkan") == gpu and step.index in laps:
-                    taken.setdefault(layer_key(step.node), []).append(laps[step.index] * scale)
-    return {key: median(times) for key, times in taken.items()}
+def kinds_of(artefact: Artefact) -> dict[str, Kind]:
+    """The layers on the GPU by `layer_key`."""
+    steps = artefact.schedule.steps
+    counts = Counter(layer_key(step.node) for step in steps)
+    found: dict[str, Kind] = {}
+    for step in steps:
+        key = layer_key(step.node)
+        if isinstance(step.call, ShaderCall) and key not in found:
+            found[key] = Kind(step.node, step.call, counts[key])
+    return found
+
+
+def _yardstick(kinds: Mapping[str, Kind]) -> str:
+    """The layer that does least, one without blocks if there is any; none where all are alike."""
+
+    def size(key: str) -> tuple[bool, int]:
+        node = kinds[key].node
+        return bool(kinds[key].call.candidates), node.macs + node.output.type.size
+
+    return min(kinds, key=size) if len(kinds) > 1 else ""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What layers take on the GPU in each round beside their submission, and what that takes."""
+
+    times: Times
+    submit_ns: float
+
+    @staticmethod
+    def of(times: Times, kinds: Mapping[str, Kind]) -> Program:
+        """From what they take with it."""
+        yardstick = _yardstick(kinds)
+        submit = median(times[yardstick]) if yardstick else 0.0
+        return Program({k: [ns - submit for ns in times[k]] for k in kinds}, submit)
+
+    def median(self, key: str) -> float:
+        """What a layer takes."""
+        return max(median(self.times[key]), 0.0)
+
+    def saves(self, other: Program, key: str) -> bool:
+        """Whether more than the margin is saved, and something in three rounds of four."""
+        saved = [b - a for a, b in zip(self.times[key], other.times[key], strict=True)]
+        lower = quantiles(saved, n=4)[0] if len(saved) > 1 else saved[0]
+        return lower > 0 and median(saved) > MARGIN * (other.median(key) + other.submit_ns)
+
+
+def worth_measuring(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks that are measured first beside the one that the profile chooses.
+
+    The best of each size, for how many sums an invocation should keep is what profiles know least
+    of; the best of all in workgroups of other sizes; what comes next.
+    """
+    best = blocks[0]
+    usual = [block for block in blocks if block.local == best.local]
+    sizes = {block.rows * block.pixels * block.quads: block for block in reversed(usual)}
+    others = [block for block in blocks if replace(block, local=best.local) == best]
+    chosen = dict.fromkeys((*sorted(sizes.values(), key=usual.index), *others, *usual))
+    return tuple(block for block in chosen if block != best)[:_PROGRAMS]
+
+
+def neighbours(block: Block, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Those that differ in one respect: lie the other way, or have half or twice as many of one."""
+
+    def distance(other: Block) -> int:
+        counts = (
+            (getattr(b, name).bit_length() for name in ("pixels", "rows", "quads", "local"))
+            for b in (block, other)
+        )
+        turned = int(block.across != other.across)
+        return turned + sum(abs(a - b) for a, b in zip(*counts, strict=True))
+
+    return tuple(other for other in blocks if distance(other) == 1)
+
+
+def _fastest(
+    own: Artefact, kinds: Mapping[str, Kind], rounds: int, device: int | None
+) -> dict[str, Block]:
+    """The blocks that seem faster than what the profile chooses.
+
+    Where the profile is far off, neighbours of what is better are tried too.
+    """
+    yardstick = _yardstick(kinds)
+    free = {k: v.call.candidates for k, v in kinds.items() if v.call.candidates and k != yardstick}
+    tries = {k: worth_measuring(blocks) for k, blocks in free.items()}
+    tried = {k: {blocks[0]} for k, blocks in free.items()}
+    found: dict[str, tuple[float, Block]] = {}
+    for _ in range(1 + _STEPS):
+        better = _better(own, kinds, tries, found, rounds, device) if any(tries.values()) else {}
+        found |= better
+        for k, blocks in tries.items():
+            tried[k].update(blocks)
+        tries = {
+            k: tuple(b for b in neighbours(block, free[k]) if b not in tried[k])[:_PROGRAMS]
+            for k, (part, block) in better.items()
+            if part < _PROMISING
+        }
+    return {k: block for k, (_, block) in found.items()}
+
+
+def _better(
+    own: Artefact,
+    kinds: Mapping[str, Kind],
+    tries: Mapping[str, Sequence[Block]],
+    known: Mapping[str, tuple[float, Block]],
+    rounds: int,
+    device: int | None,
+) -> dict[str, tuple[float, Block]]:
+    """Blocks that are faster than the profile's and than known ones, with their part of its time.
+
+    One program is built for the first try of every layer, one for the second, and so on.
+    """
+    ranks = [
+        {k: blocks[rank] for k, blocks in tries.items() if rank < len(blocks)}
+        for rank in range(max(map(len, tries.values())))
+    ]
+    runs = (own, *(_with_blocks(own, blocks) for blocks in ranks))
+    first, *others = (Program.of(times, kinds) for times in _times(runs, rounds, device))
+    found: dict[str, tuple[float, Block]] = {}
+    for blocks, program in zip(ranks, others, strict=True):
+        for k, block in blocks.items():
+            best = found.get(k) or known.get(k)
+            part = program.median(k) / first.median(k) if first.median(k) else 1.0
+            if program.saves(first, k) and (best is None or part < best[0]):
+                found[k] = part, block
+    return found
+
+
+def _with_blocks(own: Artefact, blocks: Mapping[str, Block]) -> Artefact:
+    """The network with other blocks, all else the same."""
+    layers = {k: TunedLayer(gpu_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
+    gpu = own.platform.target.gpu
+    name = "" if gpu is None else gpu.name
+    return _again(own, tuning=Tuning(gpu=name, submit_ns=0, layers=layers))
+
+
+def _again(own: Artefact, **changes: object) -> Artefact:
+    """The same network, already imported and quantized, with other options."""
+    options = replace(own.options, quantize=None, **changes)
+    return compile_model(own.imported, options)
+
+
+def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Sequence[Times]:
+    """What each layer of each program takes, round by round, all programs in turns."""
+    found: list[dict[str, list[float]]] = [{} for _ in artefacts]
+    with ExitStack() as stack:
+        boards = [stack.enter_context(Rig(gpu=device).open(a, taps=True))[1] for a in artefacts]
+        (sample,) = random_samples(artefacts[0].graph, 1, seed=0)
+        for artefact, board in zip(artefacts, boards, strict=True):
+            set_sizes(board, artefact.graph, sample)
+        for number in range(1 + rounds):
+            for artefact, board, times in zip(artefacts, boards, found, strict=True):
+                board.load_all(device_inputs(artefact.graph, sample))
+                laps, scale = board.laps(), 1e9 / board.info.timer_hz
+                together: dict[str, list[float]] = {}
+                for step in artefact.schedule.steps:
+                    if step.index in laps:
+                        kind = layer_key(step.node)
+                        together.setdefault(kind, []).append(laps[step.index] * scale)
+                if number:  # in the first, drivers compile
+                    for kind, ns in together.items():
+                        times.setdefault(kind, []).append(sum(ns) / len(ns))
+    return found

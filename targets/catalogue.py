@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from smelt.errors import ConfigError
+from smelt.targets.gpus import DEFAULT
 from smelt.targets.target import Feature, Target
 
 _HOST: frozenset[Feature] = frozenset(
@@ -49,7 +50,7 @@ _TARGETS = (
         cross="",
         features=_HOST,
         backends=("vulkan", "c"),
-        gpu=True,
+        gpu=DEFAULT,
         granularity=4,
     ),
     _cortex_m("m0", "Armv6-M: no division, aligned access only", runs=("m0plus",)),

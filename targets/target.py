@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from smelt.targets.gpus import Gpu
 from smelt.targets.prices import prices_of
 
 Optimize = Literal["speed", "size", "ram"]
@@ -43,7 +44,7 @@ class Target:
         runs_code_of: targets whose code this machine executes too.
         alignment: bytes, of the arena and of every buffer in it.
         endianness: of numbers in memory.
-        gpu: whether a GPU computes beside the CPU.
+        gpu: the GPU that computes beside the CPU, if one does.
         granularity: channels that kernels like to compute at a time: dead ones go in such groups.
     """
 
@@ -57,7 +58,7 @@ class Target:
     runs_code_of: tuple[str, ...] = ()
     alignment: int = 16
     endianness: Literal["little", "big"] = "little"
-    gpu: bool = False
+    gpu: Gpu | None = None
     granularity: int = 1
 
     @property

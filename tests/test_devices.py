@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from smelt import show
-from smelt.codegen.devices import Costs, Layer, assignment, layer_key
-from smelt.codegen.tuning import Tuning, load_tuning
+from smelt.codegen.devices import Costs, Layer, assignment
+from smelt.codegen.kernels.base import layer_key
+from smelt.codegen.tuning import TunedLayer, Tuning, load_tuning
 from smelt.errors import ConfigError
 from smelt.frontend import load
 from smelt.pipeline import Artefact, Options, compile_model
@@ -63,8 +64,9 @@ def compiled(model: Path = MODEL, **options: object) -> Artefact:
 def tuned(there_ns: float, here_ns: float, submit_ns: float = 1e3) -> Tuning:
     """Every layer of the digits takes so long on the GPU, and on the CPU."""
     graph = compiled().schedule.graph
-    keys = {layer_key(node): (there_ns, here_ns) for node in graph.nodes}
-    return Tuning(gpu="generic", submit_ns=submit_ns, layers=keys)
+    layer = TunedLayer(gpu_ns=there_ns, cpu_ns=here_ns)
+    layers = {layer_key(node): layer for node in graph.nodes}
+    return Tuning(gpu="generic", submit_ns=submit_ns, layers=layers)
 
 
 def test_measured_times_decide() -> None:
@@ -126,9 +128,12 @@ def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:
     [
         (None, "cannot be read: No such file"),
         ("{", "the file: Invalid JSON"),
-        ('{"version": 2, "gpu": "generic", "submit_ns": 1, "layers": {}}', "version: "),
+        (
+            '{"version": 1, "gpu": "generic", "submit_ns": 1, "layers": {"a": [1, 2]}}',
+            "it is of version 1, and this Smelt reads version 2; write it anew with `smelt tune`",
+        ),
         ('{"gpu": "generic", "submit_ns": -1, "layers": {}}', "submit_ns: "),
-        ('{"gpu": "generic", "submit_ns": 1, "layers": {"a": [1]}}', "layers.a"),
+        ('{"gpu": "generic", "submit_ns": 1, "layers": {"a": {"gpu_ns": 1}}}', "layers.a.cpu_ns: "),
     ],
 )
 def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint: str) -> None:
@@ -160,4 +165,4 @@ def test_profiles_prefer_gpus_for_much_work_only() -> None:
         if gpu.name != "lavapipe":
             on_gpu = products / gpu.products_per_ns[0] + gpu.submit_ns
             assert on_gpu < products / gpu.cpu_products_per_ns[0], gpu.name
-    assert gpu_called("lavapipe").lanes == 8
+    assert gpu_called("lavapipe").blocks.lanes == 8

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from shutil import which
 
 import numpy as np
 import pytest
 
 from smelt.codegen.kernels.base import ShaderCall
-from smelt.codegen.kernels.vulkan import blocks, depthwise, product, products
+from smelt.codegen.kernels.vulkan import product
 from smelt.ir import DType, Op, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Bias, Case, Data, Weights
@@ -19,7 +20,6 @@ from smelt.ops.fully_connected import FullyConnected
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import random_samples
-from smelt.targets import Target
 from tests.graphs import assert_same, combine, compile_graph, run_together
 from tests.shared import Network, networks, shared
 from tests.test_cases_backends import member_of
@@ -31,26 +31,18 @@ OPERATORS = (Conv2D, DepthwiseConv2D, FullyConnected)
 DTYPES = (DType.FLOAT32, DType.INT8)
 
 
-@pytest.fixture(params=["software", "gpu"])
-def profile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(params=["lavapipe", "generic"])
+def setup(request: pytest.FixtureRequest) -> Options:
     """Blocks as either kind of device wants them; bytes are multiplied as floats on one."""
-    chosen = {"software": blocks.SOFTWARE, "gpu": blocks.GPU}[request.param]
-
-    def profile_of(target: Target) -> blocks.Profile:
-        del target
-        return chosen
-
-    for module in (products, depthwise):
-        monkeypatch.setattr(module, "profile_of", profile_of)
-    return str(request.param)
+    return replace(SETUP, gpu=request.param)
 
 
-def check(chosen: Sequence[tuple[Case, DType]]) -> None:
+def check(chosen: Sequence[tuple[Case, DType]], setup: Options) -> None:
     """Fail unless each case is computed by a shader, and as the reference does."""
     members = [member_of(case, dtype) for case, dtype in chosen]
     graph = combine("all", [member.graph for member in members])
-    assert not on_cpu(compile_graph(graph, SETUP))
-    found = run_together(members, SETUP)
+    assert not on_cpu(compile_graph(graph, setup))
+    found = run_together(members, setup)
     for (case, dtype), member, outputs in zip(chosen, members, found, strict=True):
         expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
         assert_same(outputs, expected, f"{case}-{dtype.value}")
@@ -71,11 +63,10 @@ def served(case: Case, dtype: DType) -> bool:
     return product_ and isinstance(case.arguments[1], Weights)
 
 
-def test_every_case(profile: str) -> None:
-    del profile
+def test_every_case(setup: Options) -> None:
     chosen = [(c, d) for c in all_cases() for d in c.dtypes if served(c, d)]
     assert len(chosen) > 60
-    check(chosen)
+    check(chosen, setup)
 
 
 def convolution(x: tuple[int, ...], w: tuple[int, ...], **fields: object) -> Case:
@@ -120,10 +111,9 @@ HOSTILE = (
 )
 
 
-def test_hostile_shapes(profile: str) -> None:
+def test_hostile_shapes(setup: Options) -> None:
     """Few and odd channels, one column, large dilations, several images."""
-    del profile
-    check([(case, dtype) for case in HOSTILE for dtype in DTYPES])
+    check([(case, dtype) for case in HOSTILE for dtype in DTYPES], setup)
 
 
 def test_sums_that_are_no_floats() -> None:
@@ -131,8 +121,8 @@ def test_sums_that_are_no_floats() -> None:
     case = dense((1, 2400), (4, 2400))
     member = member_of(case, DType.INT8)
     node = next(n for n in member.graph.nodes if isinstance(n.op, FullyConnected))
-    assert product.Product.of(node, blocks.GPU).kind == "whole"
-    check([(case, DType.INT8)])
+    assert product.Product.of(node, floats=True).kind == "whole"
+    check([(case, DType.INT8)], replace(SETUP, gpu="generic"))
 
 
 @networks(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from smelt.ir import Array, DType, Node, Op, TensorType
 from smelt.targets import Optimize, Target
+from smelt.targets.gpus import Gpu
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,34 @@ class Placement:
     output: Layout
 
 
+@dataclass(frozen=True)
+class Block:
+    """Pixels of a row, rows, and quads of channels of an invocation of a shader.
+
+    `across`: the invocations of a workgroup differ in channels, and not in pixels. `local` is how
+    many they are.
+    """
+
+    pixels: int
+    quads: int
+    across: bool
+    local: int
+    rows: int = 1
+
+    @property
+    def text(self) -> str:
+        """The block in words."""
+        pixels = f"{self.rows} x {self.pixels}" if self.rows > 1 else f"{self.pixels}"
+        way = "channels" if self.across else "pixels"
+        return f"{pixels} px x {4 * self.quads} channels, {self.local} along {way}"
+
+
+def layer_key(node: Node) -> str:
+    """What layers of equal cost have in common."""
+    types = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
+    return f"{node.op} ({types}) -> {', '.join(str(v.type) for v in node.outputs)}"
+
+
 ROOM = 4096
 """Bytes of scratch that any call may take for speed, whatever else lives in the arena."""
 
@@ -65,7 +94,8 @@ class Request:
 
     With `expand_weights`, constants may be much larger than the weights they are made of.
     `room` is how many bytes of scratch a call may take without making the arena larger than it has
-    to be, or by a few kilobytes at most.
+    to be, or by a few kilobytes at most. `blocks` are those that were measured to be best on the
+    GPU, by `layer_key`.
     """
 
     target: Target
@@ -73,6 +103,7 @@ class Request:
     placement: Placement | None = None
     expand_weights: bool = False
     room: int = ROOM
+    blocks: Mapping[str, Block] = field(default_factory=dict[str, Block])
 
     def layouts(self, node: Node) -> tuple[tuple[Layout, ...], Layout]:
         """Layouts of the node's first input(s) and output; whole tensors without placement."""
@@ -179,22 +210,35 @@ class ShaderCall(KernelCall):
         constants: specialization constants (int32), by name.
         invocations: how many the kernel needs in x, y and z; those that fill the last workgroup in
             x up must do nothing.
-        local: size of a workgroup in x, y and z.
+        local: size of a workgroup in x, y and z; None where any will do, along x.
         variants: values of the template's variable `variant`, for modules that are taken instead
             of the first, `""`, where the device has the feature of that name.
+        block: what one invocation of a product computes.
+        candidates: all blocks that it could have, the best by the device's profile first.
     """
 
     views: Mapping[str, str] = field(default_factory=dict[str, str])
     constants: Mapping[str, int] = field(default_factory=dict[str, int])
     invocations: tuple[int, int, int] = (1, 1, 1)
-    local: tuple[int, int, int] = (64, 1, 1)
+    local: tuple[int, int, int] | None = None
     variants: tuple[str, ...] = ("",)
+    block: Block | None = None
+    candidates: tuple[Block, ...] = ()
+
+    @property
+    def workgroup(self) -> tuple[int, int, int]:
+        """`local`, or a size that suits any device."""
+        return self.local or (64, 1, 1)
 
     @property
     def groups(self) -> tuple[int, int, int]:
         """Workgroups to dispatch in x, y and z."""
-        x, y, z = (-(-n // size) for n, size in zip(self.invocations, self.local, strict=True))
+        x, y, z = (-(-n // size) for n, size in zip(self.invocations, self.workgroup, strict=True))
         return x, y, z
+
+    def on(self, gpu: Gpu) -> ShaderCall:
+        """The call with a workgroup's size, the device's where the kernel leaves it open."""
+        return self if self.local else replace(self, local=(gpu.local, 1, 1))
 
 
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
@@ -289,6 +333,7 @@ __all__ = [
     "STORED_FLOATS",
     "WIDE_FLOATS",
     "Backend",
+    "Block",
     "Input",
     "Kernel",
     "KernelCall",
@@ -302,4 +347,5 @@ __all__ = [
     "Scratch",
     "ShaderCall",
     "backend",
+    "layer_key",
 ]

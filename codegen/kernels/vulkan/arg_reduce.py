@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request, ShaderCall
-from smelt.codegen.kernels.vulkan.elements import LOCAL, SERVED, element, scalar, spread, view
+from smelt.codegen.kernels.vulkan.elements import SERVED, element, scalar, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import DType, Node
 from smelt.ops.arg_reduce import ArgReduce
@@ -51,7 +51,6 @@ class ArgReduceKernel(Kernel):
                 "STRIDE": prod(x.shape[op.axis + 1 :]),
             },
             invocations=spread(y.size),
-            local=(LOCAL, 1, 1),
             summary=f"{x.shape[op.axis]} elements a result",
             form="vulkan_reduce",
             work={"calls": 1, "inputs": x.size, "outputs": y.size},

@@ -3,93 +3,23 @@
 An invocation of a convolution sums so many pixels of a row times so many quads of channels, one of
 a depthwise convolution a rectangle of pixels of one quad. Large blocks load little for each
 product, small ones keep more invocations busy and fit into registers. What that is worth differs
-between devices: a `Profile` says it, and the block is taken that costs least.
+between devices: their `BlockCosts` say it, and the block is taken that costs least, unless another
+one was measured to be faster.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from smelt.codegen.kernels.base import Block, Request, layer_key
 from smelt.codegen.kernels.c.window import Window
+from smelt.errors import ConfigError
+from smelt.ir import Node
 from smelt.targets import Target
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What work costs on a kind of device, in cycles of its vectors.
-
-    Attributes:
-        lanes: invocations that run in step; those that a workgroup does not need cost as much.
-        local: invocations of a workgroup.
-        busy: invocations that it takes to keep the device busy.
-        sums: most vectors of four sums that an invocation keeps; twice as many where taps share
-            inputs. A driver's compiler takes longer for more than in proportion.
-        load: cycles of a load that each invocation makes for itself.
-        shared: cycles of a load that is the same for a workgroup.
-        word: cycles of each 32-bit word of a load.
-        multiply: cycles of a multiply-add of single numbers.
-        unpack: cycles of taking a word of four bytes apart.
-        start: cycles of an invocation beside its products.
-        reals: whether bytes are multiplied as floats where the sums stay exact.
-    """
-
-    lanes: int
-    local: int
-    busy: int
-    sums: int
-    load: float
-    shared: float
-    word: float
-    multiply: float
-    unpack: float
-    start: float
-    reals: bool
-
-
-SOFTWARE = Profile(
-    lanes=8,
-    local=8,
-    busy=16,
-    sums=8,
-    load=20.0,
-    shared=20.0,
-    word=12.5,
-    multiply=1.65,
-    unpack=6.0,
-    start=600.0,
-    reals=False,
-)
-"""Mesa's driver for CPUs: every load goes lane by lane, and there is cache in place of registers.
-
-Measured with vectors of eight (AVX2, AVX-512VL and VNNI, which products of halfwords become).
-"""
-
-GPU = Profile(
-    lanes=32,
-    local=64,
-    busy=4096,
-    sums=8,
-    load=8.0,
-    shared=2.0,
-    word=2.0,
-    multiply=1.0,
-    unpack=4.0,
-    start=40.0,
-    reals=True,
-)
-"""What GPUs have in common: loads of one address for all are nearly free, registers are few."""
-
-
-def profile_of(target: Target) -> Profile:
-    """The profile of the device that a target's code runs on.
-
-    Where it could be any, that of Mesa's driver for CPUs, the one that everybody has.
-    """
-    del target
-    return SOFTWARE
-
+from smelt.targets.gpus import DEFAULT, BlockCosts
 
 _SIZES = (1, 2, 4, 8, 16)
 """Pixels, rows and quads of blocks: a few sizes, for drivers take long to compile a pipeline."""
@@ -98,18 +28,36 @@ _TILE = 4
 """Most pixels of a rectangle: all of it is written out."""
 
 
+def costs_of(target: Target) -> BlockCosts:
+    """What blocks cost on the device that a target's code runs on."""
+    return (target.gpu or DEFAULT).blocks
+
+
 @dataclass(frozen=True)
-class Block:
-    """Pixels of a row, rows, and quads of channels of an invocation.
+class Blocks:
+    """Those that a layer can have, the best by the profile first, and the one that it takes."""
 
-    `across`: the invocations of a workgroup differ in channels, and not in pixels.
-    """
+    taken: Block
+    possible: tuple[Block, ...]
 
-    pixels: int
-    quads: int
-    across: bool
-    local: int
-    rows: int = 1
+    @staticmethod
+    def of(
+        node: Node, request: Request, possible: Iterable[Block], cost: Callable[[Block], float]
+    ) -> Blocks:
+        """Choose among blocks of the usual workgroup, the cheapest unless one was measured.
+
+        Raises:
+            ConfigError: the block that was measured is none that the layer can have.
+        """
+        ranked, sizes = sorted(possible, key=cost), costs_of(request.target).local
+        blocks = tuple(replace(block, local=local) for local in sizes for block in ranked)
+        found = request.blocks.get(layer_key(node), blocks[0])
+        if found not in blocks:
+            raise ConfigError(
+                f"the tuning gives {node.origin} blocks of {found.text}, which it cannot have "
+                "here: write it anew with `smelt tune`"
+            )
+        return Blocks(found, blocks)
 
 
 @dataclass(frozen=True)
@@ -137,42 +85,50 @@ class Work:
     products: int
 
 
-def best_block(size: tuple[int, int], quads: int, work: Work, profile: Profile) -> Block:
-    """The block of a convolution with so many rows (of all images) and columns of outputs."""
+def blocks_of(
+    node: Node, request: Request, size: tuple[int, int], quads: int, work: Work
+) -> Blocks:
+    """The blocks of a convolution with so many rows (of all images) and columns of outputs.
+
+    Raises:
+        ConfigError: see `Blocks.of`.
+    """
     rows, width = size
+    costs = costs_of(request.target)
 
     def cost(block: Block) -> float:
         loads = (block.pixels - 1) * min(work.stride, work.columns) + work.columns
         weights = work.columns * block.quads
-        own, shared = profile.load, profile.shared
+        own, shared = costs.load, costs.shared
         of_input, of_weight = (shared, own) if block.across else (own, shared)
-        step = loads * (of_input + profile.word * work.input_words)
-        step += weights * (of_weight * work.weight_loads + profile.word * work.weight_words)
-        step += profile.multiply * work.products * weights * block.pixels
+        step = loads * (of_input + costs.word * work.input_words)
+        step += weights * (of_weight * work.weight_loads + costs.word * work.weight_words)
+        step += costs.multiply * work.products * weights * block.pixels
         if work.packed:
-            step += profile.unpack * (loads + 0.5 * weights * work.products / 4)
+            step += costs.unpack * (loads + 0.5 * weights * work.products / 4)
         tiles = rows * -(-width // block.pixels)
-        return _all(tiles, quads // block.quads, block, work.steps * step, profile)
+        return _all(tiles, quads // block.quads, block, work.steps * step, costs)
 
-    return min(
-        (
-            Block(pixels, share, across, profile.local)
-            for pixels, share, across in product(
-                _SIZES,
-                (q for q in _SIZES if quads % q == 0),
-                (False, True),
-            )
-            if pixels * share <= profile.sums * min(work.columns, 2)
-        ),
-        key=cost,
+    shares = (q for q in _SIZES if quads % q == 0)
+    possible = (
+        Block(pixels, share, across, costs.local[0])
+        for pixels, share, across in product(_SIZES, shares, (False, True))
+        if pixels * share <= costs.sums * min(work.columns, 2)
     )
+    return Blocks.of(node, request, possible, cost)
 
 
-def best_tile(
-    size: tuple[int, int, int], quads: int, window: Window, *, packed: bool, profile: Profile
-) -> Block:
-    """The rectangle of a depthwise convolution of so many images, rows and columns of outputs."""
+def tiles_of(
+    node: Node, request: Request, size: tuple[int, int, int], quads: int, window: Window
+) -> Blocks:
+    """The rectangles of a depthwise convolution of so many images, rows and columns of outputs.
+
+    Raises:
+        ConfigError: see `Blocks.of`.
+    """
     images, height, width = size
+    costs = costs_of(request.target)
+    packed = not node.input(0).type.dtype.is_float
     words = 1 if packed else 4
 
     def cost(block: Block) -> float:
@@ -186,26 +142,24 @@ def best_tile(
                 strict=True,
             )
         )
-        of_weight = profile.load if block.across else profile.shared
-        total = loads * (profile.load + profile.word * words)
-        total += window.taps * (of_weight + profile.word * words)
-        total += profile.multiply * 4 * window.taps * block.rows * block.pixels
-        total += profile.unpack * (loads + window.taps) if packed else 0.0
+        of_weight = costs.load if block.across else costs.shared
+        total = loads * (costs.load + costs.word * words)
+        total += window.taps * (of_weight + costs.word * words)
+        total += costs.multiply * 4 * window.taps * block.rows * block.pixels
+        total += costs.unpack * (loads + window.taps) if packed else 0.0
         tiles = images * -(-height // block.rows) * -(-width // block.pixels)
-        return _all(tiles, quads, block, total, profile)
+        return _all(tiles, quads, block, total, costs)
 
-    return min(
-        (
-            Block(pixels, 1, across, profile.local, rows)
-            for rows, pixels, across in product(_SIZES, _SIZES, (False, True))
-            if rows * pixels <= min(_TILE, profile.sums)
-        ),
-        key=cost,
+    possible = (
+        Block(pixels, 1, across, costs.local[0], rows)
+        for rows, pixels, across in product(_SIZES, _SIZES, (False, True))
+        if rows * pixels <= min(_TILE, costs.sums)
     )
+    return Blocks.of(node, request, possible, cost)
 
 
-def _all(tiles: int, shares: int, block: Block, cycles: float, profile: Profile) -> float:
+def _all(tiles: int, shares: int, block: Block, cycles: float, costs: BlockCosts) -> float:
     """Cycles of all invocations: too few of them wait for one another."""
     inner, outer = (shares, tiles) if block.across else (tiles, shares)
-    vectors = -(-inner // profile.lanes) * outer
-    return max(vectors, profile.busy // profile.lanes) * (profile.start + cycles)
+    vectors = -(-inner // costs.lanes) * outer
+    return max(vectors, costs.busy // costs.lanes) * (costs.start + cycles)

@@ -13,7 +13,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.blocks import best_tile, profile_of
+from smelt.codegen.kernels.vulkan.blocks import costs_of, tiles_of
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
 from smelt.ir import Node
@@ -36,19 +36,20 @@ class DepthwiseConv2DKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        product = Product.of(node, profile_of(request.target))
+        product = Product.of(node, floats=costs_of(request.target).reals)
         window = product.window
         if window.outputs != product.depth or product.depth % 4 or window.taps > MOST_TAPS:
             return direct(product)
-        return tiles(product)
+        return tiles(product, request)
 
 
-def tiles(product: Product) -> ShaderCall:
+def tiles(product: Product, request: Request) -> ShaderCall:
     """The call that computes rectangles of four channels."""
     node, window, finish, kind = product.node, product.window, product.finish, product.kind
     real, quads = kind == "real", product.depth // 4
     size = (product.batch, *product.size)
-    tile = best_tile(size, quads, window, packed=not real, profile=product.profile)
+    choice = tiles_of(node, request, size, quads, window)
+    tile = choice.taken
     bands, across = -(-product.size[0] // tile.rows), -(-product.size[1] // tile.pixels)
     weights = np.ascontiguousarray(product.weights[..., 0].transpose(1, 2, 0))
     y = node.output.type
@@ -105,9 +106,11 @@ def tiles(product: Product) -> ShaderCall:
         },
         invocations=(inner, outer, 1),
         local=(tile.local, 1, 1),
-        summary=f"{tile.rows} x {tile.pixels} pixels x 4 channels an invocation",
+        summary=tile.text,
         form="vulkan_tiles",
         work={"calls": 1, "products": node.macs},
+        block=tile,
+        candidates=choice.possible,
     )
 
 

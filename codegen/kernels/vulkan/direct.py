@@ -7,7 +7,6 @@ import numpy as np
 from smelt.codegen.kernels.base import Input, Output, Packed, ShaderCall
 from smelt.codegen.kernels.vulkan.product import Product
 
-LOCAL = 32
 SPAN = 1 << 20
 """Invocations in x; more go into y."""
 
@@ -59,7 +58,6 @@ def direct(product: Product) -> ShaderCall:
             **finish.constants,
         },
         invocations=(min(invocations, SPAN), -(-invocations // SPAN), 1),
-        local=(LOCAL, 1, 1),
         summary="one output an invocation" if not words else "four outputs an invocation",
         form="vulkan_direct",
         work={"calls": 1, "products": node.macs},

@@ -19,10 +19,8 @@ from smelt.ir import DType, Node, Value
 MAX_LOOPS = 6
 """Axes, after merging, that have sizes and strides among the specialization constants."""
 
-LOCAL = 64
-"""Invocations of a workgroup of elementwise shaders."""
-
-_MOST_ACROSS = 65535 * LOCAL
+_MOST_ACROSS = 65535 * 64
+"""Invocations of one row: workgroups have 64 at least."""
 
 SERVED = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.BOOL, DType.INT32, DType.UINT32)
 """What elementwise shaders compute with."""
@@ -193,7 +191,6 @@ def elementwise(node: Node, stem: str, what: str, reads: Sequence[Read], body: B
         },
         constants=constants,
         invocations=spread(items),
-        local=(LOCAL, 1, 1),
         summary=f"{what}, {lanes} elements an invocation",
         form="vulkan_elements",
         work={"calls": 1, "outputs": y.size},

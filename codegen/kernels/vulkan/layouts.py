@@ -15,7 +15,7 @@ from smelt.codegen.kernels.base import (
     ShaderCall,
 )
 from smelt.codegen.kernels.c.loops import dense_strides
-from smelt.codegen.kernels.vulkan.elements import LOCAL, operand_of, spread
+from smelt.codegen.kernels.vulkan.elements import operand_of, spread
 from smelt.codegen.kernels.vulkan.moves import UNITS, Axis, MoveKernel, Moves, move
 from smelt.ir import Node
 from smelt.ops.bit_cast import BitCast
@@ -238,7 +238,6 @@ class ConcatKernel(Kernel):
                 **{f"CHUNK_{i}": chunk for i, chunk in enumerate(chunks)},
             },
             invocations=spread(items),
-            local=(LOCAL, 1, 1),
             summary=f"{len(chunks)} inputs, {max(unit, 4)} bytes an invocation",
             form="vulkan_moves",
             work={"calls": 1, "outputs": y.size},

@@ -24,7 +24,6 @@ from smelt.codegen.kernels.base import (
 from smelt.codegen.kernels.c.loops import dense_strides, nest
 from smelt.codegen.kernels.c.matmul import strides_of
 from smelt.codegen.kernels.vulkan.elements import (
-    LOCAL,
     MAX_LOOPS,
     VECTORS,
     element,
@@ -158,7 +157,6 @@ class MatMulKernel(Kernel):
                 **({} if finish is None else finish.constants),
             },
             invocations=spread(items),
-            local=(LOCAL, 1, 1),
             summary=f"{_SUMMARY[form]}, {-(-y.size // max(items, 1))} elements an invocation",
             form="vulkan_matmul",
             work={"calls": 1, "products": node.macs},

@@ -23,7 +23,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.elements import LOCAL, operand_of, spread
+from smelt.codegen.kernels.vulkan.elements import operand_of, spread
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import Array, DType, Node
 from smelt.targets import Target
@@ -200,7 +200,6 @@ def move(
         views=views,
         constants=constants,
         invocations=spread(items),
-        local=(LOCAL, 1, 1),
         summary=f"{unit * per_word} bytes an invocation",
         form="vulkan_moves",
         work={"calls": 1, "outputs": node.output.type.size},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request, ShaderCall
 from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, nest
-from smelt.codegen.kernels.vulkan.elements import LOCAL, operand_of, spread
+from smelt.codegen.kernels.vulkan.elements import operand_of, spread
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.reduce import GROUP, grouped, loop_constants
 from smelt.codegen.kernels.vulkan.unary import float_bits
@@ -70,7 +70,7 @@ class NormalizationKernel(Kernel):
                 **loop_constants("INNER_", inner, accessors),
             },
             invocations=(items * GROUP, 1, 1) if group else spread(items),
-            local=(GROUP if group else LOCAL, 1, 1),
+            local=(GROUP, 1, 1) if group else None,
             summary=f"of {count} elements, {'a workgroup' if group else 'an invocation'} each",
             form="vulkan_rows",
             work={"calls": 1, "outputs": x.size},
@@ -134,7 +134,6 @@ class LocalResponseKernel(Kernel):
                 "BIAS": float_bits(op.bias),
             },
             invocations=spread(x.size),
-            local=(LOCAL, 1, 1),
             summary=f"{op.size} elements around each",
             form="vulkan_rows",
             work={"calls": 1, "outputs": x.size},

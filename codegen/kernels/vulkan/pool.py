@@ -16,7 +16,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.elements import LOCAL, element, quad, spread, view
+from smelt.codegen.kernels.vulkan.elements import element, quad, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import Array, DType, Node, TensorType
@@ -102,7 +102,6 @@ class PoolKernel(Kernel):
                 **constants,
             },
             invocations=spread(items),
-            local=(LOCAL, 1, 1),
             summary=f"{op.window[0]}x{op.window[1]} windows, {wide} channels at a time",
             form="vulkan_pool",
             work={"calls": 1, "taps": y.size * op.window[0] * op.window[1], "outputs": y.size},

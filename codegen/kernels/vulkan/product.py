@@ -16,7 +16,6 @@ from smelt.codegen.kernels.c.products import (
     sums,
 )
 from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.vulkan.blocks import Profile
 from smelt.codegen.kernels.vulkan.finish import Finish
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
@@ -43,7 +42,7 @@ class Product:
         size: height and width of the output.
         batch: images.
         depth: channels of the input.
-        profile: of the device.
+        floats: whether bytes are multiplied as floats where the sums stay exact.
     """
 
     node: Node
@@ -53,10 +52,10 @@ class Product:
     size: tuple[int, int]
     batch: int
     depth: int
-    profile: Profile
+    floats: bool
 
     @staticmethod
-    def of(node: Node, profile: Profile) -> Product:
+    def of(node: Node, *, floats: bool) -> Product:
         """The product of a node that `refuse` does not refuse."""
         op, weights, y = node.op, node.input(1), node.output.type
         if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
@@ -80,7 +79,7 @@ class Product:
         batch = y.size // (height * width * window.outputs)
         size = height, width
         depth = window.depth if isinstance(op, FullyConnected) else x.shape[-1]
-        return Product(node, window, array, finish, size, batch, depth, profile)
+        return Product(node, window, array, finish, size, batch, depth, floats)
 
     @property
     def kind(self) -> Kind:
@@ -88,7 +87,7 @@ class Product:
         if self.node.input(0).type.dtype.is_float:
             return "real"
         largest = np.abs(self.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max(initial=0) * 128
-        return "exact" if self.profile.reals and largest < _EXACT else "whole"
+        return "exact" if self.floats and largest < _EXACT else "whole"
 
     def initial(self) -> tuple[Packed, ...]:
         """What sums of bytes without a sign begin with: -128 times all weights; see `words.j2`."""

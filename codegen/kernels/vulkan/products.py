@@ -20,7 +20,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.blocks import Block, Work, best_block, profile_of
+from smelt.codegen.kernels.vulkan.blocks import Block, Work, blocks_of, costs_of
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
 from smelt.ir import Array, Node
@@ -42,11 +42,11 @@ class ProductKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        product = Product.of(node, profile_of(request.target))
+        product = Product.of(node, floats=costs_of(request.target).reals)
         straddle = node.output.type.is_quantized and product.window.outputs % 4
         if product.window.groups > 1 or (straddle and product.pixels > 1):
             return direct(product)
-        return blocks(product)
+        return blocks(product, request)
 
 
 class Conv2DKernel(ProductKernel):
@@ -61,7 +61,7 @@ class FullyConnectedKernel(ProductKernel):
     op = FullyConnected
 
 
-def blocks(product: Product) -> ShaderCall:
+def blocks(product: Product, request: Request) -> ShaderCall:
     """The call that computes blocks of pixels times quads of channels."""
     node, window, finish, kind = product.node, product.window, product.finish, product.kind
     single, real = window.depth % 4 != 0, kind == "real"
@@ -82,7 +82,8 @@ def blocks(product: Product) -> ShaderCall:
         packed=not real,
         products=4 if single else 16,
     )
-    block = best_block((rows, product.size[1]), quads, work, product.profile)
+    choice = blocks_of(node, request, (rows, product.size[1]), quads, work)
+    block = choice.taken
     tiles = -(-product.size[1] // block.pixels)
     output = _output(product)
     inner, outer = tiles * rows, quads // block.quads
@@ -143,10 +144,12 @@ def blocks(product: Product) -> ShaderCall:
         },
         invocations=(inner, outer, 1),
         local=(block.local, 1, 1),
-        summary=f"{block.pixels} pixels x {4 * block.quads} channels an invocation",
+        summary=block.text,
         form="vulkan_blocks",
         work={"calls": 1, "products": node.macs},
         variants=("",) if real or single else ("", "dot"),
+        block=block,
+        candidates=choice.possible,
     )
 
 

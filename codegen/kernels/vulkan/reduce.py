@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request, ShaderCall
 from smelt.codegen.kernels.c.loops import Loop, dense_strides, nest
 from smelt.codegen.kernels.vulkan.elements import (
-    LOCAL,
     VECTORS,
     element,
     quad,
@@ -138,7 +137,7 @@ class ReduceKernel(Kernel):
                 **formula.constants,
             },
             invocations=(items * GROUP, 1, 1) if group else spread(items),
-            local=(GROUP if group else LOCAL, 1, 1),
+            local=(GROUP, 1, 1) if group else None,
             summary=f"{op.kind} of {op.count(x)} elements",
             form="vulkan_reduce",
             work={"calls": 1, "inputs": x.size, "outputs": y.size},

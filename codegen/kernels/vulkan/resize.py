@@ -15,7 +15,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.elements import LOCAL, element, quad, spread, view
+from smelt.codegen.kernels.vulkan.elements import element, quad, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import DType, Node
@@ -89,7 +89,6 @@ class ResizeBilinearKernel(Kernel):
                 "IN_WIDTH": x.shape[2],
             },
             invocations=spread(items),
-            local=(LOCAL, 1, 1),
             summary=f"bilinear, {4 if quads else 1} channels at a time",
             form="vulkan_elements",
             work={"calls": 1, "outputs": y.size},
@@ -144,7 +143,6 @@ class ResampleWeightedKernel(Kernel):
                 "FILL": float_bits(op.fill),
             },
             invocations=spread(items),
-            local=(LOCAL, 1, 1),
             summary=f"{4 if quads else 1} elements an invocation, each of {positions.shape[1]}",
             form="vulkan_elements",
             work={"calls": 1, "outputs": y.size},

@@ -15,7 +15,7 @@ from smelt.codegen.kernels.base import (
     ShaderCall,
 )
 from smelt.codegen.kernels.c.softmax import exponentials
-from smelt.codegen.kernels.vulkan.elements import LOCAL, spread
+from smelt.codegen.kernels.vulkan.elements import spread
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.reduce import GROUP, grouped
 from smelt.codegen.kernels.vulkan.unary import float_bits
@@ -137,7 +137,7 @@ def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
         views={"input": "float", "output": "float"},
         constants={"ROWS": rows, "SIZE": size, **constants},
         invocations=(rows * GROUP, 1, 1) if group else spread(rows),
-        local=(GROUP if group else LOCAL, 1, 1),
+        local=(GROUP, 1, 1) if group else None,
         summary=f"{'a workgroup' if group else 'an invocation'} a row",
         form="vulkan_rows",
         work={"calls": 1, "outputs": x.size},
@@ -175,7 +175,6 @@ def _bytes(node: Node, kind: str, constants: Mapping[str, int], table: Array | N
             **constants,
         },
         invocations=spread(items),
-        local=(LOCAL, 1, 1),
         summary=f"{together} rows an invocation",
         form="vulkan_rows",
         work={"calls": 1, "outputs": x.size},

@@ -15,7 +15,6 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.c.products import constant_bias, sums
 from smelt.codegen.kernels.vulkan.elements import (
-    LOCAL,
     VECTORS,
     element,
     operand_of,
@@ -103,7 +102,6 @@ class ConvTransposeKernel(Kernel):
                 **finish.constants,
             },
             invocations=spread(items),
-            local=(LOCAL, 1, 1),
             summary=f"{-(-y.size // items)} outputs an invocation, gathered",
             form="vulkan_transposed",
             work={"calls": 1, "products": node.macs},

@@ -1,0 +1,56 @@
+"""What other blocks gain that `smelt tune` finds, in turns with those that the profile chooses.
+
+All that the GPU serves goes there in both, so that nothing but the blocks differs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bench.vulkan_net import build_library
+from smelt.frontend import Imported
+from smelt.pipeline import Options, compile_model
+from smelt.samples import random_samples
+from smelt.tune import tune
+
+COLUMNS = ("network", "profile", "ms", "tuned ms", "ratio", "other blocks", "tuning s")
+
+ROUNDS = 31
+ROUND_SECONDS = 0.05
+
+
+def tuned_row(
+    imported: Imported, name: str, gpu: str | None, folder: Path, compiler: str
+) -> tuple[object, ...]:
+    """A row of what tuning a network gains.
+
+    Args:
+        imported: the network.
+        name: a C identifier, and what the row is called.
+        gpu: the profile that tuning begins with; the target's own where None.
+        folder: where projects appear.
+        compiler: name of the C compiler.
+    """
+    own = Options(target="vulkan", gpu=gpu, backends=("vulkan", "c"), name=name)
+    start = time.perf_counter()
+    tuning = tune(imported, own, rounds=20).tuning
+    seconds = time.perf_counter() - start
+    setups = own, replace(own, tuning=tuning, name=f"{name}_tuned")
+    artefacts = [compile_model(imported, setup) for setup in setups]
+    (sample,) = random_samples(artefacts[0].graph, 1, 0)
+    engines = [build_library(artefact, sample, folder, compiler) for artefact in artefacts]
+    count = max(1, round(ROUND_SECONDS / (engines[0].seconds(3) / 3)))
+    rounds = [[engine.seconds(count) / count for engine in engines] for _ in range(ROUNDS)]
+    before, after = (statistics.median(column) for column in zip(*rounds, strict=True))
+    return (
+        name,
+        tuning.gpu,
+        f"{before * 1e3:.2f}",
+        f"{after * 1e3:.2f}",
+        f"{statistics.median(b / a for a, b in rounds):.2f}",
+        f"{len(tuning.blocks)} of {len(tuning.layers)}",
+        f"{seconds:.0f}",
+    )
