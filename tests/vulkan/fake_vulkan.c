@@ -4,8 +4,8 @@
  *
  * FAKE_FAIL=n: from the n-th call that can fail on, its function always fails, with FAKE_RESULT.
  * FAKE_DEVICES, FAKE_EXTENSIONS: how many there are. FAKE_CACHE: bytes of a pipeline cache.
- * FAKE_PUSH_BYTES: of push constants. FAKE_INVOCATIONS: of a workgroup. FAKE_RANGE: bytes of a buffer
- * that can be bound.
+ * FAKE_PUSH_BYTES: of push constants. FAKE_INVOCATIONS: of a workgroup. FAKE_RANGE: bytes that can
+ * be bound of a buffer.
  *
  * Of each command buffer it says what was recorded, a letter each: D a dispatch, B a barrier that
  * lets later dispatches see what earlier ones wrote, H one that lets the host. A submission must be
@@ -430,7 +430,8 @@ VkResult vkWaitForFences(VkDevice device, uint32_t count, const VkFence *fences,
                          uint64_t timeout) {
     MAY_FAIL
     (void)device, (void)all;
-    require(count == 1 && fences[0] == awaited && timeout == UINT64_MAX, "it is not waited for all");
+    require(count == 1 && fences[0] == awaited, "another fence is waited for");
+    require(timeout == UINT64_MAX, "it is not waited for to the end");
     awaited = VK_NULL_HANDLE;
     return VK_SUCCESS;
 }
