@@ -60,7 +60,8 @@ class Dispatch:
     Attributes:
         step: index of its step.
         pipeline: index of its pipeline.
-        starts: where its operands start, each in elements of its view.
+        pushed: push constants: where its operands start, each in elements of its view, and the
+            numbers of its call.
         ranges: what each operand touches.
         groups: workgroups in x, y and z.
         barrier: whether it must wait for what was dispatched before.
@@ -68,7 +69,7 @@ class Dispatch:
 
     step: int
     pipeline: int
-    starts: tuple[int, ...]
+    pushed: tuple[int, ...]
     ranges: tuple[Range, ...]
     groups: tuple[int, int, int]
     barrier: bool
@@ -106,7 +107,7 @@ class Program:
     @property
     def push_bytes(self) -> int:
         """Push constants of the dispatch that has most."""
-        return 4 * max(len(dispatch.starts) for dispatch in self.dispatches)
+        return 4 * max(len(dispatch.pushed) for dispatch in self.dispatches)
 
     @property
     def group_invocations(self) -> int:
@@ -159,7 +160,7 @@ def with_barriers(
                 Dispatch(
                     dispatch.step,
                     dispatch.pipeline,
-                    dispatch.starts,
+                    dispatch.pushed,
                     dispatch.ranges,
                     dispatch.groups,
                     hazard,
@@ -191,9 +192,12 @@ def _dispatch(
     return Dispatch(
         step.index,
         numbers[step.function],
-        tuple(
-            range_.start // ELEMENT_BYTES[call.views[operand.name]]
-            for operand, range_ in zip(call.operands, ranges, strict=True)
+        (
+            *(
+                range_.start // ELEMENT_BYTES[call.views[operand.name]]
+                for operand, range_ in zip(call.operands, ranges, strict=True)
+            ),
+            *call.numbers.values(),
         ),
         tuple(ranges),
         call.groups,
@@ -247,13 +251,13 @@ def _require_limits(program: Program, schedule: Schedule) -> None:
             max(dispatch.groups) <= MAX_GROUPS
             and prod(local) <= MAX_INVOCATIONS
             and all(size <= most for size, most in zip(local, MAX_LOCAL, strict=True))
-            and 4 * len(dispatch.starts) <= MAX_PUSH_BYTES
+            and 4 * len(dispatch.pushed) <= MAX_PUSH_BYTES
         )
         if not fits:
             node = schedule.steps[dispatch.step].node
             raise UnsupportedError(
                 f"{node.origin} needs {dispatch.groups} workgroups of {local} invocations and "
-                f"{len(dispatch.starts)} operands; every device can run {MAX_GROUPS} in each "
+                f"{len(dispatch.pushed)} push constants; every device can run {MAX_GROUPS} in each "
                 f"direction, {MAX_INVOCATIONS} and {MAX_PUSH_BYTES // 4}. Keep it on the CPU with "
                 f"--place {node.name}=c"
             )

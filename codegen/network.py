@@ -13,7 +13,7 @@ from smelt.codegen.dispatches import Program
 from smelt.codegen.helpers import required_headers, required_helpers
 from smelt.codegen.render import c_comment, c_float, c_lines, render, text_of
 from smelt.codegen.schedule import ARENA, STATE, Function, Schedule
-from smelt.codegen.spirv import compile_all, compiler
+from smelt.codegen.spirv import begin, compiler
 from smelt.codegen.statements import (
     BlockView,
     base_of,
@@ -24,7 +24,7 @@ from smelt.codegen.statements import (
 )
 from smelt.codegen.weights import declared, is_binary, render_assembler, render_text
 from smelt.errors import UnsupportedError
-from smelt.ir import Graph, Length, Value
+from smelt.ir import Array, Graph, Length, Value
 
 API_VERSION = 1
 
@@ -225,29 +225,43 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
     }
     *_, weights = network.sources
     render_weights = render_assembler if network.weights_binary else render_text
-    shaders = {} if network.gpu is None else render_shaders(network, network.gpu, schedule, common)
-    return {
-        **shaders,
+    compiled = begin(dict[str, str]() if network.gpu is None else shader_sources(network.gpu))
+    rendered = {
         f"{network.name}.h": render("network/header.h.j2", common),
         f"{network.name}.c": render("network/network.c.j2", common),
         f"{network.name}_kernels.h": render("network/kernels.h.j2", common),
         f"{network.name}_kernels.c": render("network/kernels.c.j2", common),
         weights: render_weights(schedule, common),
     }
+    if network.gpu is None:
+        return rendered
+    return {**render_shaders(network, network.gpu, schedule, common, compiled()), **rendered}
 
 
-def render_shaders(
-    network: Network, gpu: Program, schedule: Schedule, common: Mapping[str, object]
-) -> dict[str, str]:
-    """The files of what a GPU computes: GLSL, SPIR-V as C, tables, and what executes them."""
-    sources = {
+def shader_sources(gpu: Program) -> Mapping[str, str]:
+    """GLSL of all modules, and of their variants, by name."""
+    return {
         f"{module.name}_{variant}" if variant else module.name: text
         for module in gpu.modules
         for variant, text in module.sources.items()
     }
+
+
+def render_shaders(
+    network: Network,
+    gpu: Program,
+    schedule: Schedule,
+    common: Mapping[str, object],
+    compiled: Mapping[str, Array],
+) -> dict[str, str]:
+    """The files of what a GPU computes: GLSL, SPIR-V as C, tables, and what executes them."""
     shaders = [
-        {"name": name, "count": words.size, "lines": c_lines(f"0x{word:08x}" for word in words)}
-        for name, words in compile_all(sources).items()
+        {
+            "name": name,
+            "count": words.size,
+            "lines": c_lines(f"0x{word:08x}" for word in words.tolist()),
+        }
+        for name, words in compiled.items()
     ]
     variables: Mapping[str, object] = {
         **common,
@@ -263,7 +277,7 @@ def render_shaders(
         f"{name}_shaders.h": render("vulkan/shaders.h.j2", variables),
         f"{name}_shaders.c": render("vulkan/shaders.c.j2", variables),
         **{f"smelt_vulkan.{end}": text_of(f"vulkan/smelt_vulkan.{end}") for end in "hc"},
-        **{f"shaders/{shader}.comp": text for shader, text in sources.items()},
+        **{f"shaders/{shader}.comp": text for shader, text in shader_sources(gpu).items()},
     }
 
 

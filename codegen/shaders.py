@@ -2,8 +2,9 @@
 
 A kernel's template says `INPUT(i)` where it means element `i` of an operand. Here that is tied to
 memory. A network's program binds the whole arena once and tells each dispatch by push constants
-where its operands start. To check it, each operand's exact range can be bound as a descriptor of
-its own, read only or written only, so that the validation layer sees what a dispatch touches.
+where its operands start, and the call's numbers behind that. To check it, each operand's exact
+range can be bound as a descriptor of its own, read only or written only, so that the validation
+layer sees what a dispatch touches.
 
 Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization constants) and 14
 (resource descriptors); GL_KHR_vulkan_glsl.
@@ -124,25 +125,26 @@ def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> 
     return render(call.template, variables)
 
 
-def starts(call: ShaderCall) -> tuple[str, ...]:
-    """Names of the operands whose starts are push constants, in order."""
-    return tuple(operand.name for operand in call.operands)
-
-
 def _interface(call: ShaderCall, binding: Binding) -> str:
     lines = ["layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;"]
     lines += [
         f"layout(constant_id = {number}) const int {name} = 1;"
         for number, name in enumerate(call.constants, 3)
     ]
+    fields = [f"int {name};" for name in call.numbers]
+    if binding == "shared":
+        fields = [*(f"uint {operand.name}_start;" for operand in call.operands), *fields]
+    elif fields:
+        fields[0] = f"layout(offset = {4 * len(call.operands)}) {fields[0]}"
+    if fields:
+        lines.append(f"layout(push_constant) uniform Pushed {{ {' '.join(fields)} }};")
     bind = _shared if binding == "shared" else _exact
     return "\n".join([*lines, *bind(call)])
 
 
 def _shared(call: ShaderCall) -> list[str]:
     """The arena and the weights, each seen as every type that an operand is seen as."""
-    fields = " ".join(f"uint {name}_start;" for name in starts(call))
-    lines = [f"layout(push_constant) uniform Starts {{ {fields} }};"]
+    lines: list[str] = []
     written = {call.views[o.name] for o in call.operands if isinstance(o, Output | Scratch)}
     declared: dict[str, None] = {}
     accessors: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -80,20 +80,31 @@ _compiled: dict[str, Array] = {}
 def compile_all(sources: Mapping[str, str]) -> dict[str, Array]:
     """Validated SPIR-V (uint32 words) of GLSL programs, by the same names.
 
-    What was compiled before in this process is not compiled again.
-
     Raises:
         ToolError: a compiler is missing, took too long, or is none.
         GraphError: a program is wrong, which is a fault of Smelt's.
     """
-    missing = {name: text for name, text in sources.items() if text not in _compiled}
-    if missing:
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            for text, words in zip(
-                missing.values(), pool.map(_compile, missing, missing.values()), strict=True
-            ):
-                _compiled[text] = words
-    return {name: _compiled[text] for name, text in sources.items()}
+    return begin(sources)()
+
+
+def begin(sources: Mapping[str, str]) -> Callable[[], dict[str, Array]]:
+    """Start `compile_all`; what it returns waits for the rest, and raises its errors.
+
+    What was compiled before in this process is not compiled again.
+    """
+    pool = ThreadPoolExecutor(max_workers=4)
+    started = {
+        text: pool.submit(_compile, name, text)
+        for name, text in sources.items()
+        if text not in _compiled
+    }
+    pool.shutdown(wait=False)
+
+    def finish() -> dict[str, Array]:
+        _compiled.update({text: words.result() for text, words in started.items()})
+        return {name: _compiled[text] for name, text in sources.items()}
+
+    return finish
 
 
 def _compile(name: str, text: str) -> Array:

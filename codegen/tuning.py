@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smelt.codegen.devices import Costs
-from smelt.codegen.kernels.base import Block
+from smelt.codegen.kernels.base import Block, layer_key
 from smelt.errors import ConfigError
+from smelt.ir import Node
 from smelt.targets.gpus import gpu_called
 
 FILE = "tuning.json"
@@ -43,6 +44,7 @@ class Tuning(BaseModel):
     Attributes:
         version: of this form of file.
         gpu: the profile that everything else is taken from.
+        device: the GPU that it was measured on, as its driver calls it.
         submit_ns: of submitting a region of layers and waiting for it.
         layers: by `layer_key`. Those of other networks do no harm.
     """
@@ -51,6 +53,7 @@ class Tuning(BaseModel):
 
     version: Literal[2] = 2
     gpu: str
+    device: str
     submit_ns: Nanoseconds
     layers: dict[str, TunedLayer]
 
@@ -61,13 +64,27 @@ class Tuning(BaseModel):
         Raises:
             ConfigError: there is no such profile.
         """
-        gpu = replace(gpu_called(self.gpu), name="measured", submit_ns=self.submit_ns)
+        gpu = replace(
+            gpu_called(self.gpu), name=f"measured on {self.device}", submit_ns=self.submit_ns
+        )
         both = {
             key: (layer.gpu_ns, layer.cpu_ns)
             for key, layer in self.layers.items()
             if layer.cpu_ns is not None
         }
         return Costs(gpu, both)
+
+    def require_layers(self, nodes: Iterable[Node]) -> None:
+        """Check that it was measured for these layers, or for some of them.
+
+        Raises:
+            ConfigError: it knows none.
+        """
+        if not any(layer_key(node) in self.layers for node in nodes):
+            raise ConfigError(
+                "the tuning knows no layer of this network, as it is compiled here: measure it "
+                "with `smelt tune` and the same options"
+            )
 
     @property
     def blocks(self) -> Mapping[str, Block]:

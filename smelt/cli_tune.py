@@ -45,7 +45,7 @@ def tune(
     say(
         console,
         f"wrote {output}: {len(found.layers)} kinds of layers, {count} with other blocks than the "
-        f"profile '{found.tuning.gpu}' has; {submit:.1f} us a submission",
+        f"profile '{found.tuning.gpu}' has; {submit:.1f} us a submission to {found.tuning.device}",
     )
 
 

@@ -192,6 +192,8 @@ def compile_model(
         keep_inputs=options.keep_inputs,
         spare=partitioner.on_cpu() if options.cpu_fallback else None,
     )
+    if platform.target.gpu and options.tuning is not None:
+        options.tuning.require_layers(step.node for step in scheduled.steps)
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
     arena.require_fit(scheduled.problem, plan)

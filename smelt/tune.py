@@ -83,7 +83,7 @@ def tune(
 
     Args:
         model: the network.
-        options: for a target with a GPU; backends and places are left out of account.
+        options: for a target with a GPU; backends, places and the fallback are left out of account.
         rounds: inferences of each program, of which the median is taken for each layer.
         device: number of the GPU; one is chosen where None.
 
@@ -91,7 +91,7 @@ def tune(
         ConfigError: the target has no GPU, or the GPU serves no layer.
         ToolError, DeviceError: as for a run.
     """
-    free = replace(options, place={}, tuning=None, backends=None)
+    free = replace(options, place={}, tuning=None, backends=None, cpu_fallback=False)
     compiled = compile_model(model, free)
     target = compiled.platform.target
     if target.gpu is None:
@@ -103,7 +103,8 @@ def tune(
     seeming = _fastest(own, kinds, rounds, device)
     on_cpu = _again(own, backends=target.backends[-1:])
     changed = _with_blocks(own, seeming) if seeming else own
-    *both, cpu = _times((own, changed, on_cpu), rounds, device)
+    run = _times((own, changed, on_cpu), rounds, device)
+    *both, cpu = run.times
     before, after = (Program.of(times, kinds) for times in both)
     best = {k: block for k, block in seeming.items() if after.saves(before, k)}
     layers = {
@@ -115,7 +116,9 @@ def tune(
         for k in kinds
     }
     rows = (MeasuredLayer(kind, before.median(k), layers[k]) for k, kind in kinds.items())
-    tuning = Tuning(gpu=target.gpu.name, submit_ns=before.submit_ns, layers=layers)
+    tuning = Tuning(
+        gpu=target.gpu.name, device=run.device, submit_ns=before.submit_ns, layers=layers
+    )
     return Tuned(tuning, tuple(rows))
 
 
@@ -174,7 +177,7 @@ def worth_measuring(blocks: Sequence[Block]) -> tuple[Block, ...]:
     """
     best = blocks[0]
     usual = [block for block in blocks if block.local == best.local]
-    sizes = {block.rows * block.pixels * block.quads: block for block in reversed(usual)}
+    sizes = {block.pixels * block.quads: block for block in reversed(usual)}
     others = [block for block in blocks if replace(block, local=best.local) == best]
     chosen = dict.fromkeys((*sorted(sizes.values(), key=usual.index), *others, *usual))
     return tuple(block for block in chosen if block != best)[:_PROGRAMS]
@@ -185,7 +188,7 @@ def neighbours(block: Block, blocks: Sequence[Block]) -> tuple[Block, ...]:
 
     def distance(other: Block) -> int:
         counts = (
-            (getattr(b, name).bit_length() for name in ("pixels", "rows", "quads", "local"))
+            (getattr(b, name).bit_length() for name in ("pixels", "quads", "local"))
             for b in (block, other)
         )
         turned = int(block.across != other.across)
@@ -236,7 +239,7 @@ def _better(
         for rank in range(max(map(len, tries.values())))
     ]
     runs = (own, *(_with_blocks(own, blocks) for blocks in ranks))
-    first, *others = (Program.of(times, kinds) for times in _times(runs, rounds, device))
+    first, *others = (Program.of(times, kinds) for times in _times(runs, rounds, device).times)
     found: dict[str, tuple[float, Block]] = {}
     for blocks, program in zip(ranks, others, strict=True):
         for k, block in blocks.items():
@@ -252,7 +255,7 @@ def _with_blocks(own: Artefact, blocks: Mapping[str, Block]) -> Artefact:
     layers = {k: TunedLayer(gpu_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
     gpu = own.platform.target.gpu
     name = "" if gpu is None else gpu.name
-    return _again(own, tuning=Tuning(gpu=name, submit_ns=0, layers=layers))
+    return _again(own, tuning=Tuning(gpu=name, device="", submit_ns=0, layers=layers))
 
 
 def _again(own: Artefact, **changes: object) -> Artefact:
@@ -261,7 +264,15 @@ def _again(own: Artefact, **changes: object) -> Artefact:
     return compile_model(own.imported, options)
 
 
-def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Sequence[Times]:
+@dataclass(frozen=True)
+class _Run:
+    """What each layer of each program takes, and which GPU computed."""
+
+    times: Sequence[Times]
+    device: str
+
+
+def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> _Run:
     """What each layer of each program takes, round by round, all programs in turns."""
     found: list[dict[str, list[float]]] = [{} for _ in artefacts]
     with ExitStack() as stack:
@@ -281,4 +292,4 @@ def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Se
                 if number:  # in the first, drivers compile
                     for kind, ns in together.items():
                         times.setdefault(kind, []).append(sum(ns) / len(ns))
-    return found
+        return _Run(found, next(board.info.gpu for board in boards if board.info.gpu))

@@ -25,13 +25,17 @@ class BlockCosts:
             every device has; the first is taken where nothing was measured.
         busy: invocations that it takes to keep the device busy.
         sums: most vectors of four sums that an invocation keeps; twice as many where taps share
-            inputs. A driver's compiler takes longer for more than in proportion.
+            inputs.
+        written: most of their products that are written out for a load of inputs: drivers'
+            compilers take longer in proportion.
         load: cycles of a load that each invocation makes for itself.
         shared: cycles of a load that is the same for a workgroup.
         word: cycles of each 32-bit word of a load.
         multiply: cycles of a multiply-add of single numbers.
         unpack: cycles of taking a word of four bytes apart.
         start: cycles of an invocation beside its products.
+        alike: how much longer than by the cheapest block a layer may take by one that others have
+            too: drivers take long to compile a pipeline.
         reals: whether bytes are multiplied as floats where the sums stay exact.
     """
 
@@ -39,12 +43,14 @@ class BlockCosts:
     local: tuple[int, ...]
     busy: int
     sums: int
+    written: int
     load: float
     shared: float
     word: float
     multiply: float
     unpack: float
     start: float
+    alike: float
     reals: bool
 
 
@@ -85,12 +91,14 @@ _COMMON = BlockCosts(
     local=(64, 32, 128),
     busy=4096,
     sums=8,
+    written=96,
     load=8.0,
     shared=2.0,
     word=2.0,
     multiply=1.0,
     unpack=4.0,
     start=40.0,
+    alike=1.1,
     reals=True,
 )
 """What GPUs have in common: loads of one address for all are nearly free, registers are few."""
@@ -128,13 +136,15 @@ _LAVAPIPE = BlockCosts(
     lanes=8,
     local=(8, 16),
     busy=16,
-    sums=8,
+    sums=32,
+    written=48,
     load=20.0,
     shared=20.0,
     word=12.5,
     multiply=1.65,
     unpack=6.0,
-    start=600.0,
+    start=200.0,
+    alike=2.0,
     reals=False,
 )
 """Mesa's driver for CPUs: every load goes lane by lane, and there is cache in place of registers.

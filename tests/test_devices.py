@@ -66,7 +66,7 @@ def tuned(there_ns: float, here_ns: float, submit_ns: float = 1e3) -> Tuning:
     graph = compiled().schedule.graph
     layer = TunedLayer(gpu_ns=there_ns, cpu_ns=here_ns)
     layers = {layer_key(node): layer for node in graph.nodes}
-    return Tuning(gpu="generic", submit_ns=submit_ns, layers=layers)
+    return Tuning(gpu="generic", device="a test", submit_ns=submit_ns, layers=layers)
 
 
 def test_measured_times_decide() -> None:
@@ -81,7 +81,7 @@ def test_measured_times_decide() -> None:
     assert {layer["backend"] for layer in here} == {"c"}
     served = [a for a, b in zip(here, everywhere, strict=True) if b["backend"] == "vulkan"]
     for layer in served:
-        assert layer["why"].startswith("It would take 1000.0 us on the GPU (measured)")
+        assert layer["why"].startswith("It would take 1000.0 us on the GPU (measured on a test)")
 
 
 def test_partition_shows_what_a_layer_takes_on_both() -> None:
@@ -117,6 +117,12 @@ def test_another_cut_is_another_network() -> None:
     assert host.network.hash == compile_model(MODEL, Options(target="host")).network.hash
 
 
+def test_a_tuning_of_another_network_is_refused() -> None:
+    other = tuned(1.0, 2.0).model_copy(update={"layers": {}})
+    with pytest.raises(ConfigError, match="knows no layer of this network"):
+        compiled(tuning=other)
+
+
 def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:
     tuning = tuned(1.0, 2.0)
     compiled(tuning=tuning).write(tmp_path / "out")
@@ -132,8 +138,11 @@ def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:
             '{"version": 1, "gpu": "generic", "submit_ns": 1, "layers": {"a": [1, 2]}}',
             "it is of version 1, and this Smelt reads version 2; write it anew with `smelt tune`",
         ),
-        ('{"gpu": "generic", "submit_ns": -1, "layers": {}}', "submit_ns: "),
-        ('{"gpu": "generic", "submit_ns": 1, "layers": {"a": {"gpu_ns": 1}}}', "layers.a.cpu_ns: "),
+        ('{"gpu": "generic", "device": "a", "submit_ns": -1, "layers": {}}', "submit_ns: "),
+        (
+            '{"gpu": "generic", "device": "a", "submit_ns": 1, "layers": {"a": {"gpu_ns": 1}}}',
+            "layers.a.cpu_ns: ",
+        ),
     ],
 )
 def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint: str) -> None:

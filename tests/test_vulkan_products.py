@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from shutil import which
 
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import ShaderCall
-from smelt.codegen.kernels.vulkan import product
-from smelt.ir import DType, Op, evaluate
+from smelt import targets
+from smelt.codegen.dispatches import MAX_GROUPS
+from smelt.codegen.kernels.base import Request, ShaderCall
+from smelt.codegen.kernels.vulkan import product, products
+from smelt.ir import DType, Node, Op, Origin, TensorType, Value, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Bias, Case, Data, Weights
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
@@ -114,6 +117,22 @@ HOSTILE = (
 def test_hostile_shapes(setup: Options) -> None:
     """Few and odd channels, one column, large dilations, several images."""
     check([(case, dtype) for case in HOSTILE for dtype in DTYPES], setup)
+
+
+def test_more_invocations_than_a_row_of_workgroups() -> None:
+    """Invocations that are numbered through go on in further rows, and all of them are there."""
+    x = Value("x", TensorType((1, 1500, 1500, 4), DType.FLOAT32))
+    y = Value("y", TensorType((1, 1500, 1500, 4), DType.FLOAT32))
+    weights = Value.constant("w", np.ones((1, 3, 3, 4), np.float32))
+    op = DepthwiseConv2D(padding=SAME)
+    node = Node(op, (x, weights), (y,), Origin("DEPTHWISE", 0))
+    call = products.DepthwiseConv2DKernel().lower(node, Request(targets.get("vulkan")))
+    assert isinstance(call, ShaderCall)
+    assert call.block is not None
+    assert call.block.across
+    assert call.groups[1] > 1
+    assert max(call.groups) <= MAX_GROUPS
+    assert prod(call.groups) * call.block.local >= 1500 * 1500 // call.block.pixels
 
 
 def test_sums_that_are_no_floats() -> None:

@@ -58,24 +58,22 @@ class Placement:
 
 @dataclass(frozen=True)
 class Block:
-    """Pixels of a row, rows, and quads of channels of an invocation of a shader.
+    """Pixels of a row, and quads of channels, of an invocation of a shader.
 
-    `across`: the invocations of a workgroup differ in channels, and not in pixels. `local` is how
-    many they are.
+    `across`: invocations are numbered with the channels first; else those of a workgroup have the
+    same channels. `local` is how many they are.
     """
 
     pixels: int
     quads: int
     across: bool
     local: int
-    rows: int = 1
 
     @property
     def text(self) -> str:
         """The block in words."""
-        pixels = f"{self.rows} x {self.pixels}" if self.rows > 1 else f"{self.pixels}"
         way = "channels" if self.across else "pixels"
-        return f"{pixels} px x {4 * self.quads} channels, {self.local} along {way}"
+        return f"{self.pixels} px x {4 * self.quads} channels, {self.local} along {way}"
 
 
 def layer_key(node: Node) -> str:
@@ -208,6 +206,8 @@ class ShaderCall(KernelCall):
         views: GLSL type of the elements that each operand is seen as, by its name: `int`, `ivec4`,
             `float`, `vec4`, ….
         constants: specialization constants (int32), by name.
+        numbers: push constants (int32), by name: what differs between layers that share a pipeline,
+            for drivers take long to compile one.
         invocations: how many the kernel needs in x, y and z; those that fill the last workgroup in
             x up must do nothing.
         local: size of a workgroup in x, y and z; None where any will do, along x.
@@ -219,6 +219,7 @@ class ShaderCall(KernelCall):
 
     views: Mapping[str, str] = field(default_factory=dict[str, str])
     constants: Mapping[str, int] = field(default_factory=dict[str, int])
+    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
     invocations: tuple[int, int, int] = (1, 1, 1)
     local: tuple[int, int, int] | None = None
     variants: tuple[str, ...] = ("",)

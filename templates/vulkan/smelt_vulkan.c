@@ -466,7 +466,7 @@ static int record(smelt_vulkan_t *gpu, uint32_t number) {
             bound = pipeline;
         }
         vkCmdPushConstants(commands, gpu->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
-                           dispatch->start_count * (uint32_t)sizeof(uint32_t), dispatch->starts);
+                           dispatch->pushed_count * (uint32_t)sizeof(int32_t), dispatch->pushed);
         vkCmdDispatch(commands, dispatch->groups[0], dispatch->groups[1], dispatch->groups[2]);
     }
     wait_for(commands, VK_PIPELINE_STAGE_HOST_BIT,

@@ -51,8 +51,8 @@ typedef struct {
     uint32_t pipeline;
     uint32_t groups[3];
     uint32_t barrier; /* not 0: waits for the dispatches before */
-    uint32_t start_count;
-    const uint32_t *starts; /* of its operands, in elements */
+    uint32_t pushed_count;
+    const int32_t *pushed; /* where its operands start, in elements, and numbers */
 } smelt_vulkan_dispatch_t;
 
 /* Dispatches that are submitted together. */

@@ -25,6 +25,7 @@
 #define MAX_MODULES 256
 #define MAX_DISPATCHES 1024
 #define MAX_OPERANDS 16
+#define MAX_PUSHED 128
 #define MAX_COMMANDS (4 * MAX_DISPATCHES)
 
 typedef struct {
@@ -37,13 +38,15 @@ static const uint32_t *operands[MAX_DISPATCHES];
 /* What a command buffer does; `barrier.sType` is 0 where it binds or dispatches. */
 typedef struct {
     VkPipeline pipeline;
-    uint32_t dispatch, groups[3];
+    uint32_t dispatch, groups[3], pushed_bytes;
+    uint8_t pushed[MAX_PUSHED];
     VkPipelineStageFlags from, to;
     VkMemoryBarrier barrier;
 } command_t;
 
 static command_t commands_of_buffer[MAX_COMMANDS];
-static uint32_t module_count, dispatch_count, dispatched, command_count;
+static uint32_t module_count, dispatch_count, dispatched, command_count, pushed_bytes;
+static uint8_t pushed[MAX_PUSHED];
 static VkDevice the_device;
 static VkCommandPool command_pool;
 static VkDescriptorSetLayout set_layout;
@@ -202,7 +205,12 @@ static command_t *added(void) {
 
 void vkCmdPushConstants(VkCommandBuffer commands, VkPipelineLayout layout, VkShaderStageFlags stage,
                         uint32_t offset, uint32_t size, const void *values) {
-    (void)commands, (void)layout, (void)stage, (void)offset, (void)size, (void)values;
+    (void)commands, (void)layout, (void)stage;
+    if (offset != 0 || size > MAX_PUSHED) {
+        end("all push constants of a dispatch are expected, and no more than every device has");
+    }
+    pushed_bytes = size;
+    memcpy(pushed, values, size);
 }
 
 void vkCmdPipelineBarrier(VkCommandBuffer commands, VkPipelineStageFlags from,
@@ -236,6 +244,8 @@ void vkCmdDispatch(VkCommandBuffer commands, uint32_t x, uint32_t y, uint32_t z)
     command->groups[0] = x;
     command->groups[1] = y;
     command->groups[2] = z;
+    command->pushed_bytes = pushed_bytes;
+    memcpy(command->pushed, pushed, pushed_bytes);
 }
 
 /* What was recorded, less one command. */
@@ -246,6 +256,8 @@ static void play(VkCommandBuffer commands, uint32_t without) {
         (PFN_vkCmdBindPipeline)dlsym(RTLD_NEXT, "vkCmdBindPipeline");
     PFN_vkCmdPipelineBarrier const wait =
         (PFN_vkCmdPipelineBarrier)dlsym(RTLD_NEXT, "vkCmdPipelineBarrier");
+    PFN_vkCmdPushConstants const push =
+        (PFN_vkCmdPushConstants)dlsym(RTLD_NEXT, "vkCmdPushConstants");
     PFN_vkCmdDispatch const dispatch = (PFN_vkCmdDispatch)dlsym(RTLD_NEXT, "vkCmdDispatch");
     for (uint32_t i = 0; i < command_count; ++i) {
         const command_t *const c = &commands_of_buffer[i];
@@ -259,6 +271,8 @@ static void play(VkCommandBuffer commands, uint32_t without) {
         } else {
             bind_set(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline_layout, 0, 1,
                      &sets[c->dispatch], 0, NULL);
+            push(commands, pipeline_layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, c->pushed_bytes,
+                 c->pushed);
             dispatch(commands, c->groups[0], c->groups[1], c->groups[2]);
         }
     }

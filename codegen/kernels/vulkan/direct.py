@@ -13,7 +13,7 @@ SPAN = 1 << 20
 
 def direct(product: Product) -> ShaderCall:
     """The call that computes a product of any channels, groups and multipliers."""
-    node, window, finish = product.node, product.window, product.finish
+    node, window, finish = product.node, product.window, product.finish()
     real, y = product.kind == "real", node.output.type
     words = y.is_quantized
     invocations = -(-y.size // 4) if words else y.size

@@ -19,8 +19,8 @@ from smelt.ir import DType, Node, Value
 MAX_LOOPS = 6
 """Axes, after merging, that have sizes and strides among the specialization constants."""
 
-_MOST_ACROSS = 65535 * 64
-"""Invocations of one row: workgroups have 64 at least."""
+_MOST_GROUPS = 65535
+"""Workgroups that every device can dispatch in one direction."""
 
 SERVED = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.BOOL, DType.INT32, DType.UINT32)
 """What elementwise shaders compute with."""
@@ -102,11 +102,15 @@ def view(dtype: DType, vector: bool = False) -> str:
     return VECTORS[scalar(dtype)] if vector else scalar(dtype)
 
 
-def spread(items: int) -> tuple[int, int, int]:
-    """Invocations for so many items, in as many rows as one row cannot have."""
-    if items <= _MOST_ACROSS:
+def spread(items: int, local: int = 64) -> tuple[int, int, int]:
+    """Invocations for so many items, in as many rows as workgroups of one row cannot have.
+
+    `local`: invocations of a workgroup, at least.
+    """
+    across = _MOST_GROUPS * local
+    if items <= across:
         return items, 1, 1
-    return _MOST_ACROSS, -(-items // _MOST_ACROSS), 1
+    return across, -(-items // across), 1
 
 
 def refuse_types(node: Node) -> str | None:

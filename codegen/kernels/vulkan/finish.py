@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isinf
 
 import numpy as np
 
 from smelt.codegen.kernels.c.requantization import Requantization
-from smelt.codegen.render import c_float
+from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import Array, Node, Rounding
 from smelt.ops.fixed_point import Activation
 
@@ -19,17 +18,15 @@ class Finish:
     """How sums become outputs; `form` is the macro of `vulkan/finish.j2` that writes it.
 
     Attributes:
-        form: `real`, `sums` (int32 outputs), `scaled` (one multiply-add and shift in 64 bits),
-            `gemmlowp` (two roundings) or `onnx` (a float32 product, ties to even).
+        form: `real`, `sums` (int32 outputs), `gemmlowp` (two roundings) or `onnx` (a float32
+            product, ties to even).
         rows: `[quads, fields, 4]`, int32 or float32: constants of four channels at a time.
-        constants: specialization constants.
-        limits: GLSL of the clamp of real outputs, empty where there is none.
+        constants: numbers of the shader.
     """
 
     form: str
     rows: Array
     constants: Mapping[str, int] = field(default_factory=dict[str, int])
-    limits: tuple[str, str] = ("", "")
 
     @property
     def fields(self) -> int:
@@ -57,32 +54,31 @@ class Finish:
         """
         start = np.zeros(channels, np.int64) if bias is None else bias.ravel()
         if node.output.type.dtype.is_float:
-            low, high = activation.limits
-            limits = "" if isinf(low) else c_float(low), "" if isinf(high) else c_float(high)
-            return Finish("real", _quads([start.astype(np.float32)]), {}, limits)
+            low, high = map(float_bits, activation.limits)
+            return Finish("real", _quads([start.astype(np.float32)]), {"LOW": low, "HIGH": high})
         if range_ is None or node.output.type.quant is None:
-            return Finish("sums", _quads([start.astype(np.int32)]))
+            return Finish("sums", _quads([_wrapped(start)]))
         requantization = Requantization.of(node, scales, activation, range_)
-        clamp = {"LOW": requantization.low, "HIGH": requantization.high}
-        scaling = requantization.scaling
-        if scaling is not None and scaling.shift >= 32:
-            offsets = scaling.offsets + start.astype(np.int64) * scaling.multipliers
-            low_words = (offsets & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
-            rows = _quads(
-                [scaling.multipliers.astype(np.int32), low_words, (offsets >> 32).astype(np.int32)]
-            )
-            return Finish("scaled", rows, {**clamp, "SHIFT": scaling.shift - 32})
-        clamp["ZERO_POINT"] = requantization.zero_point
-        bias32 = start.astype(np.int32)
+        constants = {
+            "LOW": requantization.low,
+            "HIGH": requantization.high,
+            "ZERO_POINT": requantization.zero_point,
+        }
+        bias32 = _wrapped(start)
         if node.rounding is Rounding.ONNX:
             reals = np.resize(np.asarray(requantization.reals, np.float32), channels)
-            return Finish("onnx", _quads([bias32, reals.view(np.int32)]), clamp)
-        multipliers = requantization.multipliers.astype(np.int32)
-        return Finish(
-            "gemmlowp",
-            _quads([bias32, multipliers, requantization.shifts.astype(np.int32)]),
-            clamp,
-        )
+            return Finish("onnx", _quads([bias32, reals.view(np.int32)]), constants)
+        multipliers, shifts = requantization.multipliers, requantization.shifts
+        # 2^30 and the longest shift leave nothing either.
+        nothing = multipliers == 0
+        twice = _wrapped(2 * np.where(nothing, 1 << 30, multipliers))
+        rows = _quads([bias32, twice, np.where(nothing, -31, shifts).astype(np.int32)])
+        return Finish("gemmlowp", rows, constants)
+
+
+def _wrapped(numbers: Array) -> Array:
+    """Integers as sums of 32 bits wrap them."""
+    return (numbers.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
 def _quads(fields: Sequence[Array]) -> Array:

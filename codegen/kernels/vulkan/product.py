@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Packed
 from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     constant_bias,
@@ -38,7 +37,7 @@ class Product:
         node: the Conv2D, DepthwiseConv2D or FullyConnected.
         window: its window; dense layers and 1x1 convolutions see the pixels of one row.
         weights: `[o, kh, kw, depth]`.
-        finish: how sums become outputs.
+        bias: `[o]`, zero points folded; None where there is none.
         size: height and width of the output.
         batch: images.
         depth: channels of the input.
@@ -48,7 +47,7 @@ class Product:
     node: Node
     window: Window
     weights: Array
-    finish: Finish
+    bias: Array | None
     size: tuple[int, int]
     batch: int
     depth: int
@@ -65,21 +64,13 @@ class Product:
         if isinstance(op, DepthwiseConv2D):
             array = np.moveaxis(array, 3, 0)
         array = array.reshape(window.outputs, *window.kernel, window.depth)
-        real = y.dtype.is_float
-        scales: tuple[float, ...] = ()
-        if y.is_quantized:
-            find = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
-            scales = find(x, weights.type, y, node.rounding)
-        bias = constant_bias(node) if real else bias_with_zero_point(node, axis)
-        range_ = None if real or not y.is_quantized else sums(node, axis)
-        finish = Finish.of(node, op.activation, bias, window.outputs, scales, range_)
-
+        bias = constant_bias(node) if y.dtype.is_float else bias_with_zero_point(node, axis)
         dense = window.size == (1, y.size // window.outputs) and window.taps == 1
         height, width = (1, window.size[1]) if dense else (y.shape[1], y.shape[2])
         batch = y.size // (height * width * window.outputs)
         size = height, width
         depth = window.depth if isinstance(op, FullyConnected) else x.shape[-1]
-        return Product(node, window, array, finish, size, batch, depth, floats)
+        return Product(node, window, array, bias, size, batch, depth, floats)
 
     @property
     def kind(self) -> Kind:
@@ -89,14 +80,25 @@ class Product:
         largest = np.abs(self.weights.astype(np.int64)).sum(axis=(1, 2, 3)).max(initial=0) * 128
         return "exact" if self.floats and largest < _EXACT else "whole"
 
-    def initial(self) -> tuple[Packed, ...]:
-        """What sums of bytes without a sign begin with: -128 times all weights; see `words.j2`."""
-        if self.kind != "whole":
-            return ()
-        sums_ = self.weights.astype(np.int64).sum(axis=(1, 2, 3))
-        padded = np.zeros(-(-len(sums_) // 4) * 4, np.int32)
-        padded[: len(sums_)] = -128 * sums_
-        return (Packed("initial", padded),)
+    @property
+    def raise_(self) -> Array:
+        """What inputs that are 128 larger, and so without a sign, add to the sums: int64 `[o]`."""
+        return 128 * self.weights.astype(np.int64).sum(axis=(1, 2, 3))
+
+    def finish(self, *, raised: bool = False) -> Finish:
+        """How sums become outputs; `raised`: of bytes that are 128 larger, as in `words.j2`."""
+        node, op, y = self.node, self.node.op, self.node.output.type
+        if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
+            raise TypeError(f"{op.name} is no product")
+        bias, outputs = self.bias, self.window.outputs
+        if raised:
+            bias = (0 if bias is None else bias.ravel().astype(np.int64)) - self.raise_
+        if not y.is_quantized:
+            return Finish.of(node, op.activation, bias, outputs)
+        find = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
+        scales = find(node.input(0).type, node.input(1).type, y, node.rounding)
+        range_ = sums(node, channel_axis(node))
+        return Finish.of(node, op.activation, bias, outputs, scales, range_)
 
     @property
     def pixels(self) -> int:
@@ -120,13 +122,6 @@ class Product:
             "TOP": window.padding[0][0],
             "LEFT": window.padding[1][0],
         }
-
-
-def shape_of(numbers: Mapping[str, int]) -> Packed:
-    """The operand with what differs between layers that share a pipeline; see `words.j2`."""
-    values = np.zeros(-(-len(numbers) // 4) * 4, np.int32)
-    values[: len(numbers)] = list(numbers.values())
-    return Packed("shape", values.reshape(-1, 4))
 
 
 def word_of(byte: int) -> int:

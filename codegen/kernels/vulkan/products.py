@@ -1,4 +1,4 @@
-"""Convolutions and dense layers on a GPU: blocks of pixels times four channels at a time.
+"""Convolutions, depthwise ones and dense layers on a GPU: blocks of pixels times quads of channels.
 
 Where the weights prove that no partial sum leaves 24 bits, int8 products are summed as floats, to
 the bit: multiply-adds of floats are the fastest instruction that every device has. Where the device
@@ -7,11 +7,14 @@ multiplies four bytes at a time, another module is taken, with the same weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from smelt.codegen.kernels.base import (
+    Block,
     Input,
     Kernel,
     KernelCall,
@@ -20,16 +23,22 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
-from smelt.codegen.kernels.vulkan.blocks import Block, Work, blocks_of, costs_of
+from smelt.codegen.kernels.vulkan.blocks import Work, blocks_of, costs_of
 from smelt.codegen.kernels.vulkan.direct import direct
-from smelt.codegen.kernels.vulkan.product import Product, refuse, shape_of, word_of
+from smelt.codegen.kernels.vulkan.elements import spread
+from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
 from smelt.ir import Array, Node
-from smelt.ops.convolution import Conv2D
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.fully_connected import FullyConnected
 from smelt.targets import Target
 
-MOST_COLUMNS = 5
+Form = Literal["deep", "single", "depthwise"]
+"""Inputs are loaded by fours, or one by one; or each of four makes an output of its own."""
+
+_MOST_COLUMNS = {"deep": 5, "single": 5, "depthwise": 7}
 """Taps of a row that are written out, so that neighbouring pixels share inputs."""
+
+_LARGEST = (1 << 32) - 1
 
 
 class ProductKernel(Kernel):
@@ -43,10 +52,13 @@ class ProductKernel(Kernel):
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
         product = Product.of(node, floats=costs_of(request.target).reals)
-        straddle = node.output.type.is_quantized and product.window.outputs % 4
-        if product.window.groups > 1 or (straddle and product.pixels > 1):
-            return direct(product)
-        return blocks(product, request)
+        window = product.window
+        if isinstance(node.op, DepthwiseConv2D):
+            plain = window.outputs == product.depth and product.depth % 4 == 0
+        else:
+            straddles = node.output.type.is_quantized and window.outputs % 4 != 0
+            plain = window.groups == 1 and (not straddles or product.pixels == 1)
+        return blocks(product, request) if plain else direct(product)
 
 
 class Conv2DKernel(ProductKernel):
@@ -55,120 +67,199 @@ class Conv2DKernel(ProductKernel):
     op = Conv2D
 
 
+class DepthwiseConv2DKernel(ProductKernel):
+    """Depthwise convolutions."""
+
+    op = DepthwiseConv2D
+
+
 class FullyConnectedKernel(ProductKernel):
     """Dense layers: the 1x1 convolution of an image of one row."""
 
     op = FullyConnected
 
 
+@dataclass(frozen=True)
+class Steps:
+    """How a product goes through its window.
+
+    Attributes:
+        form: what is loaded at a time.
+        columns: taps of a row whose inputs are loaded together.
+        share: whether neighbouring pixels share them.
+        parts: of a row, each of so many columns.
+        depth: loads of a tap of a pixel.
+        quads: of outputs.
+    """
+
+    form: Form
+    columns: int
+    share: bool
+    parts: int
+    depth: int
+    quads: int
+
+    @staticmethod
+    def of(product: Product) -> Steps:
+        """The steps of a product of whole quads of inputs, outputs or both."""
+        window = product.window
+        form: Form = "single" if window.depth % 4 else "deep"
+        depth = window.depth if form == "single" else window.depth // 4
+        if isinstance(product.node.op, DepthwiseConv2D):
+            form, depth = "depthwise", 1
+        widest = _MOST_COLUMNS[form]
+        columns = max(c for c in range(1, widest + 1) if window.kernel[1] % c == 0)
+        # Inputs between the taps of neighbouring pixels are taps too.
+        share = 1 < columns >= window.stride[1] and window.dilation[1] == 1
+        parts = window.kernel[1] // columns
+        return Steps(form, columns, share, parts, depth, -(-window.outputs // 4))
+
+    def work(self, product: Product) -> Work:
+        """What blocks are chosen by."""
+        deep, window, real = self.form == "deep", product.window, product.kind == "real"
+        quad = 4 if real else 1
+        return Work(
+            steps=window.kernel[0] * self.parts * self.depth,
+            columns=self.columns,
+            stride=window.stride[1] if self.share else self.columns,
+            input_words=1 if self.form == "single" else quad,
+            weight_words=4 * quad if deep else quad,
+            weight_loads=4 if real and deep else 1,
+            packed=not real,
+            products=16 if deep else 4,
+        )
+
+
 def blocks(product: Product, request: Request) -> ShaderCall:
     """The call that computes blocks of pixels times quads of channels."""
-    node, window, finish, kind = product.node, product.window, product.finish, product.kind
-    single, real = window.depth % 4 != 0, kind == "real"
-    columns = max(c for c in range(1, MOST_COLUMNS + 1) if window.kernel[1] % c == 0)
-    parts = window.kernel[1] // columns
-    quads = -(-window.outputs // 4)
-    depth = window.depth if single else window.depth // 4
-    # Inputs between the taps of neighbouring pixels are taps too.
-    share = window.stride[1] <= columns and (window.dilation[1] == 1 or columns == 1)
+    node, window, kind = product.node, product.window, product.kind
+    finish = product.finish(raised=kind == "whole")
+    steps, real = Steps.of(product), kind == "real"
     rows = product.batch * product.size[0]
-    work = Work(
-        steps=window.kernel[0] * parts * depth,
-        columns=columns,
-        stride=window.stride[1] if share else columns,
-        input_words=4 if real and not single else 1,
-        weight_words=(4 if single else 16) if real else (1 if single else 4),
-        weight_loads=4 if real and not single else 1,
-        packed=not real,
-        products=4 if single else 16,
-    )
-    choice = blocks_of(node, request, (rows, product.size[1]), quads, work)
+    most = 1 if steps.form == "depthwise" else steps.quads
+    size = (rows, product.size[1])
+    choice = blocks_of(node, request, size, (most, steps.quads), steps.work(product))
     block = choice.taken
-    tiles = -(-product.size[1] // block.pixels)
-    output = _output(product)
-    inner, outer = tiles * rows, quads // block.quads
+    tiles, shares = -(-product.size[1] // block.pixels), -(-steps.quads // block.quads)
+    invocations = tiles * rows, shares, 1
     if block.across:
-        inner, outer = outer, inner
-    shape = {
-        "TILES": tiles,
-        "ROWS": rows,
-        "BLOCKS": quads // block.quads,
-        "STEPS": work.steps * columns,
-        "OUTPUTS": window.outputs,
-        "OUT_QUADS": quads,
-        "DEPTH": depth,
-        "PARTS": parts,
-        "KERNEL_Y": window.kernel[0],
-        "STRIDE_Y": window.stride[0],
-        "DILATION_Y": window.dilation[0],
-        "OUTSIDE": word_of(product.outside),
-        **product.geometry(),
-        **finish.constants,
-    }
+        invocations = spread(tiles * rows * shares, block.local)
+    output = _output(product)
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
+    whole = element if steps.form == "single" else vector
     return ShaderCall(
         template="vulkan/convolution.comp.j2",
-        stem=f"conv_{'f32' if real else 'i8'}",
-        parameters={
-            "kind": kind,
-            "single": single,
-            "finish": finish,
-            "output": output,
-            "shape": list(shape),
-        },
+        stem=f"{'depthwise' if steps.form == 'depthwise' else 'conv'}_{'f32' if real else 'i8'}",
+        parameters={"kind": kind, "form": steps.form, "finish": finish, "output": output},
         operands=(
             Input(0, "input"),
-            Packed("weights", _packed(product.weights, columns, block, kind == "real")),
-            Packed("channels", finish.rows),
-            *product.initial(),
-            shape_of(shape),
+            Packed("weights", _packed(product.weights, steps, block, real=real)),
+            Packed("channels", _whole_blocks(finish.rows, block)),
+            *_raise(product, block),
             Output(0, "output"),
         ),
         views={
-            "input": vector if real and not single else element,
-            "weights": element if single and not real else vector,
+            "input": whole if real else element,
+            "weights": vector if real or steps.form == "deep" else element,
             "channels": vector,
-            "initial": "ivec4",
-            "shape": "ivec4",
+            "raise": "ivec4",
             "output": vector if output == "quads" else element,
         },
         constants={
             "PIXELS": block.pixels,
             "QUADS": block.quads,
             "ACROSS": int(block.across),
-            "COLUMNS": columns,
-            "SHARE": int(share),
+            "COLUMNS": steps.columns,
+            "PARTS": steps.parts,
+            "SHARE": int(steps.share),
+            "STEP": window.stride[1] if steps.share else steps.columns,
             "PADDED": int(window.padded),
-            "STRIDE_X": window.stride[1],
-            "DILATION_X": window.dilation[1],
         },
-        invocations=(inner, outer, 1),
+        numbers={
+            **_places(tiles, rows, shares, product.size[0]),
+            **_weight_steps(product, steps, block),
+            "OUT_QUADS": steps.quads,
+            "OUTPUTS": window.outputs,
+            "DEPTH": steps.quads if steps.form == "depthwise" else steps.depth,
+            "KERNEL_Y": window.kernel[0],
+            "STRIDE_Y": window.stride[0],
+            "STRIDE_X": window.stride[1],
+            "DILATION_Y": window.dilation[0],
+            "DILATION_X": window.dilation[1],
+            "OUTSIDE": word_of(product.outside),
+            **product.geometry(),
+            **finish.constants,
+        },
+        invocations=invocations,
         local=(block.local, 1, 1),
         summary=block.text,
         form="vulkan_blocks",
         work={"calls": 1, "products": node.macs},
-        variants=("",) if real or single else ("", "dot"),
+        variants=("", "dot") if not real and steps.form == "deep" else ("",),
         block=block,
         candidates=choice.possible,
     )
 
 
-def _packed(weights: Array, columns: int, block: Block, real: bool) -> Array:
+def _places(tiles: int, rows: int, shares: int, height: int) -> Mapping[str, int]:
+    """How invocations find their tile of a row, and share of the channels; see `quotient`."""
+    divisors = {"TILES": tiles, "BLOCKS": shares, "HEIGHT": height}
+    inverses = {f"{name}_INVERSE": _signed(_LARGEST // n) for name, n in divisors.items()}
+    return {"TILES": tiles, "ROWS": rows, "BLOCKS": shares, **inverses}
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >> 31 else word
+
+
+def _weight_steps(product: Product, steps: Steps, block: Block) -> Mapping[str, int]:
+    """How far apart the weights of two taps stand, and those of two blocks."""
+    if steps.form == "depthwise":
+        return {"WEIGHT_STEP": steps.quads, "WEIGHT_BLOCK": 1}
+    if block.across:
+        whole = -(-steps.quads // block.quads) * block.quads
+        return {"WEIGHT_STEP": whole, "WEIGHT_BLOCK": block.quads}
+    taps = product.window.taps * steps.depth
+    return {"WEIGHT_STEP": block.quads, "WEIGHT_BLOCK": taps * block.quads}
+
+
+def _packed(weights: Array, steps: Steps, block: Block, *, real: bool) -> Array:
     """`[o, kh, kw, depth]` as `[steps, quads of the block, ...]` for each block, or beside it.
 
     A step's weights of a quad are four inputs of four outputs each, for bytes four outputs of four
-    inputs each; where inputs are loaded one by one, one input of four outputs.
+    inputs each; where inputs are loaded one by one, one input of four outputs; of a depthwise
+    convolution four outputs.
     """
+    if steps.form == "depthwise":
+        packed = np.ascontiguousarray(weights[..., 0].transpose(1, 2, 0))
+        return packed if real else packed.view(np.int32)
     outputs, height, width, depth = weights.shape
-    padded = np.zeros((-(-outputs // 4) * 4, height, width, depth), weights.dtype)
+    shares = -(-steps.quads // block.quads)
+    padded = np.zeros((shares * block.quads * 4, height, width, depth), weights.dtype)
     padded[:outputs] = weights
-    inner = 4 if depth % 4 == 0 else 1
+    inner = 4 if steps.form == "deep" else 1
+    columns = steps.columns
     parts = (-1, block.quads, 4, height, width // columns, columns, depth // inner, inner)
     # [block, quad, output, ky, part, column, i, input] -> [ky, part, i, column, ...]
-    order: Sequence[int] = (3, 4, 6, 5, 1, 7, 2) if real or inner == 1 else (3, 4, 6, 5, 1, 2, 7)
+    order = (3, 4, 6, 5, 1, 7, 2) if real or inner == 1 else (3, 4, 6, 5, 1, 2, 7)
     order = (*order[:4], 0, *order[4:]) if block.across else (0, *order)
     packed = np.ascontiguousarray(padded.reshape(parts).transpose(order))
     return packed if real else packed.view(np.int32)
+
+
+def _whole_blocks(quads: Array, block: Block) -> Array:
+    """Constants `[quads, ...]` of channels, with zeros for those that fill the last block."""
+    missing = -len(quads) % block.quads
+    return np.concatenate([quads, np.zeros((missing, *quads.shape[1:]), quads.dtype)])
+
+
+def _raise(product: Product, block: Block) -> tuple[Packed, ...]:
+    """What sums of whole numbers begin with where inputs are not raised: see `Product.raise_`."""
+    if product.kind != "whole":
+        return ()
+    padded = np.zeros(-(-product.window.outputs // 4) * 4, np.int32)
+    padded[: product.window.outputs] = product.raise_
+    return (Packed("raise", _whole_blocks(padded.reshape(-1, 4), block)),)
 
 
 def _output(product: Product) -> str:
@@ -178,4 +269,4 @@ def _output(product: Product) -> str:
     return "single" if product.window.outputs % 4 else "quads"
 
 
-KERNELS = (Conv2DKernel(), FullyConnectedKernel())
+KERNELS = (Conv2DKernel(), DepthwiseConv2DKernel(), FullyConnectedKernel())
