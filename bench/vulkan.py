@@ -5,7 +5,8 @@ of GPUs; the ratio of two programs that it runs says how well each is written. n
 of PyPI, `ncnn`; it may be installed for another Python (`--peer-python`), for it runs in a process
 of its own.
 
-Our int8 networks are the same files, quantized here with random calibration data.
+Our int8 networks are the same files, quantized here with random calibration data; the float16 ones
+are what `--float16` makes of them.
 """
 
 from __future__ import annotations
@@ -114,18 +115,25 @@ class Ours:
     program: Path
 
     @staticmethod
-    def of(imported: Imported, name: str, folder: Path, compiler: str) -> Ours:
+    def of(
+        imported: Imported, name: str, folder: Path, compiler: str, *, float16: bool = False
+    ) -> Ours:
         """Compile a network and load it."""
-        artefact = compile_model(imported, Options(target="vulkan", name=name))
+        artefact = compile_model(imported, Options(target="vulkan", name=name, float16=float16))
         (sample,) = random_samples(artefact.graph, 1, 0)
         library = build_library(artefact, sample, folder, compiler)
         return Ours(artefact, library, build_program(artefact, folder, compiler))
 
     @property
+    def weights_bytes(self) -> int:
+        """What the GPU reads and an inference does not change."""
+        gpu = self.artefact.network.gpu
+        return 0 if gpu is None else gpu.weights_bytes
+
+    @property
     def program_bytes(self) -> int:
         """The program's size without weights."""
-        gpu = self.artefact.network.gpu
-        return self.program.stat().st_size - (0 if gpu is None else gpu.weights_bytes)
+        return self.program.stat().st_size - self.weights_bytes
 
     def starts(self, cache: Path | None = None) -> float:
         """Seconds of the first inference of a new process, the driver's own cache off."""
@@ -165,11 +173,17 @@ def main(
             latency, start = _measured(path, Path(folder), compiler, peer_python)
         latencies.append(latency)
         starts += start
-    columns = ("network", "ncnn f32 ms", "f32 ms", "ratio", "bar", "int8 ms", "of f32", "bar")
+    columns = (
+        *("network", "ncnn f32 ms", "f32 ms", "ratio", "bar"),
+        *("int8 ms", "of f32", "bar", "f16 ms", "of f32"),
+    )
     title = f"One inference, {threads} thread(s), medians of {ROUNDS} interleaved rounds"
     Table(columns, tuple(latencies), title).print(console)
-    columns = ("network", "build s", "KB", "first ms", "of ncnn's", "cached ms", "of that")
-    bars = f"{BUILD_S}", f"{PROGRAM_BYTES // 1000}", "", f"{FIRST}", "", f"{CACHED}"
+    columns = (
+        *("network", "build s", "KB", "weights KB", "arena KB"),
+        *("first ms", "of ncnn's", "cached ms", "of that"),
+    )
+    bars = f"{BUILD_S}", f"{PROGRAM_BYTES // 1000}", "", "", "", f"{FIRST}", "", f"{CACHED}"
     title = (
         "Build, program without weights, first inference of a process without the driver's cache"
     )
@@ -184,6 +198,7 @@ def _measured(
     real = Ours.of(imported, "real", folder, compiler)
     (sample,) = random_samples(real.artefact.graph, 1, 0)
     small = Ours.of(_quantized(imported, folder), "bytes", folder, compiler)
+    half = Ours.of(imported, "halves", folder, compiler, float16=True)
     model = onnx.load(path)
     peer = Peer(peer_python, folder, model, sample[0][0])
     peer_first = statistics.median(peer.start(NO_CACHE)[0] for _ in range(STARTS))
@@ -191,32 +206,38 @@ def _measured(
     difference = float(np.abs(real.library.outputs()[0].ravel() - result).max())
     if difference > 1e-4:
         raise RuntimeError(f"{path.stem}: ncnn's result differs by {difference:.1e}")
-    engines = (peer, real.library, small.library)
+    engines = (peer, real.library, small.library, half.library)
     counts = [max(1, round(ROUND_SECONDS / (e.seconds(3) / 3))) for e in engines]
     rounds = [
         [e.seconds(count) / count for e, count in zip(engines, counts, strict=True)]
         for _ in range(ROUNDS)
     ]
     peer.stop()
-    ncnn, ours, ours_small = (statistics.median(column) for column in zip(*rounds, strict=True))
+    ncnn, ours, ours_small, ours_half = (
+        statistics.median(column) for column in zip(*rounds, strict=True)
+    )
     latency = (
         path.stem,
         f"{ncnn * 1e3:.2f}",
         f"{ours * 1e3:.2f}",
-        f"{statistics.median(b / a for a, b, _ in rounds):.2f}",
+        f"{statistics.median(b / a for a, b, _, _ in rounds):.2f}",
         f"{LATENCY.get(path.stem, 1.0):.2f}",
         f"{ours_small * 1e3:.2f}",
-        f"{statistics.median(c / b for _, b, c in rounds):.2f}",
+        f"{statistics.median(c / b for _, b, c, _ in rounds):.2f}",
         f"{INT8:.2f}",
+        f"{ours_half * 1e3:.2f}",
+        f"{statistics.median(d / b for _, b, _, d in rounds):.2f}",
     )
     rows: list[tuple[object, ...]] = []
-    for kind, one in (("f32", real), ("int8", small)):
+    for kind, one in (("f32", real), ("int8", small), ("f16", half)):
         first, cached = one.starts(), one.starts(folder / f"{kind}.cache")
         rows.append(
             (
                 f"{path.stem} {kind}",
                 f"{_build_seconds(path, folder):.2f}" if one is real else "",
                 f"{one.program_bytes / 1000:.0f}",
+                f"{one.weights_bytes / 1000:.0f}",
+                f"{one.artefact.network.arena_bytes / 1000:.0f}",
                 f"{first * 1e3:.0f}",
                 f"{first / peer_first:.2f}",
                 f"{cached * 1e3:.0f}",

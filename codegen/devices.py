@@ -7,7 +7,7 @@ besides. In the given order, the cheapest assignment is a shortest path through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from smelt.codegen.dispatches import MAX_RANGE
@@ -55,7 +55,8 @@ def stays_on_cpu(
     """Why a node must stay on the CPU; an empty text where it need not.
 
     Only the outermost graph is dispatched: branches and loops are the CPU's, and so is a network
-    whose sizes are known at run time only, or whose arena no device need be able to bind.
+    whose sizes are known at run time only, or whose arena no device need be able to bind. A node
+    that is rebuilt keeps its place by its result.
 
     Args:
         graph: about to be scheduled.
@@ -71,13 +72,13 @@ def stays_on_cpu(
             f"share; {MAX_RANGE:,} is what every device can bind."
         )
         return lambda _: why
-    outermost = frozenset(graph.nodes)
+    inside = frozenset(_inside(graph))
     losers = {} if costs is None else _losers(graph, partitioner, costs)
 
     def reason(node: Node) -> str:
-        if node not in outermost:
+        if node in inside:
             return "Branches and loops are the CPU's."
-        return losers.get(node, "")
+        return losers.get(node.outputs[0], "")
 
     return reason
 
@@ -94,13 +95,21 @@ class Layer:
     can: tuple[bool, bool]
 
 
-def _losers(graph: Graph, partitioner: Partitioner, costs: Costs) -> dict[Node, str]:
-    """Layers that the GPU serves but that had better stay on the CPU, and why."""
+def _inside(graph: Graph) -> Iterator[Node]:
+    """The nodes of branches and loops."""
+    for node in graph.nodes:
+        for subgraph in node.op.subgraphs:
+            yield from subgraph.nodes
+            yield from _inside(subgraph)
+
+
+def _losers(graph: Graph, partitioner: Partitioner, costs: Costs) -> dict[Value, str]:
+    """Layers that the GPU serves but that had better stay on the CPU, by their result, and why."""
     nodes = [n for n in graph.nodes if not isinstance(n.op, Reshape) and not n.op.subgraphs]
     layers = [_layer(node, partitioner, costs) for node in nodes]
     chosen = assignment(layers, costs.gpu.submit_ns)
     return {
-        node: _why(layer, costs.gpu)
+        node.outputs[0]: _why(layer, costs.gpu)
         for node, layer, on_gpu in zip(nodes, layers, chosen, strict=True)
         if layer.can[0] and not on_gpu
     }

@@ -18,7 +18,7 @@ from math import prod
 from smelt.codegen import arena
 from smelt.codegen.kernels.base import Output, Scratch, ShaderCall
 from smelt.codegen.schedule import ARENA, InBuffer, InFlash, Schedule, Step
-from smelt.codegen.shaders import ELEMENT_BYTES, Module, Pipeline
+from smelt.codegen.shaders import ELEMENT_BYTES, HALVES, Module, Pipeline
 from smelt.errors import UnsupportedError
 
 MAX_GROUPS = 65535
@@ -88,7 +88,8 @@ class Upload:
 class Program:
     """Everything that the device needs to know.
 
-    `regions` are half-open ranges of dispatches without a step of the CPU between them.
+    `regions` are half-open ranges of dispatches without a step of the CPU between them;
+    `stores_halves` tells whether shaders read or write float16, which not every device can.
     """
 
     modules: tuple[Module, ...]
@@ -98,6 +99,12 @@ class Program:
     uploads: tuple[Upload, ...]
     arena_bytes: int
     weights_bytes: int
+    stores_halves: bool
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What C calls the features of devices that some of its modules are faster with."""
+        return tuple(dict.fromkeys(m.feature for m in self.modules if m.fast))
 
     @property
     def barriers(self) -> int:
@@ -138,6 +145,7 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Progra
         uploads,
         _up(max(next(use.bytes for use in plan.memories if use.name == ARENA), 1), alignment),
         alignment if last is None else last.offset + _up(max(last.bytes, 1), alignment),
+        any(view in HALVES for step in steps for view in _views(step)),
     )
     _require_limits(made, schedule)
     return made
@@ -167,6 +175,13 @@ def with_barriers(
                 )
             )
     return tuple(done)
+
+
+def _views(step: Step) -> Sequence[str]:
+    """What a GPU's step sees its operands as."""
+    if not isinstance(step.call, ShaderCall):
+        raise TypeError(f"{step.function} is no shader")
+    return tuple(step.call.views.values())
 
 
 def _dispatch(

@@ -131,7 +131,8 @@ class Network:
     def sources(self) -> tuple[str, ...]:
         """The network's C files; the last is an assembler file where the weights are binary."""
         weights = f"{self.name}_weights.{'S' if self.weights_binary else 'c'}"
-        gpu = (f"{self.name}_gpu.c", f"{self.name}_shaders.c", "smelt_vulkan.c") if self.gpu else ()
+        own = (f"{self.name}_gpu.c", f"{self.name}_shaders.c")
+        gpu = (*own, "smelt_vulkan.c", "smelt_vulkan_device.c") if self.gpu else ()
         return (f"{self.name}.c", f"{self.name}_kernels.c", *gpu, weights)
 
 
@@ -276,9 +277,12 @@ def render_shaders(
         f"{name}_gpu.c": render("vulkan/gpu.c.j2", variables),
         f"{name}_shaders.h": render("vulkan/shaders.h.j2", variables),
         f"{name}_shaders.c": render("vulkan/shaders.c.j2", variables),
-        **{f"smelt_vulkan.{end}": text_of(f"vulkan/smelt_vulkan.{end}") for end in "hc"},
+        **{file: text_of(f"vulkan/{file}") for file in _HOST_FILES},
         **{f"shaders/{shader}.comp": text for shader, text in shader_sources(gpu).items()},
     }
+
+
+_HOST_FILES = ("smelt_vulkan.h", "smelt_vulkan.c", "smelt_vulkan_device.h", "smelt_vulkan_device.c")
 
 
 def _documented(function: Function) -> str:

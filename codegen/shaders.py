@@ -12,12 +12,22 @@ Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from smelt.codegen.kernels.base import Input, Output, Packed, Scratch, ShaderCall
+from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch, ShaderCall
+from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.render import HEADER, render
+
+HALVES = frozenset({"float16_t", "f16vec4"})
+"""Views of float16; floats are computed with, unless a variant computes with halves themselves."""
+
+_LOADS = {"float16_t": ("float16_t", "float(%s)"), "f16vec4": ("uvec2", "vec4_of_halves(%s)")}
+"""What halves are loaded as, and how floats are made of that: four are faster as two words."""
+
+FEATURES = {"dot": "SMELT_VULKAN_DOT", "half": "SMELT_VULKAN_HALVES"}
+"""What C calls the features of devices that variants of modules are for."""
 
 Binding = Literal["shared", "exact"]
 """`shared`: one descriptor for the arena and one for the weights; `exact`: one for each operand."""
@@ -35,6 +45,8 @@ ELEMENT_BYTES = {
     "ivec4": 16,
     "uvec4": 16,
     "vec4": 16,
+    "float16_t": 2,
+    "f16vec4": 8,
 }
 """Bytes of what an operand's elements can be seen as."""
 
@@ -54,6 +66,16 @@ class Module:
     sources: Mapping[str, str]
     constants: tuple[str, ...]
     users: tuple[str, ...]
+
+    @property
+    def fast(self) -> str:
+        """The variant for devices that have a feature; empty where there is none."""
+        return next((variant for variant in self.sources if variant), "")
+
+    @property
+    def feature(self) -> str:
+        """What C calls the feature of that variant; empty where there is none."""
+        return FEATURES.get(self.fast, "")
 
 
 @dataclass(frozen=True)
@@ -119,14 +141,27 @@ def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> 
     variables = {
         **call.parameters,
         "head": f"{HEADER}\n#version 450",
-        "interface": _interface(call, binding),
+        "interface": _interface(call, binding, variant),
+        "stored": _conversion(call),
         "variant": variant,
     }
     return render(call.template, variables)
 
 
-def _interface(call: ShaderCall, binding: Binding) -> str:
-    lines = ["layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;"]
+def _conversion(call: ShaderCall) -> Callable[[str], str]:
+    """What templates call to write GLSL of what is stored: halves take a conversion."""
+    views = {call.views[o.name] for o in call.operands if isinstance(o, Output)}
+    (halves,) = views & HALVES or {""}
+    return lambda text: f"{halves}({text})" if halves else text
+
+
+def _interface(call: ShaderCall, binding: Binding, variant: str) -> str:
+    views = call.views.values()
+    computes_halves = variant == "half"
+    extensions = ["shader_16bit_storage"] if not HALVES.isdisjoint(views) else []
+    extensions += ["shader_explicit_arithmetic_types_float16"] if computes_halves else []
+    lines = [f"#extension GL_EXT_{name} : require" for name in extensions]
+    lines.append("layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;")
     lines += [
         f"layout(constant_id = {number}) const int {name} = 1;"
         for number, name in enumerate(call.constants, 3)
@@ -139,17 +174,29 @@ def _interface(call: ShaderCall, binding: Binding) -> str:
     if fields:
         lines.append(f"layout(push_constant) uniform Pushed {{ {' '.join(fields)} }};")
     bind = _shared if binding == "shared" else _exact
-    return "\n".join([*lines, *bind(call)])
+    bound = bind(call, computes_halves=computes_halves)
+    function = called_in(*bound)
+    return "\n".join([*lines, *bound, *([f"\n{function}"] if function else [])])
 
 
-def _shared(call: ShaderCall) -> list[str]:
+def _seen(call: ShaderCall, operand: Operand, *, computes_halves: bool) -> tuple[str, str]:
+    """The GLSL type of an operand's memory, and of `%s`, an element of it, what it is read as."""
+    view = call.views[operand.name]
+    loads = isinstance(operand, Input | Packed) and not computes_halves
+    return _LOADS.get(view, (view, "%s")) if loads else (view, "%s")
+
+
+def _shared(call: ShaderCall, *, computes_halves: bool) -> list[str]:
     """The arena and the weights, each seen as every type that an operand is seen as."""
     lines: list[str] = []
     written = {call.views[o.name] for o in call.operands if isinstance(o, Output | Scratch)}
+    # Where a call works in place, what it reads as words it writes as halves.
+    written |= {kind for kind, _ in _LOADS.values()} if call.in_place else set()
     declared: dict[str, None] = {}
     accessors: list[str] = []
     for operand in call.operands:
-        view, weights = call.views[operand.name], isinstance(operand, Packed)
+        view, read = _seen(call, operand, computes_halves=computes_halves)
+        weights = isinstance(operand, Packed)
         block = f"{'weights' if weights else 'arena'}_{view}"
         if block not in declared:
             access = "" if not weights and view in written else "readonly "
@@ -158,16 +205,16 @@ def _shared(call: ShaderCall) -> list[str]:
                 f"layout(std430, set = 0, binding = {int(weights)}) {access}"
                 f"buffer Block_{block} {{ {view} {block}[]; }};"
             )
-        name = operand.name
-        accessors.append(f"#define {name.upper()}(i) {block}[{name}_start + uint(i)]")
+        element = f"{block}[{operand.name}_start + uint(i)]"
+        accessors.append(f"#define {operand.name.upper()}(i) {read % element}")
     return lines + accessors
 
 
-def _exact(call: ShaderCall) -> list[str]:
+def _exact(call: ShaderCall, *, computes_halves: bool) -> list[str]:
     """Every operand as a descriptor of its own."""
     lines: list[str] = []
     for number, operand in enumerate(call.operands):
-        view, name = call.views[operand.name], operand.name
+        (view, read), name = _seen(call, operand, computes_halves=computes_halves), operand.name
         match operand:
             case Input() | Packed():
                 access = "readonly "
@@ -179,5 +226,5 @@ def _exact(call: ShaderCall) -> list[str]:
             f"layout(std430, set = 0, binding = {number}) {access}"
             f"buffer Block_{name} {{ {view} {name}_elements[]; }};"
         )
-        lines.append(f"#define {name.upper()}(i) {name}_elements[i]")
+        lines.append(f"#define {name.upper()}(i) {read % f'{name}_elements[i]'}")
     return lines

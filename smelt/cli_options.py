@@ -171,6 +171,14 @@ CpuFallbackOption = Annotated[
         "where the program finds no GPU.",
     ),
 ]
+Float16Option = Annotated[
+    bool,
+    typer.Option(
+        "--float16",
+        help="With --target vulkan: store what the GPU computes as float16; inputs and outputs "
+        "stay float32.",
+    ),
+]
 TuningOption = Annotated[
     Path | None,
     typer.Option("--tuning", help="What `smelt tune` measured on the device, instead of --gpu."),
@@ -230,6 +238,7 @@ class BuildGroup(InputGroup, QuantGroup):
     gpu: GpuOption = None
     tuning: TuningOption = None
     cpu_fallback: CpuFallbackOption = False
+    float16: Float16Option = False
     cmsis_nn: CmsisNnOption = None
     dump_after: DumpAfter = None
     quantize: QuantizeOption = None
@@ -253,6 +262,7 @@ class BuildGroup(InputGroup, QuantGroup):
             gpu=self.gpu,
             tuning=None if self.tuning is None else load_tuning(self.tuning),
             cpu_fallback=self.cpu_fallback,
+            float16=self.float16,
             cmsis_nn=None if self.cmsis_nn is None else _library(self.cmsis_nn),
             quantize=self._quantization(),
         )

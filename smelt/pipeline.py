@@ -17,6 +17,7 @@ from smelt.codegen.kernels.base import Kernel, Request, backend
 from smelt.codegen.network import Network, describe, network_hash
 from smelt.codegen.partition import Partitioner, Place
 from smelt.codegen.passes import run_passes
+from smelt.codegen.passes.float16 import use_float16
 from smelt.codegen.passes.legalize import legalize
 from smelt.codegen.passes.removals import Removals
 from smelt.codegen.project import Project, render_project
@@ -65,6 +66,8 @@ class Options:
             GPU that it serves.
         tuning: what was measured on the device, with the profile that it was measured by.
         cpu_fallback: whether the network can do without a GPU, if none is there when it starts.
+        float16: whether what a GPU computes is stored as float16, and computed so where the device
+            is fast at it; inputs and outputs stay float32.
         quantize: how a float network is quantized first; not at all where None.
     """
 
@@ -83,6 +86,7 @@ class Options:
     gpu: str | None = None
     tuning: Tuning | None = None
     cpu_fallback: bool = False
+    float16: bool = False
     quantize: Settings | None = None
 
 
@@ -176,14 +180,15 @@ def compile_model(
     graph = run_passes(imported.graph, observe=removals, granularity=platform.target.granularity)
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
-    if options.cpu_fallback and not platform.target.gpu:
-        raise ConfigError(
-            f"--cpu-fallback is for a target with a GPU; '{platform.target.name}' has none"
-        )
+    _check_gpu_options(options, platform.target)
     costs: Costs | None = None
     if platform.target.gpu:
         costs = _costs(options, platform.target.gpu) if options.backends is None else None
         partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
+        if options.float16:
+            graph = use_float16(graph, partitioner)
+            if observe is not None:
+                observe(use_float16.__name__, graph)
     scheduled = schedule(
         graph,
         platform,
@@ -223,6 +228,17 @@ def _platform(board: Board | Computer | None, target: str | None) -> Platform:
     if board is not None:
         return board.platform(target)
     return library(get(target or "host"))
+
+
+def _check_gpu_options(options: Options, target: Target) -> None:
+    given = {"--cpu-fallback": options.cpu_fallback, "--float16": options.float16}
+    for name in (name for name, wanted in given.items() if wanted and not target.gpu):
+        raise ConfigError(f"{name} is for a target with a GPU; '{target.name}' has none")
+    if all(given.values()):
+        raise ConfigError(
+            "--float16 is for GPUs: layers in C compute with float32, so that --cpu-fallback would "
+            "compute something else; leave one of the two out"
+        )
 
 
 def _beside_gpu(platform: Platform, options: Options, computer: Computer | None) -> Platform:

@@ -17,7 +17,7 @@ from smelt.boards import Board
 from smelt.codegen.kernels.base import backend
 from smelt.frontend import Imported
 from smelt.frontend.tflite import CONVERTERS, SPECIAL_CASES
-from smelt.ir import Array, Node, TensorType
+from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops import all_cases
 from smelt.ops.case import build as build_case
 from smelt.ops.reshape import Reshape
@@ -256,7 +256,8 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
     """Which backend serves each layer; with `candidates` also the kernels that were not taken.
 
     Sentences that say why a preferred backend does not serve a layer stand below the table. Beside
-    a GPU, what each layer takes there and on the CPU is shown in place of cycles.
+    a GPU, what each layer takes there and on the CPU is shown in place of cycles; what is stored as
+    float16 says so.
     """
     notes: dict[str, int] = {}
     rows: list[tuple[object, ...]] = []
@@ -267,6 +268,7 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
         costs = _microseconds(layer["beside"]) if beside else (estimate,)
         form = layer["form"] or layer["summary"]
         form = f"{form}: {layer['block']}" if layer["block"] else form
+        form += ", f16" if layer["output"].startswith(f"{DType.FLOAT16.value}[") else ""
         rows.append((layer["step"], layer["name"], layer["backend"], form, *costs, note))
         if candidates:
             rows += [

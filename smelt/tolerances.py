@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.ir import Array, Graph, Node, Value
+from smelt.ir import Array, DType, Graph, Node, Value
 from smelt.ops.cast import Cast
 from smelt.ops.concat import Concat
 from smelt.ops.copy import Copy
@@ -24,6 +24,9 @@ from smelt.ops.transpose import Transpose
 
 FLOAT_TOLERANCE = 1e-5
 """Largest accepted difference of floats, relative to the range of the expected tensor."""
+
+FLOAT16_TOLERANCE = 1e-2
+"""The same where numbers are stored as float16 on the way."""
 
 _STEPS = 2
 _WIDE = 4
@@ -47,7 +50,7 @@ class Difference:
 def inexact(graph: Graph) -> Mapping[Value, float]:
     """The part of its range that each value may differ by that rounding errors reach.
 
-    Through a quantization, that is: others are not in it.
+    Through a quantization or through float16, that is: others are not in it.
     """
     found: dict[Value, float] = {}
     rounded: set[Value] = set()
@@ -57,6 +60,8 @@ def inexact(graph: Graph) -> Mapping[Value, float]:
         if any(v in rounded for v in operands) and isinstance(node.op, Quantize | Cast):
             bytes_ = node.output.type.dtype.size
             part = max(part, _STEPS / (2 ** (8 * bytes_) - 1) if bytes_ < _WIDE else 0.0)
+        if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)):
+            part = max(part, FLOAT16_TOLERANCE)
         for value in node.outputs:
             if part:
                 found[value] = part

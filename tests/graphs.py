@@ -103,8 +103,8 @@ def _held(artefact: Artefact) -> Artefact:
     return replace(artefact, project=replace(project, files={**project.files, **files}))
 
 
-def assert_same(found: Outputs, expected: Outputs, what: str) -> None:
-    """Integers are equal in every element, floats differ by 1e-5 of the output's range at most.
+def assert_same(found: Outputs, expected: Outputs, what: str, tolerance: float = TOLERANCE) -> None:
+    """Integers are equal in every element, floats differ by a part of the output's range at most.
 
     The range of a float output is that of all samples together, zero included.
     """
@@ -118,7 +118,7 @@ def assert_same(found: Outputs, expected: Outputs, what: str) -> None:
             np.testing.assert_array_equal(ours_all, wanted, where)
             continue
         finite = wanted[np.isfinite(wanted)]
-        allowed = TOLERANCE * float(finite.max(initial=0.0) - finite.min(initial=0.0))
+        allowed = tolerance * float(finite.max(initial=0.0) - finite.min(initial=0.0))
         np.testing.assert_allclose(ours_all, wanted, rtol=0, atol=allowed, err_msg=where)
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-SHADER, DOT_PRODUCTS = 1, {6016, 6017, 6018, 6019}
-"""Capabilities: what every device has, and those of the integer dot product."""
+SHADER, DOT_PRODUCTS, HALF_STORAGE, HALVES = 1, {6016, 6017, 6018, 6019}, {4433}, {9}
+"""Capabilities: what every device has, those of the integer dot product, of float16 in buffers and
+of its arithmetic.
+"""
 
 _WORKGROUP = 4
 """The storage class."""

@@ -22,7 +22,7 @@ from smelt.codegen.schedule import InBuffer, Step
 from smelt.ir import DType, evaluate
 from smelt.pipeline import Artefact
 from smelt.samples import random_samples
-from tests.graphs import Member, assert_same, combine, compile_graph
+from tests.graphs import TOLERANCE, Member, assert_same, combine, compile_graph
 from tests.random_networks import PHASES, members
 from tests.shared import Network
 from tests.vulkan_tools import (
@@ -133,7 +133,9 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_library("exact_ranges", tmp_path_factory.mktemp("shim"))
 
 
-def check_validation(artefact: Artefact, shim: Path, folder: Path) -> None:
+def check_validation(
+    artefact: Artefact, shim: Path, folder: Path, tolerance: float = TOLERANCE
+) -> None:
     """Under the layer: the right outputs, no message; and one without any of the barriers."""
     program = artefact.network.gpu
     assert program is not None
@@ -149,7 +151,7 @@ def check_validation(artefact: Artefact, shim: Path, folder: Path) -> None:
     samples = random_samples(artefact.graph, 1, 0)
     outputs = built.run(samples, environment)
     expected = [evaluate(artefact.graph, s).outputs for s in samples]
-    assert_same(outputs, expected, "exact ranges")
+    assert_same(outputs, expected, "exact ranges", tolerance)
     lines = (folder / "dropped").read_text().splitlines() if barriers_of(program) else []
     dropped = {int(number): int(more) for number, more in map(str.split, lines)}
     assert sorted(dropped) == barriers_of(program)
@@ -157,11 +159,11 @@ def check_validation(artefact: Artefact, shim: Path, folder: Path) -> None:
     said = validation.messages()
     assert len(said) == sum(dropped.values()), f"of the program itself: {said}"
     assert said.count("Validation Error: ") == said.count("Validation Error: [ SYNC-HAZARD-")
-    if any("dot" in module.sources for module in program.modules):
+    if program.features:
         del environment["DROP_BARRIERS"]
-        outputs = built.run(samples, {**environment, "FAST_DOT": "1"})
+        outputs = built.run(samples, {**environment, "FAST": "1"})
         assert validation.messages() == ""
-        assert_same(outputs, expected, "products of four bytes at a time")
+        assert_same(outputs, expected, " and ".join(program.features), tolerance)
 
 
 @requires_vulkan

@@ -37,6 +37,7 @@ class Ended:
     failed: str
     caches: tuple[int, ...]
     recorded: tuple[str, ...]
+    extensions: int
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ class Session:
         assert int(end[3]) == 0, done.stderr
         caches = tuple(int(size) for size in re.findall(r"cache of (\d+)", done.stderr))
         recorded = tuple(re.findall(r"recorded (\w+)", done.stderr))
-        return Ended(done.returncode, done.stdout.strip(), int(end[1]), end[2], caches, recorded)
+        enabled = re.search(r"fake: (\d+) extensions", done.stderr)
+        assert enabled is not None
+        said, count = done.stdout.strip(), int(enabled[1])
+        return Ended(done.returncode, said, int(end[1]), end[2], caches, recorded, count)
 
     @property
     def gpu(self) -> Program:
@@ -81,7 +85,8 @@ def compiled(artefact: Artefact, folder: Path) -> Session:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    return compiled(compile_graph(branches(), ON_GPU), tmp_path_factory.mktemp("fake"))
+    artefact = compile_graph(branches(), replace(ON_GPU, float16=True))
+    return compiled(artefact, tmp_path_factory.mktemp("fake"))
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +190,23 @@ def test_every_command_buffer_waits_and_is_waited_for(
             for first, end in run.gpu.regions
         )
         assert run().recorded == expected
+
+
+DISCRETE_GPU = 2
+
+
+def test_a_device_that_cannot_store_halves(session: Session) -> None:
+    ended = session(FAKE_HALF_STORAGE=0)
+    assert ended.status == 1
+    assert "(storageBuffer16BitAccess): build it without --float16" in ended.said
+
+
+def test_arithmetic_of_halves_is_taken_where_it_is_fast(session: Session) -> None:
+    """On a GPU that has it, and where it is not declined."""
+    assert session().extensions == 0
+    assert session(FAKE_TYPE=DISCRETE_GPU).extensions == 1
+    assert session(FAKE_TYPE=DISCRETE_GPU, FAKE_EXTENSIONS=1).extensions == 0
+    assert session(FAKE_TYPE=DISCRETE_GPU, PLAIN=1).extensions == 0
 
 
 def test_two_networks_at_a_time(session: Session) -> None:

@@ -19,10 +19,11 @@ from smelt.ir import evaluate
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, run
 from smelt.samples import random_samples
-from tests.graphs import assert_same, compile_graph
+from smelt.tolerances import FLOAT16_TOLERANCE
+from tests.graphs import TOLERANCE, assert_same, compile_graph
 from tests.projects import SANITIZERS, must, network_sources
 from tests.shared import Network, networks, shared
-from tests.spirv_words import DOT_PRODUCTS, SHADER, needs_of
+from tests.spirv_words import DOT_PRODUCTS, HALF_STORAGE, HALVES, SHADER, needs_of
 from tests.vulkan_tools import (
     MINIMA,
     MLPERF,
@@ -46,12 +47,19 @@ def artefact() -> Artefact:
     return compile_graph(branches(), ON_GPU)
 
 
-def check(artefact: Artefact, folder: Path, validation: Validation, cflags: str) -> None:
+def check(
+    artefact: Artefact,
+    folder: Path,
+    validation: Validation,
+    cflags: str,
+    tolerance: float = TOLERANCE,
+) -> None:
     """The right outputs, and no message of the validation layer."""
     samples = random_samples(artefact.graph, 2, 0)
     outputs = build(artefact, folder, cflags).run(samples, validation.environment)
     assert validation.messages() == ""
-    assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "outputs")
+    expected = [evaluate(artefact.imported.graph, s).outputs for s in samples]
+    assert_same(outputs, expected, "outputs", tolerance)
 
 
 def check_modules(artefact: Artefact) -> None:
@@ -61,7 +69,8 @@ def check_modules(artefact: Artefact) -> None:
     for module in gpu.modules:
         for variant, words in spirv.compile_all(module.sources).items():
             needs = needs_of(words.tolist())
-            allowed = {SHADER} | (DOT_PRODUCTS if variant == "dot" else set())
+            allowed = {SHADER, *{"dot": DOT_PRODUCTS, "half": HALVES}.get(variant, ())}
+            allowed |= HALF_STORAGE if gpu.stores_halves else set()
             assert needs.capabilities <= allowed, (module.name, variant)
             assert needs.workgroup_bytes <= 16384, (module.name, variant)
 
@@ -72,6 +81,15 @@ def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) 
     artefact = on_gpu(network)
     check_modules(artefact)
     check(artefact, tmp_path, Validation(tmp_path), f"-O0 {MINIMA}")
+
+
+@networks("mlperf_tiny/ic_float32", "mlperf_tiny/ad_float32")
+def test_float16_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -> None:
+    """The storage of float16 is the one feature that is needed."""
+    artefact = compile_model(network.model, replace(ON_GPU, float16=True))
+    check_modules(artefact)
+    flags, validation = "-O0 -DSMELT_VULKAN_MINIMA", Validation(tmp_path)
+    check(artefact, tmp_path, validation, flags, FLOAT16_TOLERANCE)
 
 
 def test_steps_one_by_one(artefact: Artefact, tmp_path: Path) -> None:
@@ -266,11 +284,16 @@ def test_the_report_names_the_compiler(artefact: Artefact) -> None:
 
 
 @pytest.mark.parametrize(
-    ("network", "cpu_fallback"), [("ic_int8", False), ("kws_float32", False), ("ic_int8", True)]
+    ("network", "options"),
+    [
+        ("ic_int8", ON_GPU),
+        ("kws_float32", ON_GPU),
+        ("ic_float32", replace(ON_GPU, float16=True)),
+        ("ic_int8", replace(ON_GPU, cpu_fallback=True)),
+    ],
 )
-def test_portability(network: str, cpu_fallback: bool, tmp_path: Path) -> None:
+def test_portability(network: str, options: Options, tmp_path: Path) -> None:
     """gcc and clang, C99 and C++17, with taps and without."""
-    options = replace(ON_GPU, cpu_fallback=cpu_fallback)
     artefact = compile_model(shared(f"models/mlperf_tiny/{network}.tflite"), options)
     project = tmp_path / "project"
     artefact.write(project)

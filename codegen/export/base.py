@@ -67,7 +67,8 @@ class Library:
     def texts(self) -> dict[str, str]:
         """The network's text files: name to contents."""
         shaders = [name for name in self.project.files if name.startswith("shaders/")]
-        internal = (f"{self.net.name}_shaders.h", *shaders) if self.net.gpu else ()
+        own = (f"{self.net.name}_shaders.h", "smelt_vulkan_device.h")
+        internal = (*own, *shaders) if self.net.gpu else ()
         names = (*self.headers, *self.net.gpu_headers, *internal, *self.net.sources)
         return {name: self.project.files[name] for name in names}
 

@@ -15,7 +15,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar
 
-from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir import Array, DType, Node, Op, TensorType, Value
 from smelt.targets import Optimize, Target
 from smelt.targets.gpus import Gpu
 
@@ -77,9 +77,17 @@ class Block:
 
 
 def layer_key(node: Node) -> str:
-    """What layers of equal cost have in common."""
-    types = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
-    return f"{node.op} ({types}) -> {', '.join(str(v.type) for v in node.outputs)}"
+    """What layers of equal cost have in common.
+
+    One that is stored as float16 has the key that it has in float32, in which it is asked for.
+    """
+    types = ", ".join("-" if v is None else _type(v) for v in node.inputs)
+    return f"{node.op} ({types}) -> {', '.join(map(_type, node.outputs))}"
+
+
+def _type(value: Value) -> str:
+    half = value.type.dtype is DType.FLOAT16
+    return str(replace(value.type, dtype=DType.FLOAT32) if half else value.type)
 
 
 ROOM = 4096
@@ -243,6 +251,8 @@ class ShaderCall(KernelCall):
 
 
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
+NARROW_FLOATS = (DType.FLOAT32, DType.FLOAT16)
+"""What kernels of a GPU compute with: they load and store halves, and compute with float32."""
 STORED_FLOATS = (DType.FLOAT16, *WIDE_FLOATS)
 """What kernels serve that move data and do not compute with it."""
 
@@ -331,6 +341,7 @@ def _own_kernels(name: str) -> tuple[Kernel, ...]:
 
 
 __all__ = [
+    "NARROW_FLOATS",
     "STORED_FLOATS",
     "WIDE_FLOATS",
     "Backend",

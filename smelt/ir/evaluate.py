@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from smelt.errors import ConfigError
-from smelt.ir.graph import Graph, Value
-from smelt.ir.types import Array
+from smelt.ir.graph import Graph, Node, Value
+from smelt.ir.types import Array, DType
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,27 @@ def evaluate(
             values[value] = value.data
     for node in graph.nodes:
         operands = [None if v is None else values[v] for v in node.inputs]
-        results = node.op.reference(node, operands)
+        results = compute(node, operands)
         values |= zip(node.outputs, results, strict=True)
     return Evaluation(
         tuple(values[v] for v in graph.outputs),
         tuple(values[s.after] for s in graph.states),
         values,
     )
+
+
+def compute(node: Node, operands: Sequence[Array | None]) -> tuple[Array, ...]:
+    """What a node makes of its operands; float16 numbers are computed with as float32."""
+    types = [v.type.dtype for v in (*node.inputs, *node.outputs) if v is not None]
+    if DType.FLOAT16 not in types:
+        return node.op.reference(node, operands)
+    wide = [a if a is None or a.dtype != np.float16 else a.astype(np.float32) for a in operands]
+    with np.errstate(over="ignore"):
+        results = node.op.reference(node, wide)
+        return tuple(
+            array.astype(value.type.dtype.numpy, copy=False)
+            for value, array in zip(node.outputs, results, strict=True)
+        )
 
 
 def _bind(graph: Graph, inputs: Sequence[Array]) -> dict[Value, Array]:

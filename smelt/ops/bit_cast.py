@@ -33,7 +33,8 @@ class BitCast(Op):
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
-        return (np.ascontiguousarray(x).view(self.to.numpy).reshape(x.shape),)
+        stored = np.ascontiguousarray(x, node.input(0).type.dtype.numpy)
+        return (stored.view(self.to.numpy).reshape(x.shape),)
 
 
 CASES = (

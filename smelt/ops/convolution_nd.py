@@ -87,8 +87,9 @@ class ConvolutionND(Op):
         return (TensorType((x.shape[0], *size, outputs), self._dtype(x, weights, bias)),)
 
     def _dtype(self, x: TensorType, weights: TensorType, bias: TensorType | None) -> DType:
-        """The element type of the output."""
-        return same_dtype(self, [t for t in (x, weights, bias) if t is not None])
+        """The element type of the output; sums of float16 are float32, and so may a bias be."""
+        wide = x.dtype is DType.FLOAT16 and bias is not None and bias.dtype is DType.FLOAT32
+        return same_dtype(self, [t for t in (x, weights, *(() if wide else (bias,))) if t])
 
     def check(self, node: Node) -> None:
         """See `Op.check`."""

@@ -28,6 +28,7 @@ from smelt.ops.fully_connected import fully_connected_scales
 MATMUL_DTYPES = (
     DType.FLOAT32,
     DType.FLOAT64,
+    DType.FLOAT16,
     DType.INT32,
     DType.INT64,
     DType.UINT32,

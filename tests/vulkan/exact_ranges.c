@@ -2,8 +2,8 @@
  * Makes a network's program a checking one: loaded before Vulkan's loader (LD_PRELOAD), it gives
  * each dispatch descriptors of exactly what its operands may touch, read only or written only,
  * where the program binds the whole arena. So the validation layer sees what a dispatch touches,
- * and a driver that checks bounds lets nothing else through. With FAST_DOT, products of four bytes
- * at a time are said to be fast, so that the modules that have them are taken.
+ * and a driver that checks bounds lets nothing else through. With FAST, the device is said to be a
+ * GPU that is fast at products of four bytes at a time, so that modules for such devices are taken.
  *
  * The file EXACT_RANGES has 32-bit words: the number of modules, and of each the sizes in words and
  * the words of the program's own SPIR-V and of the one to take instead; the number of dispatches,
@@ -97,9 +97,17 @@ __attribute__((constructor)) static void read_ranges(void) {
 void vkGetPhysicalDeviceProperties2(VkPhysicalDevice device, VkPhysicalDeviceProperties2 *found) {
     NEXT(vkGetPhysicalDeviceProperties2);
     next(device, found);
-    if (getenv("FAST_DOT") != NULL) {
+    if (getenv("FAST") != NULL) {
         ((VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR *)found->pNext)
             ->integerDotProduct4x8BitPackedSignedAccelerated = VK_TRUE;
+    }
+}
+
+void vkGetPhysicalDeviceProperties(VkPhysicalDevice device, VkPhysicalDeviceProperties *found) {
+    NEXT(vkGetPhysicalDeviceProperties);
+    next(device, found);
+    if (getenv("FAST") != NULL) {
+        found->deviceType = VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
     }
 }
 

@@ -5,12 +5,12 @@
  * FAKE_FAIL=n: from the n-th call that can fail on, its function always fails, with FAKE_RESULT.
  * FAKE_DEVICES, FAKE_EXTENSIONS: how many there are. FAKE_CACHE: bytes of a pipeline cache.
  * FAKE_PUSH_BYTES: of push constants. FAKE_INVOCATIONS: of a workgroup. FAKE_RANGE: bytes that can
- * be bound of a buffer.
+ * be bound of a buffer. FAKE_HALF_STORAGE: whether buffers may hold float16. FAKE_TYPE: of device.
  *
  * Of each command buffer it says what was recorded, a letter each: D a dispatch, B a barrier that
  * lets later dispatches see what earlier ones wrote, H one that lets the host. A submission must be
- * waited for before anything else is asked. At the end it says how many calls there were, which
- * function failed, and how many objects are left.
+ * waited for before anything else is asked. At the end it says how many extensions were
+ * enabled last, how many calls there were, which function failed, and how many objects are left.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ typedef struct {
     uint32_t count;
 } object_t;
 
-static uint32_t calls, live, instances;
+static uint32_t calls, live, instances, enabled;
 static const char *failing = "";
 static char recorded[MAX_COMMANDS + 1];
 static VkFence awaited;
@@ -43,6 +43,7 @@ static void require(int holds, const char *what) {
 }
 
 __attribute__((destructor)) static void tell(void) {
+    fprintf(stderr, "fake: %u extensions\n", enabled);
     fprintf(stderr, "fake: %u calls, failed %s, live %u\n", calls, failing, live);
 }
 
@@ -136,7 +137,7 @@ VkResult vkEnumeratePhysicalDevices(VkInstance instance, uint32_t *count, VkPhys
 void vkGetPhysicalDeviceProperties(VkPhysicalDevice device, VkPhysicalDeviceProperties *found) {
     memset(found, 0, sizeof *found);
     found->apiVersion = VK_API_VERSION_1_1;
-    found->deviceType = VK_PHYSICAL_DEVICE_TYPE_CPU;
+    found->deviceType = (VkPhysicalDeviceType)number("FAKE_TYPE", VK_PHYSICAL_DEVICE_TYPE_CPU);
     snprintf(found->deviceName, sizeof found->deviceName, "fake %d", (int)((int *)device - devices));
     found->limits.maxComputeWorkGroupInvocations = number("FAKE_INVOCATIONS", 128);
     found->limits.maxComputeSharedMemorySize = 16384;
@@ -153,22 +154,40 @@ void vkGetPhysicalDeviceQueueFamilyProperties(VkPhysicalDevice device, uint32_t 
     found[1].queueFlags = VK_QUEUE_COMPUTE_BIT;
 }
 
+static const char *const extension_names[] = {VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME,
+                                              VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME};
+
 VkResult vkEnumerateDeviceExtensionProperties(VkPhysicalDevice device, const char *layer,
                                               uint32_t *count, VkExtensionProperties *found) {
     MAY_FAIL
     (void)device, (void)layer;
-    const uint32_t all = number("FAKE_EXTENSIONS", 1), room = *count;
+    const uint32_t all = number("FAKE_EXTENSIONS", 2), room = *count;
     *count = all < room ? all : room;
     for (uint32_t i = 0; i < *count; ++i) {
-        strcpy(found[i].extensionName, i == 0 ? "VK_KHR_shader_integer_dot_product" : "VK_other");
+        strcpy(found[i].extensionName, i < 2 ? extension_names[i] : "VK_other");
     }
     return all <= room ? VK_SUCCESS : VK_INCOMPLETE;
 }
 
 void vkGetPhysicalDeviceFeatures2(VkPhysicalDevice device, VkPhysicalDeviceFeatures2 *found) {
     (void)device;
-    ((VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR *)found->pNext)
-        ->shaderIntegerDotProduct = VK_TRUE;
+    for (VkBaseOutStructure *next = found->pNext; next != NULL; next = next->pNext) {
+        switch ((int)next->sType) {
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES:
+            ((VkPhysicalDevice16BitStorageFeatures *)next)->storageBuffer16BitAccess =
+                number("FAKE_HALF_STORAGE", 1);
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR:
+            ((VkPhysicalDeviceShaderFloat16Int8FeaturesKHR *)next)->shaderFloat16 = VK_TRUE;
+            break;
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR:
+            ((VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR *)next)
+                ->shaderIntegerDotProduct = VK_TRUE;
+            break;
+        default:
+            require(0, "features of an extension that is not there");
+        }
+    }
 }
 
 void vkGetPhysicalDeviceProperties2(VkPhysicalDevice device, VkPhysicalDeviceProperties2 *found) {
@@ -182,6 +201,7 @@ VkResult vkCreateDevice(VkPhysicalDevice physical, const VkDeviceCreateInfo *inf
     MAY_FAIL
     (void)physical, (void)with;
     require(info->pQueueCreateInfos->queueFamilyIndex == 1, "the queue does not compute");
+    enabled = info->enabledExtensionCount;
     *device = (VkDevice)made();
     return VK_SUCCESS;
 }

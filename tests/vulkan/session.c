@@ -25,6 +25,7 @@ static int open_all(int count, const char *cache) {
         smelt_vulkan_options_t options = {SMELT_VULKAN_ANY_DEVICE, 0, cache, &room};
         const char *const device = getenv("DEVICE");
         options.device = device == NULL ? SMELT_VULKAN_ANY_DEVICE : (int32_t)atoi(device);
+        options.plain = getenv("PLAIN") != NULL;
         if (OF(_gpu_open)(&gpus[i], &options) != 0) {
             printf("%s\n", gpus[i].vulkan.message);
             return 1;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smelt.codegen.kernels.base import NARROW_FLOATS
 from smelt.codegen.kernels.c.requantization import fits_int32, folded_bias, sum_range
 from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.fixed_point import REDUCED_LIMIT
@@ -21,7 +22,7 @@ def refuse_products(node: Node, channel_axis: int) -> str | None:
     if bias is not None and not bias.is_constant:
         return f"{name} is served for a constant bias only."
     kinds, y = {x.dtype, weights.type.dtype}, node.output.type
-    if x.quant is None and kinds == {y.dtype} == {DType.FLOAT32}:
+    if x.quant is None and kinds == {y.dtype} and y.dtype in NARROW_FLOATS:
         return None
     if x.quant is not None and [v.dtype for v in (x, weights.type, y)] == _SIXTEEN_BITS:
         return _refuse_sixteen_bits(node, channel_axis)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request, ShaderCall
+from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Request,
+    ShaderCall,
+)
 from smelt.codegen.kernels.vulkan.elements import SERVED, element, scalar, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import DType, Node
@@ -16,6 +24,7 @@ class ArgReduceKernel(Kernel):
     """One pass over the elements for each result."""
 
     op = ArgReduce
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

@@ -7,7 +7,7 @@ from math import isinf
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Request
+from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Request
 from smelt.codegen.kernels.vulkan.elements import (
     Body,
     Read,
@@ -49,6 +49,7 @@ class BinaryKernel(Kernel):
     """An element of each operand makes one of the result."""
 
     op = Binary
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -233,6 +234,7 @@ class PReluKernel(Kernel):
     """A slope for each element below zero."""
 
     op = PRelu
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -272,6 +274,7 @@ class SelectKernel(Kernel):
     """Of two elements the one that a condition tells."""
 
     op = Select
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

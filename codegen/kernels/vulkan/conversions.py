@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Request
+from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Request
 from smelt.codegen.kernels.c.unary import tabulate
 from smelt.codegen.kernels.vulkan.elements import Body, Read, elementwise, refuse_types
 from smelt.codegen.kernels.vulkan.rounding import quantized_real
@@ -83,6 +83,7 @@ class CastKernel(Kernel):
     """One conversion an element."""
 
     op = Cast
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

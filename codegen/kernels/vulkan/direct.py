@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, Output, Packed, ShaderCall
+from smelt.codegen.kernels.vulkan.elements import view
 from smelt.codegen.kernels.vulkan.product import Product
 
 SPAN = 1 << 20
@@ -14,7 +15,7 @@ SPAN = 1 << 20
 def direct(product: Product) -> ShaderCall:
     """The call that computes a product of any channels, groups and multipliers."""
     node, window, finish = product.node, product.window, product.finish()
-    real, y = product.kind == "real", node.output.type
+    real, x, y = product.kind == "real", node.input(0).type, node.output.type
     words = y.is_quantized
     invocations = -(-y.size // 4) if words else y.size
     weights = np.ascontiguousarray(product.weights)
@@ -23,11 +24,10 @@ def direct(product: Product) -> ShaderCall:
         flat[: weights.size] = weights.ravel()
         weights = flat.view(np.int32)
     rows = np.ascontiguousarray(finish.rows.transpose(0, 2, 1))
-    view = "float" if real else "int"
     groups = product.depth // window.depth
     return ShaderCall(
         template="vulkan/direct.comp.j2",
-        stem=f"direct_{'f32' if real else 'i8'}",
+        stem=f"direct_{x.dtype.value}",
         parameters={
             "real": real,
             "finish": finish,
@@ -39,7 +39,12 @@ def direct(product: Product) -> ShaderCall:
             Packed("channels", rows),
             Output(0, "output"),
         ),
-        views=dict.fromkeys(("input", "weights", "channels", "output"), view),
+        views={
+            "input": view(x.dtype),
+            "weights": view(x.dtype),
+            "channels": "float" if real else "int",
+            "output": view(y.dtype),
+        },
         constants={
             "COUNT": y.size,
             "SPAN": SPAN,

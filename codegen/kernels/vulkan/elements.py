@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Operand, Output, Packed, ShaderCall
+from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
+    Input,
+    Operand,
+    Output,
+    Packed,
+    ShaderCall,
+)
 from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, nest
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import DType, Node, Value
@@ -22,10 +29,10 @@ MAX_LOOPS = 6
 _MOST_GROUPS = 65535
 """Workgroups that every device can dispatch in one direction."""
 
-SERVED = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.BOOL, DType.INT32, DType.UINT32)
+SERVED = (*NARROW_FLOATS, DType.INT8, DType.UINT8, DType.BOOL, DType.INT32, DType.UINT32)
 """What elementwise shaders compute with."""
 
-_SCALARS = {DType.FLOAT32: "float", DType.UINT32: "uint"}
+_SCALARS = {DType.FLOAT32: "float", DType.FLOAT16: "float", DType.UINT32: "uint"}
 VECTORS = {"float": "vec4", "uint": "uvec4", "int": "ivec4"}
 
 
@@ -99,7 +106,12 @@ def view(dtype: DType, vector: bool = False) -> str:
     """The GLSL type of what an operand's memory is seen as: single elements, or four at a time."""
     if dtype.size == 1:
         return "int"
-    return VECTORS[scalar(dtype)] if vector else scalar(dtype)
+    return narrowed(VECTORS[scalar(dtype)] if vector else scalar(dtype), dtype)
+
+
+def narrowed(kind: str, dtype: DType) -> str:
+    """The GLSL type of what is stored where `kind` is computed with: halves are stored as such."""
+    return {"float": "float16_t", "vec4": "f16vec4"}[kind] if dtype is DType.FLOAT16 else kind
 
 
 def spread(items: int, local: int = 64) -> tuple[int, int, int]:

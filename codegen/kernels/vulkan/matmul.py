@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
     Kernel,
     KernelCall,
     Operand,
@@ -35,13 +36,14 @@ from smelt.codegen.kernels.vulkan.elements import (
 )
 from smelt.codegen.kernels.vulkan.finish import Finish
 from smelt.codegen.kernels.vulkan.functions import called_in
+from smelt.codegen.kernels.vulkan.product import variants_of
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import fully_connected_scales
 from smelt.ops.matmul import MatMul
 from smelt.targets import Target
 
-_PLAIN = (DType.FLOAT32, DType.INT32, DType.UINT32)
+_PLAIN = (*NARROW_FLOATS, DType.INT32, DType.UINT32)
 
 Form = Literal["deep", "across", "single"]
 """What four products at a time are: factors of one sum, neighbours; `single`: one at a time."""
@@ -98,11 +100,19 @@ class _Walk:
         others = [self.steps[operand], *(pair[operand] for pair in self.strides[:-1])]
         return self.strides[-1][operand] == 1 and not any(stride % 4 for stride in others)
 
+    @property
+    def loads_vectors(self) -> bool:
+        """Whether four products take no more than a load of each operand."""
+        return self.form != "single" and all(
+            self.vector(i) or self.strides[-1][i] == 0 for i in range(2)
+        )
+
 
 class MatMulKernel(Kernel):
     """Products of matrices that are computed at run time."""
 
     op = MatMul
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -160,6 +170,7 @@ class MatMulKernel(Kernel):
             summary=f"{_SUMMARY[form]}, {-(-y.size // max(items, 1))} elements an invocation",
             form="vulkan_matmul",
             work={"calls": 1, "products": node.macs},
+            variants=variants_of(y.dtype) if walk.loads_vectors else ("",),
         )
 
 

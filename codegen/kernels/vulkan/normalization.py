@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request, ShaderCall
+from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Request,
+    ShaderCall,
+)
 from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, nest
-from smelt.codegen.kernels.vulkan.elements import operand_of, spread
+from smelt.codegen.kernels.vulkan.elements import operand_of, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.reduce import GROUP, grouped, loop_constants
 from smelt.codegen.kernels.vulkan.unary import float_bits
-from smelt.ir import DType, Node
+from smelt.ir import Node
 from smelt.ops.normalization import LocalResponse, Normalization
 from smelt.targets import Target
 
@@ -20,12 +28,11 @@ class NormalizationKernel(Kernel):
     """Three passes: the mean, the variance, the result."""
 
     op = Normalization
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
         del target
-        if node.input(0).type.dtype is not DType.FLOAT32:
-            return f"{node.op.name} is served for f32 data only."
         if sum(map(len, _loops(node))) > _MOST_LOOPS:
             return f"{node.op.name} over so many axes is not served on the GPU."
         return None
@@ -61,7 +68,7 @@ class NormalizationKernel(Kernel):
             },
             operands=(Input(0, "input"), *operands, *outputs),
             in_place=((0, 0),),
-            views=dict.fromkeys([*names, *(output.name for output in outputs)], "float"),
+            views=dict.fromkeys([*names, *(output.name for output in outputs)], view(x.dtype)),
             constants={
                 "ITEMS": items,
                 "INNER": count,
@@ -104,12 +111,7 @@ class LocalResponseKernel(Kernel):
     """The squares near each element, summed anew for each."""
 
     op = LocalResponse
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        x = node.input(0).type
-        return None if x.dtype is DType.FLOAT32 else f"{node.op.name} is served for f32 data only."
+    floats = NARROW_FLOATS
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
@@ -123,7 +125,7 @@ class LocalResponseKernel(Kernel):
             stem="local_response",
             parameters={"functions": called_in("exp_float(log_float(")},
             operands=(Input(0, "input"), Output(0, "output")),
-            views={"input": "float", "output": "float"},
+            views={"input": view(x.dtype), "output": view(x.dtype)},
             constants={
                 "ITEMS": x.size,
                 "CHANNELS": max(x.shape[-1], 1),

@@ -7,6 +7,7 @@ from math import isinf
 import numpy as np
 
 from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
     Input,
     Kernel,
     KernelCall,
@@ -24,13 +25,14 @@ from smelt.ops.fixed_point import Activation, clamp_limits
 from smelt.ops.pool import Pool2D, average_scale
 from smelt.targets import Target
 
-_TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)
+_TYPES = (*NARROW_FLOATS, DType.INT8, DType.UINT8)
 
 
 class PoolKernel(Kernel):
     """Each invocation goes through the windows of four channels, or of one element."""
 
     op = Pool2D
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

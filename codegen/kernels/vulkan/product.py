@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from smelt.codegen.kernels.base import NARROW_FLOATS
 from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     constant_bias,
@@ -124,6 +125,11 @@ class Product:
         }
 
 
+def variants_of(dtype: DType) -> tuple[str, ...]:
+    """Those of a module that has one for devices that are fast at products of halves."""
+    return ("", "half") if dtype is DType.FLOAT16 else ("",)
+
+
 def word_of(byte: int) -> int:
     """Four equal bytes as a signed word."""
     return int(np.full(4, byte, np.int8).view(np.int32)[0])
@@ -143,9 +149,9 @@ def refuse(node: Node) -> str | None:
         return reason
     quant = weights.type.quant
     symmetric = quant is None or not any(quant.zero_point)
-    if x.dtype not in (DType.FLOAT32, DType.INT8) or not weights.is_constant or not symmetric:
+    if x.dtype not in (*NARROW_FLOATS, DType.INT8) or not weights.is_constant or not symmetric:
         return (
-            f"{node.op.name} is served on the GPU for f32 and i8, with constant, symmetric "
+            f"{node.op.name} is served on the GPU for floats and i8, with constant, symmetric "
             "weights, only."
         )
     return None

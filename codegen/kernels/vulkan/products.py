@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
     Block,
     Input,
     Kernel,
@@ -25,8 +26,8 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.vulkan.blocks import Work, blocks_of, costs_of
 from smelt.codegen.kernels.vulkan.direct import direct
-from smelt.codegen.kernels.vulkan.elements import spread
-from smelt.codegen.kernels.vulkan.product import Product, refuse, word_of
+from smelt.codegen.kernels.vulkan.elements import narrowed, spread
+from smelt.codegen.kernels.vulkan.product import Product, refuse, variants_of, word_of
 from smelt.ir import Array, Node
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.fully_connected import FullyConnected
@@ -39,6 +40,10 @@ _MOST_COLUMNS = {"deep": 5, "single": 5, "depthwise": 7}
 """Taps of a row that are written out, so that neighbouring pixels share inputs."""
 
 _LARGEST = (1 << 32) - 1
+
+
+MOST_HALVES = 25
+"""Products of a depthwise convolution that are summed as halves."""
 
 
 class ProductKernel(Kernel):
@@ -65,18 +70,21 @@ class Conv2DKernel(ProductKernel):
     """Convolutions."""
 
     op = Conv2D
+    floats = NARROW_FLOATS
 
 
 class DepthwiseConv2DKernel(ProductKernel):
     """Depthwise convolutions."""
 
     op = DepthwiseConv2D
+    floats = NARROW_FLOATS
 
 
 class FullyConnectedKernel(ProductKernel):
     """Dense layers: the 1x1 convolution of an image of one row."""
 
     op = FullyConnected
+    floats = NARROW_FLOATS
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,7 @@ def blocks(product: Product, request: Request) -> ShaderCall:
     """The call that computes blocks of pixels times quads of channels."""
     node, window, kind = product.node, product.window, product.kind
     finish = product.finish(raised=kind == "whole")
-    steps, real = Steps.of(product), kind == "real"
+    steps, real, dtype = Steps.of(product), kind == "real", node.input(0).type.dtype
     rows = product.batch * product.size[0]
     most = 1 if steps.form == "depthwise" else steps.quads
     size = (rows, product.size[1])
@@ -149,7 +157,7 @@ def blocks(product: Product, request: Request) -> ShaderCall:
     whole = element if steps.form == "single" else vector
     return ShaderCall(
         template="vulkan/convolution.comp.j2",
-        stem=f"{'depthwise' if steps.form == 'depthwise' else 'conv'}_{'f32' if real else 'i8'}",
+        stem=f"{'depthwise' if steps.form == 'depthwise' else 'conv'}_{dtype.value}",
         parameters={"kind": kind, "form": steps.form, "finish": finish, "output": output},
         operands=(
             Input(0, "input"),
@@ -159,11 +167,11 @@ def blocks(product: Product, request: Request) -> ShaderCall:
             Output(0, "output"),
         ),
         views={
-            "input": whole if real else element,
-            "weights": vector if real or steps.form == "deep" else element,
+            "input": narrowed(whole if real else element, dtype),
+            "weights": narrowed(vector if real or steps.form == "deep" else element, dtype),
             "channels": vector,
             "raise": "ivec4",
-            "output": vector if output == "quads" else element,
+            "output": narrowed(vector if output == "quads" else element, dtype),
         },
         constants={
             "PIXELS": block.pixels,
@@ -195,7 +203,7 @@ def blocks(product: Product, request: Request) -> ShaderCall:
         summary=block.text,
         form="vulkan_blocks",
         work={"calls": 1, "products": node.macs},
-        variants=("", "dot") if not real and steps.form == "deep" else ("",),
+        variants=_variants(product, steps),
         block=block,
         candidates=choice.possible,
     )
@@ -260,6 +268,15 @@ def _raise(product: Product, block: Block) -> tuple[Packed, ...]:
     padded = np.zeros(-(-product.window.outputs // 4) * 4, np.int32)
     padded[: product.window.outputs] = product.raise_
     return (Packed("raise", _whole_blocks(padded.reshape(-1, 4), block)),)
+
+
+def _variants(product: Product, steps: Steps) -> tuple[str, ...]:
+    """Which modules there are for devices that are fast at something."""
+    if product.kind != "real":
+        return ("", "dot") if steps.form == "deep" else ("",)
+    if steps.form == "depthwise" and product.window.taps > MOST_HALVES:
+        return ("",)
+    return variants_of(product.node.input(0).type.dtype)
 
 
 def _output(product: Product) -> str:

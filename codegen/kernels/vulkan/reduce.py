@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request, ShaderCall
+from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Request,
+    ShaderCall,
+)
 from smelt.codegen.kernels.c.loops import Loop, dense_strides, nest
 from smelt.codegen.kernels.vulkan.elements import (
     VECTORS,
@@ -72,6 +80,7 @@ class ReduceKernel(Kernel):
     """Goes through the reduced axes for each element of the others."""
 
     op = Reduce
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
     Input,
     Kernel,
     KernelCall,
@@ -28,6 +29,7 @@ class ResizeBilinearKernel(Kernel):
     """Positions and weights of rows and columns are tables."""
 
     op = Resize
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -35,8 +37,8 @@ class ResizeBilinearKernel(Kernel):
         op, x = node.op, node.input(0).type
         if isinstance(op, Resize) and op.kind != "bilinear":
             return "copies have a kernel of their own."
-        if x.dtype is not DType.FLOAT32 and not (x.dtype is DType.INT8 and x.is_quantized):
-            return f"{op.name} is served for f32 and quantized i8 data, not {x.dtype.value}."
+        if not x.dtype.is_float and not (x.dtype is DType.INT8 and x.is_quantized):
+            return f"{op.name} is served for floats and quantized i8 data, not {x.dtype.value}."
         return None
 
     def lower(self, node: Node, request: Request) -> KernelCall:

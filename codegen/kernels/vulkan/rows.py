@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
     Input,
     Kernel,
     KernelCall,
@@ -15,7 +16,7 @@ from smelt.codegen.kernels.base import (
     ShaderCall,
 )
 from smelt.codegen.kernels.c.softmax import exponentials
-from smelt.codegen.kernels.vulkan.elements import spread
+from smelt.codegen.kernels.vulkan.elements import spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.reduce import GROUP, grouped
 from smelt.codegen.kernels.vulkan.unary import float_bits
@@ -41,8 +42,8 @@ _CALLS = {
 
 def _refuse(node: Node, longest: int | None = None) -> str | None:
     x = node.input(0).type
-    if x.dtype is not DType.FLOAT32 and not (x.dtype is DType.INT8 and x.is_quantized):
-        return f"{node.op.name} is served on the GPU for f32 and i8 data, not {x.dtype.value}."
+    if not x.dtype.is_float and not (x.dtype is DType.INT8 and x.is_quantized):
+        return f"{node.op.name} is served on the GPU for floats and i8 data, not {x.dtype.value}."
     if longest is not None and not x.dtype.is_float and x.shape[-1] > longest:
         return f"{node.op.name} of i8 rows is served for at most {longest} elements a row."
     return None
@@ -52,6 +53,7 @@ class SoftmaxKernel(Kernel):
     """A row's maximum, the sum of its exponentials, the quotients."""
 
     op = Softmax
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -73,6 +75,7 @@ class LogSoftmaxKernel(Kernel):
     """A row's maximum, the sum of its exponentials, the differences."""
 
     op = LogSoftmax
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -101,6 +104,7 @@ class L2NormalizationKernel(Kernel):
     """The squares of a row, then its elements by the inverse of their root."""
 
     op = L2Normalization
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -125,7 +129,7 @@ def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
     group = grouped(rows, size)
     return ShaderCall(
         template="vulkan/rows_float.comp.j2",
-        stem=f"{kind}_f32",
+        stem=f"{kind}_{x.dtype.value}",
         parameters={
             "what": type(node.op).__name__,
             "kind": kind,
@@ -134,7 +138,7 @@ def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
         },
         operands=(Input(0, "input"), Output(0, "output")),
         in_place=((0, 0),),
-        views={"input": "float", "output": "float"},
+        views={"input": view(x.dtype), "output": view(x.dtype)},
         constants={"ROWS": rows, "SIZE": size, **constants},
         invocations=(rows * GROUP, 1, 1) if group else spread(rows),
         local=(GROUP, 1, 1) if group else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
     Input,
     Kernel,
     KernelCall,
@@ -25,7 +26,7 @@ from smelt.codegen.kernels.vulkan.elements import (
 )
 from smelt.codegen.kernels.vulkan.finish import Finish
 from smelt.codegen.kernels.vulkan.functions import called_in
-from smelt.codegen.kernels.vulkan.product import channel_axis, refuse
+from smelt.codegen.kernels.vulkan.product import channel_axis, refuse, variants_of
 from smelt.ir import Node
 from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import convolution_scales
@@ -39,6 +40,7 @@ class ConvTransposeKernel(Kernel):
     """Four channels of a pixel where these are of one group; one output at a time elsewhere."""
 
     op = ConvTranspose
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -66,7 +68,7 @@ class ConvTransposeKernel(Kernel):
         kind = VECTORS[scalar(dtype)] if quads else scalar(dtype)
         return ShaderCall(
             template="vulkan/transposed.comp.j2",
-            stem=f"transposed_{'i8' if bytes_ else 'f32'}",
+            stem=f"transposed_{dtype.value}",
             parameters={
                 "finish": finish,
                 "lanes": lanes,
@@ -105,6 +107,7 @@ class ConvTransposeKernel(Kernel):
             summary=f"{-(-y.size // items)} outputs an invocation, gathered",
             form="vulkan_transposed",
             work={"calls": 1, "products": node.macs},
+            variants=variants_of(dtype) if quads else ("",),
         )
 
 

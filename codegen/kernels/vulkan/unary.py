@@ -6,7 +6,14 @@ import re
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Packed, Request, ShaderCall
+from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
+    Kernel,
+    KernelCall,
+    Packed,
+    Request,
+    ShaderCall,
+)
 from smelt.codegen.kernels.c.unary import tabulate
 from smelt.codegen.kernels.vulkan.elements import Body, Read, elementwise, refuse_types
 from smelt.ir import Array, DType, Node
@@ -104,6 +111,7 @@ class UnaryKernel(Kernel):
     """One pass over the elements."""
 
     op = Unary
+    floats = NARROW_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -111,7 +119,7 @@ class UnaryKernel(Kernel):
         op, x = node.op, node.input(0).type
         if not isinstance(op, Unary):
             raise TypeError(f"{op.name} is no Unary")
-        if x.dtype is DType.FLOAT32 and op.kind not in FLOAT:
+        if x.dtype.is_float and op.kind not in FLOAT:
             return f"{op.name} is not served on the GPU: Vulkan leaves it inexact."
         return refuse_types(node)
 

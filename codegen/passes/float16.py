@@ -1,0 +1,224 @@
+"""What a GPU computes is stored as float16: half the memory, half of what is read and written.
+
+Only how numbers are stored changes here. Inputs, outputs, states and what the CPU computes stay
+float32; a Cast stands where a tensor goes from one kind of layers to the other. Biases stay
+float32 too: they are added to sums that are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.partition import Partitioner
+from smelt.codegen.passes.inside import Names
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import Array, DType, Graph, Node, Origin, Value, verify
+from smelt.ops.binary import Binary
+from smelt.ops.bit_cast import BitCast
+from smelt.ops.cast import Cast
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution_nd import ConvTranspose
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.l2_normalization import L2Normalization
+from smelt.ops.normalization import LocalResponse, Normalization
+from smelt.ops.pool import Pool2D
+from smelt.ops.quantize import Dequantize, Quantize
+from smelt.ops.reduce import Reduce
+from smelt.ops.reshape import Reshape
+from smelt.ops.softmax import LogSoftmax, Softmax
+from smelt.ops.unary import Unary
+
+_LARGEST = float(np.finfo(np.float16).max)
+_LEAST = float(np.finfo(np.float16).smallest_normal)
+
+_LARGE = frozenset({"exp", "square", "reciprocal", "rsqrt", "tan", "sinh", "cosh"})
+"""Functions whose results may leave float16 where their operands do not."""
+_WITHIN = frozenset({"mean", "max", "min"})
+"""Reductions whose results are no larger than their operands."""
+_SETTLES = (L2Normalization, LocalResponse, LogSoftmax, Normalization, Softmax)
+"""Operators whose results have an ordinary size whatever that of their operands is."""
+_CONVERTS = (BitCast, Cast, Dequantize, Quantize)
+_HAS_BIAS = (Conv2D, ConvTranspose, DepthwiseConv2D, FullyConnected)
+_BIAS = 2
+
+
+def use_float16(graph: Graph, partitioner: Partitioner) -> Graph:
+    """Store as float16 what the GPU makes and reads, where its kernels serve that.
+
+    Args:
+        graph: after legalization.
+        partitioner: knows what the GPU computes.
+
+    Returns:
+        The graph, verified. A layer keeps its name, and, unless it makes a result, its result's.
+    """
+    return verify(_Narrowing(graph, partitioner).run(), use_float16.__name__)
+
+
+class _Narrowing:
+    """One run of the pass, node by node.
+
+    Attributes:
+        nodes: the new ones.
+        narrow: float16 twins of float32 values, of which some may never be made.
+        wide: what layers of float32 read in place of values whose twins alone are made.
+        made: the values whose twins exist.
+        large: values that may leave float16.
+    """
+
+    def __init__(self, graph: Graph, partitioner: Partitioner) -> None:
+        self._graph = graph
+        self._partitioner = partitioner
+        self._names = Names(graph)
+        self.nodes: list[Node] = []
+        self.narrow: dict[Value, Value] = {}
+        self.wide: dict[Value, Value] = {}
+        self.made: set[Value] = set()
+        self.large: set[Value] = set()
+
+    def run(self) -> Graph:
+        """The new graph."""
+        results = frozenset(self._graph.results)
+        for node in self._graph.nodes:
+            twin = self._twin(node, results)
+            if twin is None:
+                inputs = tuple(None if v is None else self._widened(v) for v in node.inputs)
+                self.nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
+                continue
+            for value, own in _differing(node.inputs, twin.inputs):
+                if value not in self.made and not own.is_constant:
+                    self._cast(value, own, node.origin)
+                    self.wide[value] = value
+                self.made.add(value)
+            self.nodes.append(twin)
+            for value, own in _differing(node.outputs, twin.outputs):
+                self.narrow[value] = own
+                self.made.add(value)
+                if value in results:
+                    self._cast(own, value, node.origin)
+                    self.wide[value] = value
+        return replace(self._graph, nodes=tuple(self.nodes))
+
+    def _widened(self, value: Value) -> Value:
+        """What a layer of float32 reads for a value."""
+        if value not in self.made or value.is_constant:
+            return value
+        if value not in self.wide:
+            self.wide[value] = replace(value, name=self._names.fresh(f"{value.name}_f32"))
+            origin = self._graph.producer[value].origin
+            self._cast(self.narrow[value], self.wide[value], origin)
+        return self.wide[value]
+
+    def _cast(self, source: Value, target: Value, origin: Origin) -> None:
+        self.nodes.append(Node(Cast(target.type.dtype), (source,), (target,), origin))
+
+    def _twin(self, node: Node, results: frozenset[Value]) -> Node | None:
+        """The node with float16 data; None where it stays as it is."""
+        if isinstance(node.op, Reshape):
+            stored = node.input(0) in self.made and node.input(0) not in self.wide
+            return self._with_halves(node, results) if stored else None
+        if not self._may(node) or not self._on_gpu(node):
+            return None
+        twin = self._with_halves(node, results)
+        try:
+            types = node.op.infer([None if v is None else v.type for v in twin.inputs])
+        except ModelError:
+            return None
+        fits = [t.dtype for t in types] == [v.type.dtype for v in twin.outputs]
+        return twin if fits and self._on_gpu(twin) else None
+
+    def _may(self, node: Node) -> bool:
+        """Whether the numbers of a node survive in float16."""
+        values = [v for v in (*node.inputs, *node.outputs) if v is not None]
+        settles = node.macs > 0 or isinstance(node.op, _SETTLES)
+        if _grows(node) or (not settles and any(v in self.large for v in values)):
+            self.large |= set(node.outputs)
+            return False
+        if isinstance(node.op, _CONVERTS) or any(v.type.is_quantized for v in values):
+            return False
+        if not any(_is_wide(v) for v in values):
+            return False
+        return all(_survives(v.data, node) for v in node.inputs if v is not None and _is_wide(v))
+
+    def _on_gpu(self, node: Node) -> bool:
+        try:
+            return isinstance(self._partitioner.choose(node).taken.call, ShaderCall)
+        except UnsupportedError:
+            return False
+
+    def _with_halves(self, node: Node, results: frozenset[Value]) -> Node:
+        inputs = tuple(
+            self._narrowed(v) if v is not None and not _is_bias(node, i) else v
+            for i, v in enumerate(node.inputs)
+        )
+        outputs = tuple(
+            self._stored(v, self._names.fresh(f"{v.name}_f16") if v in results else v.name)
+            for v in node.outputs
+        )
+        return replace(node, inputs=inputs, outputs=outputs)
+
+    def _narrowed(self, value: Value) -> Value:
+        if value not in self.narrow:
+            name = self._names.fresh(f"{value.name}_f16") if _is_wide(value) else value.name
+            self.narrow[value] = self._stored(value, name)
+        return self.narrow[value]
+
+    def _stored(self, value: Value, name: str) -> Value:
+        if not _is_wide(value):
+            return value
+        if value.data is not None:
+            return Value.constant(name, _halves(value.data))
+        return Value(name, replace(value.type, dtype=DType.FLOAT16))
+
+
+def _differing(
+    values: tuple[Value | None, ...], twins: tuple[Value | None, ...]
+) -> Iterator[tuple[Value, Value]]:
+    for value, twin in zip(values, twins, strict=True):
+        if value is not None and twin is not None and twin is not value:
+            yield value, twin
+
+
+def _is_wide(value: Value) -> bool:
+    return value.type.dtype is DType.FLOAT32
+
+
+def _is_bias(node: Node, index: int) -> bool:
+    value = node.inputs[index]
+    bias = isinstance(node.op, _HAS_BIAS) and index == _BIAS
+    return bias and value is not None and value.is_constant
+
+
+def _grows(node: Node) -> bool:
+    """Whether results may leave float16 although the operands do not."""
+    match node.op:
+        case Unary(kind=kind):
+            return kind in _LARGE
+        case Reduce(kind=kind):
+            return kind not in _WITHIN
+        case Pool2D(kind=kind):
+            return kind == "sum"
+        case Binary(kind=kind):
+            square = kind == "mul" and node.input(0) is node.input(1)
+            return square or kind == "squared_difference"
+        case _:
+            return False
+
+
+def _survives(data: Array | None, node: Node) -> bool:
+    """Whether a constant does: masks may be cut at the limits, factors and small terms may not."""
+    if data is None:
+        return True
+    size = np.abs(data[np.isfinite(data) & (data != 0)])
+    if node.macs:
+        return bool(size.max(initial=0.0) <= _LARGEST)
+    return not isinstance(node.op, Binary) or bool(size.min(initial=np.inf) >= _LEAST)
+
+
+def _halves(data: Array) -> Array:
+    """The nearest float16 numbers; finite ones stay so."""
+    return np.where(np.isfinite(data), np.clip(data, -_LARGEST, _LARGEST), data).astype(np.float16)

@@ -1,0 +1,196 @@
+"""Which layers are stored as float16, and where numbers change from one type to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from smelt.codegen.devices import stays_on_cpu
+from smelt.codegen.kernels.base import Request, backend
+from smelt.codegen.partition import Partitioner, Place
+from smelt.codegen.passes.float16 import use_float16
+from smelt.ir import (
+    Array,
+    DType,
+    Graph,
+    Node,
+    Op,
+    Origin,
+    State,
+    TensorType,
+    Value,
+    evaluate,
+    verify,
+)
+from smelt.ops.binary import Binary
+from smelt.ops.convolution import Conv2D
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.reduce import Reduce
+from smelt.ops.reshape import Reshape
+from smelt.ops.softmax import Softmax
+from smelt.ops.unary import Unary
+from smelt.targets import get
+
+
+class Net:
+    """A graph in the making; layers are named after their operators."""
+
+    def __init__(self, *shape: int) -> None:
+        self.x = Value("x", TensorType(shape, DType.FLOAT32))
+        self.nodes: list[Node] = []
+
+    def add(self, op: Op, *operands: Value | Array) -> Value:
+        n = len(self.nodes)
+        inputs = tuple(
+            v if isinstance(v, Value) else Value.constant(f"c{n}_{i}", v)
+            for i, v in enumerate(operands)
+        )
+        (type_,) = op.infer([v.type for v in inputs])
+        y = Value(f"{type(op).__name__.lower()}{n}", type_)
+        self.nodes.append(Node(op, inputs, (y,), Origin(op.name, n)))
+        return y
+
+    def graph(self, *outputs: Value, states: tuple[State, ...] = ()) -> Graph:
+        nodes = tuple(self.nodes)
+        return verify(Graph("net", (self.x,), outputs, nodes, states), "building a test")
+
+
+def narrowed(graph: Graph, cpu: Sequence[str] = ()) -> Graph:
+    target, c = get("vulkan"), backend("c")
+    places = {name: Place(c) for name in cpu}
+    partitioner = Partitioner([[backend("vulkan"), c]], Request(target), places)
+    return use_float16(graph, partitioner.beside_gpu(stays_on_cpu(graph, partitioner, None)))
+
+
+def types(graph: Graph) -> dict[str, str]:
+    """The element type of each layer's result; conversions have a `*`."""
+    return {
+        node.name + "*" * (node.op.name == "Cast"): node.output.type.dtype.value
+        for node in graph.nodes
+    }
+
+
+def floats(*shape: int, scale: float = 1.0) -> Array:
+    return (np.random.default_rng(1).normal(size=shape) * scale).astype(np.float32)
+
+
+def convolved(net: Net, scale: float = 1.0) -> Value:
+    return net.add(Conv2D(), net.x, floats(4, 1, 1, 4, scale=scale), floats(4))
+
+
+def test_one_conversion_at_each_border() -> None:
+    net = Net(1, 3, 3, 4)
+    conv = convolved(net)
+    second, third = net.add(Unary("neg"), net.x), net.add(Unary("abs"), conv)
+    total = net.add(Binary("add"), second, third)
+    found = narrowed(net.graph(total, conv))
+    assert types(found) == {
+        "x_f16*": "f16",
+        "conv2d0_f16": "f16",
+        "conv2d0*": "f32",
+        "unary1": "f16",
+        "unary2": "f16",
+        "binary3_f16": "f16",
+        "binary3*": "f32",
+    }
+    assert [v.name for v in found.outputs] == ["binary3", "conv2d0"]
+
+
+def test_layers_of_the_cpu_are_float32() -> None:
+    """Both readers of one tensor share a conversion."""
+    net = Net(1, 3, 3, 4)
+    conv = convolved(net)
+    first, second = net.add(Unary("neg"), conv), net.add(Unary("abs"), conv)
+    last = net.add(Binary("mul"), first, second)
+    found = narrowed(net.graph(last), ("unary1", "unary2"))
+    assert types(found) == {
+        "x_f16*": "f16",
+        "conv2d0": "f16",
+        "conv2d0_f32*": "f32",
+        "unary1": "f32",
+        "unary2": "f32",
+        "unary1_f16*": "f16",
+        "unary2_f16*": "f16",
+        "binary3_f16": "f16",
+        "binary3*": "f32",
+    }
+
+
+def test_biases_stay_float32() -> None:
+    net = Net(1, 3, 3, 4)
+    conv = next(n for n in narrowed(net.graph(convolved(net))).nodes if n.op == Conv2D())
+    kinds = [v.type.dtype for v in conv.inputs if v is not None]
+    assert kinds == [DType.FLOAT16, DType.FLOAT16, DType.FLOAT32]
+
+
+def test_reshapes_are_like_what_they_read() -> None:
+    net = Net(1, 3, 3, 4)
+    rows = net.add(Reshape((9, 4)), net.x)
+    dense = net.add(FullyConnected(), rows, floats(2, 4))
+    found = types(narrowed(net.graph(net.add(Reshape((18,)), dense))))
+    assert found == {
+        "reshape0": "f32",
+        "reshape0_f16*": "f16",
+        "fullyconnected1": "f16",
+        "reshape2_f16": "f16",
+        "reshape2*": "f32",
+    }
+
+
+def test_sums_of_exponentials_stay_float32() -> None:
+    """Until something brings them to an ordinary size again."""
+    net = Net(8, 4)
+    first = net.add(FullyConnected(), net.x, floats(4, 4))
+    powers = net.add(Unary("exp"), first)
+    sums = net.add(Reduce("sum", (1,), keep_dims=True), powers)
+    parts = net.add(Binary("div"), powers, sums)
+    last = net.add(FullyConnected(), parts, floats(4, 4))
+    found = types(narrowed(net.graph(net.add(Softmax(), last))))
+    assert found["fullyconnected0"] == found["fullyconnected4"] == "f16"
+    assert [found[name] for name in ("unary1", "reduce2", "binary3")] == ["f32"] * 3
+
+
+@pytest.mark.parametrize(
+    ("constant", "stored"),
+    [(-3e38, [-65504.0]), (-np.inf, [-np.inf]), (0.0, [0.0]), (1e-5, None), (0.1, [0.099976])],
+)
+def test_constants(constant: float, stored: list[float] | None) -> None:
+    """Masks are cut at the limits; what would vanish keeps the layer in float32."""
+    net = Net(2, 4)
+    y = net.add(Binary("add"), net.x, np.array([constant], np.float32))
+    node = next(n for n in narrowed(net.graph(y)).nodes if isinstance(n.op, Binary))
+    kind = DType.FLOAT32 if stored is None else DType.FLOAT16
+    assert node.input(1).type.dtype is kind
+    if stored is not None:
+        np.testing.assert_allclose(node.input(1).array.astype(np.float64), stored, rtol=1e-5)
+
+
+def test_weights_that_float16_has_not() -> None:
+    net = Net(1, 3, 3, 4)
+    assert "f16" not in types(narrowed(net.graph(convolved(net, 1e5)))).values()
+
+
+def test_state_is_float32() -> None:
+    net = Net(1, 4)
+    before = Value("before", TensorType((1, 4), DType.FLOAT32))
+    after = net.add(Binary("add"), net.x, before)
+    state = State(before, after, np.zeros((1, 4), np.float32))
+    graph = narrowed(net.graph(net.add(Unary("neg"), after), states=(state,)))
+    assert graph.states[0].after.type == before.type
+    assert types(graph)["binary0_f16"] == "f16"
+    x = np.array([[1, 2, 3, 2000.5]], np.float32)
+    first = evaluate(graph, [x])
+    (found,) = evaluate(graph, [x], first.states).outputs
+    np.testing.assert_array_equal(found, [[-2, -4, -6, -4000]])
+
+
+def test_numpy_computes_halves_as_float32() -> None:
+    """2048 + 1 + 1: as halves, each sum would be rounded."""
+    op, type_ = Reduce("sum", (0,)), TensorType((3,), DType.FLOAT16)
+    x, y = Value("x", type_), Value("y", replace(type_, shape=()))
+    graph = Graph("sum", (x,), (y,), (Node(op, (x,), (y,), Origin("SUM", 0)),))
+    (found,) = evaluate(graph, [np.array([2048, 1, 1], np.float16)]).outputs
+    assert (found.dtype, float(found)) == (np.float16, 2050.0)
