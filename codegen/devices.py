@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from smelt.codegen.dispatches import MAX_RANGE
 from smelt.codegen.kernels.base import ShaderCall, layer_key
 from smelt.codegen.partition import Partitioner
 from smelt.ir import DType, Graph, Node, Value
@@ -54,7 +55,8 @@ def stays_on_cpu(
     """Why a node must stay on the CPU; an empty text where it need not.
 
     Only the outermost graph is dispatched: branches and loops are the CPU's, and so is a network
-    whose sizes are known at run time only. A node that is rebuilt keeps its place by its result.
+    whose sizes are known at run time only, or whose arena no device need be able to bind. A node
+    that is rebuilt keeps its place by its result.
 
     Args:
         graph: about to be scheduled.
@@ -63,6 +65,13 @@ def stays_on_cpu(
     """
     if graph.lengths:
         return lambda _: "Sizes that are known at run time only are the CPU's."
+    largest = max(graph.values(), key=_arena_bytes)
+    if _arena_bytes(largest) > MAX_RANGE:
+        why = (
+            f"'{largest.name}' has {largest.type.bytes:,} bytes of the arena, which a GPU would "
+            f"share; {MAX_RANGE:,} is what every device can bind."
+        )
+        return lambda _: why
     inside = frozenset(_inside(graph))
     losers = {} if costs is None else _losers(graph, partitioner, costs)
 
@@ -72,6 +81,10 @@ def stays_on_cpu(
         return losers.get(node.outputs[0], "")
 
     return reason
+
+
+def _arena_bytes(value: Value) -> int:
+    return 0 if value.is_constant else value.type.bytes
 
 
 @dataclass(frozen=True)

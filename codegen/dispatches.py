@@ -247,13 +247,19 @@ def _regions(schedule: Schedule, steps: Sequence[Step]) -> tuple[tuple[int, int]
 
 def _require_limits(program: Program, schedule: Schedule) -> None:
     """Check what every device of Vulkan 1.1 can do."""
-    for what, size in (("arena", program.arena_bytes), ("weights", program.weights_bytes)):
-        if size > MAX_RANGE:
-            raise UnsupportedError(
-                f"the {what} of target 'vulkan' would have {size:,} bytes; {MAX_RANGE:,} is what "
-                "every device can bind. Use a smaller network, or keep the largest layers on the "
-                "CPU with --place LAYER=c"
-            )
+    if program.arena_bytes > MAX_RANGE:
+        raise UnsupportedError(
+            f"the arena, which the GPU and the CPU share, would have {program.arena_bytes:,} "
+            f"bytes; {MAX_RANGE:,} is what every device can bind. Use smaller inputs, or have the "
+            "CPU compute everything with --backends c"
+        )
+    if program.weights_bytes > MAX_RANGE:
+        heaviest = max((schedule.steps[d.step] for d in program.dispatches), key=_weights)
+        raise UnsupportedError(
+            f"the weights of the GPU's layers would have {program.weights_bytes:,} bytes; "
+            f"{MAX_RANGE:,} is what every device can bind. Keep the layers with most on the CPU: "
+            f"--place {heaviest.node.name}=c has {_weights(heaviest):,} less"
+        )
     for dispatch in program.dispatches:
         local = program.pipelines[dispatch.pipeline].local
         fits = (
@@ -263,10 +269,14 @@ def _require_limits(program: Program, schedule: Schedule) -> None:
             and 4 * len(dispatch.pushed) <= MAX_PUSH_BYTES
         )
         if not fits:
-            origin = schedule.steps[dispatch.step].node.origin
+            node = schedule.steps[dispatch.step].node
             raise UnsupportedError(
-                f"{origin} needs {dispatch.groups} workgroups of {local} invocations and "
+                f"{node.origin} needs {dispatch.groups} workgroups of {local} invocations and "
                 f"{len(dispatch.pushed)} push constants; every device can run {MAX_GROUPS} in each "
                 f"direction, {MAX_INVOCATIONS} and {MAX_PUSH_BYTES // 4}. Keep it on the CPU with "
-                "--place LAYER=c"
+                f"--place {node.name}=c"
             )
+
+
+def _weights(step: Step) -> int:
+    return step.call.constant_bytes

@@ -21,6 +21,7 @@ ENVIRONMENT = "vulkan1.1"
 
 _HINT = "apt-get install glslang-tools spirv-tools"
 _LIMIT_S = 120
+_MAGIC = 0x07230203
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def compile_all(sources: Mapping[str, str]) -> dict[str, Array]:
     """Validated SPIR-V (uint32 words) of GLSL programs, by the same names.
 
     Raises:
-        ToolError: a compiler is missing, or took too long.
+        ToolError: a compiler is missing, took too long, or is none.
         GraphError: a program is wrong, which is a fault of Smelt's.
     """
     return begin(sources)()
@@ -113,18 +114,25 @@ def _compile(name: str, text: str) -> Array:
     with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
         source, output = Path(folder) / f"{name}.comp", Path(folder) / f"{name}.spv"
         source.write_text(text, encoding="utf-8")
-        for command in (
-            *tool.commands(str(source), str(output)),
-            [validator, "--target-env", ENVIRONMENT, str(output)],
-        ):
-            try:
-                _run(command)
-            except subprocess.CalledProcessError as error:
-                said = (error.stderr or error.stdout or "").replace(folder, "")
-                raise GraphError(
-                    f"shader '{name}' is wrong ({Path(command[0]).name}): {said}"
-                ) from error
-        return np.fromfile(output, np.dtype("<u4"))
+        for command in tool.commands(str(source), str(output)):
+            _judge(name, command, folder)
+        words = np.fromfile(output, np.dtype("<u4")) if output.exists() else np.zeros(0)
+        if words.size == 0 or words[0] != _MAGIC:
+            raise ToolError(
+                f"'{tool.path}' wrote no SPIR-V for shader '{name}', and says that all is well: is "
+                "it a compiler of shaders?"
+            )
+        _judge(name, [validator, "--target-env", ENVIRONMENT, str(output)], folder)
+        return words
+
+
+def _judge(name: str, command: Sequence[str], folder: str) -> None:
+    """Run what says whether a shader is right."""
+    try:
+        _run(command)
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or error.stdout or "").replace(folder, "")
+        raise GraphError(f"shader '{name}' is wrong ({Path(command[0]).name}): {said}") from error
 
 
 def _run(command: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from smelt.codegen.passes.channels import Removal
 from smelt.codegen.passes.legalize import Legalized
 from smelt.codegen.passes.removals import Gone, Removals
 from smelt.codegen.schedule import ARENA, STATE, Schedule
+from smelt.codegen.spirv import compiler
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.frontend import Imported
 from smelt.ir import Graph, Node
@@ -26,6 +27,9 @@ from smelt.targets import Optimize, Platform
 
 Report = dict[str, Any]
 """JSON: nested dictionaries with string keys."""
+
+HERE = "this computer"
+"""`measured_on` of what does not run on a board, or in a simulator of one."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,7 @@ def build_report(
         },
         "target": platform.target.name,
         "board": None if board is None else board.name,
+        "measured_on": board.name if isinstance(board, Board) else HERE,
         "optimize": optimize,
         "arena": {
             "bytes": network.arena_bytes,
@@ -168,6 +173,7 @@ def build_report(
         },
         "state": {"bytes": memories[STATE].bytes if STATE in memories else 0},
         "weights": {"bytes": sum(a.nbytes for a in schedule.constants.values())},
+        "shader_compiler": None if network.gpu is None else compiler().version,
         **_measured(Measured()),
         "layers": [
             {
@@ -261,6 +267,11 @@ def lengths(graph: Graph) -> list[Report]:
         }
         for length in graph.lengths
     ]
+
+
+def measured_elsewhere(report: Mapping[str, Any]) -> str:
+    """Where figures are from if not from the board that the network is for; else empty."""
+    return "" if report["board"] in (None, report["measured_on"]) else report["measured_on"]
 
 
 def complete(report: Mapping[str, Any], measured: Measured) -> Report:

@@ -21,7 +21,7 @@ from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops import all_cases
 from smelt.ops.case import build as build_case
 from smelt.ops.reshape import Reshape
-from smelt.report import lengths
+from smelt.report import lengths, measured_elsewhere
 
 
 @dataclass(frozen=True)
@@ -310,6 +310,9 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
         rows.append(("removed", f"{removed['macs']:,} MACs: {why}"))
     if report["state"]["bytes"]:
         rows.append(("state", f"{report['state']['bytes']:,} bytes"))
+    elsewhere = measured_elsewhere(report)
+    if elsewhere and flash["network"] is not None:
+        rows.append(("measured on", f"{elsewhere}, not on {report['board']}"))
     if flash["network"] is not None:
         rows.append(("flash", f"{flash['network']:,} bytes network, {flash['elf']:,} firmware"))
     if report["ram"]["variables"] is not None:

@@ -10,6 +10,7 @@ from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND
 from smelt.codegen.render import environment
 from smelt.farm import Outcome
 from smelt.files import write_files
+from smelt.report import HERE, measured_elsewhere
 from smelt.show import Table
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def headline(report: Mapping[str, Any]) -> str:
     """Whether it passed, and what it takes, in a line."""
-    where = _with_gpu(report["board"] or "this computer", report)
+    where = _with_gpu(report["measured_on"], report)
     figures = ", ".join(f"{value} {name}".strip() for name, value in _headlines(report))
     verdict = report["verification"]["message"]
     if not report["verification"]["passed"]:
@@ -30,7 +31,7 @@ def place(artefact: Artefact, on: str | None, report: Mapping[str, Any]) -> str:
     """Where a network ran; `on` is of a `Rig`."""
     where = artefact.on if on is None else on
     if where == "host":
-        return _with_gpu("this computer", report)
+        return _with_gpu(HERE, report)
     name, board = artefact.platform.name, artefact.board
     if where == "qemu" and board is not None and board.qemu is not None:
         machine = board.qemu.machine
@@ -114,10 +115,11 @@ def farm(outcomes: Sequence[Outcome]) -> Table:
     for outcome in outcomes:
         report = outcome.report if outcome.passed else None
         found = dict(_headlines(report)) if report is not None else {}
+        elsewhere = "" if report is None else measured_elsewhere(report)
         rows.append(
             (
                 outcome.board,
-                outcome.on or "-",
+                outcome.on or elsewhere or "-",
                 "passed" if outcome.passed else "FAILED",
                 found.get("instructions", "-"),
                 found.get("", "-"),

@@ -9,6 +9,7 @@ import pytest
 from smelt.boards import computer_called, computers, load
 from smelt.errors import ConfigError
 from smelt.pipeline import Options, compile_model
+from tests.cli_runner import Smelt, runner
 from tests.tflite_networks import DIGITS
 from tests.vulkan_tools import requires_vulkan
 
@@ -64,3 +65,32 @@ def test_another_target_is_refused() -> None:
 def test_it_takes_no_firmware() -> None:
     with pytest.raises(ConfigError, match="'raspberrypi5' is a computer"):
         load("raspberrypi5")
+
+
+@pytest.fixture
+def smelt(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Smelt:
+    return runner(tmp_path, monkeypatch, capfd)
+
+
+def test_figures_are_not_taken_for_the_computers(smelt: Smelt, tmp_path: Path) -> None:
+    """What is measured is measured here, whatever it was built for."""
+    (tmp_path / "own.toml").write_text(OWN)
+    ran = smelt("build", MODEL, "--board", "own.toml", "-o", "out", "--compile")
+    assert (ran.code, "this computer, not on own" in ran.out) == (0, True)
+    assert "not on" not in smelt("build", MODEL, "--board", "own.toml", "-o", "plain").out
+    ran = smelt("verify", MODEL, "--board", "raspberrypi5", "--html", "page.html")
+    assert ran.out.startswith("this computer")
+    assert "digits_int8 on this computer</h1>" in (tmp_path / "page.html").read_text()
+    ran = smelt("profile", MODEL, "--board", "raspberrypi5")
+    assert "this computer, not on raspberrypi5" in ran.out
+    ran = smelt("verify", MODEL, "--boards", "raspberrypi5,host", "--jobs", "1")
+    (row,) = (line for line in ran.out.splitlines() if line.startswith("raspberrypi5"))
+    assert "this computer" in row
+
+
+def test_boards_are_what_is_measured() -> None:
+    report = compile_model(MODEL, Options(board="mps2-an386")).report
+    assert report["measured_on"] == "mps2-an386"
+    assert compile_model(MODEL).report["measured_on"] == "this computer"

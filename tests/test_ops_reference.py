@@ -508,3 +508,23 @@ def test_activation_clamps_in_real_numbers() -> None:
     a, b = np.array([-9.0, 1.0, 9.0], np.float32), np.zeros(3, np.float32)
     node = make_node(op, [a, b], (None, None), None)
     np.testing.assert_array_equal(op.reference(node, [a, b])[0], [0.0, 1.0, 6.0])
+
+
+@pytest.mark.parametrize("op", [Transpose(()), Pad(()), Pad((), mode="edge")], ids=repr)
+def test_scalars_stay_scalars(op: Op) -> None:
+    x = Value("x", TensorType((), DType.FLOAT32))
+    (type_,) = op.infer([x.type])
+    y = Value("y", type_)
+    graph = Graph("g", (x,), (y,), (Node(op, (x,), (y,), Origin(op.name, 0)),))
+    (found,) = evaluate(graph, (np.array(1.5, np.float32),)).outputs
+    assert (found.shape, found.tolist()) == ((), 1.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("less", DType.FLOAT32), ("equal", DType.INT8), ("and", DType.BOOL)]
+)
+def test_no_activation_is_fused_to_truth(kind: str, dtype: DType) -> None:
+    types = [TensorType((3,), dtype)] * 2
+    assert Binary(kind).infer(types)[0].dtype is DType.BOOL
+    with pytest.raises(ModelError, match="gives bool, which no activation can be fused to"):
+        Binary(kind, Activation.RELU).infer(types)

@@ -58,3 +58,20 @@ def test_formats_that_cannot_link_the_loader_refuse(format_: str) -> None:
     artefact = known("digits_int8").compile(OPTIONS)
     with pytest.raises(ConfigError, match=r"it runs on a GPU.*--format cmake, make can hold it"):
         project(artefact, format_)
+
+
+@pytest.mark.parametrize("cpu_fallback", [False, True])
+def test_texts_say_whose_memory_it_is(cpu_fallback: bool, tmp_path: Path) -> None:
+    """The driver's, unless the CPU does without; and a device is closed that did not open."""
+    options = replace(OPTIONS, cpu_fallback=cpu_fallback)
+    artefact = exported("digits_int8", "make", tmp_path / "own", options)
+    texts = [(tmp_path / "own/README.md").read_text(), artefact.project.files["README.md"]]
+    for text in texts:
+        start, _, rest = text.partition("int start(void) {")[2].partition("int predict(void) {")
+        assert "digits_int8_gpu_close(&gpu);" in start
+        assert "each with its own `digits_int8_gpu_t`" in rest
+    exported_readme, header = texts[0], artefact.project.files["digits_int8.h"]
+    assert "There is no heap but the driver's." in exported_readme
+    assert ("the\ncaller provides the arena" in exported_readme) == cpu_fallback
+    assert "Memory that the caller provides" not in header
+    assert ("the caller provides none" in header) != cpu_fallback

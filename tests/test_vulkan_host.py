@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from smelt.codegen.dispatches import Program
 from smelt.pipeline import Artefact
 from tests.graphs import compile_graph
 from tests.projects import SANITIZERS, must, network_sources
-from tests.vulkan_tools import ON_GPU, SHIMS, branches, requires_vulkan, shared_library
+from tests.vulkan_tools import ON_GPU, SHIMS, branches, dense, requires_vulkan, shared_library
 
 pytestmark = requires_vulkan
 
@@ -35,6 +36,7 @@ class Ended:
     calls: int
     failed: str
     caches: tuple[int, ...]
+    recorded: tuple[str, ...]
     extensions: int
 
 
@@ -54,16 +56,21 @@ class Session:
         assert end is not None, done.stderr
         assert int(end[3]) == 0, done.stderr
         caches = tuple(int(size) for size in re.findall(r"cache of (\d+)", done.stderr))
+        recorded = tuple(re.findall(r"recorded (\w+)", done.stderr))
         enabled = re.search(r"fake: (\d+) extensions", done.stderr)
         assert enabled is not None
-        said = done.stdout.strip()
-        return Ended(done.returncode, said, int(end[1]), end[2], caches, int(enabled[1]))
+        said, count = done.stdout.strip(), int(enabled[1])
+        return Ended(done.returncode, said, int(end[1]), end[2], caches, recorded, count)
+
+    @property
+    def gpu(self) -> Program:
+        """What the device is told."""
+        program = self.artefact.network.gpu
+        assert program is not None
+        return program
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    folder = tmp_path_factory.mktemp("fake")
-    artefact = compile_graph(branches(), replace(ON_GPU, float16=True))
+def compiled(artefact: Artefact, folder: Path) -> Session:
     artefact.write(folder / "project")
     shared_library("fake_vulkan", folder, "libvulkan.so")
     must(
@@ -74,6 +81,19 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
         *(f"-L{folder}", f"-Wl,-rpath,{folder}", "-lvulkan", "-lm", "-o", str(folder / "session")),
     )
     return Session(folder / "session", artefact)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    artefact = compile_graph(branches(), replace(ON_GPU, float16=True))
+    return compiled(artefact, tmp_path_factory.mktemp("fake"))
+
+
+@pytest.fixture(scope="module")
+def session_in_two_parts(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Its weights are larger than its arena, and a layer of the CPU stands between the GPU's."""
+    options = replace(ON_GPU, place={"v3": "c"})
+    return compiled(compile_graph(dense(), options), tmp_path_factory.mktemp("two_parts"))
 
 
 def test_every_call_that_can_fail(session: Session, tmp_path: Path) -> None:
@@ -139,9 +159,37 @@ def test_more_than_there_is_room_for(session: Session) -> None:
     assert session(FAKE_DEVICES=40, FAKE_EXTENSIONS=600).status == 0
 
 
-def test_a_device_that_is_too_small(session: Session) -> None:
-    ended = session(FAKE_PUSH_BYTES=4)
-    assert (ended.status, ended.said) == (1, "the network exceeds the limits of the Vulkan device")
+def test_devices_that_are_too_small(session: Session, session_in_two_parts: Session) -> None:
+    """By one byte, or one invocation, whichever it is of."""
+    one, other = session.gpu, session_in_two_parts.gpu
+    assert one.arena_bytes > one.weights_bytes
+    assert other.arena_bytes < other.weights_bytes
+    for run, name, needed in (
+        (session, "FAKE_PUSH_BYTES", one.push_bytes),
+        (session, "FAKE_INVOCATIONS", one.group_invocations),
+        (session, "FAKE_RANGE", one.arena_bytes),
+        (session_in_two_parts, "FAKE_RANGE", other.weights_bytes),
+    ):
+        assert run(1, None, **{name: needed}).status == 0
+        ended = run(1, None, **{name: needed - 1})
+        assert (ended.status, ended.said) == (
+            1,
+            "the network exceeds the limits of the Vulkan device",
+        )
+
+
+def test_every_command_buffer_waits_and_is_waited_for(
+    session: Session, session_in_two_parts: Session
+) -> None:
+    """First for what was submitted before; between, where planned; last, the host can read."""
+    assert session.gpu.barriers > 0
+    assert len(session_in_two_parts.gpu.regions) == 2
+    for run in (session, session_in_two_parts):
+        expected = tuple(
+            "B" + "".join("BD" if d.barrier else "D" for d in run.gpu.dispatches[first:end]) + "H"
+            for first, end in run.gpu.regions
+        )
+        assert run().recorded == expected
 
 
 DISCRETE_GPU = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -24,6 +25,7 @@ from tests.projects import SANITIZERS, must, network_sources
 from tests.shared import Network, networks, shared
 from tests.spirv_words import DOT_PRODUCTS, HALF_STORAGE, HALVES, SHADER, needs_of
 from tests.vulkan_tools import (
+    MINIMA,
     MLPERF,
     ON_GPU,
     SHIMS,
@@ -78,7 +80,7 @@ def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) 
     """As if the device had no more than each must have; the layer finds nothing to say."""
     artefact = on_gpu(network)
     check_modules(artefact)
-    check(artefact, tmp_path, Validation(tmp_path), "-O0 -DSMELT_VULKAN_MINIMA")
+    check(artefact, tmp_path, Validation(tmp_path), f"-O0 {MINIMA}")
 
 
 @networks("mlperf_tiny/ic_float32", "mlperf_tiny/ad_float32")
@@ -253,6 +255,32 @@ def test_compilers_of_shaders(
             assert all(words[0] == 0x07230203 for words in spirv.compile_all(sources).values())
     finally:
         spirv.compiler.cache_clear()
+
+
+@pytest.mark.parametrize("writes", ["", 'echo text > "$out"'])
+def test_what_only_passes_for_a_compiler(
+    writes: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is content with everything; what it leaves is nothing, or no SPIR-V."""
+    fake = tmp_path / "glslc"
+    fake.write_text(
+        f'#!/bin/sh\nfor out; do :; done\n[ "$out" = --version ] && exit\n{writes}\nexit 0\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    spirv.compiler.cache_clear()
+    try:
+        with pytest.raises(ToolError, match=f"'{fake}' wrote no SPIR-V for shader 'one'"):
+            spirv.compile_all({"one": "not seen before"})
+    finally:
+        spirv.compiler.cache_clear()
+
+
+def test_the_report_names_the_compiler(artefact: Artefact) -> None:
+    version = artefact.report["shader_compiler"]
+    assert version == spirv.compiler().version
+    assert str(version) in artefact.project.files[f"{artefact.network.name}_shaders.c"]
+    assert compile_graph(branches()).report["shader_compiler"] is None
 
 
 @pytest.mark.parametrize(

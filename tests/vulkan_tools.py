@@ -21,6 +21,7 @@ from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.binary import Binary
 from smelt.ops.concat import Concat
 from smelt.ops.convolution import Conv2D
+from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import Sample
@@ -30,6 +31,8 @@ from tests.shared import Network, networks
 SHIMS = Path(__file__).parent / "vulkan"
 ON_GPU = Options(target="vulkan", backends=("vulkan",))
 """All that the GPU serves goes there, whether it pays or not."""
+MINIMA = "-DSMELT_VULKAN_MINIMA"
+"""As if the device could do no more than each must."""
 MLPERF = networks("mlperf_tiny/ic_*", "mlperf_tiny/kws_*", "mlperf_tiny/ad_*", "mlperf_tiny/vww_*")
 LAYER = "VK_LAYER_KHRONOS_validation"
 
@@ -200,3 +203,17 @@ def branches() -> Graph:
     joined = emit(Concat(3), 12, total, further)
     y, z = conv(conv(joined, 8), 4), conv(total, 8)
     return verify(Graph("branches", (x,), (y, z), tuple(nodes)), "test")
+
+
+def dense() -> Graph:
+    """A layer with many weights, v1, and three elementwise ones after it, v2 to v4."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(64, 16)), rng.normal(size=64)
+    types = [TensorType((1, size), DType.FLOAT32) for size in (16, 64, 64, 64, 64)]
+    x, *values = (Value(f"v{i}", type_) for i, type_ in enumerate(types))
+    weights, bias = (Value.constant(f"w{i}", a.astype(np.float32)) for i, a in enumerate(data))
+    nodes = [Node(FullyConnected(), (x, weights, bias), (values[0],), Origin("FC", 0))]
+    for number, kind in enumerate(("neg", "exp", "abs"), 1):
+        ends = values[number - 1 : number + 1]
+        nodes.append(Node(Unary(kind), (ends[0],), (ends[1],), Origin(kind, number)))
+    return verify(Graph("dense", (x,), (values[-1],), tuple(nodes)), "test")

@@ -106,11 +106,14 @@ class Binary(Op):
         row = BINARY[self.kind]
         if dtype not in row.serves:
             raise ModelError(f"{self.name} cannot be computed on {a}")
+        result = DType.BOOL if row.compares else dtype
+        if result is DType.BOOL and self.activation is not Activation.NONE:
+            raise ModelError(f"{self.name} gives bool, which no activation can be fused to")
         try:
             shape = np.broadcast_shapes(a.shape, b.shape)
         except ValueError as error:
             raise ModelError(f"{self.name} cannot broadcast {a} with {b}") from error
-        return (TensorType(shape, DType.BOOL if row.compares else dtype),)
+        return (TensorType(shape, result),)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
         """The first input's, where stored integers are merely selected."""

@@ -73,6 +73,8 @@ class Pad(Op):
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
+        if not self.padding:  # NumPy pads no scalar, not even by nothing.
+            return (x.copy(),)
         if self.mode != "constant":
             return (np.pad(x, self.padding, mode=_NUMPY_MODES[self.mode]),)
         value = inputs[1] if len(inputs) > 1 else None

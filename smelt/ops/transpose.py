@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ops.case import Case, Data
@@ -42,7 +40,7 @@ class Transpose(Op):
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
-        return (np.ascontiguousarray(x.transpose(self.permutation)),)
+        return (x.transpose(self.permutation).copy(),)
 
 
 CASES = (

@@ -4,9 +4,13 @@
  *
  * FAKE_FAIL=n: from the n-th call that can fail on, its function always fails, with FAKE_RESULT.
  * FAKE_DEVICES, FAKE_EXTENSIONS: how many there are. FAKE_CACHE: bytes of a pipeline cache.
- * FAKE_PUSH_BYTES: of push constants. FAKE_HALF_STORAGE: whether buffers may hold float16.
- * FAKE_TYPE: of device. At the end it says how many extensions were enabled last, how many calls
- * there were, which function failed, and how many objects are left.
+ * FAKE_PUSH_BYTES: of push constants. FAKE_INVOCATIONS: of a workgroup. FAKE_RANGE: bytes that can
+ * be bound of a buffer. FAKE_HALF_STORAGE: whether buffers may hold float16. FAKE_TYPE: of device.
+ *
+ * Of each command buffer it says what was recorded, a letter each: D a dispatch, B a barrier that
+ * lets later dispatches see what earlier ones wrote, H one that lets the host. A submission must be
+ * waited for before anything else is asked. At the end it says how many extensions were
+ * enabled last, how many calls there were, which function failed, and how many objects are left.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +18,7 @@
 #include <vulkan/vulkan.h>
 
 #define MAX_CHILDREN 1024
+#define MAX_COMMANDS 1024
 
 typedef struct {
     void *children[MAX_CHILDREN];
@@ -22,6 +27,8 @@ typedef struct {
 
 static uint32_t calls, live, instances, enabled;
 static const char *failing = "";
+static char recorded[MAX_COMMANDS + 1];
+static VkFence awaited;
 
 static uint32_t number(const char *name, uint32_t otherwise) {
     const char *const text = getenv(name);
@@ -41,6 +48,9 @@ __attribute__((destructor)) static void tell(void) {
 }
 
 static int fails(const char *function) {
+    require(awaited == VK_NULL_HANDLE || strcmp(function, "vkWaitForFences") == 0 ||
+                strcmp(function, "vkDeviceWaitIdle") == 0,
+            "a submission is not waited for");
     if (calls++ == number("FAKE_FAIL", UINT32_MAX)) {
         failing = function;
     }
@@ -129,10 +139,10 @@ void vkGetPhysicalDeviceProperties(VkPhysicalDevice device, VkPhysicalDeviceProp
     found->apiVersion = VK_API_VERSION_1_1;
     found->deviceType = (VkPhysicalDeviceType)number("FAKE_TYPE", VK_PHYSICAL_DEVICE_TYPE_CPU);
     snprintf(found->deviceName, sizeof found->deviceName, "fake %d", (int)((int *)device - devices));
-    found->limits.maxComputeWorkGroupInvocations = 128;
+    found->limits.maxComputeWorkGroupInvocations = number("FAKE_INVOCATIONS", 128);
     found->limits.maxComputeSharedMemorySize = 16384;
     found->limits.maxPushConstantsSize = number("FAKE_PUSH_BYTES", 128);
-    found->limits.maxStorageBufferRange = 1u << 27;
+    found->limits.maxStorageBufferRange = number("FAKE_RANGE", 1u << 27);
 }
 
 void vkGetPhysicalDeviceQueueFamilyProperties(VkPhysicalDevice device, uint32_t *count,
@@ -208,6 +218,7 @@ void vkGetDeviceQueue(VkDevice device, uint32_t family, uint32_t index, VkQueue 
 }
 
 VkResult vkDeviceWaitIdle(VkDevice device) {
+    awaited = VK_NULL_HANDLE;
     MAY_FAIL
     (void)device;
     return VK_SUCCESS;
@@ -359,12 +370,21 @@ VkResult vkAllocateCommandBuffers(VkDevice device, const VkCommandBufferAllocate
 VkResult vkBeginCommandBuffer(VkCommandBuffer commands, const VkCommandBufferBeginInfo *info) {
     MAY_FAIL
     (void)commands, (void)info;
+    recorded[0] = '\0';
     return VK_SUCCESS;
+}
+
+static void record(char command) {
+    const size_t count = strlen(recorded);
+    require(count < MAX_COMMANDS, "too many commands");
+    recorded[count] = command;
+    recorded[count + 1] = '\0';
 }
 
 VkResult vkEndCommandBuffer(VkCommandBuffer commands) {
     MAY_FAIL
     (void)commands;
+    fprintf(stderr, "fake: recorded %s\n", recorded);
     return VK_SUCCESS;
 }
 
@@ -381,8 +401,17 @@ void vkCmdPipelineBarrier(VkCommandBuffer commands, VkPipelineStageFlags from,
                           const VkMemoryBarrier *barriers, uint32_t buffer_count,
                           const VkBufferMemoryBarrier *buffers, uint32_t image_count,
                           const VkImageMemoryBarrier *images) {
-    (void)commands, (void)from, (void)to, (void)dependency, (void)count, (void)barriers;
-    (void)buffer_count, (void)buffers, (void)image_count, (void)images;
+    static const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+    static const VkAccessFlags host = VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT;
+    (void)commands, (void)dependency, (void)buffers, (void)images;
+    require(count == 1 && buffer_count + image_count == 0, "a barrier is not one of memory");
+    require(from == VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT &&
+                barriers->srcAccessMask == VK_ACCESS_SHADER_WRITE_BIT,
+            "a barrier is not for what dispatches wrote");
+    const int to_host = to == VK_PIPELINE_STAGE_HOST_BIT;
+    require(to_host || to == VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, "a barrier is for none");
+    require(barriers->dstAccessMask == (to_host ? host : shader), "a barrier lets too little see");
+    record(to_host ? 'H' : 'B');
 }
 
 void vkCmdBindPipeline(VkCommandBuffer commands, VkPipelineBindPoint point, VkPipeline pipeline) {
@@ -396,6 +425,7 @@ void vkCmdPushConstants(VkCommandBuffer commands, VkPipelineLayout layout, VkSha
 
 void vkCmdDispatch(VkCommandBuffer commands, uint32_t x, uint32_t y, uint32_t z) {
     (void)commands, (void)x, (void)y, (void)z;
+    record('D');
 }
 
 CREATE(vkCreateFence, VkFenceCreateInfo, VkFence)
@@ -412,12 +442,16 @@ VkResult vkQueueSubmit(VkQueue queue, uint32_t count, const VkSubmitInfo *submit
     MAY_FAIL
     (void)queue, (void)count, (void)submits;
     require(((object_t *)fence)->count++ == 0, "a fence is used that is signalled");
+    awaited = fence;
     return VK_SUCCESS;
 }
 
 VkResult vkWaitForFences(VkDevice device, uint32_t count, const VkFence *fences, VkBool32 all,
                          uint64_t timeout) {
     MAY_FAIL
-    (void)device, (void)count, (void)fences, (void)all, (void)timeout;
+    (void)device, (void)all;
+    require(count == 1 && fences[0] == awaited, "another fence is waited for");
+    require(timeout == UINT64_MAX, "it is not waited for to the end");
+    awaited = VK_NULL_HANDLE;
     return VK_SUCCESS;
 }
