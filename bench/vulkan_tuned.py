@@ -38,7 +38,7 @@ def tuned_row(
     start = time.perf_counter()
     tuning = tune(imported, own, rounds=20).tuning
     seconds = time.perf_counter() - start
-    setups = own, replace(own, tuning=tuning, name=f"{name}_tuned")
+    setups = own, replace(own, gpu=None, tuning=tuning, name=f"{name}_tuned")
     artefacts = [compile_model(imported, setup) for setup in setups]
     (sample,) = random_samples(artefacts[0].graph, 1, 0)
     engines = [build_library(artefact, sample, folder, compiler) for artefact in artefacts]
