@@ -274,8 +274,8 @@ def _variants(product: Product, steps: Steps) -> tuple[str, ...]:
     """Which modules there are for devices that are fast at something."""
     if product.kind != "real":
         return ("", "dot") if steps.form == "deep" else ("",)
-    if steps.form == "depthwise" and product.window.taps > MOST_HALVES:
-        return ("",)
+    if steps.form == "single" or (steps.form == "depthwise" and product.window.taps > MOST_HALVES):
+        return ("",)  # the few products of a first layer are not worth a second module
     return variants_of(product.node.input(0).type.dtype)
 
 
