@@ -28,7 +28,9 @@ from smelt.ir import (
     evaluate,
     verify,
 )
+from smelt.ops import all_cases
 from smelt.ops.binary import Binary
+from smelt.ops.case import build
 from smelt.ops.concat import Concat
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.fixed_point import Activation
@@ -136,6 +138,33 @@ def test_float_functions_keep_their_precision() -> None:
         allowed = units * np.spacing(np.abs(expected[there]))
         distance = np.abs(found[there].astype(np.float64) - expected[there])
         assert (distance <= allowed).all(), (kind, float((distance / allowed).max()))
+
+
+def _keeps_what_is_no_number(op: Op) -> bool:
+    """Operators with limits; of a maximum, C too takes the numbers only."""
+    clamps = getattr(op, "activation", Activation.NONE) is not Activation.NONE
+    maximum = isinstance(op, Pool2D) and op.kind == "max"
+    return isinstance(op, Unary | Softmax | LogSoftmax) or (clamps and not maximum)
+
+
+def test_what_is_no_number_stays_none() -> None:
+    """A spoilt input is seen in the output, on the GPU as on the CPU."""
+    members: list[Member] = []
+    for case in all_cases():
+        if DType.FLOAT32 not in case.dtypes or not _keeps_what_is_no_number(case.op):
+            continue
+        graph = build(case, DType.FLOAT32)
+        rng = np.random.default_rng(9)
+        x, *rest = (sample(v, rng) for v in graph.inputs)
+        ends = (graph.inputs[0], graph.outputs[0])
+        if x.size < 4 or any(v.type.dtype is not DType.FLOAT32 for v in ends):
+            continue
+        x.reshape(-1)[::5] = np.nan
+        members.append(Member(graph, [(x, *rest)]))
+    assert {type(m.graph.nodes[0].op).__name__ for m in members} >= {"Conv2D", "Softmax", "Pool2D"}
+    for member, ((found,),) in zip(members, run_together(members, ON_GPU), strict=True):
+        (expected,) = evaluate(member.graph, member.samples[0]).outputs
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected), repr(member))
 
 
 ANGLES = {

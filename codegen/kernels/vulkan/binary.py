@@ -92,13 +92,13 @@ def _body(node: Node, op: Binary) -> Body:
         return plain
     low, high = clamp_limits(op.activation, y) if y.is_quantized else _limits(op.activation, y)
     names = ("intBitsToFloat(LOW)", "intBitsToFloat(HIGH)") if y.dtype.is_float else ("LOW", "HIGH")
-    kind = "float" if y.dtype.is_float else "int"
+    kind, within = ("float", "bounded") if y.dtype.is_float else ("int", "clamp")
     # Integers wrap before they are clamped.
     wrapped = f"bitfieldExtract({plain.result}, 0, {8 * y.dtype.size})"
     value = wrapped if kind == "int" and y.dtype is DType.INT8 else plain.result
     value = f"({value}) & 255" if y.dtype is DType.UINT8 else value
     return Body(
-        f"clamp(result, {', '.join(names)})",
+        f"{within}(result, {', '.join(names)})",
         (*plain.lines, f"const {kind} result = {value};"),
         {"LOW": low, "HIGH": high},
     )

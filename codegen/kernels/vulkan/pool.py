@@ -77,7 +77,7 @@ class PoolKernel(Kernel):
                 "load": load,
                 "result": result,
                 "counts_padding": op.counts_padding,
-                "functions": called_in(load, "packed(" if quads and bytes_ else ""),
+                "functions": called_in(load, result, "packed(" if quads and bytes_ else ""),
             },
             operands=(Input(0, "input"), *tables, Output(0, "output")),
             views={
@@ -126,7 +126,7 @@ def _result(node: Node, op: Pool2D, *, quads: bool) -> tuple[str, dict[str, int]
         low, high = op.activation.limits
         most = np.inf if isinf(high) else high
         limits = {"LOW": float_bits(low), "HIGH": float_bits(most)}
-        return f"clamp({value}, intBitsToFloat(LOW), intBitsToFloat(HIGH))", limits, None
+        return f"bounded({value}, intBitsToFloat(LOW), intBitsToFloat(HIGH))", limits, None
     low, high = clamp_limits(op.activation, y, node.rounding)
     constants = {"LOW": low, "HIGH": high}
     if op.scales(node):
