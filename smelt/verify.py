@@ -12,7 +12,8 @@ import numpy as np
 from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.quantized import use_integer_arithmetic
 from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError
-from smelt.ir import Array, Evaluation, Graph, Value
+from smelt.ir import Array, DType, Evaluation, Graph, Value
+from smelt.ops.cast import Cast
 from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.pipeline import Artefact
 from smelt.report import Report
@@ -208,7 +209,8 @@ def _check_passes(
             if difference is not None:
                 raise VerifyError(
                     f"sample {index}: the optimized graph differs from the imported one in output "
-                    f"'{value.name}': {difference}. This is a bug in Smelt; please report it."
+                    f"'{value.name}': {difference}. "
+                    + _why_it_differs(artefact.graph, samples[: index + 1])
                 )
     if len(integers.nodes) == len(graph.nodes):
         return None
@@ -226,6 +228,23 @@ def _check_passes(
         sum(real.size for outputs in reals for real in outputs),
         max(d.largest for d in differing),
     )
+
+
+def _why_it_differs(graph: Graph, samples: Sequence[Sample]) -> str:
+    """Where the last sample's numbers leave float16, or that it is a bug, in a sentence."""
+    halves = [v for node in graph.nodes for v in node.outputs if v.type.dtype is DType.FLOAT16]
+    if not halves:
+        return "This is a bug in Smelt; please report it."
+    remedy = "leave --float16 out, or keep {} in float32 with --place {}=c"
+    *_, last = _evaluations(graph, samples)
+    for value in halves:
+        if not np.isfinite(last.values[value]).all():
+            makes = graph.producer[value]
+            reads = next((n for n in graph.nodes if value in n.inputs), makes)
+            layer = reads if isinstance(makes.op, Cast) else makes
+            what = f"'{value.name}' at {layer.op.name} of {layer.origin} leaves float16 (65504)"
+            return f"{what}: {remedy.format('it', repr(layer.name))}."
+    return f"It needs more precision than float16 has: {remedy.format('layers', 'LAYER')}."
 
 
 def _check_expected(

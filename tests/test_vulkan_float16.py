@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.errors import ConfigError
+from smelt.errors import ConfigError, VerifyError
 from smelt.ir import Array, DType, Graph, Node, evaluate
 from smelt.ops.case import Case
+from smelt.ops.fully_connected import FullyConnected
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import random_samples
@@ -24,7 +25,7 @@ from tests.graphs import Member, Outputs, assert_same, combine, compile_graph
 from tests.onnx_networks import session
 from tests.shared import Network, networks, shared
 from tests.test_cases_backends import member_of, pairs, serves
-from tests.test_float16_pass import narrowed
+from tests.test_float16_pass import Net, narrowed
 from tests.test_vulkan_barriers import check_barriers, check_validation
 from tests.test_vulkan_operators import network
 from tests.test_vulkan_products import HOSTILE
@@ -231,6 +232,19 @@ def test_verification() -> None:
     artefact = compile_model(shared("models/float/resnet8.onnx"), HALVES)
     verdict = verify_model(artefact, random_samples(artefact.graph, 1, 0))
     assert verdict.tolerance == FLOAT16_TOLERANCE
+
+
+def test_numbers_that_leave_float16_are_told() -> None:
+    """Each factor is within it, and so is the result."""
+    net = Net(2, 8)
+    large = net.add(FullyConnected(), net.x, np.full((4, 8), 3e4, np.float32))
+    small = net.add(FullyConnected(), large, np.full((3, 4), 1e-4, np.float32))
+    artefact = compile_graph(net.graph(small), HALVES)
+    ones = (np.ones((2, 8), np.float32),)
+    with pytest.raises(
+        VerifyError, match=f"'{large.name}' at FullyConnected .* leaves float16 .*--place"
+    ):
+        verify_model(artefact, [ones])
 
 
 def test_errors() -> None:

@@ -12,6 +12,7 @@ from smelt.codegen.kernels.base import Block, Request, ShaderCall, backend, laye
 from smelt.codegen.tuning import TunedLayer, Tuning, load_tuning
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
+from smelt.ops.case import build
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.targets import get
 from smelt.targets.gpus import DEFAULT, Gpu, available, gpu_called
@@ -71,6 +72,18 @@ def test_every_profile_has_blocks_that_every_device_can_run(network: Network) ->
             assert {b.local for b in call.candidates} == set(gpu.blocks.local), gpu.name
             for block in call.candidates:
                 assert block.local <= 128, gpu.name
+
+
+def test_large_images_have_blocks_of_few_workgroups() -> None:
+    """A row of workgroups ends at 65535."""
+    graph = build(convolution((1, 4096, 2048, 4), (4, 1, 1, 4)), DType.INT8)
+    for gpu in available():
+        (call,) = shaders(graph, gpu)
+        assert max(call.groups) <= 65535, gpu.name
+        assert all(
+            block.across or -(-4096 * 2048 // (block.pixels * block.local)) <= 65535
+            for block in call.candidates
+        )
 
 
 def test_workgroups_are_whole_vectors() -> None:

@@ -58,7 +58,7 @@ def compute(node: Node, operands: Sequence[Array | None]) -> tuple[Array, ...]:
     if DType.FLOAT16 not in types:
         return node.op.reference(node, operands)
     wide = [a if a is None or a.dtype != np.float16 else a.astype(np.float32) for a in operands]
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         results = node.op.reference(node, wide)
         return tuple(
             array.astype(value.type.dtype.numpy, copy=False)

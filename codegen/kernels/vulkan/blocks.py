@@ -15,6 +15,7 @@ from itertools import product
 from math import log2
 
 from smelt.codegen.kernels.base import Block, Request, layer_key
+from smelt.codegen.kernels.vulkan.elements import MOST_GROUPS
 from smelt.errors import ConfigError
 from smelt.ir import Node
 from smelt.targets import Target
@@ -38,9 +39,20 @@ class Blocks:
 
     @staticmethod
     def of(
-        node: Node, request: Request, possible: Iterable[Block], cost: Callable[[Block], float]
+        node: Node,
+        request: Request,
+        possible: Iterable[Block],
+        cost: Callable[[Block], float],
+        groups: Callable[[Block], int],
     ) -> Blocks:
         """Choose among blocks of the usual workgroup, the cheapest unless one was measured.
+
+        Args:
+            node: the layer.
+            request: tells the device, and what was measured on it.
+            possible: blocks, one of which needs few workgroups.
+            cost: of a block.
+            groups: workgroups of a block in one direction.
 
         Raises:
             ConfigError: the block that was measured is none that the layer can have.
@@ -50,7 +62,8 @@ class Blocks:
         near = [b for b in ranked if cost(b) <= costs.alike * cost(ranked[0])]
         common = min(near, key=_unlikeness)
         ranked = [common, *(b for b in ranked if b != common)]
-        blocks = tuple(replace(block, local=local) for local in sizes for block in ranked)
+        sized = (replace(block, local=local) for local in sizes for block in ranked)
+        blocks = tuple(block for block in sized if groups(block) <= MOST_GROUPS)
         found = request.blocks.get(layer_key(node), blocks[0])
         if found not in blocks:
             raise ConfigError(
@@ -123,6 +136,9 @@ def blocks_of(
         vectors = max(-(-inner // costs.lanes) * outer, costs.busy // costs.lanes)
         return vectors * (costs.start + work.steps * step)
 
+    def groups(block: Block) -> int:
+        return 1 if block.across else -(-rows * -(-width // block.pixels) // block.local)
+
     possible = (
         Block(pixels, share, across, costs.local[0])
         for pixels, share, across in product(_SIZES, _SIZES, (True, False))
@@ -131,4 +147,4 @@ def blocks_of(
         and pixels * share <= costs.sums * min(work.columns, 2)
         and pixels * share * work.columns <= costs.written
     )
-    return Blocks.of(node, request, possible, cost)
+    return Blocks.of(node, request, possible, cost, groups)

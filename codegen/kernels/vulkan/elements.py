@@ -26,7 +26,7 @@ from smelt.ir import DType, Node, Value
 MAX_LOOPS = 6
 """Axes, after merging, that have sizes and strides among the specialization constants."""
 
-_MOST_GROUPS = 65535
+MOST_GROUPS = 65535
 """Workgroups that every device can dispatch in one direction."""
 
 SERVED = (*NARROW_FLOATS, DType.INT8, DType.UINT8, DType.BOOL, DType.INT32, DType.UINT32)
@@ -119,7 +119,7 @@ def spread(items: int, local: int = 64) -> tuple[int, int, int]:
 
     `local`: invocations of a workgroup, at least.
     """
-    across = _MOST_GROUPS * local
+    across = MOST_GROUPS * local
     if items <= across:
         return items, 1, 1
     return across, -(-items // across), 1
