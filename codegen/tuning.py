@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smelt.codegen.devices import Costs
-from smelt.codegen.kernels.base import Block, layer_key
+from smelt.codegen.kernels.base import Block, KernelCall, ShaderCall, layer_key
 from smelt.errors import ConfigError
 from smelt.ir import Node
 from smelt.targets.gpus import gpu_called
@@ -74,13 +74,22 @@ class Tuning(BaseModel):
         }
         return Costs(gpu, both)
 
-    def require_layers(self, nodes: Iterable[Node]) -> None:
+    def require_layers(self, layers: Iterable[tuple[Node, KernelCall]]) -> None:
         """Check that it was measured for these layers, or for some of them.
 
         Raises:
-            ConfigError: it knows none.
+            ConfigError: it knows none, or gives a block to one on the GPU that has none.
         """
-        if not any(layer_key(node) in self.layers for node in nodes):
+        known, blocks = False, self.blocks
+        for node, call in layers:
+            key = layer_key(node)
+            known |= key in self.layers
+            if key in blocks and isinstance(call, ShaderCall) and call.block is None:
+                raise ConfigError(
+                    f"the tuning gives {node.origin} a block, which it cannot have: write it anew "
+                    "with `smelt tune`"
+                )
+        if not known:
             raise ConfigError(
                 "the tuning knows no layer of this network, as it is compiled here: measure it "
                 "with `smelt tune` and the same options"
@@ -104,7 +113,7 @@ def load_tuning(path: Path) -> Tuning:
         ConfigError: it cannot be read, is none of ours, or an earlier Smelt's.
     """
     try:
-        return Tuning.model_validate_json(path.read_bytes())
+        found = Tuning.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"tuning '{path}' cannot be read: {error.strerror}") from error
     except ValidationError as error:
@@ -114,3 +123,6 @@ def load_tuning(path: Path) -> Tuning:
         if first["loc"] == ("version",):
             what = f"it is of version {first['input']}, and this Smelt reads version 2"
         raise ConfigError(f"tuning '{path}': {what}; write it anew with `smelt tune`") from error
+    if "version" not in found.model_fields_set:
+        raise ConfigError(f"tuning '{path}' says no version; write it anew with `smelt tune`")
+    return found

@@ -156,6 +156,7 @@ def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:
             "it is of version 1, and this Smelt reads version 2; write it anew with `smelt tune`",
         ),
         ('{"gpu": "generic", "device": "a", "submit_ns": -1, "layers": {}}', "submit_ns: "),
+        ('{"gpu": "generic", "device": "a", "submit_ns": 1, "layers": {}}', "says no version"),
         (
             '{"gpu": "generic", "device": "a", "submit_ns": 1, "layers": {"a": {"gpu_ns": 1}}}',
             "layers.a.cpu_ns: ",

@@ -152,6 +152,14 @@ def test_a_block_that_a_layer_cannot_have_is_refused(change: dict[str, int]) -> 
         compile_model(MODEL, replace(ON_GPU, tuning=with_blocks({key: block})))
 
 
+def test_a_block_for_a_layer_that_has_none_is_refused() -> None:
+    kinds = kinds_of(compile_model(MODEL, ON_GPU))
+    block = next(kind.call.block for kind in kinds.values() if kind.call.block is not None)
+    key = next(key for key, kind in kinds.items() if kind.call.block is None)
+    with pytest.raises(ConfigError, match="a block, which it cannot have: write it anew"):
+        compile_model(MODEL, replace(ON_GPU, tuning=with_blocks({key: block})))
+
+
 def test_every_size_is_tried_and_every_block_can_be_reached() -> None:
     kinds = kinds_of(compile_model(MODEL, replace(ON_GPU, gpu="intel")))
     for blocks in (kind.call.candidates for kind in kinds.values() if kind.call.candidates):
