@@ -92,7 +92,7 @@ class Shaders:
     """Collects modules and pipelines; equal ones become one."""
 
     def __init__(self) -> None:
-        self._modules: dict[str, int] = {}
+        self._modules: dict[tuple[str, tuple[str, ...]], int] = {}
         self._found: list[Module] = []
         self._pipelines: dict[tuple[int, tuple[int, int, int], tuple[int, ...]], Pipeline] = {}
         self._taken: dict[str, int] = {}
@@ -120,12 +120,12 @@ class Shaders:
         return tuple(self._pipelines.values())
 
     def _module(self, origin: str, call: ShaderCall) -> int:
-        text = source(call)
-        index = self._modules.get(text)
+        key = source(call), call.variants
+        index = self._modules.get(key)
         if index is None:
             count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
             name = call.stem if count == 1 else f"{call.stem}_{count}"
-            index = self._modules[text] = len(self._found)
+            index = self._modules[key] = len(self._found)
             sources = {variant: source(call, variant) for variant in call.variants}
             self._found.append(Module(name, sources, tuple(call.constants), (origin,)))
         else:

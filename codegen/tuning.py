@@ -46,7 +46,7 @@ class Tuning(BaseModel):
         gpu: the profile that everything else is taken from.
         device: the GPU that it was measured on, as its driver calls it.
         submit_ns: of submitting a region of layers and waiting for it.
-        layers: by `layer_key`. Those of other networks do no harm.
+        layers: by `layer_key`; some may be of other networks.
     """
 
     model_config = _FROZEN

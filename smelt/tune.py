@@ -266,14 +266,14 @@ def _again(own: Artefact, **changes: object) -> Artefact:
 
 
 @dataclass(frozen=True)
-class _Run:
+class Run:
     """What each layer of each program takes, and which GPU computed."""
 
     times: Sequence[Times]
     device: str
 
 
-def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> _Run:
+def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Run:
     """What each layer of each program takes, round by round, all programs in turns."""
     found: list[dict[str, list[float]]] = [{} for _ in artefacts]
     with ExitStack() as stack:
@@ -293,4 +293,4 @@ def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> _R
                 if number:  # in the first, drivers compile
                     for kind, ns in together.items():
                         times.setdefault(kind, []).append(sum(ns) / len(ns))
-        return _Run(found, next(board.info.gpu for board in boards if board.info.gpu))
+        return Run(found, next(board.info.gpu for board in boards if board.info.gpu))

@@ -141,6 +141,12 @@ def test_products_of_halves(gpu: str, shim: Path, tmp_path: Path) -> None:
     chosen = [(c, m) for c, m in cases() if type(c.op).__name__ in multiply]
     chosen += [(c, halved(member_of(c, DType.FLOAT32))) for c in HOSTILE]
     members = [member for _, member in chosen]
+    # In halves alone, a sum of so many would stand still at 1024.
+    names = [*(str(c) for c, _ in chosen), "a deep sum"]
+    ones = (np.ones((1, 8192), np.float32),)
+    net = Net(1, 8192)
+    deep = net.add(FullyConnected(), net.x, np.full((4, 8192), 0.5, np.float32))
+    members.append(Member(net.graph(deep), [ones] * len(members[0].samples)))
     artefact, samples = together(members, gpu)
     program = artefact.network.gpu
     assert program is not None
@@ -151,7 +157,19 @@ def test_products_of_halves(gpu: str, shim: Path, tmp_path: Path) -> None:
     fast = built.run(samples, fast_environment(artefact, shim, tmp_path))
     assert any((a != b).any() for a, b in zip(plain[0], fast[0], strict=True))
     for found in (plain, fast):
-        check_members([str(c) for c, _ in chosen], members, found)
+        check_members(names, members, found)
+
+
+def test_large_weights_are_no_halves_to_sum() -> None:
+    """Products of a few hundred would leave float16 before the sum comes back; in float32 not."""
+    net = Net(1, 32)
+    small = net.add(FullyConnected(), net.x, np.ones((8, 32), np.float32))
+    large = np.tile(np.array([100.0, -100.0], np.float32), (4, 16))
+    graph = net.graph(net.add(FullyConnected(), net.x, large), small)
+    program = compile_graph(graph, HALVES).network.gpu
+    assert program is not None
+    sources = [set(m.sources) for m in program.modules if m.name.startswith("conv")]
+    assert sorted(map(len, sources)) == [1, 2]
 
 
 def weights_bytes(artefact: Artefact) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -16,7 +17,7 @@ from smelt.ops.case import build
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.targets import get
 from smelt.targets.gpus import DEFAULT, Gpu, available, gpu_called
-from smelt.tune import Kind, Program, kinds_of, neighbours, tune, worth_measuring
+from smelt.tune import Kind, Program, Run, kinds_of, neighbours, tune, worth_measuring
 from tests.cli_runner import runner
 from tests.graphs import assert_same, combine, compile_graph, run_together
 from tests.shared import Network
@@ -209,6 +210,29 @@ def test_more_than_noise_must_be_saved(waits: float, saved: list[float], expecte
 
 def kind_without_blocks(kinds: dict[str, Kind]) -> Kind:
     return next(kind for kind in kinds.values() if not kind.call.candidates)
+
+
+def test_the_fastest_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = kinds_of(compile_model(MODEL, ON_GPU))
+    key = max(kinds, key=lambda k: len(kinds[k].call.candidates))
+    first, second, third, *_ = worth_measuring(kinds[key].call.candidates)
+    fast = {first: 70.0, second: 50.0, third: 60.0}
+
+    def times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Run:
+        def taken(artefact: Artefact) -> dict[str, list[float]]:
+            blocks = {} if artefact.options.tuning is None else artefact.options.tuning.blocks
+            own = {k: 10.0 if kinds[k].call.block is None else 100.0 for k in kinds}
+            if key in blocks:
+                own[key] = fast.get(blocks[key], 100.0)
+            return {k: [ns] * rounds for k, ns in own.items()}
+
+        assert device is None
+        return Run([taken(artefact) for artefact in artefacts], "a test")
+
+    monkeypatch.setattr("smelt.tune._times", times)
+    found = tune(MODEL, Options(target="vulkan"), rounds=4)
+    assert found.tuning.blocks == {key: second}
+    assert found.tuning.device == "a test"
 
 
 @pytest.mark.slow

@@ -210,12 +210,15 @@ def _grows(node: Node) -> bool:
 
 
 def _survives(data: Array | None, node: Node) -> bool:
-    """Whether a constant does: masks may be cut at the limits, factors and small terms may not."""
+    """Whether a constant does: masks may be cut at the limits, factors and small terms may not.
+
+    Of factors, the largest must have all of float16's digits: the others add little to sums.
+    """
     if data is None:
         return True
     size = np.abs(data[np.isfinite(data) & (data != 0)])
     if node.macs:
-        return bool(size.max(initial=0.0) <= _LARGEST)
+        return not size.size or _LEAST <= float(size.max()) <= _LARGEST
     return not isinstance(node.op, Binary) or bool(size.min(initial=np.inf) >= _LEAST)
 
 

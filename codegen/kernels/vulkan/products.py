@@ -45,6 +45,12 @@ _LARGEST = (1 << 32) - 1
 MOST_HALVES = 25
 """Products of a depthwise convolution that are summed as halves."""
 
+MOST_HALVES_OF_A_SUM = 40
+"""Products of other layers that are summed as halves before float32 takes the sum."""
+
+_LARGEST_PART = 64.0
+"""Weights of so many products may be as large together: float16 ends at 65504, inputs at 1000."""
+
 
 class ProductKernel(Kernel):
     """Blocks where outputs fill words, one output an invocation elsewhere."""
@@ -276,7 +282,17 @@ def _variants(product: Product, steps: Steps) -> tuple[str, ...]:
         return ("", "dot") if steps.form == "deep" else ("",)
     if steps.form == "single" or (steps.form == "depthwise" and product.window.taps > MOST_HALVES):
         return ("",)  # the few products of a first layer are not worth a second module
+    if _largest_part(product.weights) > _LARGEST_PART:
+        return ("",)
     return variants_of(product.node.input(0).type.dtype)
+
+
+def _largest_part(weights: Array) -> float:
+    """The most that inputs of one can add up to before halves become float32."""
+    sizes = np.sort(np.abs(weights.astype(np.float32).reshape(len(weights), -1)), axis=1)[
+        :, -MOST_HALVES_OF_A_SUM:
+    ]
+    return float(sizes.sum(axis=1).max(initial=0.0))
 
 
 def _output(product: Product) -> str:
