@@ -141,11 +141,11 @@ def test_products_of_halves(gpu: str, shim: Path, tmp_path: Path) -> None:
     chosen = [(c, m) for c, m in cases() if type(c.op).__name__ in multiply]
     chosen += [(c, halved(member_of(c, DType.FLOAT32))) for c in HOSTILE]
     members = [member for _, member in chosen]
-    # In halves alone, a sum of so many would stand still at 1024.
+    # In halves alone, a sum of so many would stand still at 4096.
     names = [*(str(c) for c, _ in chosen), "a deep sum"]
-    ones = (np.ones((1, 8192), np.float32),)
-    net = Net(1, 8192)
-    deep = net.add(FullyConnected(), net.x, np.full((4, 8192), 0.5, np.float32))
+    ones = (np.ones((1, 16384), np.float32),)
+    net = Net(1, 16384)
+    deep = net.add(FullyConnected(), net.x, np.full((4, 16384), 0.5, np.float32))
     members.append(Member(net.graph(deep), [ones] * len(members[0].samples)))
     artefact, samples = together(members, gpu)
     program = artefact.network.gpu
