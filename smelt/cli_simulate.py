@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -63,21 +63,14 @@ def serve(board: Board, elf: Path | None, *, pty: bool, seconds: float | None) -
     Firmware on a pseudo-terminal has started by then: what it says first, a host that takes it for
     the answer to its first command would never see the end of.
     """
-    with Simulator(board, elf, pty=pty, clocked=True) as simulator:
+    with suppress(KeyboardInterrupt), Simulator(board, elf, pty=pty, clocked=True) as simulator:
         if pty and elf is not None:
             with boards.open_device(None, simulator.port, board):
                 pass
         typer.echo(f"port {simulator.port}")
         if simulator.gdb is not None:
             typer.echo(f"gdb {simulator.gdb}")
-        _wait(simulator, seconds)
-
-
-def _wait(simulator: Simulator, seconds: float | None) -> None:
-    end = None if seconds is None else time.monotonic() + seconds
-    try:
+        end = None if seconds is None else time.monotonic() + seconds
         while end is None or time.monotonic() < end:
             simulator.check()
             time.sleep(0.1)
-    except KeyboardInterrupt:
-        pass

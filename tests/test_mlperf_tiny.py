@@ -124,6 +124,8 @@ class Host:
 
     def __init__(self, port: str) -> None:
         self._port = serial.Serial(port, 115_200, timeout=0.1)
+        while self._port.read(64):  # the end of what was said to another
+            pass
 
     def __enter__(self) -> Host:
         return self
