@@ -7,9 +7,10 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Small products of matrices, by several processes at once: threads only get in each other's way.
+# Small networks, by several processes at once: threads only get in each other's way.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("LP_NUM_THREADS", "1")  # Mesa's Vulkan on the CPU
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
