@@ -20,9 +20,7 @@ from smelt.codegen.kernels.base import Output, Scratch, ShaderCall
 from smelt.codegen.schedule import ARENA, InBuffer, InFlash, Schedule, Step
 from smelt.codegen.shaders import ELEMENT_BYTES, HALVES, Module, Pipeline
 from smelt.errors import UnsupportedError
-
-MAX_GROUPS = 65535
-"""Workgroups that every device can dispatch in one direction."""
+from smelt.targets.gpus import MAX_GROUPS
 
 MAX_INVOCATIONS = 128
 """Invocations of a workgroup that every device can run."""

@@ -14,6 +14,9 @@ from difflib import get_close_matches
 
 from smelt.errors import ConfigError
 
+MAX_GROUPS = 65535
+"""Workgroups that every device of Vulkan can dispatch in one direction."""
+
 
 @dataclass(frozen=True)
 class BlockCosts:

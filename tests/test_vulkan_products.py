@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from smelt import targets
-from smelt.codegen.dispatches import MAX_GROUPS
 from smelt.codegen.kernels.base import Request, ShaderCall
 from smelt.codegen.kernels.vulkan import product, products
 from smelt.ir import DType, Node, Op, Origin, TensorType, Value, evaluate
@@ -23,6 +22,7 @@ from smelt.ops.fully_connected import FullyConnected
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import random_samples
+from smelt.targets.gpus import MAX_GROUPS
 from tests.graphs import assert_same, combine, compile_graph, run_together
 from tests.shared import Network, networks, shared
 from tests.test_cases_backends import member_of

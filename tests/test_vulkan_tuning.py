@@ -77,7 +77,7 @@ def test_every_profile_has_blocks_that_every_device_can_run(network: Network) ->
 
 def test_large_images_have_blocks_of_few_workgroups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of workgroups ends, on a device of a small one here at 8."""
-    monkeypatch.setattr("smelt.codegen.kernels.vulkan.blocks.MOST_GROUPS", 8)
+    monkeypatch.setattr("smelt.codegen.kernels.vulkan.blocks.MAX_GROUPS", 8)
     graph = build(convolution((1, 64, 32, 4), (4, 1, 1, 4)), DType.INT8)
     for gpu in available():
         (call,) = shaders(graph, gpu)

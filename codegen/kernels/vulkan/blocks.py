@@ -15,14 +15,13 @@ from itertools import product
 from math import log2
 
 from smelt.codegen.kernels.base import Block, Request, layer_key
-from smelt.codegen.kernels.vulkan.elements import MOST_GROUPS
 from smelt.errors import ConfigError
 from smelt.ir import Node
 from smelt.targets import Target
-from smelt.targets.gpus import DEFAULT, BlockCosts
+from smelt.targets.gpus import DEFAULT, MAX_GROUPS, BlockCosts
 
 _SIZES = (1, 2, 4, 8, 16)
-"""Pixels, rows and quads of blocks: a few sizes, for drivers take long to compile a pipeline."""
+"""Pixels and quads of blocks: a few sizes, for drivers take long to compile a pipeline."""
 
 
 def costs_of(target: Target) -> BlockCosts:
@@ -63,7 +62,7 @@ class Blocks:
         common = min(near, key=_unlikeness)
         ranked = [common, *(b for b in ranked if b != common)]
         sized = (replace(block, local=local) for local in sizes for block in ranked)
-        blocks = tuple(block for block in sized if groups(block) <= MOST_GROUPS)
+        blocks = tuple(block for block in sized if groups(block) <= MAX_GROUPS)
         found = request.blocks.get(layer_key(node), blocks[0])
         if found not in blocks:
             raise ConfigError(

@@ -22,12 +22,10 @@ from smelt.codegen.kernels.base import (
 from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, nest
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import DType, Node, Value
+from smelt.targets.gpus import MAX_GROUPS
 
 MAX_LOOPS = 6
 """Axes, after merging, that have sizes and strides among the specialization constants."""
-
-MOST_GROUPS = 65535
-"""Workgroups that every device can dispatch in one direction."""
 
 SERVED = (*NARROW_FLOATS, DType.INT8, DType.UINT8, DType.BOOL, DType.INT32, DType.UINT32)
 """What elementwise shaders compute with."""
@@ -119,7 +117,7 @@ def spread(items: int, local: int = 64) -> tuple[int, int, int]:
 
     `local`: invocations of a workgroup, at least.
     """
-    across = MOST_GROUPS * local
+    across = MAX_GROUPS * local
     if items <= across:
         return items, 1, 1
     return across, -(-items // across), 1

@@ -41,11 +41,10 @@ _MOST_COLUMNS = {"deep": 5, "single": 5, "depthwise": 7}
 
 _LARGEST = (1 << 32) - 1
 
-
 MOST_HALVES = 25
 """Products of a depthwise convolution that are summed as halves."""
 
-MOST_HALVES_OF_A_SUM = 40
+_PART = 40
 """Products of other layers that are summed as halves before float32 takes the sum."""
 
 _LARGEST_PART = 64.0
@@ -290,7 +289,7 @@ def _variants(product: Product, steps: Steps) -> tuple[str, ...]:
 def _largest_part(weights: Array) -> float:
     """The most that inputs of one can add up to before halves become float32."""
     sizes = np.sort(np.abs(weights.astype(np.float32).reshape(len(weights), -1)), axis=1)[
-        :, -MOST_HALVES_OF_A_SUM:
+        :, -_PART:
     ]
     return float(sizes.sum(axis=1).max(initial=0.0))
 
