@@ -19,6 +19,14 @@ compiles() { # COMPILER HEADER: the compiler finds the C library's header
     printf '#include <%s>\n' "$2" | "$1" -E - >/dev/null 2>&1
 }
 
+links_sanitizers() { # COMPILER
+    program=$(mktemp) || return 1
+    echo 'int main(void) { return 0; }' | "$1" -fsanitize=address,undefined -x c - -o "$program" 2>/dev/null
+    linked=$?
+    rm -f "$program"
+    return $linked
+}
+
 has_picolibc() {
     has riscv64-unknown-elf-gcc && [ -f "$(riscv64-unknown-elf-gcc -print-file-name=picolibc.specs)" ]
 }
@@ -48,7 +56,11 @@ tool_packages() {
     has qemu-system-arm || echo qemu-system-arm
     if [ "$purpose" = test ]; then
         has g++ || echo g++
-        has clang || echo clang
+        if ! has clang; then
+            echo clang
+        elif ! links_sanitizers clang; then # a package of its own, and but recommended by clang's
+            echo "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+        fi
         has cmake || echo cmake
         has gdb-multiarch || echo gdb-multiarch
         has glslc || has glslangValidator || echo glslang-tools
@@ -84,13 +96,15 @@ apt_install() { # PACKAGE...
 apt_failed=no
 install_missing() { # NAME OF A FUNCTION THAT LISTS PACKAGES
     packages=$($1)
-    [ -n "$packages" ] || return 0
-    if can_use_apt; then
+    before=
+    # Again, for what a package lacks shows only once it is there.
+    while [ -n "$packages" ] && [ "$packages" != "$before" ] && can_use_apt; do
         # shellcheck disable=SC2086  # a list of words
         apt_install $packages || apt_failed=yes
+        before=$packages
         packages=$($1)
-        [ -n "$packages" ] || return 0
-    fi
+    done
+    [ -n "$packages" ] || return 0
     echo "smelt: missing, and not installed by apt-get: $(echo $packages)" >&2
     return 1
 }
