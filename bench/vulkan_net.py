@@ -11,6 +11,9 @@ from bench.library import DRIVER, Library
 from smelt.pipeline import Artefact
 from smelt.samples import Sample
 
+CACHE_FILE, DRIVER_CACHE = "SMELT_BENCH_CACHE", "SMELT_BENCH_DRIVER_CACHE"
+"""Variables that name a program's cache file, and the folder for what Mesa keeps by itself."""
+
 OPEN = """
 #include <string.h>
 #include "NAME.h"
@@ -20,7 +23,7 @@ static NAME_t network;
 
 int driver_start(void) {
     static smelt_vulkan_cache_t cache;
-    const smelt_vulkan_options_t options = {SMELT_VULKAN_ANY_DEVICE, 0, CACHE, &cache};
+    const smelt_vulkan_options_t options = {SMELT_VULKAN_ANY_DEVICE, 0, CACHE, &cache, FOLDER};
     const NAME_memory_t memory = {&gpu};
     return NAME_gpu_open(&gpu, &options) != 0 || NAME_init(&network, &memory) != MACRO_OK;
 }
@@ -93,7 +96,8 @@ def _write(artefact: Artefact, folder: Path, text: str, file: str) -> Path:
     for old, new in (
         ("MACRO", artefact.network.macro),
         ("NAME", name),
-        ("CACHE", 'getenv("SMELT_VULKAN_CACHE")'),
+        ("CACHE", f'getenv("{CACHE_FILE}")'),
+        ("FOLDER", f'getenv("{DRIVER_CACHE}")'),
     ):
         text = text.replace(old, new)
     (folder / name / file).write_text("#include <stdlib.h>\n" + text)

@@ -179,6 +179,35 @@ def test_a_cache_of_another_driver(artefact: Artefact, tmp_path: Path) -> None:
     assert cache.read_bytes() == own
 
 
+def test_what_the_driver_keeps(artefact: Artefact, tmp_path: Path) -> None:
+    """Mesa's drivers find it beside the cache file, unless the environment names another place."""
+    built, cache, other = build(artefact, tmp_path), tmp_path / "cache", tmp_path / "other"
+    samples = random_samples(artefact.graph, 1, 0)
+    environment = {
+        **QUIET,
+        "XDG_CACHE_HOME": str(tmp_path / "home"),
+        "MESA_SHADER_CACHE_DISABLE": "false",
+        "SMELT_VULKAN_CACHE": str(cache),
+    }
+    expected = built.run(samples, environment)
+    kept = _files(tmp_path / "cache.mesa")
+    if not kept:
+        pytest.skip("the driver keeps nothing by itself")
+    assert_same(built.run(samples, environment), expected, "kept")
+    assert _files(tmp_path / "cache.mesa") == kept
+    assert not _files(tmp_path / "home")
+    shutil.rmtree(tmp_path / "cache.mesa")
+    built.run(samples, {**environment, "MESA_SHADER_CACHE_DIR": str(other)})
+    assert _files(other)
+    assert not (tmp_path / "cache.mesa").exists()
+
+
+def _files(folder: Path) -> dict[str, int]:
+    """The files below a folder, with their sizes."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.stat().st_size for path in files}
+
+
 def test_errors_of_opening(artefact: Artefact, tmp_path: Path) -> None:
     """The program's last words are the error's message, within seconds."""
     built = build(artefact, tmp_path)

@@ -30,6 +30,10 @@ typedef struct {
     int32_t plain;               /* not 0: take no module that needs a feature of the device */
     const char *cache_file;      /* keeps compiled pipelines from one start to the next, or NULL */
     smelt_vulkan_cache_t *cache; /* room for them; NULL where there is no file */
+    /* A folder for what Mesa's drivers keep by themselves, which with lavapipe is all that is
+     * compiled, or NULL for the folder of their choice. Sets an environment variable, so that no
+     * other thread may use the environment while the device opens. */
+    const char *driver_cache;
 } smelt_vulkan_options_t;
 
 /* Features, as bits, that modules are faster with on devices that are fast at them. */

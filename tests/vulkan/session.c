@@ -22,7 +22,7 @@ static OF(_t) networks[MOST];
 static int open_all(int count, const char *cache) {
     for (int i = 0; i < count; ++i) {
         static smelt_vulkan_cache_t room;
-        smelt_vulkan_options_t options = {SMELT_VULKAN_ANY_DEVICE, 0, cache, &room};
+        smelt_vulkan_options_t options = {SMELT_VULKAN_ANY_DEVICE, 0, cache, &room, NULL};
         const char *const device = getenv("DEVICE");
         options.device = device == NULL ? SMELT_VULKAN_ANY_DEVICE : (int32_t)atoi(device);
         options.plain = getenv("PLAIN") != NULL;
