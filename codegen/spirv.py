@@ -36,14 +36,26 @@ class Compiler:
     version: str
     optimizer: str = ""
 
-    def commands(self, source: str, output: str) -> list[list[str]]:
-        """The command lines that compile a file."""
+    @property
+    def batch(self) -> int:
+        """Files for a process. Both take far longer to start than to compile one more of them."""
+        return 16 if self.name == "glslc" else 1
+
+    def commands(self, names: Sequence[str]) -> list[list[str]]:
+        """The command lines that compile files NAME.comp to NAME.comp.spv in the working folder."""
+        files = [f"{name}.comp" for name in names]
         if self.name == "glslc":
-            options = ["-O", "-fshader-stage=compute", f"--target-env={ENVIRONMENT}", "-Werror"]
-            return [[self.path, *options, source, "-o", output]]
+            options = ["-c", "-O", "-fshader-stage=compute", f"--target-env={ENVIRONMENT}"]
+            return [[self.path, *options, "-Werror", *files]]
+        compile_ = [self.path, "-S", "comp", "--target-env", ENVIRONMENT]
+        optimize = [self.optimizer, "-O"]
         return [
-            [self.path, "-S", "comp", "--target-env", ENVIRONMENT, source, "-o", output],
-            [self.optimizer, "-O", output, "-o", output],
+            command
+            for file in files
+            for command in (
+                [*compile_, file, "-o", f"{file}.spv"],
+                [*optimize, f"{file}.spv", "-o", f"{file}.spv"],
+            )
         ]
 
 
@@ -54,7 +66,7 @@ def compiler() -> Compiler:
     Raises:
         ToolError: there is neither.
     """
-    glslc, validator, optimizer = map(shutil.which, ("glslc", "glslangValidator", "spirv-opt"))
+    glslc, validator, optimizer = map(_find, ("glslc", "glslangValidator", "spirv-opt"))
     if glslc is not None:
         return Compiler("glslc", glslc, _version(glslc))
     if validator is not None and optimizer is not None:
@@ -64,6 +76,12 @@ def compiler() -> Compiler:
         "the shaders of target 'vulkan' are compiled by 'glslc', or by 'glslangValidator' and "
         f"'spirv-opt', and neither is installed, or on PATH: {_HINT}"
     )
+
+
+def _find(tool: str) -> str | None:
+    """Its path, wherever it is started from."""
+    path = shutil.which(tool)
+    return None if path is None else str(Path(path).absolute())
 
 
 def _version(path: str) -> str:
@@ -92,53 +110,62 @@ def begin(sources: Mapping[str, str]) -> Callable[[], dict[str, Array]]:
 
     What was compiled before in this process is not compiled again.
     """
+    new = list({text: name for name, text in sources.items() if text not in _compiled}.items())
+    size = compiler().batch if new else 1
+    batches = [dict(new[i : i + size]) for i in range(0, len(new), size)]
     pool = ThreadPoolExecutor(max_workers=4)
-    started = {
-        text: pool.submit(_compile, name, text)
-        for name, text in sources.items()
-        if text not in _compiled
-    }
+    started = [pool.submit(_compile, batch) for batch in batches]
     pool.shutdown(wait=False)
 
     def finish() -> dict[str, Array]:
-        _compiled.update({text: words.result() for text, words in started.items()})
+        for batch in started:
+            _compiled.update(batch.result())
         return {name: _compiled[text] for name, text in sources.items()}
 
     return finish
 
 
-def _compile(name: str, text: str) -> Array:
-    tool, validator = compiler(), shutil.which("spirv-val")
+def _compile(names: Mapping[str, str]) -> dict[str, Array]:
+    """SPIR-V by GLSL; the names are by GLSL too."""
+    tool, validator = compiler(), _find("spirv-val")
     if validator is None:
         raise ToolError(f"'spirv-val' is not installed, or not on PATH: {_HINT}")
-    with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
-        source, output = Path(folder) / f"{name}.comp", Path(folder) / f"{name}.spv"
-        source.write_text(text, encoding="utf-8")
-        for command in tool.commands(str(source), str(output)):
-            _judge(name, command, folder)
-        words = np.fromfile(output, np.dtype("<u4")) if output.exists() else np.zeros(0)
-        if words.size == 0 or words[0] != _MAGIC:
-            raise ToolError(
-                f"'{tool.path}' wrote no SPIR-V for shader '{name}', and says that all is well: is "
-                "it a compiler of shaders?"
-            )
-        _judge(name, [validator, "--target-env", ENVIRONMENT, str(output)], folder)
-        return words
+    with tempfile.TemporaryDirectory(prefix="smelt-") as text:
+        folder = Path(text)
+        for source, name in names.items():
+            (folder / f"{name}.comp").write_text(source, encoding="utf-8")
+        for command in tool.commands(list(names.values())):
+            _judge(command, folder)
+        return {source: _validated(name, folder, validator) for source, name in names.items()}
 
 
-def _judge(name: str, command: Sequence[str], folder: str) -> None:
-    """Run what says whether a shader is right."""
+def _validated(name: str, folder: Path, validator: str) -> Array:
+    output = folder / f"{name}.comp.spv"
+    words = np.fromfile(output, np.dtype("<u4")) if output.exists() else np.zeros(0)
+    if words.size == 0 or words[0] != _MAGIC:
+        raise ToolError(
+            f"'{compiler().path}' wrote no SPIR-V for shader '{name}', and says that all is well: "
+            "is it a compiler of shaders?"
+        )
+    _judge([validator, "--target-env", ENVIRONMENT, output.name], folder)
+    return words
+
+
+def _judge(command: Sequence[str], folder: Path) -> None:
+    """Run what says whether shaders are right."""
     try:
-        _run(command)
+        _run(command, folder)
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout or "").replace(folder, "")
-        raise GraphError(f"shader '{name}' is wrong ({Path(command[0]).name}): {said}") from error
+        tool, *arguments = command
+        files = ", ".join(file for file in arguments if file.endswith((".comp", ".spv")))
+        said = error.stderr or error.stdout or ""
+        raise GraphError(f"{Path(tool).name} finds fault with {files}: {said}") from error
 
 
-def _run(command: Sequence[str]) -> str:
+def _run(command: Sequence[str], folder: Path | None = None) -> str:
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=_LIMIT_S
+            command, cwd=folder, capture_output=True, text=True, check=True, timeout=_LIMIT_S
         )
     except subprocess.TimeoutExpired as error:
         raise ToolError(f"'{command[0]}' took more than {_LIMIT_S} s") from error

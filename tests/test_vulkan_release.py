@@ -14,7 +14,7 @@ import pytest
 
 from smelt.boards import compile_project, open_device
 from smelt.codegen import spirv
-from smelt.errors import ConfigError, DeviceError, ToolError
+from smelt.errors import ConfigError, DeviceError, GraphError, ToolError
 from smelt.ir import evaluate
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, run
@@ -293,7 +293,27 @@ def test_compilers_of_shaders(
         spirv.compiler.cache_clear()
 
 
-@pytest.mark.parametrize("writes", ["", 'echo text > "$out"'])
+@pytest.mark.parametrize("hidden", ["", "glslc"])
+def test_a_wrong_shader(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one of several that the compiler finds fault with, and where."""
+    find = shutil.which
+
+    def which(name: str) -> str | None:
+        return None if name == hidden else find(name)
+
+    monkeypatch.setattr(spirv.shutil, "which", which)
+    spirv.compiler.cache_clear()
+    right = "#version 450\nlayout(local_size_x = 8) in;\nvoid main() {}\n"
+    sources = {"one": right, "two": right.replace("()", "("), "three": right + "\n"}
+    message = r"finds fault with [^:]*two\.comp.*: [\s\S]*two\.comp"
+    try:
+        with pytest.raises(GraphError, match=message):
+            spirv.compile_all(sources)
+    finally:
+        spirv.compiler.cache_clear()
+
+
+@pytest.mark.parametrize("writes", ["", 'echo text > "$out.spv"'])
 def test_what_only_passes_for_a_compiler(
     writes: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
