@@ -39,6 +39,10 @@ has_validation_layer() {
     ls /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json >/dev/null 2>&1
 }
 
+can_be_had() { # PACKAGE
+    apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'
+}
+
 python_packages() {
     python=$(sh "$here/find_python.sh" 2>/dev/null) || {
         [ -n "${PYTHON3:-}" ] || echo python3 python3-venv
@@ -63,7 +67,8 @@ tool_packages() {
         fi
         has cmake || echo cmake
         has gdb-multiarch || echo gdb-multiarch
-        has glslc || has glslangValidator || echo glslang-tools
+        has glslangValidator || echo glslang-tools
+        has glslc || ! can_be_had glslc || echo glslc # faster; older distributions do not have it
         has spirv-val || echo spirv-tools
         compiles gcc vulkan/vulkan.h || echo libvulkan-dev
         has_vulkan_driver || echo mesa-vulkan-drivers
@@ -86,10 +91,13 @@ can_use_apt() {
     [ "${APT:-yes}" != no ] && has apt-get && as_root true >/dev/null 2>&1
 }
 
-apt_install() { # PACKAGE...
-    echo "smelt: installing $*"
+apt_update() {
     # One broken source must not keep the others from being used: the install decides.
     as_root apt-get update -qq || echo "smelt: apt-get update failed, going on" >&2
+}
+
+apt_install() { # PACKAGE...
+    echo "smelt: installing $*"
     as_root apt-get install -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends -o DPkg::Lock::Timeout=120 "$@"
 }
 
@@ -97,6 +105,10 @@ apt_failed=no
 install_missing() { # NAME OF A FUNCTION THAT LISTS PACKAGES
     packages=$($1)
     before=
+    if [ -n "$packages" ] && can_use_apt; then
+        apt_update
+        packages=$($1)
+    fi
     # Again, for what a package lacks shows only once it is there.
     while [ -n "$packages" ] && [ "$packages" != "$before" ] && can_use_apt; do
         # shellcheck disable=SC2086  # a list of words

@@ -280,6 +280,8 @@ def test_compilers_of_shaders(
     def which(name: str) -> str | None:
         return None if name in hidden else find(name)
 
+    if not message and find("glslangValidator") is None:
+        pytest.skip("glslangValidator is not installed")
     monkeypatch.setattr(spirv.shutil, "which", which)
     monkeypatch.setattr(spirv, "_compiled", {})
     spirv.compiler.cache_clear()
