@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from shutil import which
 
 import numpy as np
 import pytest
@@ -13,7 +12,19 @@ import pytest
 from smelt import targets
 from smelt.codegen.kernels.base import Request, ShaderCall
 from smelt.codegen.kernels.vulkan import product, products
-from smelt.ir import DType, Node, Op, Origin, TensorType, Value, evaluate
+from smelt.ir import (
+    DType,
+    Graph,
+    Node,
+    Op,
+    Origin,
+    Quant,
+    Rounding,
+    TensorType,
+    Value,
+    evaluate,
+    verify,
+)
 from smelt.ops import all_cases
 from smelt.ops.case import Bias, Case, Data, Weights
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
@@ -26,8 +37,9 @@ from smelt.targets.gpus import MAX_GROUPS
 from tests.graphs import assert_same, combine, compile_graph, run_together
 from tests.shared import Network, networks, shared
 from tests.test_cases_backends import member_of
+from tests.vulkan_tools import requires_vulkan
 
-pytestmark = pytest.mark.skipif(which("glslc") is None, reason="glslc is not installed")
+pytestmark = requires_vulkan
 
 SETUP = Options(target="vulkan", backends=("vulkan", "c"))
 OPERATORS = (Conv2D, DepthwiseConv2D, FullyConnected)
@@ -164,6 +176,34 @@ def test_float_networks(name: str) -> None:
     samples = random_samples(artefact.graph, 2, 0)
     found = list(run(artefact, samples).outputs)
     assert_same(found, [evaluate(artefact.graph, s).outputs for s in samples], name)
+
+
+@pytest.mark.parametrize("bits", [16, 30, 31])
+@pytest.mark.parametrize("op", [Conv2D(), FullyConnected()], ids=["conv", "dense"])
+def test_every_shift(op: Op, bits: int, setup: Options) -> None:
+    """Of sums as large as they become, and one more, which leaves nothing (a dead channel)."""
+    shifts, most = np.arange(34), 2**bits - 2**14
+    biases = np.array([0, 1, -1, most, -most, most // 2, -most // 2])
+    scales = tuple(np.repeat(0.75 * 2.0**-shifts, len(biases)).tolist())
+    channels = len(scales)
+    x = Value("x", TensorType((1, 4), DType.INT8, Quant((1.0,), (3,))))
+    weights = np.resize(np.array([[5, -3, 2, 1], [0, 0, 0, 0]], np.int8), (channels, 4))
+    kind = Quant(scales, (0,) * channels, 0)
+    w = Value.constant("w", weights, kind)
+    b = Value.constant("b", np.tile(biases, len(shifts)).astype(np.int32), kind)
+    y = Value("y", TensorType((1, channels), DType.INT8, Quant((1.0,), (0,))))
+    if isinstance(op, Conv2D):
+        image = TensorType((1, 1, 1, 4), DType.INT8, x.type.quant)
+        pixels = TensorType((1, 1, 1, channels), DType.INT8, y.type.quant)
+        x, y = Value("x", image), Value("y", pixels)
+        w = Value.constant("w", weights.reshape(channels, 1, 1, 4), kind)
+    node = Node(op, (x, w, b), (y,), Origin("product", 0), Rounding.TFLM)
+    graph = verify(Graph("shifts", (x,), (y,), (node,)), "a test")
+    artefact = compile_graph(graph, setup)
+    assert not on_cpu(artefact)
+    samples = random_samples(graph, 3, 0)
+    expected = [evaluate(graph, sample).outputs for sample in samples]
+    assert_same(list(run(artefact, samples).outputs), expected, "shifts")
 
 
 def test_dead_channels_go_by_fours() -> None:

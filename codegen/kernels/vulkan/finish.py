@@ -10,7 +10,7 @@ import numpy as np
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import Array, Node, Rounding
-from smelt.ops.fixed_point import Activation
+from smelt.ops.fixed_point import INT32_MAX, Activation
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,13 @@ class Finish:
             product, ties to even).
         rows: `[quads, fields, 4]`, int32 or float32: constants of four channels at a time.
         constants: numbers of the shader.
+        careful: whether sums are so large that half of what a shift drops cannot be added.
     """
 
     form: str
     rows: Array
     constants: Mapping[str, int] = field(default_factory=dict[str, int])
+    careful: bool = False
 
     @property
     def fields(self) -> int:
@@ -68,12 +70,16 @@ class Finish:
         if node.rounding is Rounding.ONNX:
             reals = np.resize(np.asarray(requantization.reals, np.float32), channels)
             return Finish("onnx", _quads([bias32, reals.view(np.int32)]), constants)
-        multipliers, shifts = requantization.multipliers, requantization.shifts
-        # 2^30 and the longest shift leave nothing either.
-        nothing = multipliers == 0
-        twice = _wrapped(2 * np.where(nothing, 1 << 30, multipliers))
-        rows = _quads([bias32, twice, np.where(nothing, -31, shifts).astype(np.int32)])
-        return Finish("gemmlowp", rows, constants)
+        # 2^30 and the longest shift leave nothing either, of sums without their bias.
+        nothing = requantization.multipliers == 0
+        twice = _wrapped(2 * np.where(nothing, 1 << 30, requantization.multipliers))
+        shifts = np.where(nothing, -31, requantization.shifts)
+        rows = _quads([np.where(nothing, 0, bias32), twice, shifts.astype(np.int32)])
+        without = np.where(nothing, start.astype(np.int64), 0)
+        highest, lowest = requantization.highest - without, requantization.lowest - without
+        largest = np.maximum(highest, -lowest) << shifts.clip(0)
+        careful = bool((largest + (1 << -shifts.clip(None, 0) >> 1) > INT32_MAX).any())
+        return Finish("gemmlowp", rows, constants, careful)
 
 
 def _wrapped(numbers: Array) -> Array:
