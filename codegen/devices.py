@@ -38,7 +38,7 @@ class Costs:
         gpu = self.gpu
         values = [v for v in (*node.inputs, *node.outputs) if v is not None]
         moved = sum(v.type.bytes for v in values)
-        narrow = int(node.output.type.dtype in (DType.INT8, DType.UINT8))
+        narrow = int(node.outputs[0].type.dtype in (DType.INT8, DType.UINT8))
         there = max(node.macs / gpu.products_per_ns[narrow], moved / gpu.bytes_per_ns)
         products = node.macs / gpu.cpu_products_per_ns[narrow]
         here = products if node.macs else moved / gpu.cpu_bytes_per_ns

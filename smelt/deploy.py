@@ -12,7 +12,7 @@ from smelt.boards.flash import Way, choose, takes_port
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
 from smelt.errors import ConfigError
 from smelt.report import Report
-from smelt.run import Rig, built, connected, device_inputs, set_sizes
+from smelt.run import Rig, built, connected, device_inputs, set_sizes, warm_up
 from smelt.samples import Sample
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def time_layers(artefact: Artefact, sample: Sample, rig: Rig) -> Report:
         DeviceError: the firmware on the device was built without `TAPS=1`, or does not answer.
     """
     with rig.open(artefact, taps=True) as (_, device):
+        warm_up(device, artefact, sample)
         set_sizes(device, artefact.graph, sample)
         device.load_all(device_inputs(artefact.graph, sample))
         laps = device.laps()

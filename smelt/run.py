@@ -223,6 +223,8 @@ def run(
         outputs: list[tuple[Array, ...]] = []
         invocations: list[Invocation] = []
         marks = trace(artefact.graph)
+        for sample in samples[:1]:
+            warm_up(device, artefact, sample)
         for index, sample in enumerate(samples):
             sizes = set_sizes(device, artefact.graph, sample)
             device.load_all(device_inputs(artefact.graph, sample))
@@ -266,6 +268,19 @@ def _measured(
         None if meter is None else meter.joules / len(invocations),
         device.info.gpu,
     )
+
+
+def warm_up(device: Device, artefact: Artefact, sample: Sample) -> None:
+    """An inference that does not count: in the first, drivers of GPUs compile what they have left.
+
+    Nothing where there is no GPU. State is as it was at the start afterwards.
+    """
+    if artefact.network.gpu is None:
+        return
+    set_sizes(device, artefact.graph, sample)
+    device.run(device_inputs(artefact.graph, sample))
+    if artefact.graph.states:
+        device.reset()
 
 
 def set_sizes(device: Device, graph: Graph, sample: Sample) -> dict[str, int]:

@@ -50,7 +50,8 @@ class Difference:
 def inexact(graph: Graph) -> Mapping[Value, float]:
     """The part of its range that each value may differ by that rounding errors reach.
 
-    Through a quantization or through float16, that is: others are not in it.
+    Through a quantization or through float16, that is: others are not in it, nor are truths and
+    integers that are no quantized numbers, such as indices.
     """
     found: dict[Value, float] = {}
     rounded: set[Value] = set()
@@ -63,11 +64,17 @@ def inexact(graph: Graph) -> Mapping[Value, float]:
         if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)):
             part = max(part, FLOAT16_TOLERANCE)
         for value in node.outputs:
-            if part:
+            if part and _is_a_measure(value):
                 found[value] = part
             if value.type.dtype.is_float and _rounds(node, rounded):
                 rounded.add(value)
     return found
+
+
+def _is_a_measure(value: Value) -> bool:
+    """Whether a small difference is a small error: not of truths, indices and counts."""
+    dtype = value.type.dtype
+    return dtype.is_float or (dtype is not DType.BOOL and dtype.size < _WIDE)
 
 
 def _rounds(node: Node, rounded: set[Value]) -> bool:

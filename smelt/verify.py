@@ -12,7 +12,7 @@ import numpy as np
 from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.quantized import use_integer_arithmetic
 from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError
-from smelt.ir import Array, DType, Evaluation, Graph, Value
+from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
 from smelt.ops.cast import Cast
 from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.pipeline import Artefact
@@ -237,14 +237,24 @@ def _why_it_differs(graph: Graph, samples: Sequence[Sample]) -> str:
         return "This is a bug in Smelt; please report it."
     remedy = "leave --float16 out, or keep {} in float32 with --place {}=c"
     *_, last = _evaluations(graph, samples)
+
+    def finite(value: Value) -> bool:
+        return bool(np.isfinite(last.values[value] if value.data is None else value.data).all())
+
     for value in halves:
-        if not np.isfinite(last.values[value]).all():
-            makes = graph.producer[value]
+        makes = graph.producer[value]
+        if not finite(value) and all(finite(v) for v in makes.inputs if v is not None):
             reads = next((n for n in graph.nodes if value in n.inputs), makes)
             layer = reads if isinstance(makes.op, Cast) else makes
             what = f"'{value.name}' at {layer.op.name} of {layer.origin} leaves float16 (65504)"
-            return f"{what}: {remedy.format('it', repr(layer.name))}."
+            return f"{what}: {remedy.format('it', repr(_name_of(layer, graph)))}."
     return f"It needs more precision than float16 has: {remedy.format('layers', 'LAYER')}."
+
+
+def _name_of(layer: Node, graph: Graph) -> str:
+    """As `--place` knows it: a result of the network is widened, and then has the name."""
+    widened = (n for n in graph.nodes if isinstance(n.op, Cast) and n.inputs[0] in layer.outputs)
+    return next((n.name for n in widened if n.output in graph.outputs), layer.name)
 
 
 def _check_expected(

@@ -18,6 +18,8 @@ from smelt.codegen.kernels.base import layer_key
 from smelt.codegen.tuning import TunedLayer, Tuning, load_tuning
 from smelt.errors import ConfigError
 from smelt.frontend import load
+from smelt.ops import all_cases
+from smelt.ops.case import build
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.targets.gpus import available, gpu_called
 from smelt.tune import tune
@@ -70,6 +72,14 @@ def tuned(there_ns: float, here_ns: float, submit_ns: float = 1e3) -> Tuning:
     layer = TunedLayer(gpu_ns=there_ns, cpu_ns=here_ns)
     layers = {layer_key(node): layer for node in graph.nodes}
     return Tuning(gpu="generic", device="a test", submit_ns=submit_ns, layers=layers)
+
+
+def test_every_operator_has_estimated_costs() -> None:
+    """Those with several results too, of whatever types."""
+    costs = Costs(gpu_called("generic"))
+    nodes = [n for case in all_cases() for dtype in case.dtypes for n in build(case, dtype).nodes]
+    assert any(len(node.outputs) > 1 for node in nodes)
+    assert all(min(costs.of(node)) >= 0 for node in nodes)
 
 
 def test_measured_times_decide() -> None:

@@ -14,8 +14,11 @@ import pytest
 
 from smelt.errors import ConfigError, VerifyError
 from smelt.ir import Array, DType, Graph, Node, evaluate
+from smelt.ops.arg_reduce import ArgReduce
+from smelt.ops.binary import Binary
 from smelt.ops.case import Case
 from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.softmax import Softmax
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import random_samples
@@ -263,6 +266,35 @@ def test_numbers_that_leave_float16_are_told() -> None:
         VerifyError, match=f"'{large.name}' at FullyConnected .* leaves float16 .*--place"
     ):
         verify_model(artefact, [ones])
+
+
+def test_the_layer_that_leaves_float16_is_named_as_it_is_placed() -> None:
+    """Not what read an infinity that float32 has too; and a result of the network by its name."""
+    net = Net(2, 8)
+    masked = net.add(Binary("add"), net.x, np.array([0.0, -np.inf] * 4, np.float32))
+    gone = net.add(FullyConnected(), net.x, np.full((4, 8), 3e4, np.float32))
+    graph = net.graph(net.add(Softmax(), masked), gone)
+    artefact, ones = compile_graph(graph, HALVES), (np.ones((2, 8), np.float32),)
+    message = f"FullyConnected .* leaves float16 .*--place '{gone.name}'=c"
+    with pytest.raises(VerifyError, match=message):
+        verify_model(artefact, [ones])
+    placed = compile_graph(graph, replace(HALVES, place={gone.name: "c"}))
+    verify_model(placed, [ones])
+
+
+@pytest.mark.parametrize("what", ["index", "truth"])
+def test_what_is_no_measure_must_be_right(what: str) -> None:
+    """Numbers that float16 cannot tell from each other."""
+    net = Net(1, 8)
+    near = net.add(Binary("add"), net.x, np.array([2000.0], np.float32))
+    if what == "index":
+        y = net.add(ArgReduce("max", 1), near)
+    else:
+        y = net.add(Binary("greater"), near, np.array([2000.0], np.float32))
+    artefact = compile_graph(net.graph(y), HALVES)
+    sample = (np.linspace(0.01, 0.08, 8, dtype=np.float32).reshape(1, 8),)
+    with pytest.raises(VerifyError, match="more precision than float16"):
+        verify_model(artefact, [sample])
 
 
 def test_errors() -> None:
