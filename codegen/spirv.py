@@ -48,7 +48,7 @@ class Compiler:
             options = ["-c", "-O", "-fshader-stage=compute", f"--target-env={ENVIRONMENT}"]
             return [[self.path, *options, "-Werror", *files]]
         compile_ = [self.path, "-S", "comp", "--target-env", ENVIRONMENT]
-        optimize = [self.optimizer, "-O"]
+        optimize = [self.optimizer, "-O", "--strip-debug"]  # glslc writes no names either
         return [
             command
             for file in files
