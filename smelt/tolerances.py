@@ -50,8 +50,8 @@ class Difference:
 def inexact(graph: Graph) -> Mapping[Value, float]:
     """The part of its range that each value may differ by that rounding errors reach.
 
-    Through a quantization or through float16, that is: others are not in it, nor are truths and
-    integers that are no quantized numbers, such as indices.
+    Through a quantization or through float16, that is: others are not in it. Nor are truths and
+    indices that follow from float16, though what follows from them is: they are right or wrong.
     """
     found: dict[Value, float] = {}
     rounded: set[Value] = set()
@@ -64,11 +64,11 @@ def inexact(graph: Graph) -> Mapping[Value, float]:
         if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)):
             part = max(part, FLOAT16_TOLERANCE)
         for value in node.outputs:
-            if part and _is_a_measure(value):
+            if part:
                 found[value] = part
             if value.type.dtype.is_float and _rounds(node, rounded):
                 rounded.add(value)
-    return found
+    return {v: p for v, p in found.items() if p < FLOAT16_TOLERANCE or _is_a_measure(v)}
 
 
 def _is_a_measure(value: Value) -> bool:

@@ -254,7 +254,7 @@ def _why_it_differs(graph: Graph, samples: Sequence[Sample]) -> str:
 def _name_of(layer: Node, graph: Graph) -> str:
     """As `--place` knows it: a result of the network is widened, and then has the name."""
     widened = (n for n in graph.nodes if isinstance(n.op, Cast) and n.inputs[0] in layer.outputs)
-    return next((n.name for n in widened if n.output in graph.outputs), layer.name)
+    return next((n.name for n in widened if n.output in graph.results), layer.name)
 
 
 def _check_expected(

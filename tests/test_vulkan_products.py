@@ -178,20 +178,22 @@ def test_float_networks(name: str) -> None:
     assert_same(found, [evaluate(artefact.graph, s).outputs for s in samples], name)
 
 
+@pytest.mark.parametrize("zero_point", [-128, 127])
 @pytest.mark.parametrize("bits", [16, 30, 31])
 @pytest.mark.parametrize("op", [Conv2D(), FullyConnected()], ids=["conv", "dense"])
-def test_every_shift(op: Op, bits: int, setup: Options) -> None:
+def test_every_shift(op: Op, bits: int, zero_point: int, setup: Options) -> None:
     """Of sums as large as they become, and one more, which leaves nothing (a dead channel)."""
-    shifts, most = np.arange(34), 2**bits - 2**14
+    shifts, most = np.arange(34), 2**bits - 1
     biases = np.array([0, 1, -1, most, -most, most // 2, -most // 2])
-    scales = tuple(np.repeat(0.75 * 2.0**-shifts, len(biases)).tolist())
+    scales = tuple(np.repeat((1 - 2.0**-30) * 2.0**-shifts, len(biases)).tolist())
     channels = len(scales)
     x = Value("x", TensorType((1, 4), DType.INT8, Quant((1.0,), (3,))))
-    weights = np.resize(np.array([[5, -3, 2, 1], [0, 0, 0, 0]], np.int8), (channels, 4))
+    small = np.tile(abs(biases) < most, len(shifts))
+    weights = np.outer(small, [5, -3, 2, 1]).astype(np.int8)
     kind = Quant(scales, (0,) * channels, 0)
     w = Value.constant("w", weights, kind)
     b = Value.constant("b", np.tile(biases, len(shifts)).astype(np.int32), kind)
-    y = Value("y", TensorType((1, channels), DType.INT8, Quant((1.0,), (0,))))
+    y = Value("y", TensorType((1, channels), DType.INT8, Quant((1.0,), (zero_point,))))
     if isinstance(op, Conv2D):
         image = TensorType((1, 1, 1, 4), DType.INT8, x.type.quant)
         pixels = TensorType((1, 1, 1, channels), DType.INT8, y.type.quant)
