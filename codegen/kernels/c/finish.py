@@ -132,6 +132,8 @@ def _quantized(
             result = f"scale_twice({total}, {multiplier}, {column(shifts)})"
         else:
             result = f"requantize({total}, {multiplier}, {column(requantization.shifts)})"
+            if requantization.fills_int32:
+                result = f"clamp({result}, -0x40000000, 0x3fffffff)"
         result = offset(result, requantization.zero_point + raised)
     return Finish(store.text % result, columns.rows, note)
 

@@ -112,6 +112,12 @@ class Requantization:
         return bool((right | (self.multipliers == 0)).all() and small.all())
 
     @property
+    def fills_int32(self) -> bool:
+        """Whether a zero point may overflow what a sum becomes."""
+        largest = np.maximum(-self.lowest, self.highest) * 2.0 ** self.shifts.clip(0)
+        return bool((largest >= 2**31 - 2**9).any())
+
+    @property
     def stays_small(self) -> bool:
         """Whether no product with `reals` reaches 2^22."""
         if self.reals is None:
