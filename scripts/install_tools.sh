@@ -40,7 +40,7 @@ has_validation_layer() {
 }
 
 can_be_had() { # PACKAGE
-    apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'
+    LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'
 }
 
 python_packages() {
@@ -68,7 +68,8 @@ tool_packages() {
         has cmake || echo cmake
         has gdb-multiarch || echo gdb-multiarch
         has glslangValidator || echo glslang-tools
-        has glslc || ! can_be_had glslc || echo glslc # faster; older distributions do not have it
+        # Faster, but not needed: it is no lack where it cannot be had.
+        has glslc || ! can_use_apt || ! can_be_had glslc || echo glslc
         has spirv-val || echo spirv-tools
         compiles gcc vulkan/vulkan.h || echo libvulkan-dev
         has_vulkan_driver || echo mesa-vulkan-drivers

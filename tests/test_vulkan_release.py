@@ -21,7 +21,7 @@ from smelt.run import Rig, run
 from smelt.samples import random_samples
 from smelt.tolerances import FLOAT16_TOLERANCE
 from tests.graphs import TOLERANCE, assert_same, compile_graph
-from tests.projects import SANITIZERS, must, network_sources
+from tests.projects import SANITIZERS, counter, must, network_sources
 from tests.shared import Network, networks, shared
 from tests.spirv_words import DOT_PRODUCTS, HALF_STORAGE, HALVES, SHADER, needs_of
 from tests.vulkan_tools import (
@@ -214,6 +214,17 @@ def _files(folder: Path) -> dict[str, int]:
     """The files below a folder, with their sizes."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.stat().st_size for path in files}
+
+
+def test_an_inference_before_those_that_count() -> None:
+    """It leaves no trace: not in the state, nor in the latencies."""
+    artefact = compile_graph(counter(), ON_GPU)
+    assert artefact.network.gpu is not None
+    samples = random_samples(artefact.graph, 3, 0)
+    result, on_cpu = run(artefact, samples), run(compile_graph(counter()), samples)
+    assert_same(list(result.outputs), list(on_cpu.outputs), "counter")
+    assert result.measured.latency is not None
+    assert len(result.measured.latency.seconds) == len(samples)
 
 
 def test_errors_of_opening(artefact: Artefact, tmp_path: Path) -> None:

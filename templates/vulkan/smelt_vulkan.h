@@ -31,9 +31,9 @@ typedef struct {
     const char *cache_file;      /* keeps compiled pipelines from one start to the next, or NULL */
     smelt_vulkan_cache_t *cache; /* room for them; NULL where there is no file */
     /* A folder for what Mesa's drivers keep by themselves, which with lavapipe is all that is
-     * compiled, or NULL for the folder of their choice. Sets the environment variable
-     * MESA_SHADER_CACHE_DIR, unless it is set: once in a process, for good, and while no other
-     * thread uses the environment. */
+     * compiled, or NULL for the folder of their choice. Opening sets the environment variable
+     * MESA_SHADER_CACHE_DIR, unless it is set, and leaves it so: the first folder of a process is
+     * that of all. No other thread may use the environment meanwhile. */
     const char *driver_cache;
 } smelt_vulkan_options_t;
 
