@@ -19,6 +19,7 @@ import serial
 from smelt.errors import DeviceError
 
 _CHUNK = 65536
+_LAST_SECONDS = 2.0  # for a program to end by itself
 
 
 class Stream(Protocol):
@@ -195,14 +196,19 @@ class ProcessStream:
         return data
 
     def close(self) -> None:
-        """See `Stream`."""
+        """See `Stream`; at the end of its input the program ends, or else it is killed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        with suppress(OSError):  # what was not sent yet has nowhere to go
+            self._process.stdin.close()
+        # A GPU's driver writes to its cache until the program closes the device.
+        self._listener.join(_LAST_SECONDS)
         self._process.kill()
         self._process.wait()
         self._listener.join()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            with suppress(OSError):  # what was not sent yet has nowhere to go
-                pipe.close()
+        self._process.stdout.close()
+        self._process.stderr.close()
 
     def _explain(self) -> str:
         assert self._process.stderr is not None

@@ -1,8 +1,10 @@
-"""The wire under pressure: commands while the firmware is busy, much data over a bad line."""
+"""The wire under pressure: commands while the firmware is busy, bad lines, programs that hang."""
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
@@ -13,7 +15,7 @@ import pytest
 from smelt.boards import Device, compile_project, open_device
 from smelt.boards.board import load
 from smelt.boards.simulate import Simulator
-from smelt.boards.stream import SocketStream, Stream
+from smelt.boards.stream import ProcessStream, SocketStream, Stream
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.unary import Unary
 from smelt.pipeline import Options, compile_model
@@ -143,3 +145,25 @@ def test_outputs_of_layers_cross_a_bad_line(tmp_path: Path) -> None:
         assert set(device.laps()) == {tap.step for tap in expected}
     assert stream.spoilt > 20
     assert device.retries > 10
+
+
+def test_a_program_may_end_by_itself(tmp_path: Path) -> None:
+    """A GPU's driver still writes to its cache when the last answer has come."""
+    script(tmp_path / "program", f"cat; sleep 0.5; echo whole > {tmp_path / 'left'}")
+    ProcessStream(tmp_path / "program").close()
+    assert (tmp_path / "left").read_text() == "whole\n"
+
+
+def test_a_program_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    script(tmp_path / "program", f"echo $$ > {tmp_path / 'id'}; exec sleep 60")
+    stream = ProcessStream(tmp_path / "program")
+    started = time.monotonic()
+    stream.close()
+    assert time.monotonic() - started < 10
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "id").read_text()), 0)
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
