@@ -105,16 +105,17 @@ def c_elements(array: Array) -> list[str]:
 
 
 def c_lines(elements: Iterable[str], width: int = 96) -> list[str]:
-    """Initializers joined by commas, wrapped into lines of at most `width` columns."""
-    lines: list[str] = []
-    current = ""
-    for element in elements:
-        if current and len(current) + len(element) + 2 > width:
-            lines.append(current)
-            current = ""
-        current += f"{' ' if current else ''}{element},"
-    if current:
-        lines.append(current)
+    """Initializers joined by commas, wrapped into lines of at most `width` columns.
+
+    An element has no spaces, and fits into a line.
+    """
+    text, lines, start = ", ".join(elements), list[str](), 0
+    while len(text) - start >= width:
+        end = text.rindex(" ", start, start + width + 1)
+        lines.append(text[start:end])
+        start = end + 1
+    if text:
+        lines.append(f"{text[start:]},")
     return lines
 
 

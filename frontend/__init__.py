@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from smelt.errors import ConfigError, ModelError, UnsupportedError
-from smelt.frontend import onnx, tflite
+from smelt.frontend import onnx
 from smelt.frontend.imported import Imported
 from smelt.frontend.onnx import InputOptions
 from smelt.ir.archive import load as load_archive
 
 __all__ = ["Imported", "InputOptions", "load"]
 
+_TFLITE_IDENTIFIER = b"TFL3"
 _ZIP_MAGIC = b"PK\x03\x04"
 
 
@@ -50,7 +51,10 @@ def _load(
     data: bytes, path: Path | None, stem: str, name: str | None, inputs: InputOptions | None
 ) -> Imported:
     suffix = "" if path is None else path.suffix.lower()
-    if data[4:8] == tflite.IDENTIFIER:
+    if data[4:8] == _TFLITE_IDENTIFIER:
+        # The package tflite takes long to import, which users of other formats should not wait for.
+        from smelt.frontend import tflite
+
         _refuse_options(inputs, "a TFLite file")
         return tflite.load(data, stem)
     if data[:4] == _ZIP_MAGIC and path is not None:
@@ -60,7 +64,7 @@ def _load(
     if suffix == ".tflite":
         raise ModelError(
             f"not a TFLite file: bytes 4 to 8 are {data[4:8]!r} instead of "
-            f"{tflite.IDENTIFIER!r}; the file is damaged or of another format"
+            f"{_TFLITE_IDENTIFIER!r}; the file is damaged or of another format"
         )
     if suffix == ".onnx" or path is None:
         folder = None if path is None else path.parent

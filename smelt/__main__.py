@@ -1,5 +1,6 @@
 """The program `smelt`, and `python -m smelt`."""
 
+import gc
 import os
 import signal
 from types import FrameType
@@ -8,8 +9,11 @@ from types import FrameType
 def main() -> None:
     """Run the command line; Ctrl-C before there is one ends the program without a word."""
     before = signal.signal(signal.SIGINT, _end_at_once)
+    gc.disable()  # imports make many objects, none of them garbage
     from smelt.cli import main as command_line
 
+    gc.freeze()
+    gc.enable()
     signal.signal(signal.SIGINT, before)
     command_line()
 

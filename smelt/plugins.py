@@ -34,12 +34,12 @@ import smelt.codegen.kernels as backends
 from smelt.codegen.kernels.base import Kernel
 from smelt.codegen.render import environment
 from smelt.errors import ConfigError
-from smelt.frontend.tflite import CONVERTERS, Converter
 from smelt.ir import Op
 from smelt.ops import all_cases
 
 if TYPE_CHECKING:
     from smelt.frontend.onnx.operation import Converter as OnnxConverter
+    from smelt.frontend.tflite import Converter as TfliteConverter
 
 GROUP = "smelt.plugins"
 """The entry points' group."""
@@ -59,7 +59,7 @@ class Plugin:
 
     source: str
     kernels: Mapping[str, tuple[Kernel, ...]]
-    converters: Mapping[str, Converter]
+    converters: Mapping[str, TfliteConverter]
     onnx_converters: Mapping[str, OnnxConverter]
     templates: Path | None
 
@@ -165,9 +165,14 @@ def _kernels(module: object) -> dict[str, tuple[Kernel, ...]]:
     return table
 
 
-def _converters(module: object) -> dict[str, Converter]:
-    table: dict[str, Converter] = {}
-    for name, value in _table(module, "TFLITE_CONVERTERS").items():
+def _converters(module: object) -> dict[str, TfliteConverter]:
+    found = _table(module, "TFLITE_CONVERTERS")
+    if not found:
+        return {}  # only plugins for TFLite pay for the import of the package tflite
+    from smelt.frontend.tflite import CONVERTERS, Converter
+
+    table: dict[str, TfliteConverter] = {}
+    for name, value in found.items():
         if not isinstance(value, Converter):
             raise TypeError(f"TFLITE_CONVERTERS[{name!r}] is {value!r}, not a Converter")
         if CONVERTERS.get(name, value) is not value:
@@ -206,7 +211,10 @@ def _templates(module: object) -> Path | None:
 
 
 def _register(plugin: Plugin) -> None:
-    CONVERTERS.update(plugin.converters)
+    if plugin.converters:
+        from smelt.frontend.tflite import CONVERTERS
+
+        CONVERTERS.update(plugin.converters)
     if plugin.onnx_converters:
         _onnx_table().update(plugin.onnx_converters)
     loader = environment().loader

@@ -16,7 +16,6 @@ from smelt import targets as targets_room
 from smelt.boards import Board
 from smelt.codegen.kernels.base import backend
 from smelt.frontend import Imported
-from smelt.frontend.tflite import CONVERTERS, SPECIAL_CASES
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops import all_cases
 from smelt.ops.case import build as build_case
@@ -65,18 +64,24 @@ _PAGE_WIDTH = 200
 
 def operators() -> Table:
     """The operators that each format's importer knows."""
-    served = {
-        name: " ".join(sorted(d.numpy.name for d in converter.dtypes))
-        for name, converter in CONVERTERS.items()
-    }
-    served = SPECIAL_CASES | served
-    rows = [("TFLite", name, kinds) for name, kinds in sorted(served.items())]
+    rows = [("TFLite", name, kinds) for name, kinds in sorted(_tflite_operators().items())]
     rows += [("ONNX", name, kinds) for name, kinds in sorted(_onnx_operators().items())]
     return Table(("format", "operator", "element types"), tuple(rows))
 
 
+# The packages tflite and onnx take long to import, which other commands should not wait for.
+
+
+def _tflite_operators() -> dict[str, str]:
+    from smelt.frontend.tflite import CONVERTERS, SPECIAL_CASES
+
+    return SPECIAL_CASES | {
+        name: " ".join(sorted(d.numpy.name for d in converter.dtypes))
+        for name, converter in CONVERTERS.items()
+    }
+
+
 def _onnx_operators() -> dict[str, str]:
-    # The package onnx takes long to import, which other commands should not wait for.
     from smelt.frontend.onnx import expansion
     from smelt.frontend.onnx.converters import CONVERTERS as ONNX_CONVERTERS
 

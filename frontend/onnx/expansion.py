@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from smelt.errors import ModelError
 from smelt.frontend.onnx.file import STANDARD_DOMAINS
@@ -102,6 +101,9 @@ def computed(node: onnx.NodeProto, operation: Operation) -> list[Array]:
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid(node.domain, operation.version)]
     )
+    # Few networks need it, and it takes long to import.
+    from onnx.reference import ReferenceEvaluator
+
     try:
         made: Any = ReferenceEvaluator(model).run(
             None, {name: value.array for name, value in fed.items()}

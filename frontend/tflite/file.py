@@ -19,7 +19,6 @@ import tflite
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array
 
-IDENTIFIER = b"TFL3"
 _VERSION = 3
 ABSENT = -1
 """Tensor index of an optional operand that is left out."""
@@ -122,8 +121,6 @@ class _File:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._budget = 16 * len(data)
-        if data[4:8] != IDENTIFIER:
-            raise ModelError(f"not a TFLite file: its identifier is {data[4:8]!r}")
         self._model: Any = tflite.Model.GetRootAs(data, 0)
 
     def model(self) -> StoredModel:
