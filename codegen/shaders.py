@@ -12,8 +12,9 @@ Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import Literal
 
 from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch, ShaderCall
@@ -59,12 +60,14 @@ class Module:
         name: a C identifier, and the stem of its file.
         sources: GLSL by variant; `""` is the one that every device executes.
         constants: names of its specialization constants in the order of their numbers, from 3 on.
+        pushed: names of its push constants in order: operands for where they start, then numbers.
         users: origins of the layers that it computes.
     """
 
     name: str
     sources: Mapping[str, str]
     constants: tuple[str, ...]
+    pushed: tuple[str, ...]
     users: tuple[str, ...]
 
     @property
@@ -127,12 +130,12 @@ class Shaders:
             name = call.stem if count == 1 else f"{call.stem}_{count}"
             index = self._modules[key] = len(self._found)
             sources = {variant: source(call, variant) for variant in call.variants}
-            self._found.append(Module(name, sources, tuple(call.constants), (origin,)))
+            pushed = *(operand.name for operand in call.operands), *call.numbers
+            self._found.append(Module(name, sources, tuple(call.constants), pushed, (origin,)))
         else:
             found = self._found[index]
             if origin not in found.users:
-                users = (*found.users, origin)
-                self._found[index] = Module(found.name, found.sources, found.constants, users)
+                self._found[index] = replace(found, users=(*found.users, origin))
         return index
 
 
@@ -166,17 +169,24 @@ def _interface(call: ShaderCall, binding: Binding, variant: str) -> str:
         f"layout(constant_id = {number}) const int {name} = 1;"
         for number, name in enumerate(call.constants, 3)
     ]
-    fields = [f"int {name};" for name in call.numbers]
+    numbers = list(call.numbers)
+    fields: list[str] = []
     if binding == "shared":
-        fields = [*(f"uint {operand.name}_start;" for operand in call.operands), *fields]
-    elif fields:
-        fields[0] = f"layout(offset = {4 * len(call.operands)}) {fields[0]}"
+        fields += _declared("uint", [f"{operand.name}_start" for operand in call.operands])
+    elif numbers:
+        fields += [f"layout(offset = {4 * len(call.operands)}) int {numbers.pop(0)};"]
+    fields += _declared("int", numbers)
     if fields:
-        lines.append(f"layout(push_constant) uniform Pushed {{ {' '.join(fields)} }};")
+        lines += ["layout(push_constant) uniform Pushed {", *(f"    {x}" for x in fields), "};"]
     bind = _shared if binding == "shared" else _exact
     bound = bind(call, computes_halves=computes_halves)
     function = called_in(*bound)
     return "\n".join([*lines, *bound, *([f"\n{function}"] if function else [])])
+
+
+def _declared(kind: str, names: Sequence[str]) -> list[str]:
+    """Members of a block, in lines of at most 96 columns."""
+    return wrap(f"{kind} {', '.join(names)};", 92, subsequent_indent="    ") if names else []
 
 
 def _seen(call: ShaderCall, operand: Operand, *, computes_halves: bool) -> tuple[str, str]:
