@@ -6,6 +6,7 @@ import os
 import queue
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -152,16 +153,18 @@ class ProcessStream:
         """
         self._name = program.name
         self._came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         try:
             self._process = subprocess.Popen(
                 [program.resolve()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=self._errors,  # a pipe that nobody reads would stop it
                 bufsize=0,
                 env=None if not environment else {**os.environ, **environment},
             )
         except OSError as error:
+            self._errors.close()
             raise DeviceError(f"{program} cannot be executed: {error.strerror}") from error
         # Not every system can wait for a pipe with a time limit; a thread can wait for it.
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -181,7 +184,7 @@ class ProcessStream:
             rest = memoryview(data)
             while rest:
                 rest = rest[self._process.stdin.write(rest) :]
-        except OSError as error:
+        except (OSError, ValueError) as error:  # it ended, or was closed meanwhile
             raise DeviceError(self._explain()) from error
 
     def receive(self, timeout_s: float) -> bytes:
@@ -199,22 +202,25 @@ class ProcessStream:
         """See `Stream`; at the end of its input the program ends, or else it is killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        assert self._process.stderr is not None
         with suppress(OSError):  # what was not sent yet has nowhere to go
             self._process.stdin.close()
         # A GPU's driver writes to its cache until the program closes the device.
-        self._listener.join(_LAST_SECONDS)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_SECONDS)
         self._process.kill()
         self._process.wait()
-        self._listener.join()
-        self._process.stdout.close()
-        self._process.stderr.close()
+        self._listener.join(_LAST_SECONDS)
+        if not self._listener.is_alive():  # no child of the program still holds the other end
+            self._process.stdout.close()
+        self._errors.close()
 
     def _explain(self) -> str:
-        assert self._process.stderr is not None
-        errors = b"" if self._process.stderr.closed else self._process.stderr.read()
         self._process.wait()
         status = self._process.returncode
         ending = f"signal {-status}" if status < 0 else f"status {status}"
-        text = errors.decode(errors="replace").strip()
+        text = "" if self._errors.closed else self._said()
         return f"{self._name} ended with {ending}" + (f":\n{text}" if text else "")
+
+    def _said(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace").strip()

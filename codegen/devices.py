@@ -7,12 +7,12 @@ besides. In the given order, the cheapest assignment is a shortest path through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from smelt.codegen.dispatches import MAX_RANGE
 from smelt.codegen.kernels.base import ShaderCall, layer_key
-from smelt.codegen.partition import Partitioner
+from smelt.codegen.partition import Partitioner, nodes_inside
 from smelt.ir import DType, Graph, Node, Value
 from smelt.ops.reshape import Reshape
 from smelt.targets.gpus import Gpu
@@ -72,11 +72,11 @@ def stays_on_cpu(
             f"share; {MAX_RANGE:,} is what every device can bind."
         )
         return lambda _: why
-    inside = frozenset(_inside(graph))
+    inner = frozenset(nodes_inside(graph))
     losers = {} if costs is None else _losers(graph, partitioner, costs)
 
     def reason(node: Node) -> str:
-        if node in inside:
+        if node in inner:
             return "Branches and loops are the CPU's."
         return losers.get(node.outputs[0], "")
 
@@ -93,14 +93,6 @@ class Layer:
 
     times: tuple[float, float]
     can: tuple[bool, bool]
-
-
-def _inside(graph: Graph) -> Iterator[Node]:
-    """The nodes of branches and loops."""
-    for node in graph.nodes:
-        for subgraph in node.op.subgraphs:
-            yield from subgraph.nodes
-            yield from _inside(subgraph)
 
 
 def _losers(graph: Graph, partitioner: Partitioner, costs: Costs) -> dict[Value, str]:

@@ -11,7 +11,7 @@ measured on the target (`smelt.targets.prices`); one without prices comes after 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -185,14 +185,21 @@ class Partitioner:
         return next(i for i, group in enumerate(names) if choice.taken.backend in group)
 
     def require_layers(self, graph: Graph) -> None:
-        """Check that each pattern of `placed` is that of a layer.
+        """Check that each pattern of `placed` is that of a layer, in a branch or loop perhaps.
 
         Raises:
             ConfigError: it is not; the message names layers of similar names.
         """
-        names = [node.name for node in graph.nodes]
+        layers = [*graph.nodes, *nodes_inside(graph)]
+        control = [node.name for node in layers if node.op.subgraphs]
+        names = [node.name for node in layers if not node.op.subgraphs]
         for pattern in self._placed:
             if not any(_matches(name, pattern) for name in names):
+                if any(_matches(name, pattern) for name in control):
+                    raise ConfigError(
+                        f"--place {pattern}=…: branches and loops are the CPU's and have no "
+                        "kernel; the layers inside them can be placed"
+                    )
                 close = get_close_matches(pattern, names, n=3, cutoff=0.3) or names[:3]
                 raise ConfigError(
                     f"--place {pattern}=…: no layer is called so; there are "
@@ -211,9 +218,9 @@ class Partitioner:
                 taken, *lost = _ranked(candidates, self._request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
                 reasons += [_why_not(answer, taken) for answer in found[:first]]
-                return Choice(taken, tuple(lost), " ".join(reasons))
+                return Choice(taken, tuple(lost), _together(reasons))
             reasons += [answer for answer in found if isinstance(answer, str)]
-        raise self._refusal(node, "", " ".join(reasons))
+        raise self._refusal(node, "", _together(reasons))
 
     def _forced(self, node: Node, place: Place) -> Choice:
         name = place.backend.name
@@ -255,6 +262,19 @@ class Partitioner:
             plugin = kernel in backend.plugins
             found.append(Candidate(backend.name, call, estimate, plugin, unwanted))
         return found
+
+
+def nodes_inside(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph's branches and loops, at whatever depth."""
+    for node in graph.nodes:
+        for subgraph in node.op.subgraphs:
+            yield from subgraph.nodes
+            yield from nodes_inside(subgraph)
+
+
+def _together(reasons: Sequence[str]) -> str:
+    """Each reason once: several backends may have the same."""
+    return " ".join(dict.fromkeys(reasons))
 
 
 def _matches(name: str, pattern: str) -> bool:

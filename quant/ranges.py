@@ -31,7 +31,7 @@ def quant_of(range_: Range) -> Quant:
     scale = float(np.float32((high - low) / _LEVELS))
     if scale < 1e-30:
         return Quant.per_tensor(1.0, 0)
-    return Quant.per_tensor(scale, int(np.clip(round(-128 - low / scale), -128, 127)))
+    return Quant.per_tensor(scale, min(max(round(-128 - low / scale), -128), 127))
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,13 @@ class _Errors:
 
     def __call__(self, range_: Range) -> float:
         scale, zero_point = quant_of(range_).scalar
-        stored = np.clip(np.rint(self.level / scale) + zero_point, -128, 127).astype(np.int64)
+        # Many ranges are tried: each step writes over the one before.
+        steps = self.level / scale
+        np.rint(steps, out=steps)
+        steps += zero_point
+        np.maximum(steps, -128, out=steps)
+        np.minimum(steps, 127, out=steps)
+        stored = steps.astype(np.int64)
         real = (np.arange(-128, 128) - zero_point) * scale
         if self.function is not None:
             real = finite(self.function(real.astype(np.float32))).astype(np.float64)

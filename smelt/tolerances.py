@@ -13,13 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.ir import Array, DType, Graph, Node, Value
+from smelt.ops.arg_reduce import ArgReduce
 from smelt.ops.cast import Cast
 from smelt.ops.concat import Concat
 from smelt.ops.copy import Copy
+from smelt.ops.max_unpool import MaxPoolIndices
 from smelt.ops.pad import Pad
 from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.reshape import Reshape
 from smelt.ops.slice import Slice
+from smelt.ops.top_k import TopK
 from smelt.ops.transpose import Transpose
 
 FLOAT_TOLERANCE = 1e-5
@@ -31,6 +34,8 @@ FLOAT16_TOLERANCE = 1e-2
 _STEPS = 2
 _WIDE = 4
 """Bytes of integers that are no quantized numbers."""
+_INDEXING = (ArgReduce, MaxPoolIndices, TopK)
+"""Operators whose wide integers are indices, not numbers of which some may be about right."""
 _EXACT = (Concat, Copy, Dequantize, Pad, Quantize, Reshape, Slice, Transpose)
 """Operators whose real numbers are the same on every machine if their operands are."""
 
@@ -51,10 +56,11 @@ def inexact(graph: Graph) -> Mapping[Value, float]:
     """The part of its range that each value may differ by that rounding errors reach.
 
     Through a quantization or through float16, that is: others are not in it. Nor are truths and
-    indices that follow from float16, though what follows from them is: they are right or wrong.
+    indices, though what follows from them is: they are right or wrong.
     """
     found: dict[Value, float] = {}
     rounded: set[Value] = set()
+    indices: set[Value] = set()
     for node in graph.nodes:
         operands = [v for v in node.inputs if v is not None]
         part = max((found.get(v, 0.0) for v in operands), default=0.0)
@@ -68,13 +74,15 @@ def inexact(graph: Graph) -> Mapping[Value, float]:
                 found[value] = part
             if value.type.dtype.is_float and _rounds(node, rounded):
                 rounded.add(value)
-    return {v: p for v, p in found.items() if p < FLOAT16_TOLERANCE or _is_a_measure(v)}
+            counts = isinstance(node.op, _INDEXING) or any(v in indices for v in operands)
+            if counts and _is_wide(value.type.dtype):
+                indices.add(value)
+    exact = {v for v in found if v.type.dtype is DType.BOOL} | indices
+    return {v: part for v, part in found.items() if v not in exact}
 
 
-def _is_a_measure(value: Value) -> bool:
-    """Whether a small difference is a small error: not of truths, indices and counts."""
-    dtype = value.type.dtype
-    return dtype.is_float or (dtype is not DType.BOOL and dtype.size < _WIDE)
+def _is_wide(dtype: DType) -> bool:
+    return not dtype.is_float and dtype.size >= _WIDE
 
 
 def _rounds(node: Node, rounded: set[Value]) -> bool:
@@ -87,24 +95,32 @@ def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | No
     Args:
         expected: the right result.
         found: of the same shape.
-        part: of the range, that the difference may be: of an integer type's whole range, or of
-            the expected floats' own, for which it is `FLOAT_TOLERANCE` at least.
+        part: of the range, that the difference may be: of the whole range of quantized numbers'
+            type; of the expected tensor's own range for wider integers, and for floats, for which
+            it is `FLOAT_TOLERANCE` at least.
     """
     if expected.shape != found.shape:
         return Difference(expected.size, expected.size, float("nan"))
     if expected.dtype.kind != "f":
         distance = np.abs(expected.astype(np.int64) - found.astype(np.int64))
-        levels = 2.0 ** (8 * expected.dtype.itemsize) - 1
+        narrow = expected.dtype.itemsize < _WIDE
+        levels = 2.0 ** (8 * expected.dtype.itemsize) - 1 if narrow else _range(expected)
         wrong = distance > part * levels
     else:
         wide, other = expected.astype(np.float64), found.astype(np.float64)
-        finite = wide[np.isfinite(wide)]
-        spread = float(finite.max() - finite.min()) if finite.size else 0.0
-        magnitude = float(np.abs(finite).max()) if finite.size else 0.0
         equal = (wide == other) | (np.isnan(wide) & np.isnan(other))
         with np.errstate(invalid="ignore"):
             distance = np.where(equal, 0.0, np.abs(wide - other))
-        wrong = ~(distance <= max(part, FLOAT_TOLERANCE) * max(spread, magnitude, 1e-30))
+        range_ = max(_range(wide[np.isfinite(wide)]), 1e-30)
+        wrong = ~(distance <= max(part, FLOAT_TOLERANCE) * range_)
     if not wrong.any():
         return None
     return Difference(int(wrong.sum()), expected.size, float(distance[wrong].max()))
+
+
+def _range(numbers: Array) -> float:
+    """Of finite numbers, zero's distance from the farthest at least; 0 of none."""
+    if not numbers.size:
+        return 0.0
+    low, high = float(numbers.min()), float(numbers.max())
+    return max(high - low, high, -low)

@@ -13,9 +13,11 @@ from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Request, Scr
 from smelt.codegen.partition import Partitioner
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
-from smelt.ir import DType, Node, Op, evaluate
+from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
 from smelt.ops.binary import Binary
+from smelt.ops.control import If
 from smelt.ops.convolution import Conv2D
+from smelt.ops.unary import Unary
 from smelt.pipeline import Options, compile_model
 from smelt.samples import random_samples
 from smelt.targets import HOST, Optimize, Platform, Target, get
@@ -149,6 +151,22 @@ def test_any_cut_gives_the_same_bits(cut: int, tmp_path_factory: pytest.TempPath
     samples = random_samples(graph, 2, seed=cut)
     found = run_sanitized(artefact, samples, tmp_path_factory.mktemp("cut") / "project")
     assert_same(found, [evaluate(graph, s).outputs for s in samples], f"cut {cut}")
+
+
+def test_layers_inside_branches_are_placed_too() -> None:
+    def branch(op: Op, name: str) -> Graph:
+        inside, result = Value(f"{name}_x", scalar), Value(name, scalar)
+        node = Node(op, (inside,), (result,), Origin(op.name, 0))
+        return Graph(name, (inside,), (result,), (node,))
+
+    scalar = TensorType((4,), DType.FLOAT32)
+    chosen = If(branch(Unary("abs"), "positive"), branch(Unary("neg"), "negative"))
+    x, y, condition = Value("x", scalar), Value("y", scalar), Value("c", TensorType((), DType.BOOL))
+    node = Node(chosen, (condition, x), (y,), Origin("If", 0))
+    graph = verify(Graph("net", (condition, x), (y,), (node,)), "building a test")
+    compile_graph(graph, Options(place={"positive": "c"}))
+    with pytest.raises(ConfigError, match=r"--place y=….*branches and loops are the CPU's"):
+        compile_graph(graph, Options(place={"y": "c"}))
 
 
 # --- candidates ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from smelt.codegen.passes import run_passes
 from smelt.codegen.passes.transposes import cancel_transposes
-from smelt.ir import DType, Graph, Node, Op, Origin, Value, evaluate, verify
+from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
 from smelt.ir.text import print_graph
 from smelt.ops import all_cases
 from smelt.ops.binary import Binary
@@ -25,6 +25,7 @@ from smelt.ops.matmul import MatMul
 from smelt.ops.reduce import Reduce
 from smelt.ops.reshape import Reshape
 from smelt.ops.softmax import Softmax
+from smelt.ops.top_k import TopK
 from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
 from smelt.pipeline import Options
@@ -427,6 +428,24 @@ def between_transposes(graph: Graph, order: tuple[int, ...]) -> Graph:
         transposed(v, order) if len(v.type.shape) == len(order) else v for v in graph.outputs
     ]
     return verify(Graph("g", tuple(inputs), tuple(outputs), tuple(nodes)), "turning")
+
+
+def test_an_output_without_users_takes_no_form() -> None:
+    x, turned, y = floats("x", 1, 4, 6, 5), floats("t", 1, 6, 5, 4), floats("y", 1, 2, 6, 5)
+    values, indices = floats("v", 1, 6, 5, 2), Value("i", TensorType((1, 6, 5, 2), DType.INT64))
+    nodes = (
+        Node(Transpose((0, 2, 3, 1)), (x,), (turned,), Origin("TRANSPOSE", 0)),
+        Node(TopK(2, 3), (turned,), (values, indices), Origin("TOPK", 1)),
+        Node(Transpose((0, 3, 1, 2)), (values,), (y,), Origin("TRANSPOSE", 2)),
+    )
+    before = verify(Graph("g", (x,), (y,), nodes), "building a test")
+    after = clean(before)
+    assert moved(after) == 0
+    assert_equal_results(before, after)
+
+
+def floats(name: str, *shape: int) -> Value:
+    return Value(name, TensorType(shape, DType.FLOAT32))
 
 
 CASES = [

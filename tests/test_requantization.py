@@ -1,4 +1,6 @@
-"""One multiply-add and shift, where found, gives gemmlowp's outputs for every sum in range."""
+"""One multiply-add and shift, where found, gives gemmlowp's outputs; and the largest shifts."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smelt.codegen.kernels.c.requantization import Requantization
+from smelt.ir import (
+    DType,
+    Graph,
+    Node,
+    Op,
+    Origin,
+    Quant,
+    Rounding,
+    TensorType,
+    Value,
+    evaluate,
+    verify,
+)
+from smelt.ops.binary import Binary
+from smelt.ops.convolution import Conv2D
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.prelu import PRelu
+from smelt.ops.quantize import Quantize
+from smelt.ops.reduce import Reduce
+from tests.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together
+from tests.test_project_sanitizers import run_sanitized
+from tests.vulkan_tools import requires_vulkan
 
 
 @st.composite
@@ -60,3 +84,63 @@ def test_rounding_away_from_zero_on_both_sides_is_not() -> None:
     lowest, highest = np.asarray([-(2**15)]), np.asarray([2**15])
     requantization = Requantization(multipliers, shifts, lowest, highest, 0, -128, 127)
     assert requantization.scaling is None
+
+
+def _far_apart(op: Op, x: TensorType, y: TensorType, *constants: Value) -> Graph:
+    data, output = Value("x", x), Value("y", y)
+    node = Node(op, (data, *constants), (output,), Origin(op.name, 0), Rounding.TFLM)
+    return verify(Graph("far_apart", (data,), (output,), (node,)), "building a test")
+
+
+def _int8(shape: tuple[int, ...], scale: float, zero_point: int = 0) -> TensorType:
+    quant = Quant.per_tensor(float(np.float32(scale)), zero_point)
+    return TensorType(shape, DType.INT8, quant)
+
+
+def far_apart() -> list[Member]:
+    """Left shifts by up to 31 bits, and by more, of which nothing is left."""
+    rng, graphs, one = np.random.default_rng(5), list[Graph](), Quant.per_tensor(1.0, 0)
+
+    def constant(shape: tuple[int, ...]) -> Value:
+        return Value.constant("k", rng.integers(-128, 128, shape).astype(np.int8), one)
+
+    for exponent in (30, 31, 32, 36):
+        scale, row = 0.75 * 2.0**-exponent, _int8((1, 2, 3, 4), 1.0, 3)
+        same = _int8(row.shape, scale, 5)
+        graphs += [
+            _far_apart(Reduce("sum", (3,), keep_dims=True), row, _int8((1, 2, 3, 1), scale, 5)),
+            _far_apart(Quantize(DType.INT8), row, same),
+            _far_apart(Binary("mul"), row, same, constant((1, 1, 1, 4))),
+            _far_apart(PRelu(), row, same, constant((1, 1, 4))),
+            _far_apart(Conv2D(), row, _int8((1, 1, 2, 5), scale, 5), constant((5, 2, 2, 4))),
+            _far_apart(
+                FullyConnected(), _int8((6, 4), 1.0), _int8((6, 5), scale), constant((5, 4))
+            ),
+        ]
+    shapes = [graph.inputs[0].type.shape for graph in graphs]
+    return [
+        Member(g, [(rng.integers(-128, 128, shape).astype(np.int8),) for _ in range(2)])
+        for g, shape in zip(graphs, shapes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        pytest.param("vulkan", marks=requires_vulkan),
+        *(pytest.param(core, marks=pytest.mark.qemu) for core in ("m0", "m4", "m55")),
+    ],
+)
+def test_scales_far_apart(setup: str) -> None:
+    members = far_apart()
+    for member, found in zip(members, run_together(members, SETUPS[setup]), strict=True):
+        expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
+        assert_same(found, expected, repr(member))
+
+
+def test_scales_far_apart_are_clean_under_sanitizers(tmp_path: Path) -> None:
+    members = far_apart()
+    graph = combine("far_apart", [member.graph for member in members])
+    samples = [tuple(member.samples[i][0] for member in members) for i in range(2)]
+    found = run_sanitized(compile_graph(graph), samples, tmp_path / "project")
+    assert_same(found, [evaluate(graph, sample).outputs for sample in samples], "far apart")

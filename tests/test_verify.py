@@ -20,7 +20,7 @@ from smelt.samples import Sample, random_samples
 from smelt.tolerances import compare, inexact
 from smelt.verify import verify_model
 from tests.graphs import compile_graph
-from tests.onnx_networks import graph, model, node
+from tests.onnx_networks import graph, model, node, tensor_info
 from tests.projects import digits
 from tests.quantized_networks import Scheme, quantize, samples
 from tests.tflite_networks import DIGITS
@@ -211,6 +211,40 @@ def test_what_is_quantized_of_real_numbers_may_be_the_next_integer(tmp_path: Pat
     assert compare(far, near, part) is None
     assert compare(far, near + np.int16(1), part) is not None
     assert compare(far, near) is not None
+
+
+def test_what_follows_from_quantized_numbers_is_judged_by_what_it_is() -> None:
+    """Sums may be about right, indices and truths are right or wrong."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.standard_normal((6, 5)).astype(np.float32),
+        "s": np.array(0.02, np.float32),
+        "z": np.array(0, np.int8),
+        "t": np.array(0.1, np.float32),
+        "one": np.array(1, np.int64),
+        "k": rng.integers(-128, 128, (5, 3)).astype(np.int8),
+    }
+    nodes = [
+        node("Gemm", "x w", "f"),
+        node("QuantizeLinear", "f s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("ArgMax", "d", "index", axis=1, keepdims=0),
+        node("Add", "index one", "next"),
+        node("Greater", "d t", "truth"),
+        node("MatMulInteger", "q k", "sums"),
+    ]
+    kinds = {"index": "l", "next": "l", "truth": "b", "sums": "i"}
+    infos = [tensor_info(name, None, kind) for name, kind in kinds.items()]
+    proto = model(graph(nodes, {"x": (4, 6)}, infos, constants), 21)
+    artefact = compile_model(proto.SerializeToString())
+    assert verify_model(artefact, random_samples(artefact.graph, 4, 0)).tolerance > 0
+    parts = inexact(artefact.graph)
+    index, follows, truth, sums = (parts.get(v, 0.0) for v in artefact.graph.outputs)
+    assert (index, follows, truth) == (0.0, 0.0, 0.0)
+    wanted = np.array([[-1000, 0, 1000]], np.int32)
+    assert compare(wanted, wanted + np.int32(2000 * sums), sums) is None
+    assert compare(wanted, wanted + np.int32(2000 * sums + 1), sums) is not None
+    assert compare(wanted * 0, wanted * 0 + np.int32(1), sums) is not None
 
 
 def test_integers_stand_for_the_real_numbers_of_a_file() -> None:

@@ -318,9 +318,10 @@ def _refuse_float(node: Node, kernel: Kernel) -> str | None:
         if value is not None and value.type.dtype.is_float:
             dtype = value.type.dtype
             if dtype not in kernel.floats:
+                halves = "leave --float16 out, or " if dtype is DType.FLOAT16 else ""
                 return (
                     f"{node.op.name} is not served for {dtype.value} data: "
-                    "export the network in float32."
+                    f"{halves}export the network in float32."
                 )
     return None
 

@@ -14,7 +14,7 @@ that is made saves bytes, so that it ends.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
@@ -77,14 +77,14 @@ class _Search:
     def __init__(self, graph: Graph) -> None:
         self.forms = {node: natural_form(node) for node in graph.nodes}
         self._producer: dict[Value, tuple[Node, int]] = {}
-        self._uses: dict[Value, list[Use]] = defaultdict(list)
+        self._uses: dict[Value, list[Use]] = {}
         for node in graph.nodes:
             self._producer |= {value: (node, i) for i, value in enumerate(node.outputs)}
             for i, operand in enumerate(node.inputs):
                 if operand is not None and not operand.is_constant:
-                    self._uses[operand].append((node, i))
+                    self._uses.setdefault(operand, []).append((node, i))
         for value in graph.results:
-            self._uses[value].append((None, 0))
+            self._uses.setdefault(value, []).append((None, 0))
         self._marks = trace(graph)
         self._wrong = 1 + sum(value.type.bytes for value in self._uses) * len(graph.nodes)
 
@@ -96,6 +96,9 @@ class _Search:
             for value in self._uses:
                 while any(map(self._improve, list(self._seeds(value)))):
                     improved = True
+
+    def _uses_of(self, value: Value) -> Sequence[Use]:
+        return self._uses.get(value, ())  # of several outputs one may have no users
 
     def _supply(self, value: Value, forms: Mapping[Node, Form]) -> Layout:
         """How a value lies in memory when its producer takes its form from `forms`, if there."""
@@ -125,7 +128,7 @@ class _Search:
         supply = self._supply(value, {})
         if value in self._marks:
             yield from self._straightened(value)
-        for use in self._uses[value]:
+        for use in self._uses_of(value):
             want = self._want(value, use, {})
             if want.key == supply.key:
                 continue
@@ -139,7 +142,7 @@ class _Search:
             node, _ = self._producer[value]
             if self._penalty(node, self.forms[node]):
                 yield from self._backward(value, layout)
-        for node, index in self._uses[value]:
+        for node, index in self._uses_of(value):
             if node is not None and self._penalty(node, self.forms[node]):
                 yield from self._forward((node, index), layout)
 
@@ -179,7 +182,7 @@ class _Search:
 
     def _cost(self, value: Value, forms: Mapping[Node, Form]) -> int:
         """Bytes that are moved so that every user of a value has it as it wants."""
-        wanted = {self._want(value, use, forms).key for use in self._uses[value]}
+        wanted = {self._want(value, use, forms).key for use in self._uses_of(value)}
         return len(wanted - {self._supply(value, forms).key}) * value.type.bytes
 
     def _grown(self, seed: dict[Node, Form]) -> dict[Node, Form]:
@@ -200,7 +203,7 @@ class _Search:
             if layout.key != self._supply(value, {}).key:
                 yield from self._backward(value, layout)
         for value, layout in zip(node.outputs, form.outputs, strict=True):
-            for use in self._uses[value]:
+            for use in self._uses_of(value):
                 if layout.key != self._want(value, use, {}).key:
                     yield from self._forward(use, layout)
 
@@ -232,7 +235,7 @@ class _Search:
     def _demands(self, value: Value, region: dict[Node, Form]) -> dict[Key, _Demand]:
         found: dict[Key, tuple[set[Node | None], set[Node | None]]]
         found = defaultdict(lambda: (set(), set()))
-        for use in self._uses[value]:
+        for use in self._uses_of(value):
             found[self._want(value, use, {}).key][0].add(use[0])
             found[self._want(value, use, region).key][1].add(use[0])
         return {

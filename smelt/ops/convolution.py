@@ -63,11 +63,17 @@ def patches(
     x: Array, window: Pair, stride: Pair, padding: Padding2D, dilation: Pair, fill: int | float
 ) -> Array:
     """The windows of an image: `[n, h, w, c]` to `[n, oh, ow, kh, kw, c]`."""
-    padded = np.pad(x, ((0, 0), *padding, (0, 0)), constant_values=fill)
-    span = ((window[0] - 1) * dilation[0] + 1, (window[1] - 1) * dilation[1] + 1)
-    view = np.lib.stride_tricks.sliding_window_view(padded, span, axis=(1, 2))
-    view = view[:, :: stride[0], :: stride[1], :, :: dilation[0], :: dilation[1]]
-    return np.moveaxis(view, 3, 5)
+    n, height, width, c = x.shape
+    (top, bottom), (left, right) = padding
+    padded = np.full((n, top + height + bottom, left + width + right, c), fill, x.dtype)
+    padded[:, top : top + height, left : left + width] = x
+    count = window_output((height, width), window, stride, padding, dilation)
+    image, row, pixel, channel = padded.strides
+    between = row * stride[0], pixel * stride[1]
+    within = row * dilation[0], pixel * dilation[1]
+    # numpy's own sliding windows take longer to make than most images to read.
+    shape, strides = (n, *count, *window, c), (image, *between, *within, channel)
+    return np.ndarray(shape, x.dtype, buffer=padded, strides=strides)
 
 
 @dataclass(frozen=True)

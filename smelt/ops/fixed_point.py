@@ -122,7 +122,8 @@ def round_half_away(x: Array) -> Array:
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """`(multiplier, shift)` with `real ≈ multiplier · 2^(shift-31)`, multiplier in [2^30, 2^31).
 
-    A real multiplier below about 2^-32 becomes (0, 0).
+    A real multiplier below about 2^-32 becomes (0, 0), and so does one of 2^31 or more: an int32
+    that is shifted left so far has no bits left (TFLite Micro's C leaves undefined what it is).
     """
     if real == 0.0:
         return 0, 0
@@ -131,9 +132,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     if multiplier == 2**31:
         multiplier //= 2
         shift += 1
-    if shift < -31:
-        return 0, 0
-    return multiplier, shift
+    return (multiplier, shift) if -31 <= shift <= 31 else (0, 0)
 
 
 def doubling_high_multiply(a: Array, b: Array | int) -> Array:

@@ -162,13 +162,13 @@ class _Search:
     def found(self) -> ShortScaling | None:
         """Parts, offsets and nudges that are right at every threshold; None if there are none."""
         r, moves, drop, shift = self._r, self._moves, self._drop, self._shift
+        if shift < 1 or (self._count > 1 and drop < 1):
+            return None
         parts = np.zeros((self._count, len(moves)), np.int64)
         # A channel that never moves takes the middle of its output's interval.
         base = r.zero_point if self._nudged else r.low
         offsets = (self._first - base << shift) + (0 if self._nudged else 1 << shift >> 1)
         nudges = np.zeros(len(moves), np.int64) if self._nudged else None
-        if shift < 1 or (self._count > 1 and drop < 1):
-            return None
         if moves.any():
             if nudges is not None:
                 down = -r.shifts[moves]
