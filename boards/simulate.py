@@ -6,6 +6,7 @@ the simulated board says is exact and repeatable.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import re
@@ -13,7 +14,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -48,6 +50,25 @@ _SERVER = "server=on,nodelay=on"
 
 _TERMINAL = re.compile(r"char device redirected to (\S+) \(label wire\)")
 _START_S = 20
+
+
+@contextmanager
+def _on_this_core() -> Generator[None]:
+    """What is started meanwhile keeps to the core that we run on, where the system can do that.
+
+    One thread of QEMU's computes, another one serves the UART, and they wait for each other at
+    every byte: from core to core that takes more than twice as long. We wait for both.
+    """
+    core = ctypes.CDLL(None).sched_getcpu() if hasattr(os, "sched_setaffinity") else -1
+    if core < 0:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class Simulator:
@@ -117,14 +138,15 @@ class Simulator:
 
     def _start(self, command: list[str], wire: socket.socket, debugger: socket.socket) -> None:
         watched, self._lifeline = os.pipe()
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-c", _SUPERVISOR, "sh", f"/dev/fd/{watched}", *command],
-            stdin=wire.fileno(),
-            stdout=debugger.fileno(),
-            stderr=self._errors,
-            pass_fds=(watched,),
-            start_new_session=True,  # Ctrl-C is for us, who then end it
-        )
+        with _on_this_core():
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _SUPERVISOR, "sh", f"/dev/fd/{watched}", *command],
+                stdin=wire.fileno(),
+                stdout=debugger.fileno(),
+                stderr=self._errors,
+                pass_fds=(watched,),
+                start_new_session=True,  # Ctrl-C is for us, who then end it
+            )
         os.close(watched)
 
     def _terminal(self) -> str:

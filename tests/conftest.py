@@ -1,5 +1,6 @@
 """What holds for every test: which tools it may need, and how hypothesis runs."""
 
+import gc
 import os
 import shutil
 import signal
@@ -25,6 +26,12 @@ settings.register_profile(
 # `pytest --hypothesis-profile=explore` looks for new examples.
 settings.register_profile("explore", settings.get_profile("smelt"), derandomize=False)
 settings.load_profile("smelt")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are no garbage: nobody need look among them for some again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

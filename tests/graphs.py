@@ -30,6 +30,8 @@ TWINS = {
     for core in ("m0", "m3", "m4", "m55")
 }
 """Where the code of each core runs in its plain-C form."""
+LIKE_M4 = ("m7", "m33")
+"""Cores that take the M4's kernels: two networks run on them, all else in the long tests."""
 SIMULATED = tuple(setup for setup in SETUPS if setup not in ("host", "vulkan"))
 TOLERANCE = 1e-5
 """Largest difference of a float output, as a part of the output's range."""

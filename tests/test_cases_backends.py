@@ -1,8 +1,8 @@
 """Every case of every operator on every core: generated code equals the numpy reference.
 
 Many cases go into one firmware. What each of them computes is compared by itself. Every case runs
-on the host and on an M55, for which compilers make vectors of loops; the other cores, and the GPU,
-run what has kernels of their own, and the rest in the long tests.
+on the host. Cores and the GPU run what has kernels of their own, an M55, for which compilers make
+vectors of loops, one case of all else too; the rest are long tests.
 """
 
 from __future__ import annotations
@@ -18,23 +18,19 @@ from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build, sample_limits, sample_of
 from smelt.samples import Sample
 from smelt.targets import get
-from tests.graphs import SETUPS, TWINS, Member, assert_same, run_together
+from tests.graphs import LIKE_M4, SETUPS, TWINS, Member, assert_same, run_together
 from tests.vulkan_tools import requires_vulkan
 
 SHARDS = 6
-LIKE_M4 = ("m7", "m33")
-"""Cores that take the M4's kernels: whole networks run on them, every case in the long tests."""
-
 OWN = tuple({kernel.op for kernel in backend("cortexm").kernels})
 """Operators that have kernels of a core's own; others compile to the same C for all."""
 
-OTHERS = ("m0", "m3", "m4")
-"""Other cores with kernels of their own."""
+CORES = ("m0", "m3", "m4", "m55")
+"""Cores with kernels of their own."""
 
 EVERYWHERE = [
     "host",
-    pytest.param("m55", marks=pytest.mark.qemu),
-    *(pytest.param(s, marks=[pytest.mark.qemu, pytest.mark.slow]) for s in (*OTHERS, *LIKE_M4)),
+    *(pytest.param(s, marks=[pytest.mark.qemu, pytest.mark.slow]) for s in (*CORES, *LIKE_M4)),
     pytest.param("vulkan", marks=[requires_vulkan, pytest.mark.slow]),
 ]
 ON_GPU = {
@@ -110,10 +106,20 @@ def test_every_case(setup: str, shard: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "setup", [*(pytest.param(s, marks=pytest.mark.qemu) for s in OTHERS), *TWINS]
+    "setup", [*(pytest.param(s, marks=pytest.mark.qemu) for s in CORES), *TWINS]
 )
 def test_cases_with_kernels_of_their_own(setup: str) -> None:
     check(setup, [(c, d) for c, d in pairs() if d is DType.INT8 and isinstance(c.op, OWN)])
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("shard", range(2))
+def test_one_case_of_every_kind(shard: int) -> None:
+    """The first of each operator, function and element type."""
+    first: dict[tuple[object, ...], tuple[Case, DType]] = {}
+    for case, dtype in pairs():
+        first.setdefault((type(case.op), getattr(case.op, "kind", None), dtype), (case, dtype))
+    check("m55", list(first.values())[shard::2])
 
 
 def test_cases_without_long_multiplications() -> None:

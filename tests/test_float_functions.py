@@ -241,7 +241,7 @@ def on_host() -> list[list[tuple[Array, ...]]]:
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("setup", ["m0", "m4", "m55"])
+@pytest.mark.parametrize("setup", ["m0", "m4", pytest.param("m55", marks=pytest.mark.slow)])
 def test_devices_have_the_bits_of_the_host(setup: str) -> None:
     for member, here, there in zip(
         members(), on_host(), run_together(members(), SETUPS[setup]), strict=True

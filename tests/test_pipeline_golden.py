@@ -20,6 +20,7 @@ from smelt.pipeline import Options, compile_model
 from smelt.run import run
 from tests.board_tools import simulable
 from tests.graphs import (
+    LIKE_M4,
     SETUPS,
     SIMULATED,
     TOLERANCE,
@@ -42,6 +43,10 @@ OTHER_BOARDS = tuple(
     if boards.load(name).qemu is not None and not name.startswith("mps")
 )
 on_simulators = pytest.mark.parametrize("setup", SIMULATED)
+on_cores = pytest.mark.parametrize(
+    "setup",
+    [pytest.param(s, marks=pytest.mark.slow) if s in LIKE_M4 else s for s in SIMULATED],
+)
 
 
 def expected_of(network: Network) -> Array:
@@ -76,7 +81,7 @@ def test_host_is_exact(network: Network) -> None:
 
 
 @pytest.mark.qemu
-@on_simulators
+@on_cores
 @networks(*WHOLE)
 def test_core_is_exact(network: Network, setup: str) -> None:
     check(network, SETUPS[setup], few(network))
@@ -103,7 +108,7 @@ def check_operators(options: Options, samples: int) -> None:
 
 
 @pytest.mark.qemu
-@on_simulators
+@on_cores
 def test_operators_are_exact(setup: str) -> None:
     check_operators(SETUPS[setup], len(FEW))
 
