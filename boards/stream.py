@@ -153,7 +153,10 @@ class ProcessStream:
         """
         self._name = program.name
         self._came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        try:
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        except OSError as error:
+            raise DeviceError(f"{program} cannot be executed: {error.strerror}") from error
         try:
             self._process = subprocess.Popen(
                 [program.resolve()],
@@ -215,12 +218,17 @@ class ProcessStream:
         self._errors.close()
 
     def _explain(self) -> str:
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_SECONDS)
         status = self._process.returncode
-        ending = f"signal {-status}" if status < 0 else f"status {status}"
+        ending = "closed its input or output, and goes on"
+        if status is not None:
+            ending = f"ended with signal {-status}" if status < 0 else f"ended with status {status}"
         text = "" if self._errors.closed else self._said()
-        return f"{self._name} ended with {ending}" + (f":\n{text}" if text else "")
+        return f"{self._name} {ending}" + (f":\n{text}" if text else "")
 
     def _said(self) -> str:
-        self._errors.seek(0)
+        """The end of what it said."""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(size - _CHUNK, 0))
         return self._errors.read().decode(errors="replace").strip()

@@ -8,7 +8,7 @@ part of the range.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,12 +16,14 @@ from smelt.ir import Array, DType, Graph, Node, Value
 from smelt.ops.arg_reduce import ArgReduce
 from smelt.ops.cast import Cast
 from smelt.ops.concat import Concat
+from smelt.ops.control import If, Loop, While
 from smelt.ops.copy import Copy
 from smelt.ops.max_unpool import MaxPoolIndices
 from smelt.ops.pad import Pad
 from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.reshape import Reshape
 from smelt.ops.slice import Slice
+from smelt.ops.table import Table
 from smelt.ops.top_k import TopK
 from smelt.ops.transpose import Transpose
 
@@ -32,10 +34,11 @@ FLOAT16_TOLERANCE = 1e-2
 """The same where numbers are stored as float16 on the way."""
 
 _STEPS = 2
+_TRUTHS = 2
 _WIDE = 4
 """Bytes of integers that are no quantized numbers."""
-_INDEXING = (ArgReduce, MaxPoolIndices, TopK)
-"""Operators whose wide integers are indices, not numbers of which some may be about right."""
+_INDEXING = (ArgReduce, MaxPoolIndices)
+"""Operators that give indices, which are right or wrong whatever they are indices of."""
 _EXACT = (Concat, Copy, Dequantize, Pad, Quantize, Reshape, Slice, Transpose)
 """Operators whose real numbers are the same on every machine if their operands are."""
 
@@ -56,33 +59,117 @@ def inexact(graph: Graph) -> Mapping[Value, float]:
     """The part of its range that each value may differ by that rounding errors reach.
 
     Through a quantization or through float16, that is: others are not in it. Nor are truths and
-    indices, though what follows from them is: they are right or wrong.
+    indices, and integers made of them, though reals that follow are: they are right or wrong.
     """
-    found: dict[Value, float] = {}
-    rounded: set[Value] = set()
-    indices: set[Value] = set()
-    for node in graph.nodes:
+    return _Spread().through(graph).results()
+
+
+@dataclass
+class _Spread:
+    """What rounding errors have reached, graph after graph.
+
+    Attributes:
+        parts: of their range that values may differ by.
+        rounded: floats that have rounding errors of some size.
+        measures: integers of which one that is almost right is almost as good.
+    """
+
+    parts: dict[Value, float] = field(default_factory=dict[Value, float])
+    rounded: set[Value] = field(default_factory=set[Value])
+    measures: set[Value] = field(default_factory=set[Value])
+
+    def results(self) -> Mapping[Value, float]:
+        """The parts of values that are real numbers or stand for some."""
+        return {
+            v: part for v, part in self.parts.items() if v.type.dtype.is_float or v in self.measures
+        }
+
+    def through(self, graph: Graph) -> _Spread:
+        """What a graph's operands have, all that follows from them has."""
+        for node in graph.nodes:
+            if node.op.subgraphs:
+                self._into(node)
+            else:
+                self._over(node)
+        return self
+
+    def _over(self, node: Node) -> None:
         operands = [v for v in node.inputs if v is not None]
-        part = max((found.get(v, 0.0) for v in operands), default=0.0)
-        if any(v in rounded for v in operands) and isinstance(node.op, Quantize | Cast):
+        part = max((self.parts.get(v, 0.0) for v in operands), default=0.0)
+        if any(v in self.rounded for v in operands) and isinstance(node.op, Quantize | Cast):
             bytes_ = node.output.type.dtype.size
             part = max(part, _STEPS / (2 ** (8 * bytes_) - 1) if bytes_ < _WIDE else 0.0)
         if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)):
             part = max(part, FLOAT16_TOLERANCE)
-        for value in node.outputs:
+        measured = any(v.type.dtype.is_float or v in self.measures for v in operands)
+        for number, value in enumerate(node.outputs):
             if part:
-                found[value] = part
-            if value.type.dtype.is_float and _rounds(node, rounded):
-                rounded.add(value)
-            counts = isinstance(node.op, _INDEXING) or any(v in indices for v in operands)
-            if counts and _is_wide(value.type.dtype):
-                indices.add(value)
-    exact = {v for v in found if v.type.dtype is DType.BOOL} | indices
-    return {v: part for v, part in found.items() if v not in exact}
+                self.parts[value] = part
+            if value.type.dtype.is_float and _rounds(node, self.rounded):
+                self.rounded.add(value)
+            if measured and not _is_exact(node, number):
+                self.measures.add(value)
+
+    def _into(self, node: Node) -> None:
+        """Through branches, and through loops until no turn adds anything."""
+        pairs, count = _handed_over(node), -1
+        while count < (count := len(self.parts) + len(self.rounded) + len(self.measures)):
+            for source, target in pairs:
+                if source is not None:
+                    self._hand_over(source, target)
+            for graph in node.op.subgraphs:
+                self.through(graph)
+
+    def _hand_over(self, source: Value, target: Value) -> None:
+        part = max(self.parts.get(source, 0.0), self.parts.get(target, 0.0))
+        if part:
+            self.parts[target] = part
+        for marked in (self.rounded, self.measures):
+            if source in marked:
+                marked.add(target)
 
 
-def _is_wide(dtype: DType) -> bool:
-    return not dtype.is_float and dtype.size >= _WIDE
+def _handed_over(node: Node) -> list[tuple[Value | None, Value]]:
+    """What branches and loops take, hand from turn to turn, and give."""
+    match node.op:
+        case If(then_graph=then, else_graph=otherwise):
+            return [
+                pair
+                for graph in (then, otherwise)
+                for pair in (
+                    *zip(node.inputs[1:], graph.inputs, strict=True),
+                    *zip(graph.outputs, node.outputs, strict=True),
+                )
+            ]
+        case While(condition=condition, body=body):
+            carried = (node.inputs, body.outputs)
+            return [
+                *(
+                    p
+                    for c in carried
+                    for g in (condition, body)
+                    for p in zip(c, g.inputs, strict=True)
+                ),
+                *zip(body.outputs, node.outputs, strict=True),
+            ]
+        case Loop(body=body, carried=count, stops=stops):
+            made = body.outputs[int(stops) :]
+            return [
+                *zip(node.inputs[2:], body.inputs[1:], strict=True),
+                *zip(made[:count], body.inputs[1 : 1 + count], strict=True),
+                *zip(made, node.outputs, strict=True),
+            ]
+        case _:
+            raise TypeError(f"{node.op.name} is no branch and no loop")
+
+
+def _is_exact(node: Node, output: int) -> bool:
+    """Whether an output is truths or indices; a table of two numbers stands for truths."""
+    truths = node.outputs[output].type.dtype is DType.BOOL
+    if isinstance(node.op, Table) and node.input(1).data is not None:
+        truths = np.unique(node.input(1).array).size <= _TRUTHS
+    indices = isinstance(node.op, _INDEXING) or (isinstance(node.op, TopK) and output == 1)
+    return truths or indices
 
 
 def _rounds(node: Node, rounded: set[Value]) -> bool:
@@ -102,10 +189,11 @@ def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | No
     if expected.shape != found.shape:
         return Difference(expected.size, expected.size, float("nan"))
     if expected.dtype.kind != "f":
-        distance = np.abs(expected.astype(np.int64) - found.astype(np.int64))
+        distance = _distance(expected, found)
         narrow = expected.dtype.itemsize < _WIDE
         levels = 2.0 ** (8 * expected.dtype.itemsize) - 1 if narrow else _range(expected)
-        wrong = distance > part * levels
+        # A real number that is cast to an integer may become the one beside it.
+        wrong = distance > (max(part * levels, 1) if part else 0)
     else:
         wide, other = expected.astype(np.float64), found.astype(np.float64)
         equal = (wide == other) | (np.isnan(wide) & np.isnan(other))
@@ -116,6 +204,13 @@ def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | No
     if not wrong.any():
         return None
     return Difference(int(wrong.sum()), expected.size, float(distance[wrong].max()))
+
+
+def _distance(a: Array, b: Array) -> Array:
+    """Of integers, without overflow: uint64."""
+    if a.dtype.kind == "b":
+        return (a != b).astype(np.uint64)
+    return np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64)
 
 
 def _range(numbers: Array) -> float:

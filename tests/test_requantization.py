@@ -22,7 +22,7 @@ from smelt.ir import (
     verify,
 )
 from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.prelu import PRelu
 from smelt.ops.quantize import Quantize
@@ -98,11 +98,26 @@ def _int8(shape: tuple[int, ...], scale: float, zero_point: int = 0) -> TensorTy
 
 
 def far_apart() -> list[Member]:
-    """Left shifts by up to 31 bits, and by more, of which nothing is left."""
+    """Left shifts that leave 32 bits, and those by 32 and more, of which nothing is left."""
     rng, graphs, one = np.random.default_rng(5), list[Graph](), Quant.per_tensor(1.0, 0)
 
     def constant(shape: tuple[int, ...]) -> Value:
         return Value.constant("k", rng.integers(-128, 128, shape).astype(np.int8), one)
+
+    def mixed(shape: tuple[int, ...], axis: int, largest: int) -> Value:
+        """Weights whose last channel alone is shifted far to the left."""
+        scales = tuple(float(np.float32(0.75 * 2.0**e)) for e in (-8, -7, -8, largest))
+        data = rng.integers(-127, 128, shape).astype(np.int8)
+        return Value.constant("k", data, Quant(scales, (0,) * 4, axis))
+
+    for largest in (12, 20, 24, 28, 31):
+        row, same = _int8((1, 2, 3, 4), 1.0, 3), _int8((1, 2, 3, 4), 1.0, 5)
+        dense, rows = _int8((6, 4), 1.0, 3), _int8((6, 4), 1.0, 5)
+        graphs += [
+            _far_apart(Conv2D(), row, same, mixed((4, 1, 1, 4), 0, largest)),
+            _far_apart(DepthwiseConv2D(), row, same, mixed((1, 1, 1, 4), 3, largest)),
+            _far_apart(FullyConnected(), dense, rows, mixed((4, 4), 0, largest)),
+        ]
 
     for exponent in (30, 31, 32, 36):
         scale, row = 0.75 * 2.0**-exponent, _int8((1, 2, 3, 4), 1.0, 3)
@@ -128,7 +143,7 @@ def far_apart() -> list[Member]:
     "setup",
     [
         pytest.param("vulkan", marks=requires_vulkan),
-        *(pytest.param(core, marks=pytest.mark.qemu) for core in ("m0", "m4", "m55")),
+        *(pytest.param(core, marks=pytest.mark.qemu) for core in ("m0", "m3", "m4", "m55")),
     ],
 )
 def test_scales_far_apart(setup: str) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from onnx import NodeProto
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from smelt.codegen.network import render_network
@@ -244,7 +246,84 @@ def test_what_follows_from_quantized_numbers_is_judged_by_what_it_is() -> None:
     wanted = np.array([[-1000, 0, 1000]], np.int32)
     assert compare(wanted, wanted + np.int32(2000 * sums), sums) is None
     assert compare(wanted, wanted + np.int32(2000 * sums + 1), sums) is not None
-    assert compare(wanted * 0, wanted * 0 + np.int32(1), sums) is not None
+    assert compare(wanted * 0, wanted * 0 + np.int32(1), sums) is None  # what a cast may do
+    assert compare(wanted * 0, wanted * 0 + np.int32(2), sums) is not None
+
+
+def branching(then: NodeProto, otherwise: NodeProto) -> NodeProto:
+    branches: dict[str, Any] = {
+        "then_branch": graph([then], {}, then.output[0]),
+        "else_branch": graph([otherwise], {}, otherwise.output[0]),
+    }
+    return node("If", "c", "y", "", **branches)
+
+
+def looping(step: NodeProto, kind: str, shape: list[int]) -> NodeProto:
+    """A loop of `n` turns that carries what the step makes of `d`."""
+    inputs = [tensor_info("turn", [], "l"), tensor_info("go", [], "b")]
+    outputs = [tensor_info("on", [], "b"), tensor_info(step.output[0], shape, kind)]
+    body = graph(
+        [step, node("Identity", "go", "on")], [*inputs, tensor_info("s", shape, kind)], outputs
+    )
+    return node("Loop", "n c first", "y", "", body=body)
+
+
+SUMS = node("MatMulInteger", "q k", "s")
+
+
+@pytest.mark.parametrize(
+    ("kind", "exact", "made"),
+    [
+        ("u8", True, [node("Greater", "d t", "b"), node("Cast", "b", "y", to=2)]),
+        ("i8", True, [node("Greater", "d t", "b"), node("Where", "b seven z", "y")]),
+        ("u8", True, [node("ArgMax", "d", "i", axis=1), node("Cast", "i", "y", to=2)]),
+        ("l", True, [node("TopK", "d two", "v y", axis=1)]),
+        ("f", False, [node("TopK", "d two", "v i", axis=1), node("Relu", "v", "y")]),
+        ("i", False, [SUMS, node("TopK", "s two", "y i", axis=1)]),
+        ("i", False, [SUMS, node("ArgMax", "s", "i", axis=0), node("Gather", "s i", "y")]),
+        ("i", False, [node("Cast", "d", "y", to=6)]),
+        ("f", False, [node("Where", "c d t", "y")]),
+        (
+            "l",
+            True,
+            [branching(node("ArgMax", "d", "a", axis=1), node("ArgMin", "d", "b", axis=1))],
+        ),
+        ("f", False, [branching(node("Neg", "d", "a"), node("Abs", "d", "b"))]),
+        ("f", False, [looping(node("Sub", "d s", "made"), "f", [4, 5])]),
+        ("l", True, [looping(node("ArgMax", "d", "made", axis=1), "l", [4, 1])]),
+    ],
+)
+def test_what_may_be_almost_right(kind: str, exact: bool, made: list[NodeProto]) -> None:
+    """Behind a quantization numbers may, whatever they pass; truths and indices may not."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.standard_normal((6, 5)).astype(np.float32),
+        "s0": np.array(0.02, np.float32),
+        "z": np.array(0, np.int8),
+        "t": np.array(0.1, np.float32),
+        "seven": np.array(7, np.int8),
+        "two": np.array([2], np.int64),
+        "k": rng.integers(-128, 128, (5, 3)).astype(np.int8),
+        "n": np.array(40, np.int64),
+        "first": np.zeros((4, 1), np.int64) if kind == "l" else np.zeros((4, 5), np.float32),
+    }
+    nodes = [
+        node("Gemm", "x w", "f"),
+        node("QuantizeLinear", "f s0 z", "q"),
+        node("DequantizeLinear", "q s0 z", "d"),
+        *made,
+    ]
+    inputs = [tensor_info("x", [4, 6]), tensor_info("c", [], "b")]
+    proto = model(graph(nodes, inputs, [tensor_info("y", None, kind)], constants), 21)
+    optimized = compile_model(proto.SerializeToString()).graph
+    assert (optimized.outputs[0] not in inexact(optimized)) == exact
+
+
+def test_differences_do_not_overflow() -> None:
+    low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    for a, b in ((low, 0), (0, low), (low, high), (-(2**62), 2**62)):
+        assert compare(np.array([a], np.int64), np.array([b], np.int64)) is not None
+    assert compare(np.array([2**63], np.uint64), np.array([0], np.uint64)) is not None
 
 
 def test_integers_stand_for_the_real_numbers_of_a_file() -> None:

@@ -16,6 +16,7 @@ from smelt.boards import Device, compile_project, open_device
 from smelt.boards.board import load
 from smelt.boards.simulate import Simulator
 from smelt.boards.stream import ProcessStream, SocketStream, Stream
+from smelt.errors import DeviceError
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.unary import Unary
 from smelt.pipeline import Options, compile_model
@@ -170,6 +171,20 @@ def test_a_child_of_a_program_does_not_hold_us_up(tmp_path: Path) -> None:
     started = time.monotonic()
     ProcessStream(tmp_path / "program").close()
     assert time.monotonic() - started < 20
+
+
+def test_a_program_that_closes_its_output_is_told_apart(tmp_path: Path) -> None:
+    """It may have said much: the end of that is shown."""
+    script(tmp_path / "program", "head -c 300000 /dev/zero | tr '\\0' x >&2; exec >&-; cat")
+    stream = ProcessStream(tmp_path / "program")
+    try:
+        with pytest.raises(DeviceError) as told:
+            stream.receive(30)
+    finally:
+        stream.close()
+    text = str(told.value)
+    assert text.startswith("program closed its input or output, and goes on:\nxxx")
+    assert len(text) < 100_000
 
 
 def script(path: Path, text: str) -> None:

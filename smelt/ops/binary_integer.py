@@ -15,14 +15,14 @@ from smelt.ir import Array, DType, TensorType
 from smelt.ops.fixed_point import (
     doubling_high_multiply,
     multiply_by_quantized_multiplier,
-    quantize_multiplier,
+    rescale_multiplier,
     rounding_shift_right,
     wrap_int32,
 )
 from smelt.ops.gemmlowp import count_leading_sign_bits, reciprocal
 
 Multiplier = tuple[int, int]
-"""Fixed-point multiplier and left shift, see `quantize_multiplier`."""
+"""Fixed-point multiplier and left shift, see `rescale_multiplier`."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def add_scaling(a: TensorType, b: TensorType, y: TensorType) -> CommonScale:
     twice = 2.0 * max(a.scale, b.scale)
     return CommonScale(
         shift,
-        quantize_multiplier(a.scale / twice),
-        quantize_multiplier(b.scale / twice),
-        quantize_multiplier(twice / (2.0**shift * y.scale)),
+        rescale_multiplier(a.scale / twice),
+        rescale_multiplier(b.scale / twice),
+        rescale_multiplier(twice / (2.0**shift * y.scale)),
     )
 
 
@@ -57,9 +57,9 @@ def sub_scaling(a: TensorType, b: TensorType, y: TensorType) -> CommonScale:
     twice = one(2) * one(max(a.scale, b.scale))
     return CommonScale(
         shift,
-        quantize_multiplier(float(one(a.scale) / twice)),
-        quantize_multiplier(float(one(b.scale) / twice)),
-        quantize_multiplier(float(twice / (one(2.0**shift) * one(y.scale)))),
+        rescale_multiplier(float(one(a.scale) / twice)),
+        rescale_multiplier(float(one(b.scale) / twice)),
+        rescale_multiplier(float(twice / (one(2.0**shift) * one(y.scale)))),
     )
 
 
@@ -69,21 +69,21 @@ def squared_difference_scaling(a: TensorType, b: TensorType, y: TensorType) -> C
     twice = 2.0 * max(a.scale, b.scale)
     return CommonScale(
         shift,
-        quantize_multiplier(a.scale / twice),
-        quantize_multiplier(b.scale / twice),
-        quantize_multiplier(twice * twice / (4.0**shift * y.scale)),
+        rescale_multiplier(a.scale / twice),
+        rescale_multiplier(b.scale / twice),
+        rescale_multiplier(twice * twice / (4.0**shift * y.scale)),
     )
 
 
 def mul_scaling(a: TensorType, b: TensorType, y: TensorType) -> Multiplier:
     """Multiplier of MUL, in double precision."""
-    return quantize_multiplier(a.scale * b.scale / y.scale)
+    return rescale_multiplier(a.scale * b.scale / y.scale)
 
 
 def div_scaling(a: TensorType, b: TensorType, y: TensorType) -> Multiplier:
     """Multiplier of DIV, rounded to float32."""
     product = np.float32(b.scale) * np.float32(y.scale)
-    return quantize_multiplier(float(np.float32(a.scale) / product))
+    return rescale_multiplier(float(np.float32(a.scale) / product))
 
 
 Integer = Callable[[Array, Array, TensorType, TensorType, TensorType], Array]

@@ -122,8 +122,7 @@ def round_half_away(x: Array) -> Array:
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """`(multiplier, shift)` with `real ≈ multiplier · 2^(shift-31)`, multiplier in [2^30, 2^31).
 
-    A real multiplier below about 2^-32 becomes (0, 0), and so does one of 2^31 or more: an int32
-    that is shifted left so far has no bits left (TFLite Micro's C leaves undefined what it is).
+    A real multiplier below about 2^-32 becomes (0, 0).
     """
     if real == 0.0:
         return 0, 0
@@ -132,7 +131,19 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     if multiplier == 2**31:
         multiplier //= 2
         shift += 1
-    return (multiplier, shift) if -31 <= shift <= 31 else (0, 0)
+    if shift < -31:
+        return 0, 0
+    return multiplier, shift
+
+
+def rescale_multiplier(real: float) -> tuple[int, int]:
+    """The same to bring int32 numbers to another scale; (0, 0) also from 2^31 on.
+
+    Of an int32 that is shifted left by 32 bits or more nothing is left, as it is here at every
+    shift that wraps; TFLite Micro's C leaves undefined what it is.
+    """
+    multiplier, shift = quantize_multiplier(real)
+    return (multiplier, shift) if shift < 32 else (0, 0)
 
 
 def doubling_high_multiply(a: Array, b: Array | int) -> Array:
@@ -198,12 +209,12 @@ class Requantizer:
     @property
     def multipliers(self) -> tuple[int, ...]:
         """Fixed-point multipliers, one per element of `real`."""
-        return tuple(quantize_multiplier(r)[0] for r in self.real)
+        return tuple(rescale_multiplier(r)[0] for r in self.real)
 
     @property
     def shifts(self) -> tuple[int, ...]:
         """Left shifts (negative: right), one per element of `real`."""
-        return tuple(quantize_multiplier(r)[1] for r in self.real)
+        return tuple(rescale_multiplier(r)[1] for r in self.real)
 
     def __call__(self, acc: Array) -> Array:
         """Scaled accumulators as int64, zero point not yet added."""

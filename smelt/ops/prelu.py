@@ -11,7 +11,7 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, TensorType
 from smelt.ops.case import Case, Constant, Data
 from smelt.ops.constraints import arrays, operands, quantized, symmetric_int16, tflm_rounding
-from smelt.ops.fixed_point import multiply_by_quantized_multiplier, quantize_multiplier
+from smelt.ops.fixed_point import multiply_by_quantized_multiplier, rescale_multiplier
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class PRelu(Op):
             real = x.astype(np.float64)
             result = np.where(real >= 0, real, real * alpha)
             return (np.asarray(result, y.dtype.numpy),)
-        identity = quantize_multiplier(source.scale / y.scale)
-        product = quantize_multiplier(source.scale * slope.scale / y.scale)
+        identity = rescale_multiplier(source.scale / y.scale)
+        product = rescale_multiplier(source.scale * slope.scale / y.scale)
         centred = x.astype(np.int64) - source.zero_point
         sloped = centred * (alpha.astype(np.int64) - slope.zero_point)
         result = y.zero_point + np.where(

@@ -19,8 +19,8 @@ from smelt.ops.constraints import arrays, operands, requantizing_rounding
 from smelt.ops.fixed_point import (
     dequantize_onnx,
     multiply_by_quantized_multiplier,
-    quantize_multiplier,
     quantize_onnx,
+    rescale_multiplier,
     round_half_away,
     wrap_int32,
 )
@@ -94,7 +94,7 @@ class Quantize(Op):
 
 def requantize_multiplier(x: TensorType, y: TensorType) -> tuple[int, int]:
     """Multiplier and left shift between two quantizations, in double precision."""
-    return quantize_multiplier(x.scale / y.scale)
+    return rescale_multiplier(x.scale / y.scale)
 
 
 @dataclass(frozen=True)

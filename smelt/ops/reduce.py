@@ -23,7 +23,7 @@ from smelt.ops.constraints import (
 from smelt.ops.fixed_point import (
     Requantizer,
     multiply_by_quantized_multiplier,
-    quantize_multiplier,
+    rescale_multiplier,
     wrap_int32,
 )
 
@@ -98,7 +98,7 @@ def reduce_multiplier(kind: str, x: TensorType, y: TensorType, count: int) -> tu
     A mean's multiplier is first shifted left by floor(log2 count), then divided by `count` and
     truncated, so that few bits are lost.
     """
-    multiplier, shift = quantize_multiplier(x.scale / y.scale)
+    multiplier, shift = rescale_multiplier(x.scale / y.scale)
     if kind != "mean":
         return multiplier, shift
     bits = min(count.bit_length() - 1, 32, 31 + shift)

@@ -17,6 +17,7 @@ from smelt.ops.fixed_point import (
     clamp_limits,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
+    rescale_multiplier,
     rounding_shift_right,
 )
 from smelt.ops.gemmlowp import inverse_sqrt, logistic, tanh
@@ -35,7 +36,7 @@ def clamped(activation: Activation) -> Integer:
 
     def compute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
         del alpha
-        multiplier = quantize_multiplier(scale_ratio(source, y))
+        multiplier = rescale_multiplier(scale_ratio(source, y))
         scaled = multiply_by_quantized_multiplier(x - source.zero_point, *multiplier)
         return np.clip(scaled + y.zero_point, *clamp_limits(activation, y))
 
@@ -57,8 +58,8 @@ def leaky_relu(x: Array, alpha: float, source: TensorType, y: TensorType) -> Arr
     """One multiplier for each sign; `alpha` may be negative."""
     centred = x - source.zero_point
     one, slope = leaky_scales(source, y, alpha)
-    positive = multiply_by_quantized_multiplier(centred, *quantize_multiplier(one))
-    negative = multiply_by_quantized_multiplier(centred, *quantize_multiplier(abs(slope)))
+    positive = multiply_by_quantized_multiplier(centred, *rescale_multiplier(one))
+    negative = multiply_by_quantized_multiplier(centred, *rescale_multiplier(abs(slope)))
     negative = -negative if slope < 0 else negative
     return np.where(centred >= 0, positive, negative) + y.zero_point
 
@@ -74,7 +75,7 @@ def absolute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array
     del alpha
     value = np.abs(x - source.zero_point)
     if source.scale != y.scale:
-        multiplier = quantize_multiplier(scale_ratio(source, y))
+        multiplier = rescale_multiplier(scale_ratio(source, y))
         value = multiply_by_quantized_multiplier(value, *multiplier)
     return value + y.zero_point
 

@@ -6,7 +6,7 @@ from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Reques
 from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, depth, index, nest
 from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.ir import DType, Node
-from smelt.ops.fixed_point import Activation, quantize_multiplier
+from smelt.ops.fixed_point import Activation, rescale_multiplier
 from smelt.ops.prelu import PRelu
 from smelt.targets import Target
 
@@ -61,8 +61,8 @@ def _formula(node: Node, element: str) -> tuple[str, list[str], str]:
     if y.quant is None:
         lines = [f"const float x = {element};"]
         return "const float slope = %s;", lines, "x < 0.0f ? slope * x : x"
-    identity = quantize_multiplier(x.scale / y.scale)
-    product = quantize_multiplier(x.scale * alpha.scale / y.scale)
+    identity = rescale_multiplier(x.scale / y.scale)
+    product = rescale_multiplier(x.scale * alpha.scale / y.scale)
     lines = [
         f"const int32_t x = {offset(element, -x.zero_point)};",
         f"const int32_t scaled = x < 0 ? requantize(x * slope, {product[0]}, {product[1]})",

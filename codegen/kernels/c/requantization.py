@@ -114,8 +114,17 @@ class Requantization:
     @property
     def fills_int32(self) -> bool:
         """Whether a zero point may overflow what a sum becomes."""
-        largest = np.maximum(-self.lowest, self.highest) * 2.0 ** self.shifts.clip(0)
-        return bool((largest >= 2**31 - 2**9).any())
+        return bool((self._shifted >= 2**31 - 2**9).any())
+
+    @property
+    def wraps(self) -> bool:
+        """Whether a sum may leave 32 bits when shifted left: outputs do not rise with sums then."""
+        return self.reals is None and bool((self._shifted >= 2**31).any())
+
+    @property
+    def _shifted(self) -> Array:
+        """The largest magnitude of each channel's sums, shifted left where they are."""
+        return np.maximum(-self.lowest, self.highest) * 2.0 ** self.shifts.clip(0)
 
     @property
     def stays_small(self) -> bool:
@@ -137,6 +146,8 @@ class Requantization:
     @property
     def scaling(self) -> Scaling | None:
         """One multiply-add and shift with the same outputs for all sums; None if there is none."""
+        if self.wraps:
+            return None
         first = self.outputs(self.lowest)
         moves = first != self.outputs(self.highest)
         down = -self.shifts[moves]

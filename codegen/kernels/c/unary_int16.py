@@ -10,7 +10,7 @@ import numpy as np
 from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed
 from smelt.codegen.kernels.c.store import helpers_in, stored
 from smelt.ir import Node
-from smelt.ops.fixed_point import INT32_MAX, Activation, quantize_multiplier
+from smelt.ops.fixed_point import INT32_MAX, Activation, rescale_multiplier
 from smelt.ops.lookup import sigmoid_samples
 from smelt.ops.unary import Unary
 from smelt.ops.unary_integer import TABLE_SHIFTS, leaky_scales, scale_ratio, table_scaling
@@ -62,10 +62,10 @@ def _lines(op: Unary, node: Node) -> list[str]:
         # Neither function leaves the range of int16.
         return [f"output[i] = (int16_t){op.kind}_int16({position}, samples);"]
     store = stored(_CLAMPS.get(op.kind, Activation.NONE), y, saturate=True)
-    one, first = quantize_multiplier(scale_ratio(x, y)), "x"
+    one, first = rescale_multiplier(scale_ratio(x, y)), "x"
     if op.kind == "leaky_relu":
         slope = leaky_scales(x, y, op.alpha)[1]
-        below = _scaled("x", quantize_multiplier(abs(slope)))
+        below = _scaled("x", rescale_multiplier(abs(slope)))
         sign = "-" if slope < 0 else ""
         lines = [f"const int32_t scaled = x >= 0 ? {_scaled('x', one)} : {sign}{below};"]
     else:

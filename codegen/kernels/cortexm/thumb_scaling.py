@@ -126,7 +126,7 @@ def short_scaling(requantization: Requantization, bias: Array) -> ShortScaling |
         requantization: what to equal; its ranges of sums include the bias.
         bias: int64 `[o]`, what these sums hold beside products.
     """
-    if (requantization.multipliers < 0).any():
+    if (requantization.multipliers < 0).any() or requantization.wraps:
         return None
     for parts in range(1, _MOST_PARTS + 1):
         for apart in (False, True):

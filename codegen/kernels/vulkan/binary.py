@@ -28,7 +28,7 @@ from smelt.ops.binary_integer import (
     squared_difference_scaling,
     sub_scaling,
 )
-from smelt.ops.fixed_point import Activation, clamp_limits, quantize_multiplier
+from smelt.ops.fixed_point import Activation, clamp_limits, rescale_multiplier
 from smelt.ops.prelu import PRelu
 from smelt.ops.select import Select
 from smelt.targets import Target
@@ -263,8 +263,8 @@ class PReluKernel(Kernel):
                     "ZERO": y.zero_point,
                     "LOW": y.dtype.limits[0],
                     "HIGH": y.dtype.limits[1],
-                    **_named("", quantize_multiplier(x.scale * alpha.scale / y.scale)),
-                    **_named("X_", quantize_multiplier(x.scale / y.scale)),
+                    **_named("", rescale_multiplier(x.scale * alpha.scale / y.scale)),
+                    **_named("X_", rescale_multiplier(x.scale / y.scale)),
                 },
             )
         return elementwise(node, "prelu", "PRelu", reads, body)
