@@ -175,7 +175,7 @@ def test_a_child_of_a_program_does_not_hold_us_up(tmp_path: Path) -> None:
 
 def test_a_program_that_closes_its_output_is_told_apart(tmp_path: Path) -> None:
     """It may have said much: the end of that is shown."""
-    script(tmp_path / "program", "head -c 300000 /dev/zero | tr '\\0' x >&2; exec >&-; cat")
+    script(tmp_path / "program", "head -c 300000 /dev/zero | tr '\\0' x >&2; exec sleep 30 >&-")
     stream = ProcessStream(tmp_path / "program")
     try:
         with pytest.raises(DeviceError) as told:
