@@ -18,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -136,10 +137,15 @@ class Ours:
         """The program's size without weights."""
         return self.program.stat().st_size - self.weights_bytes
 
-    def starts(self, environment: Mapping[str, str]) -> float:
-        """Seconds of the first inference of a new process; the first of all does not count."""
-        found = [first_seconds(self.program, environment) for _ in range(1 + STARTS)]
-        return statistics.median(found[1:])
+    def ways_to_start(self, cache: Path) -> list[Callable[[], float]]:
+        """New processes, whose first inference takes so many seconds.
+
+        Without anything kept, with our file alone, and with what the driver keeps beside it.
+        """
+        file = {CACHE_FILE: str(cache)}
+        kept = {**file, DRIVER_CACHE: f"{cache}.mesa"}
+        alone = {**NO_CACHE, CACHE_FILE: f"{cache}.alone"}
+        return [partial(first_seconds, self.program, e) for e in (NO_CACHE, alone, kept)]
 
 
 def main(
@@ -200,7 +206,8 @@ def _measured(
     half = Ours.of(imported, "halves", folder, compiler, float16=True)
     model = onnx.load(path)
     peer = Peer(peer_python, folder, model, sample[0][0])
-    peer_first = statistics.median(peer.start(NO_CACHE)[0] for _ in range(STARTS))
+    ours = {"f32": real, "int8": small, "f16": half}
+    firsts = _first_inferences(peer, ours, folder)
     _, result = peer.start({})
     difference = float(np.abs(real.library.outputs()[0].ravel() - result).max())
     if difference > 1e-4:
@@ -212,26 +219,22 @@ def _measured(
         for _ in range(ROUNDS)
     ]
     peer.stop()
-    ncnn, ours, ours_small, ours_half = (
-        statistics.median(column) for column in zip(*rounds, strict=True)
-    )
+    ncnn, *own = (statistics.median(column) for column in zip(*rounds, strict=True))
     latency = (
         path.stem,
         f"{ncnn * 1e3:.2f}",
-        f"{ours * 1e3:.2f}",
+        f"{own[0] * 1e3:.2f}",
         f"{statistics.median(b / a for a, b, _, _ in rounds):.2f}",
         f"{LATENCY.get(path.stem, 1.0):.2f}",
-        f"{ours_small * 1e3:.2f}",
+        f"{own[1] * 1e3:.2f}",
         f"{statistics.median(c / b for _, b, c, _ in rounds):.2f}",
         f"{INT8:.2f}",
-        f"{ours_half * 1e3:.2f}",
+        f"{own[2] * 1e3:.2f}",
         f"{statistics.median(d / b for _, b, _, d in rounds):.2f}",
     )
     rows: list[tuple[object, ...]] = []
-    for kind, one in (("f32", real), ("int8", small), ("f16", half)):
-        file = {CACHE_FILE: str(folder / f"{kind}.cache")}
-        first, alone = one.starts(NO_CACHE), one.starts({**NO_CACHE, **file})
-        cached = one.starts({**file, DRIVER_CACHE: str(folder / f"{kind}.cache.mesa")})
+    for kind, one in ours.items():
+        peers, first, alone, cached = firsts[kind]
         rows.append(
             (
                 f"{path.stem} {kind}",
@@ -239,14 +242,34 @@ def _measured(
                 f"{one.program_bytes / 1000:.0f}",
                 f"{one.weights_bytes / 1000:.0f}",
                 f"{one.artefact.network.arena_bytes / 1000:.0f}",
-                f"{first * 1e3:.0f}",
-                f"{first / peer_first:.2f}",
-                f"{alone / first:.2f}",
-                f"{cached * 1e3:.0f}",
-                f"{cached / first:.2f}",
+                f"{statistics.median(first) * 1e3:.0f}",
+                f"{_ratio(first, peers):.2f}",
+                f"{_ratio(alone, first):.2f}",
+                f"{statistics.median(cached) * 1e3:.0f}",
+                f"{_ratio(cached, first):.2f}",
             )
         )
     return latency, rows
+
+
+def _first_inferences(
+    peer: Peer, ours: Mapping[str, Ours], folder: Path
+) -> dict[str, list[tuple[float, ...]]]:
+    """By kind of network, seconds of ncnn and of each of `Ours.ways_to_start`, by round.
+
+    The first round, which fills what is kept, does not count.
+    """
+    ways = [lambda: peer.start(NO_CACHE)[0]]
+    for kind, one in ours.items():
+        ways += one.ways_to_start(folder / f"{kind}.cache")
+    rounds = [[way() for way in ways] for _ in range(1 + STARTS)][1:]
+    peers, *columns = zip(*rounds, strict=True)
+    return {kind: [peers, *columns[3 * index : 3 * index + 3]] for index, kind in enumerate(ours)}
+
+
+def _ratio(ours: Sequence[float], others: Sequence[float]) -> float:
+    """The median of each round's ratio."""
+    return statistics.median(a / b for a, b in zip(ours, others, strict=True))
 
 
 def _quantized(imported: Imported, folder: Path) -> Imported:
