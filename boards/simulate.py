@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -59,16 +59,17 @@ def _on_this_core() -> Generator[None]:
     One thread of QEMU's computes, another one serves the UART, and they wait for each other at
     every byte: from core to core that takes more than twice as long. We wait for both.
     """
-    core = ctypes.CDLL(None).sched_getcpu() if hasattr(os, "sched_setaffinity") else -1
-    if core < 0:
+    try:
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {ctypes.CDLL(None).sched_getcpu()})
+    except (AttributeError, OSError):  # not every system has them, and some forbid it
         yield
         return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        with suppress(OSError):
+            os.sched_setaffinity(0, before)
 
 
 class Simulator:

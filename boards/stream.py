@@ -153,21 +153,21 @@ class ProcessStream:
         """
         self._name = program.name
         self._came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         try:
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+            self._folder = tempfile.TemporaryDirectory(prefix="smelt-", ignore_cleanup_errors=True)
+            # A pipe that nobody reads would stop it.
+            with self._errors.open("wb") as errors:
+                self._process = subprocess.Popen(
+                    [program.resolve()],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    bufsize=0,
+                    env=None if not environment else {**os.environ, **environment},
+                )
         except OSError as error:
-            raise DeviceError(f"{program} cannot be executed: {error.strerror}") from error
-        try:
-            self._process = subprocess.Popen(
-                [program.resolve()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,  # a pipe that nobody reads would stop it
-                bufsize=0,
-                env=None if not environment else {**os.environ, **environment},
-            )
-        except OSError as error:
-            self._errors.close()
+            self._forget_errors()
             raise DeviceError(f"{program} cannot be executed: {error.strerror}") from error
         # Not every system can wait for a pipe with a time limit; a thread can wait for it.
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -215,7 +215,19 @@ class ProcessStream:
         self._listener.join(_LAST_SECONDS)
         if not self._listener.is_alive():  # no child of the program still holds the other end
             self._process.stdout.close()
-        self._errors.close()
+        self._forget_errors()
+
+    @property
+    def _errors(self) -> Path:
+        """Where the program's standard error goes."""
+        if self._folder is None:
+            raise FileNotFoundError("the stream was closed")
+        return Path(self._folder.name) / "stderr"
+
+    def _forget_errors(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     def _explain(self) -> str:
         with suppress(subprocess.TimeoutExpired):
@@ -224,11 +236,14 @@ class ProcessStream:
         ending = "closed its input or output, and goes on"
         if status is not None:
             ending = f"ended with signal {-status}" if status < 0 else f"ended with status {status}"
-        text = "" if self._errors.closed else self._said()
+        text = self._said()
         return f"{self._name} {ending}" + (f":\n{text}" if text else "")
 
     def _said(self) -> str:
         """The end of what it said."""
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(size - _CHUNK, 0))
-        return self._errors.read().decode(errors="replace").strip()
+        try:
+            with self._errors.open("rb") as errors:
+                errors.seek(max(errors.seek(0, os.SEEK_END) - _CHUNK, 0))
+                return errors.read(_CHUNK).decode(errors="replace").strip()
+        except OSError:
+            return ""

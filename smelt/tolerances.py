@@ -7,8 +7,9 @@ part of the range.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -18,12 +19,16 @@ from smelt.ops.cast import Cast
 from smelt.ops.concat import Concat
 from smelt.ops.control import If, Loop, While
 from smelt.ops.copy import Copy
+from smelt.ops.gather import Gather
 from smelt.ops.max_unpool import MaxPoolIndices
+from smelt.ops.one_hot import OneHot
 from smelt.ops.pad import Pad
 from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.reshape import Reshape
+from smelt.ops.select import Select
 from smelt.ops.slice import Slice
 from smelt.ops.table import Table
+from smelt.ops.tile import Tile
 from smelt.ops.top_k import TopK
 from smelt.ops.transpose import Transpose
 
@@ -35,10 +40,14 @@ FLOAT16_TOLERANCE = 1e-2
 
 _STEPS = 2
 _TRUTHS = 2
+_COUNTS = 16
+"""The least range of integers that are taken for rounded numbers, not for classes."""
 _WIDE = 4
 """Bytes of integers that are no quantized numbers."""
 _INDEXING = (ArgReduce, MaxPoolIndices)
 """Operators that give indices, which are right or wrong whatever they are indices of."""
+_MOVING = (Cast, Concat, Copy, Gather, OneHot, Pad, Reshape, Select, Slice, Tile, Transpose)
+"""Operators that make nothing else of truths and indices."""
 _EXACT = (Concat, Copy, Dequantize, Pad, Quantize, Reshape, Slice, Transpose)
 """Operators whose real numbers are the same on every machine if their operands are."""
 
@@ -59,9 +68,11 @@ def inexact(graph: Graph) -> Mapping[Value, float]:
     """The part of its range that each value may differ by that rounding errors reach.
 
     Through a quantization or through float16, that is: others are not in it. Nor are truths and
-    indices, and integers made of them, though reals that follow are: they are right or wrong.
+    indices, whatever they are cast to, though what they choose is: they are right or wrong.
     """
-    return _Spread().through(graph).results()
+    spread = _Spread()
+    spread.until_it_ends([(s.after, s.before) for s in graph.states], [graph])
+    return spread.results()
 
 
 @dataclass
@@ -72,26 +83,36 @@ class _Spread:
         parts: of their range that values may differ by.
         rounded: floats that have rounding errors of some size.
         measures: integers of which one that is almost right is almost as good.
+        choices: truths, indices, and what is made of nothing else.
     """
 
     parts: dict[Value, float] = field(default_factory=dict[Value, float])
     rounded: set[Value] = field(default_factory=set[Value])
     measures: set[Value] = field(default_factory=set[Value])
+    choices: set[Value] = field(default_factory=set[Value])
 
     def results(self) -> Mapping[Value, float]:
         """The parts of values that are real numbers or stand for some."""
-        return {
-            v: part for v, part in self.parts.items() if v.type.dtype.is_float or v in self.measures
-        }
+        numbers = {v for v in self.parts if v.type.dtype.is_float} | self.measures
+        return {v: p for v, p in self.parts.items() if v in numbers and v not in self.choices}
 
-    def through(self, graph: Graph) -> _Spread:
-        """What a graph's operands have, all that follows from them has."""
-        for node in graph.nodes:
-            if node.op.subgraphs:
-                self._into(node)
-            else:
-                self._over(node)
-        return self
+    def until_it_ends(self, pairs: _Pairs, graphs: Sequence[Graph]) -> None:
+        """Through graphs, and from the first to the second of pairs, until nothing changes."""
+        while True:
+            before = self._state()
+            for source, target in pairs:
+                if source is not None:
+                    self._hand_over(source, target)
+            for node in chain.from_iterable(graph.nodes for graph in graphs):
+                if node.op.subgraphs:
+                    self.until_it_ends(_handed_over(node), node.op.subgraphs)
+                else:
+                    self._over(node)
+            if self._state() == before:
+                return
+
+    def _state(self) -> tuple[object, ...]:
+        return dict(self.parts), len(self.rounded), len(self.measures), len(self.choices)
 
     def _over(self, node: Node) -> None:
         operands = [v for v in node.inputs if v is not None]
@@ -101,35 +122,35 @@ class _Spread:
             part = max(part, _STEPS / (2 ** (8 * bytes_) - 1) if bytes_ < _WIDE else 0.0)
         if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)):
             part = max(part, FLOAT16_TOLERANCE)
-        measured = any(v.type.dtype.is_float or v in self.measures for v in operands)
+        computed = [v for v in operands if v.data is None]
+        measured = any(
+            v in self.measures or (v.type.dtype.is_float and v not in self.choices)
+            for v in computed
+        )
+        chosen = isinstance(node.op, _MOVING) and all(v in self.choices for v in computed)
         for number, value in enumerate(node.outputs):
             if part:
                 self.parts[value] = part
             if value.type.dtype.is_float and _rounds(node, self.rounded):
                 self.rounded.add(value)
-            if measured and not _is_exact(node, number):
+            if _is_exact(node, number) or (chosen and computed):
+                self.choices.add(value)
+            elif measured:
                 self.measures.add(value)
-
-    def _into(self, node: Node) -> None:
-        """Through branches, and through loops until no turn adds anything."""
-        pairs, count = _handed_over(node), -1
-        while count < (count := len(self.parts) + len(self.rounded) + len(self.measures)):
-            for source, target in pairs:
-                if source is not None:
-                    self._hand_over(source, target)
-            for graph in node.op.subgraphs:
-                self.through(graph)
 
     def _hand_over(self, source: Value, target: Value) -> None:
         part = max(self.parts.get(source, 0.0), self.parts.get(target, 0.0))
         if part:
             self.parts[target] = part
-        for marked in (self.rounded, self.measures):
+        for marked in (self.rounded, self.measures, self.choices):
             if source in marked:
                 marked.add(target)
 
 
-def _handed_over(node: Node) -> list[tuple[Value | None, Value]]:
+_Pairs = Sequence[tuple[Value | None, Value]]
+
+
+def _handed_over(node: Node) -> _Pairs:
     """What branches and loops take, hand from turn to turn, and give."""
     match node.op:
         case If(then_graph=then, else_graph=otherwise):
@@ -150,7 +171,7 @@ def _handed_over(node: Node) -> list[tuple[Value | None, Value]]:
                     for g in (condition, body)
                     for p in zip(c, g.inputs, strict=True)
                 ),
-                *zip(body.outputs, node.outputs, strict=True),
+                *(p for c in carried for p in zip(c, node.outputs, strict=True)),
             ]
         case Loop(body=body, carried=count, stops=stops):
             made = body.outputs[int(stops) :]
@@ -158,6 +179,7 @@ def _handed_over(node: Node) -> list[tuple[Value | None, Value]]:
                 *zip(node.inputs[2:], body.inputs[1:], strict=True),
                 *zip(made[:count], body.inputs[1 : 1 + count], strict=True),
                 *zip(made, node.outputs, strict=True),
+                *zip(node.inputs[2 : 2 + count], node.outputs[:count], strict=True),
             ]
         case _:
             raise TypeError(f"{node.op.name} is no branch and no loop")
@@ -188,12 +210,12 @@ def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | No
     """
     if expected.shape != found.shape:
         return Difference(expected.size, expected.size, float("nan"))
-    if expected.dtype.kind != "f":
+    if expected.dtype.kind != "f" and found.dtype.kind != "f":
         distance = _distance(expected, found)
         narrow = expected.dtype.itemsize < _WIDE
         levels = 2.0 ** (8 * expected.dtype.itemsize) - 1 if narrow else _range(expected)
-        # A real number that is cast to an integer may become the one beside it.
-        wrong = distance > (max(part * levels, 1) if part else 0)
+        # A real number that is cast to an integer may become the one beside it, but no class may.
+        wrong = distance > max(part * levels, part > 0 and levels >= _COUNTS)
     else:
         wide, other = expected.astype(np.float64), found.astype(np.float64)
         equal = (wide == other) | (np.isnan(wide) & np.isnan(other))

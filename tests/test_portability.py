@@ -30,7 +30,7 @@ ATTRIBUTES = {
 }
 """What modules have on POSIX only."""
 ASKED_FOR_FIRST = {
-    "boards/simulate.py": {"pread"},
+    "boards/simulate.py": {"pread", "sched_getaffinity"},
     "boards/flash/process.py": {"killpg", "SIGKILL"},
 }
 """Where a file makes sure that it is there."""

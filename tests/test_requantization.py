@@ -159,3 +159,21 @@ def test_scales_far_apart_are_clean_under_sanitizers(tmp_path: Path) -> None:
     samples = [tuple(member.samples[i][0] for member in members) for i in range(2)]
     found = run_sanitized(compile_graph(graph), samples, tmp_path / "project")
     assert_same(found, [evaluate(graph, sample).outputs for sample in samples], "far apart")
+
+
+def test_quotients_and_means_saturate_at_scales_far_apart() -> None:
+    """Neither shifts its int32 numbers left as far as its multiplier says."""
+    a, b, y = _int8((4,), 1.0), _int8((4,), 1.0), _int8((4,), 0.75 * 2.0**-32)
+    values = (Value("a", a), Value("b", b), Value("y", y))
+    node = Node(Binary("div"), values[:2], values[2:], Origin("DIV", 0), Rounding.TFLM)
+    graph = verify(Graph("quotients", values[:2], values[2:], (node,)), "building a test")
+    numbers = np.array([1, -1, 5, 127], np.int8), np.array([127, 127, 3, 127], np.int8)
+    (found,) = evaluate(graph, numbers).outputs
+    assert found.tolist() == [127, -128, 127, 127]
+    many = _int8((1, 1024), 1.0)
+    graph = _far_apart(Reduce("mean", (1,)), many, _int8((1,), 0.75 * 2.0**-32))
+    for number, wanted in ((3, 127), (-3, -128)):
+        numbers = np.zeros((1, 1024), np.int8)
+        numbers[0, 5] = number
+        (found,) = evaluate(graph, (numbers,)).outputs
+        assert found.tolist() == [wanted]

@@ -246,8 +246,10 @@ def test_what_follows_from_quantized_numbers_is_judged_by_what_it_is() -> None:
     wanted = np.array([[-1000, 0, 1000]], np.int32)
     assert compare(wanted, wanted + np.int32(2000 * sums), sums) is None
     assert compare(wanted, wanted + np.int32(2000 * sums + 1), sums) is not None
-    assert compare(wanted * 0, wanted * 0 + np.int32(1), sums) is None  # what a cast may do
-    assert compare(wanted * 0, wanted * 0 + np.int32(2), sums) is not None
+    assert compare(wanted * 0, wanted * 0 + np.int32(1), sums) is not None
+    few = np.array([[0, 1, 100]], np.int32)  # where a cast may take a step
+    assert compare(few, few + np.int32(1), sums) is None
+    assert compare(few, few + np.int32(2), sums) is not None
 
 
 def branching(then: NodeProto, otherwise: NodeProto) -> NodeProto:
@@ -269,6 +271,7 @@ def looping(step: NodeProto, kind: str, shape: list[int]) -> NodeProto:
 
 
 SUMS = node("MatMulInteger", "q k", "s")
+CAST = [node("Greater", "d t", "b"), node("Cast", "b", "real", to=1)]
 
 
 @pytest.mark.parametrize(
@@ -277,6 +280,8 @@ SUMS = node("MatMulInteger", "q k", "s")
         ("u8", True, [node("Greater", "d t", "b"), node("Cast", "b", "y", to=2)]),
         ("i8", True, [node("Greater", "d t", "b"), node("Where", "b seven z", "y")]),
         ("u8", True, [node("ArgMax", "d", "i", axis=1), node("Cast", "i", "y", to=2)]),
+        ("l", True, [*CAST, node("Cast", "real", "y", to=7)]),
+        ("f", True, [*CAST, node("Identity", "real", "y")]),
         ("l", True, [node("TopK", "d two", "v y", axis=1)]),
         ("f", False, [node("TopK", "d two", "v i", axis=1), node("Relu", "v", "y")]),
         ("i", False, [SUMS, node("TopK", "s two", "y i", axis=1)]),

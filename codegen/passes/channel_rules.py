@@ -15,10 +15,11 @@ from itertools import product
 
 import numpy as np
 
-from smelt.ir import Array, DType, Node, Op, Quant, TensorType, Value
+from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType, Value
 from smelt.ops.binary import Binary
 from smelt.ops.concat import Concat
 from smelt.ops.copy import Copy
+from smelt.ops.fixed_point import INT32_MAX
 from smelt.ops.pad import Pad
 from smelt.ops.pool import Pool2D
 from smelt.ops.quantize import Quantize
@@ -133,6 +134,8 @@ class Alike(Rule):
 
     def bounds(self, node: Node, operands: Sequence[Bounds | None]) -> Bounds:
         """See `Rule.bounds`."""
+        if _may_wrap(node):
+            return Bounds.anything(node.output.type)
         found = [node.op.reference(node, inputs)[0] for inputs in self.corners(node, operands)]
         return Bounds.among(*found)
 
@@ -171,6 +174,20 @@ class Alike(Rule):
             v if v is None or v.data is None or mask is None else _sliced(v, mask, to.build)
             for v, mask in zip(node.inputs, to.kept, strict=True)
         )
+
+
+def _may_wrap(node: Node) -> bool:
+    """Whether numbers may leave 32 bits when they are shifted left: results do not grow then."""
+    x, y, count = node.input(0).type, node.output.type, 1
+    if node.rounding is not Rounding.TFLM or not (x.is_quantized and y.is_quantized):
+        return False
+    ratio = x.scale / y.scale
+    if isinstance(node.op, Reduce):
+        count = x.size // y.size
+    elif isinstance(node.op, Binary) and node.op.kind == "mul":
+        ratio, count = ratio * node.input(1).type.scale, 2**8
+    # Shifted left it is at most twice what it is multiplied by.
+    return 2 * ratio * count * 2**8 > INT32_MAX
 
 
 def _filled(value: Value, bounds: Bounds, greatest: bool) -> Array:

@@ -15,6 +15,7 @@ from smelt.ir import Array, DType, TensorType
 from smelt.ops.fixed_point import (
     doubling_high_multiply,
     multiply_by_quantized_multiplier,
+    quantize_multiplier,
     rescale_multiplier,
     rounding_shift_right,
     wrap_int32,
@@ -83,7 +84,7 @@ def mul_scaling(a: TensorType, b: TensorType, y: TensorType) -> Multiplier:
 def div_scaling(a: TensorType, b: TensorType, y: TensorType) -> Multiplier:
     """Multiplier of DIV, rounded to float32."""
     product = np.float32(b.scale) * np.float32(y.scale)
-    return rescale_multiplier(float(np.float32(a.scale) / product))
+    return quantize_multiplier(float(np.float32(a.scale) / product))
 
 
 Integer = Callable[[Array, Array, TensorType, TensorType, TensorType], Array]

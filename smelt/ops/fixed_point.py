@@ -16,6 +16,7 @@ import numpy as np
 
 from smelt.ir import Array, Quant, Rounding, TensorType
 
+WORD = 32
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 REDUCED_LIMIT = 1 << 47
@@ -143,7 +144,7 @@ def rescale_multiplier(real: float) -> tuple[int, int]:
     shift that wraps; TFLite Micro's C leaves undefined what it is.
     """
     multiplier, shift = quantize_multiplier(real)
-    return (multiplier, shift) if shift < 32 else (0, 0)
+    return (multiplier, shift) if shift < WORD else (0, 0)
 
 
 def doubling_high_multiply(a: Array, b: Array | int) -> Array:

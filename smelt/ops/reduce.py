@@ -21,8 +21,10 @@ from smelt.ops.constraints import (
     symmetric_int16,
 )
 from smelt.ops.fixed_point import (
+    WORD,
     Requantizer,
     multiply_by_quantized_multiplier,
+    quantize_multiplier,
     rescale_multiplier,
     wrap_int32,
 )
@@ -98,11 +100,12 @@ def reduce_multiplier(kind: str, x: TensorType, y: TensorType, count: int) -> tu
     A mean's multiplier is first shifted left by floor(log2 count), then divided by `count` and
     truncated, so that few bits are lost.
     """
-    multiplier, shift = rescale_multiplier(x.scale / y.scale)
     if kind != "mean":
-        return multiplier, shift
+        return rescale_multiplier(x.scale / y.scale)
+    multiplier, shift = quantize_multiplier(x.scale / y.scale)
     bits = min(count.bit_length() - 1, 32, 31 + shift)
-    return (multiplier << bits) // count, shift - bits
+    shift -= bits
+    return ((multiplier << bits) // count, shift) if shift < WORD else (0, 0)
 
 
 def reduce_scale(kind: str, x: TensorType, y: TensorType, count: int) -> float:
