@@ -234,6 +234,23 @@ def test_sums_that_wrap_are_not_trusted() -> None:
     assert (bounds.low[0], bounds.high[0]) == (-128, 127)
 
 
+@pytest.mark.parametrize(
+    ("op", "operands", "shift"),
+    [(Reduce("mean", (1, 2)), 1, 23), (Reduce("sum", (1, 2)), 1, 21), (Binary("mul"), 2, 29)],
+    ids=("mean", "sum", "mul"),
+)
+def test_scaled_numbers_that_wrap_are_not_trusted(op: Op, operands: int, shift: int) -> None:
+    """Shifted left beyond 32 bits, the least and the greatest operands have one result."""
+    net = Network(1, 2, 2, 2)
+    finer = Quant.per_tensor(0.05 * 2.0**-shift, 5)
+    a = net.add(op, *([net.x] * operands), quant=finer)
+    flat = net.add(Reshape((1, a.type.size)), a, quant=finer)
+    graph = net.graph(net.product(FullyConnected(), flat, net.weights(3, a.type.size), net.bias(3)))
+    bounds = plan_channels(graph).bounds[a]
+    assert (bounds.low[0], bounds.high[0]) == (-128, 127)
+    unchanged(graph)
+
+
 @given(member=members(DType.INT8))
 @settings(max_examples=60)
 def test_random_networks_stay_what_they_are(member: Member) -> None:

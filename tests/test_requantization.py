@@ -68,6 +68,24 @@ def test_scaling_equals_two_roundings(requantization: Requantization) -> None:
     np.testing.assert_array_equal(found, requantization.outputs(sums))
 
 
+def test_sums_that_wrap_have_no_scaling() -> None:
+    """A channel whose two ends wrap to the same output seems never to move."""
+    requantization = Requantization(
+        np.asarray([1_477_904_782, 1_873_306_103], np.int64),
+        np.asarray([-7, 22], np.int64),
+        np.asarray([-3492, -668], np.int64),
+        np.asarray([2267, 4538], np.int64),
+        zero_point=-12,
+        low=-128,
+        high=127,
+    )
+    sums = np.arange(-668, 4539)[:, None] * np.asarray([0, 1])
+    found = requantization.outputs(sums)[:, 1]
+    assert found[0] == found[-1]
+    assert np.unique(found).size > 1
+    assert requantization.scaling is None
+
+
 @pytest.mark.parametrize("shifts", [(-7, -7), (-6, -9), (-3, -8)])
 def test_rectified_channels_of_any_shift_are_served(shifts: tuple[int, int]) -> None:
     multipliers = np.asarray([1_518_500_250, 2_147_000_001], np.int64)

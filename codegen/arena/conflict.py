@@ -47,9 +47,6 @@ class Pair:
 
     def gaps(self, order: WriteOrder | None) -> tuple[tuple[int, int], ...]:
         """The open intervals of `offset(second) - offset(first)` that no usable choice allows."""
-        if self.apart:
-            below, above = self.choices
-            return ((below.high, above.low),)
         usable = sorted((c.low, c.high) for c in self.choices if c.usable(order))
         gaps: list[tuple[int, int]] = []
         reach = usable[0][1]

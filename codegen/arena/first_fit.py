@@ -13,9 +13,10 @@ Orders = Mapping[int, WriteOrder]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a placed buffer forbids to another: open intervals relative to its own offset.
+    """What a placed buffer that may share bytes with another one forbids to it.
 
-    `exact` lists the differences at which the other would be in place.
+    Open intervals relative to its own offset; `exact` lists the differences at which the other
+    would be in place.
     """
 
     other: int
@@ -27,24 +28,31 @@ class Link:
 class FirstFit:
     """First fit on one arena, with the write orders of its contested steps fixed.
 
-    `layouts` counts the layouts made.
+    `apart` lists for each buffer those that it shares no byte with, as almost all, `links` the
+    others that live together with it. `layouts` counts the layouts made.
     """
 
     arena: Arena
+    apart: list[list[int]]
     links: list[list[Link]]
     layouts: int = 0
 
     @classmethod
     def of(cls, arena: Arena, orders: Orders) -> "FirstFit":
         """Prepare the links between the buffers of `arena`."""
+        apart: list[list[int]] = [[] for _ in arena.buffers]
         links: list[list[Link]] = [[] for _ in arena.buffers]
         for pair in arena.pairs:
+            if pair.apart:
+                apart[pair.second].append(pair.first)
+                apart[pair.first].append(pair.second)
+                continue
             gaps = pair.gaps(orders.get(pair.step))
-            exact = () if pair.apart else tuple(c.low for c in pair.choices if c.low == c.high)
+            exact = tuple(c.low for c in pair.choices if c.low == c.high)
             links[pair.second].append(Link(pair.first, gaps, exact))
             mirrored = tuple((-high, -low) for low, high in reversed(gaps))
             links[pair.first].append(Link(pair.second, mirrored, tuple(-d for d in exact)))
-        return cls(arena, links)
+        return cls(arena, apart, links)
 
     @property
     def cost(self) -> int:
@@ -55,11 +63,17 @@ class FirstFit:
         """Offsets (bytes) by buffer. With `in_place`, sharing comes before a low offset."""
         self.layouts += 1
         buffers = self.arena.buffers
+        sizes = [b.size for b in buffers]
         offsets = [-1 if b.offset is None else b.offset for b in buffers]
         for i in sequence:
             if offsets[i] >= 0:
                 continue
-            forbidden: list[tuple[int, int]] = []
+            size = sizes[i]
+            forbidden = [
+                (base - size, base + sizes[other])
+                for other in self.apart[i]
+                if (base := offsets[other]) >= 0
+            ]
             wanted: list[int] = []
             for link in self.links[i]:
                 base = offsets[link.other]
@@ -111,6 +125,7 @@ class FirstFit:
         sizes = (b.size for b in self.arena.buffers)
         above = [i for i, size in enumerate(sizes) if offsets[i] + size > goal]
         around = {link.other for i in above for link in self.links[i]}
+        around.update(other for i in above for other in self.apart[i])
         return above + sorted(around.difference(above))
 
 

@@ -32,7 +32,7 @@ class SumOfProducts:
     low: int
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=128)
 def sum_of_products(node: Node) -> SumOfProducts | None:
     """What gives the node's outputs for every pair of inputs; None if nothing was found."""
     pairs = addition(node)

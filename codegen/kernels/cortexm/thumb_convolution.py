@@ -14,6 +14,7 @@ that they lie as far apart as the taps of the packed inputs do: one register add
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -269,6 +270,7 @@ def _slices(window: Window, weights: Array, rows: int, optimize: Optimize) -> tu
     return tuple(found)
 
 
+@lru_cache(maxsize=128)
 def scaling_of(node: Node) -> ShortScaling | None:
     """The short requantization of a node of constant, symmetric weights; None if none is exact."""
     op = node.op
