@@ -62,7 +62,7 @@ def _on_this_core() -> Generator[None]:
     try:
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {ctypes.CDLL(None).sched_getcpu()})
-    except (AttributeError, OSError):  # not every system has them, and some forbid it
+    except (AttributeError, OSError, ValueError):  # not every system can, and some forbid it
         yield
         return
     try:

@@ -42,9 +42,10 @@ def outputs_on(artefact: Artefact, samples: Sequence[Sample]) -> list[tuple[Arra
     other = replace(artefact, project=replace(project, files={**project.files, **_FILES}))
     sizes = [sizes_of(graph, sample) for sample in samples]
     with built(other) as elf, tempfile.TemporaryDirectory() as folder:
-        parts = [np.uint32([len(samples), len(graph.lengths)]).tobytes()]
+        parts = [np.array([len(samples), len(graph.lengths)], np.uint32).tobytes()]
         for sample, known in zip(samples, sizes, strict=True):
-            parts.append(np.uint32([known[length.name] for length in graph.lengths]).tobytes())
+            lengths = [known[length.name] for length in graph.lengths]
+            parts.append(np.array(lengths, np.uint32).tobytes())
             parts += device_inputs(graph, sample)
         (Path(folder) / "in.bin").write_bytes(b"".join(parts))
         ran = subprocess.run(

@@ -41,16 +41,16 @@ SAME = ((1, 1), (1, 1))
 
 
 class Network:
-    """An int8 network in the making."""
+    """An int8 network in the making, or one of another type."""
 
-    def __init__(self, *shape: int) -> None:
-        self.x = Value("x", TensorType(shape, DType.INT8, QUANT))
+    def __init__(self, *shape: int, dtype: DType = DType.INT8, quant: Quant = QUANT) -> None:
+        self.x = Value("x", TensorType(shape, dtype, quant))
         self.nodes: list[Node] = []
         self.rng = np.random.default_rng(5)
 
     def add(self, op: Op, *inputs: Value, quant: Quant = OUT) -> Value:
         (type_,) = op.infer([v.type for v in inputs])
-        y = Value(f"v{len(self.nodes)}", TensorType(type_.shape, DType.INT8, quant))
+        y = Value(f"v{len(self.nodes)}", TensorType(type_.shape, self.x.type.dtype, quant))
         origin = Origin("OP", len(self.nodes))
         self.nodes.append(Node(op, inputs, (y,), origin, Rounding.TFLM))
         return y
@@ -234,21 +234,30 @@ def test_sums_that_wrap_are_not_trusted() -> None:
     assert (bounds.low[0], bounds.high[0]) == (-128, 127)
 
 
+MEAN, SUM = Reduce("mean", (1, 2)), Reduce("sum", (1, 2))
+
+
 @pytest.mark.parametrize(
-    ("op", "operands", "shift"),
-    [(Reduce("mean", (1, 2)), 1, 23), (Reduce("sum", (1, 2)), 1, 21), (Binary("mul"), 2, 29)],
-    ids=("mean", "sum", "mul"),
+    ("op", "dtype", "scale"),
+    [
+        (MEAN, DType.INT8, 2.0**-23),
+        (SUM, DType.INT8, 2.0**-21),
+        (Binary("mul"), DType.INT8, 2.0**-29),
+        (MEAN, DType.INT16, 0.75 * 2.0**-17),
+        (SUM, DType.INT16, 0.75 * 2.0**-15),
+    ],
 )
-def test_scaled_numbers_that_wrap_are_not_trusted(op: Op, operands: int, shift: int) -> None:
-    """Shifted left beyond 32 bits, the least and the greatest operands have one result."""
-    net = Network(1, 2, 2, 2)
-    finer = Quant.per_tensor(0.05 * 2.0**-shift, 5)
-    a = net.add(op, *([net.x] * operands), quant=finer)
-    flat = net.add(Reshape((1, a.type.size)), a, quant=finer)
-    graph = net.graph(net.product(FullyConnected(), flat, net.weights(3, a.type.size), net.bias(3)))
-    bounds = plan_channels(graph).bounds[a]
-    assert (bounds.low[0], bounds.high[0]) == (-128, 127)
-    unchanged(graph)
+def test_scaled_numbers_that_wrap_are_not_trusted(op: Op, dtype: DType, scale: float) -> None:
+    """Shifted left beyond 32 bits, least and greatest operands do not have such results."""
+    zero_points = (-3, 5) if dtype is DType.INT8 else (0, 0)
+    given, finer = (
+        Quant.per_tensor(0.05 * s, z) for s, z in zip((1.0, scale), zero_points, strict=True)
+    )
+    net = Network(1, 2, 2, 2, dtype=dtype, quant=given)
+    operands = [net.x, net.x] if isinstance(op, Binary) else [net.x]
+    a = net.add(op, *operands, quant=finer)
+    bounds = plan_channels(net.graph(a)).bounds[a]
+    assert (bounds.low[0], bounds.high[0]) == dtype.limits
 
 
 @given(member=members(DType.INT8))

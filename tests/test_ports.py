@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from smelt import boards
 from smelt.boards import open_device, session
 from smelt.boards.ports import open_port
 from smelt.boards.simulate import Simulator
@@ -46,6 +50,35 @@ def running(artefact: Artefact) -> Generator[Simulator]:
     simulable(artefact.board)
     with built(artefact, taps=True) as elf, Simulator(artefact.board, elf.path) as board:
         yield board
+
+
+@pytest.mark.qemu
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins nothing")
+@pytest.mark.parametrize("problem", [None, PermissionError, ValueError])
+def test_a_simulator_keeps_to_one_core(
+    problem: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """We keep to those that we had, and where that is forbidden so does it."""
+    board, before, started = boards.load(BOARD), os.sched_getaffinity(0), list[set[int]]()
+    simulable(board)
+    popen = subprocess.Popen[bytes]
+
+    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = popen(*args, **options)
+        started.append(os.sched_getaffinity(process.pid))
+        return process
+
+    def refuse(*_: object) -> None:
+        assert problem is not None
+        raise problem
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    if problem is not None:
+        monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    with Simulator(board, None):
+        assert os.sched_getaffinity(0) == before
+    (its,) = started
+    assert its == before if problem else (len(its) == 1 and its <= before)
 
 
 @pytest.mark.qemu

@@ -15,8 +15,24 @@ from onnxruntime.quantization import QuantFormat, QuantType
 from smelt.codegen.network import render_network
 from smelt.errors import VerifyError
 from smelt.frontend import Imported
-from smelt.ir import Array, DType, Graph, Node, Origin, State, TensorType, Value, verify
+from smelt.ir import (
+    Array,
+    DType,
+    Graph,
+    Node,
+    Origin,
+    Quant,
+    Rounding,
+    State,
+    TensorType,
+    Value,
+    verify,
+)
+from smelt.ops.arg_reduce import ArgReduce
 from smelt.ops.binary import Binary
+from smelt.ops.cast import Cast
+from smelt.ops.quantize import Dequantize, Quantize
+from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import Sample, random_samples
 from smelt.tolerances import compare, inexact
@@ -247,9 +263,10 @@ def test_what_follows_from_quantized_numbers_is_judged_by_what_it_is() -> None:
     assert compare(wanted, wanted + np.int32(2000 * sums), sums) is None
     assert compare(wanted, wanted + np.int32(2000 * sums + 1), sums) is not None
     assert compare(wanted * 0, wanted * 0 + np.int32(1), sums) is not None
-    few = np.array([[0, 1, 100]], np.int32)  # where a cast may take a step
-    assert compare(few, few + np.int32(1), sums) is None
-    assert compare(few, few + np.int32(2), sums) is not None
+    for few in (np.array([[0, 1, 100]], np.int32), np.array([[0, 1, 3]], np.uint8)):
+        one = few.dtype.type(1)  # which a cast may take
+        assert compare(few, few + one, sums, quantized=False) is None
+        assert compare(few, few + one + one, sums, quantized=False) is not None
 
 
 def branching(then: NodeProto, otherwise: NodeProto) -> NodeProto:
@@ -260,18 +277,19 @@ def branching(then: NodeProto, otherwise: NodeProto) -> NodeProto:
     return node("If", "c", "y", "", **branches)
 
 
-def looping(step: NodeProto, kind: str, shape: list[int]) -> NodeProto:
+def looping(step: NodeProto, kind: str, shape: list[int], first: str = "first") -> NodeProto:
     """A loop of `n` turns that carries what the step makes of `d`."""
     inputs = [tensor_info("turn", [], "l"), tensor_info("go", [], "b")]
     outputs = [tensor_info("on", [], "b"), tensor_info(step.output[0], shape, kind)]
     body = graph(
         [step, node("Identity", "go", "on")], [*inputs, tensor_info("s", shape, kind)], outputs
     )
-    return node("Loop", "n c first", "y", "", body=body)
+    return node("Loop", f"n c {first}", "y", "", body=body)
 
 
 SUMS = node("MatMulInteger", "q k", "s")
-CAST = [node("Greater", "d t", "b"), node("Cast", "b", "real", to=1)]
+MASK = [node("Greater", "d t", "b"), node("Cast", "b", "real", to=1)]
+CLASS = [node("ArgMax", "d", "i", axis=1), node("Cast", "i", "class", to=1)]
 
 
 @pytest.mark.parametrize(
@@ -280,8 +298,8 @@ CAST = [node("Greater", "d t", "b"), node("Cast", "b", "real", to=1)]
         ("u8", True, [node("Greater", "d t", "b"), node("Cast", "b", "y", to=2)]),
         ("i8", True, [node("Greater", "d t", "b"), node("Where", "b seven z", "y")]),
         ("u8", True, [node("ArgMax", "d", "i", axis=1), node("Cast", "i", "y", to=2)]),
-        ("l", True, [*CAST, node("Cast", "real", "y", to=7)]),
-        ("f", True, [*CAST, node("Identity", "real", "y")]),
+        ("l", True, [*MASK, node("Cast", "real", "y", to=7)]),
+        ("f", True, [*MASK, node("Identity", "real", "y")]),
         ("l", True, [node("TopK", "d two", "v y", axis=1)]),
         ("f", False, [node("TopK", "d two", "v i", axis=1), node("Relu", "v", "y")]),
         ("i", False, [SUMS, node("TopK", "s two", "y i", axis=1)]),
@@ -295,6 +313,14 @@ CAST = [node("Greater", "d t", "b"), node("Cast", "b", "real", to=1)]
         ),
         ("f", False, [branching(node("Neg", "d", "a"), node("Abs", "d", "b"))]),
         ("f", False, [looping(node("Sub", "d s", "made"), "f", [4, 5])]),
+        ("f", False, [*MASK, branching(node("Identity", "real", "a"), node("Neg", "d", "b"))]),
+        ("f", False, [*MASK, looping(node("Add", "d s", "made"), "f", [4, 5], "real")]),
+        ("l", True, [*MASK, node("ReduceSum", "real", "s"), node("Cast", "s", "y", to=7)]),
+        ("l", True, [*CLASS, node("Add", "class one", "s"), node("Cast", "s", "y", to=7)]),
+        ("i8", True, [*CLASS, node("QuantizeLinear", "class one z", "y")]),
+        ("u8", False, [node("Round", "d", "r"), node("Cast", "r", "y", to=2)]),
+        ("l", False, [node("Round", "f", "r"), node("Cast", "r", "y", to=7)]),
+        ("l", True, [node("Round", "x", "r"), node("Cast", "r", "y", to=7)]),
         ("l", True, [looping(node("ArgMax", "d", "made", axis=1), "l", [4, 1])]),
     ],
 )
@@ -308,6 +334,7 @@ def test_what_may_be_almost_right(kind: str, exact: bool, made: list[NodeProto])
         "t": np.array(0.1, np.float32),
         "seven": np.array(7, np.int8),
         "two": np.array([2], np.int64),
+        "one": np.array(1, np.float32),
         "k": rng.integers(-128, 128, (5, 3)).astype(np.int8),
         "n": np.array(40, np.int64),
         "first": np.zeros((4, 1), np.int64) if kind == "l" else np.zeros((4, 5), np.float32),
@@ -322,6 +349,29 @@ def test_what_may_be_almost_right(kind: str, exact: bool, made: list[NodeProto])
     proto = model(graph(nodes, inputs, [tensor_info("y", None, kind)], constants), 21)
     optimized = compile_model(proto.SerializeToString()).graph
     assert (optimized.outputs[0] not in inexact(optimized)) == exact
+
+
+def test_a_class_stays_one_in_a_state() -> None:
+    """Also where what follows the state comes before what makes it."""
+    row, one = TensorType((1, 8), DType.FLOAT32), TensorType((1,), DType.FLOAT32)
+    quantized = TensorType((1, 8), DType.INT8, Quant.per_tensor(0.01, 0))
+    x, h, d, before, after = (
+        Value(n, t) for n, t in zip("xhdba", (row, row, row, one, one), strict=True)
+    )
+    q, index = Value("q", quantized), Value("i", TensorType((1,), DType.INT64))
+    y = Value("y", TensorType((1,), DType.INT8, Quant.per_tensor(1.0, 0)))
+    nodes = (
+        Node(Quantize(DType.INT8), (before,), (y,), Origin("Q", 0), Rounding.ONNX),
+        Node(Unary("tanh"), (x,), (h,), Origin("T", 1)),
+        Node(Quantize(DType.INT8), (h,), (q,), Origin("Q", 2), Rounding.ONNX),
+        Node(Dequantize(), (q,), (d,), Origin("D", 3)),
+        Node(ArgReduce("max", 1, False), (d,), (index,), Origin("A", 4)),
+        Node(Cast(DType.FLOAT32), (index,), (after,), Origin("C", 5)),
+    )
+    state = State(before, after, np.zeros(1, np.float32))
+    parts = inexact(verify(Graph("held", (x,), (y,), nodes, (state,)), "test"))
+    assert d in parts
+    assert y not in parts
 
 
 def test_differences_do_not_overflow() -> None:

@@ -178,16 +178,21 @@ class Alike(Rule):
 
 def _may_wrap(node: Node) -> bool:
     """Whether numbers may leave 32 bits when they are shifted left: results do not grow then."""
-    x, y, count = node.input(0).type, node.output.type, 1
+    x, y = node.input(0).type, node.output.type
     if node.rounding is not Rounding.TFLM or not (x.is_quantized and y.is_quantized):
         return False
-    ratio = x.scale / y.scale
+    largest = x.scale / y.scale * _levels(x)
     if isinstance(node.op, Reduce):
-        count = x.size // y.size
+        largest *= x.size // y.size
     elif isinstance(node.op, Binary) and node.op.kind == "mul":
-        ratio, count = ratio * node.input(1).type.scale, 2**8
+        largest *= node.input(1).type.scale * _levels(node.input(1).type)
     # Shifted left it is at most twice what it is multiplied by.
-    return 2 * ratio * count * 2**8 > INT32_MAX
+    return 2 * largest > INT32_MAX
+
+
+def _levels(type_: TensorType) -> int:
+    """More than the magnitude of any stored number less the zero point."""
+    return 1 << (8 * type_.dtype.size)
 
 
 def _filled(value: Value, bounds: Bounds, greatest: bool) -> Array:
