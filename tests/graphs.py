@@ -11,9 +11,8 @@ from smelt.frontend import Imported
 from smelt.ir import Array, Graph, Node, Value, verify
 from smelt.ir.text import print_graph
 from smelt.pipeline import Artefact, Options, compile_model
-from smelt.run import run
 from smelt.samples import Sample
-from tests.semihosted import SERVED, outputs_on
+from tests.semihosted import outputs_of
 
 SETUPS = {
     "host": Options(),
@@ -85,9 +84,7 @@ def run_together(members: Sequence[Member], options: Options, name: str = "all")
         tuple(array for member_sample in column for array in member_sample)
         for column in zip(*(m.samples for m in members), strict=True)
     ]
-    board = artefact.board
-    simulated = board is not None and board.startup == SERVED and board.qemu is not None
-    results = outputs_on(artefact, samples) if simulated else run(artefact, samples).outputs
+    results = outputs_of(artefact, samples)
     found: list[Outputs] = []
     start = 0
     for member in members:

@@ -1,7 +1,7 @@
-"""Runs networks on simulated Cortex-M cores whose data comes and goes by semihosting.
+"""Runs networks, on simulated Cortex-M cores with data that comes and goes by semihosting.
 
-Firmware is that of the product but for the serial line, at which a simulator spends more time than
-at many a network: the line has tests of its own.
+Firmware is then that of the product but for the serial line, at which a simulator spends more time
+than at many a network: the line has tests of its own.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from smelt.boards.simulate import EMULATORS
 from smelt.ir import Array
 from smelt.ops.lengths import cut, sizes_of, trace
 from smelt.pipeline import Artefact
-from smelt.run import built, device_inputs
+from smelt.run import built, device_inputs, run
 from smelt.samples import Sample
 
-SERVED = "cortexm"
+_SERVED = "cortexm"
 """The kind of core, as boards name it."""
-
 _TIMEOUT_S = 300
 _FILES = {
     "firmware/wire.c": (Path(__file__).parent / "firmware" / "semihosted.c").read_text("utf-8"),
@@ -31,12 +30,11 @@ _FILES = {
 }
 
 
-def outputs_on(artefact: Artefact, samples: Sequence[Sample]) -> list[tuple[Array, ...]]:
-    """What the network computes of each sample, on the simulator of its board."""
+def outputs_of(artefact: Artefact, samples: Sequence[Sample]) -> list[tuple[Array, ...]]:
+    """What the network computes of each sample, on the host or the simulator of its board."""
     board, graph = artefact.board, artefact.graph
-    assert board is not None
-    assert board.qemu is not None
-    assert board.startup == SERVED
+    if board is None or board.qemu is None or board.startup != _SERVED:
+        return list(run(artefact, samples).outputs)
     project = artefact.project
     assert project.files.keys() >= _FILES.keys()
     other = replace(artefact, project=replace(project, files={**project.files, **_FILES}))
@@ -49,7 +47,7 @@ def outputs_on(artefact: Artefact, samples: Sequence[Sample]) -> list[tuple[Arra
             parts += device_inputs(graph, sample)
         (Path(folder) / "in.bin").write_bytes(b"".join(parts))
         ran = subprocess.run(
-            [EMULATORS[SERVED], "-machine", board.qemu.machine, *board.qemu.arguments,
+            [EMULATORS[_SERVED], "-machine", board.qemu.machine, *board.qemu.arguments,
              "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
              "-semihosting-config", "enable=on,target=native", "-kernel", str(elf.path)],
             cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,

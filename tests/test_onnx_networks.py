@@ -17,6 +17,7 @@ from smelt.run import run
 from smelt.samples import Sample
 from tests.graphs import SETUPS, assert_same
 from tests.onnx_networks import session
+from tests.semihosted import outputs_of
 from tests.shared import ROOT, SHARED
 
 DIGITS = ROOT / "examples/digits/digits.onnx"
@@ -93,7 +94,7 @@ def test_simulated(path: Path | None, setup: str) -> None:
     inputs, expected = samples(path, 1)
     board = SETUPS[setup].board
     artefact = compile_model(path, Options(board=board, inputs=options(path)))
-    assert_same(list(run(artefact, inputs).outputs), expected, f"{path.stem} on {setup}")
+    assert_same(outputs_of(artefact, inputs), expected, f"{path.stem} on {setup}")
 
 
 @pytest.mark.parametrize("path", NETWORKS)

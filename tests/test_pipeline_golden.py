@@ -29,6 +29,7 @@ from tests.graphs import (
     assert_same,
     run_together,
 )
+from tests.semihosted import outputs_of
 from tests.shared import Network, networks, shared
 from tests.test_golden_reference import DYNAMIC_RANGE, FLOAT, INTEGER, NOT_BY_TFLM
 from tests.tflite_networks import DIGITS, dequantized_weights, litert
@@ -66,7 +67,7 @@ def members_of(network: Network, chosen: Sequence[int]) -> tuple[Member, Outputs
 def check(network: Network, options: Options, chosen: Sequence[int]) -> None:
     member, expected = members_of(network, chosen)
     artefact = compile_model(network.model, options)
-    outputs = list(run(artefact, member.samples).outputs)
+    outputs = outputs_of(artefact, member.samples)
     assert_same(outputs, expected, str(network))
 
 
@@ -193,7 +194,7 @@ def check_floats(network: Network, options: Options, chosen: Sequence[int]) -> N
         expected = np.stack([litert(plain, x)[0] for x in golden["input_0"]])
     assert expected is not None
     artefact = compile_model(network.model, options)
-    outputs = run(artefact, [(golden["input_0"][i],) for i in chosen]).outputs
+    outputs = outputs_of(artefact, [(golden["input_0"][i],) for i in chosen])
     allowed = TOLERANCE * float(np.ptp(expected))
     for i, (found,) in zip(chosen, outputs, strict=True):
         np.testing.assert_allclose(found, expected[i], rtol=0, atol=allowed, err_msg=str(network))
