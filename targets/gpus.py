@@ -31,6 +31,8 @@ class BlockCosts:
             inputs.
         written: most of their products that are written out for a load of inputs: drivers'
             compilers take longer in proportion.
+        halves: most vectors of four sums that an invocation stores as float16: where there is no
+            instruction for it, it is written out for each number.
         load: cycles of a load that each invocation makes for itself.
         shared: cycles of a load that is the same for a workgroup.
         word: cycles of each 32-bit word of a load.
@@ -47,6 +49,7 @@ class BlockCosts:
     busy: int
     sums: int
     written: int
+    halves: int
     load: float
     shared: float
     word: float
@@ -95,6 +98,7 @@ _COMMON = BlockCosts(
     busy=4096,
     sums=8,
     written=96,
+    halves=32,
     load=8.0,
     shared=2.0,
     word=2.0,
@@ -141,6 +145,7 @@ _LAVAPIPE = BlockCosts(
     busy=16,
     sums=32,
     written=48,
+    halves=16,
     load=20.0,
     shared=20.0,
     word=12.5,

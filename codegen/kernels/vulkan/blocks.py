@@ -16,7 +16,7 @@ from math import log2
 
 from smelt.codegen.kernels.base import Block, Request, layer_key
 from smelt.errors import ConfigError
-from smelt.ir import Node
+from smelt.ir import DType, Node
 from smelt.targets import Target
 from smelt.targets.gpus import DEFAULT, MAX_GROUPS, BlockCosts
 
@@ -119,6 +119,7 @@ def blocks_of(
     """
     rows, width = size
     costs = costs_of(request.target)
+    half = node.output.type.dtype is DType.FLOAT16
 
     def cost(block: Block) -> float:
         loads = (block.pixels - 1) * min(work.stride, work.columns) + work.columns
@@ -145,5 +146,6 @@ def blocks_of(
         and share <= quads[0]
         and pixels * share <= costs.sums * min(work.columns, 2)
         and pixels * share * work.columns <= costs.written
+        and (not half or pixels * share <= costs.halves)
     )
     return Blocks.of(node, request, possible, cost, groups)
