@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smelt import gpu_options
 from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
 from smelt.boards.meter import Meter, metered
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
@@ -143,11 +144,6 @@ def connected(
     `gpu` is the number of the GPU that computes beside this computer's CPU.
     """
     where = artefact.on if on is None else on
-    if gpu is not None and (where != "host" or not artefact.platform.target.gpu):
-        raise ConfigError(
-            f"--device {gpu} chooses among this computer's GPUs, for --target vulkan; this network "
-            f"is for '{artefact.platform.name}'"
-        )
     if where in ("qemu", "board") and artefact.board is None:
         raise ConfigError(f"--on {where} needs --board, see `smelt boards`")
     if where == "host" and artefact.platform.firmware != "host":
@@ -187,9 +183,30 @@ class Rig:
     meter: Meter | None = None
     gpu: int | None = None
 
+    def check(self, artefact: Artefact) -> None:
+        """Make sure that the GPU asked for by its number would compute.
+
+        Raises:
+            ConfigError: the network runs elsewhere, or nothing of it goes to a GPU.
+        """
+        if self.gpu is None:
+            return
+        where = artefact.on if self.on is None else self.on
+        if where != "host" or not artefact.platform.target.gpu:
+            raise ConfigError(
+                f"--device {self.gpu} chooses among this computer's GPUs, for --target vulkan; "
+                f"this network is for '{artefact.platform.name}'"
+            )
+        if artefact.network.gpu is None:
+            raise ConfigError(
+                f"--device {self.gpu} chooses the GPU that computes, and no layer of this network "
+                f"goes to one: {gpu_options.why_on_cpu(artefact.options)}; or leave --device out"
+            )
+
     @contextmanager
     def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
         """Build, flash and connect."""
+        self.check(artefact)
         with built(artefact, taps=taps) as elf:
             if self.flash is not None:
                 self.flash(elf)

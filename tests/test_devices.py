@@ -23,6 +23,7 @@ from smelt.ops.case import build
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.targets.gpus import available, gpu_called
 from smelt.tune import tune
+from tests.cli_runner import runner
 from tests.tflite_networks import DIGITS
 from tests.vulkan_tools import requires_vulkan
 
@@ -143,6 +144,74 @@ def test_another_cut_is_another_network() -> None:
 def test_options_that_would_not_count(options: Options, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         compile_model(MODEL, options)
+
+
+NONE = "no layer goes to the GPU: the CPU computes everything"
+MORE = "`smelt partition` says why, --backends vulkan,c gives the GPU all that it serves"
+SMALL = DIGITS / "digits_float32.tflite"
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        (MODEL, {}, f"{NONE}; {MORE}"),
+        (MODEL, {"float16": True}, f"{NONE}, and --float16 changes nothing; {MORE}"),
+        (MODEL, {"cpu_fallback": True}, f"{NONE}, and --cpu-fallback changes nothing; {MORE}"),
+        (
+            MODEL,
+            {"backends": ("vulkan", "c"), "place": {"*": "c"}},
+            f"{NONE}; `smelt partition` says why",
+        ),
+        (
+            MODEL,
+            {"backends": ("vulkan", "c"), "float16": True},
+            "--float16 changes nothing: the GPU computes nothing in float32 that float16 can hold",
+        ),
+        (MODEL, {"backends": ("vulkan", "c"), "cpu_fallback": True}, ""),
+        (SMALL, {"backends": ("vulkan", "c"), "float16": True}, ""),
+    ],
+)
+def test_options_that_change_nothing_are_told(
+    model: Path, options: dict[str, object], said: str
+) -> None:
+    artefact = compiled(model, **options)
+    assert artefact.notes == (*artefact.imported.notes, *([said] if said else []))
+    assert artefact.report["notes"] == list(artefact.notes)
+    assert not compile_model(model, Options()).notes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("verify", "--samples", "1"), 0, f"note: {NONE}; {MORE}\n"),
+        (
+            ("verify", "--device", "3"),
+            1,
+            "--device 3 chooses the GPU that computes, and no layer of this network goes to one: "
+            f"{MORE}; or leave --device out\n",
+        ),
+        (("profile", "--device", "3"), 1, "--device 3 chooses the GPU that computes, and no layer"),
+        (
+            ("profile", "--board", "mps2-an386", "--device", "0"),
+            1,
+            "--device 0 chooses among this computer's GPUs",
+        ),
+    ],
+)
+def test_that_nothing_is_the_gpus_is_told(
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A device that is asked for by its number is not done without."""
+    target = () if "--board" in arguments else ("--target", "vulkan")
+    command, *rest = arguments
+    ran = runner(tmp_path, monkeypatch, capfd)(command, MODEL, *target, *rest)
+    assert ran.code == code
+    assert said in ran.err
 
 
 def test_a_tuning_of_another_network_is_refused() -> None:

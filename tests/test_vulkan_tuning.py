@@ -255,7 +255,8 @@ def test_the_command(
     run = runner(tmp_path, monkeypatch, capfd)
     monkeypatch.setattr("smelt.tune._PROGRAMS", 2)
     monkeypatch.setattr("smelt.tune._STEPS", 0)
-    tuned = run("tune", MODEL, "--target", "vulkan", "--gpu", "lavapipe", "--rounds", "3")
+    options = ("--gpu", "lavapipe", "--rounds", "3", "--device", "0")
+    tuned = run("tune", MODEL, "--target", "vulkan", *options)
     assert tuned.code == 0, tuned.err
     assert "by profile" in tuned.out
     tuning = load_tuning(tmp_path / "tuning.json")
