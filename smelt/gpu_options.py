@@ -33,10 +33,11 @@ def check(options: Options, target: Target) -> None:
     }
     for name in (name for name, wanted in given.items() if wanted and not target.gpu):
         raise ConfigError(f"{name} is for a target with a GPU; '{target.name}' has none")
-    if options.gpu is not None and options.tuning is not None:
+    measured = None if options.tuning is None else options.tuning.gpu
+    if options.gpu is not None and measured not in (None, options.gpu):
         raise ConfigError(
-            f"--tuning was measured with the profile '{options.tuning.gpu}': leave --gpu out, or "
-            "measure with it"
+            f"--tuning was measured with the profile '{measured}', not with --gpu {options.gpu}: "
+            "leave --gpu out, or measure with it"
         )
     if options.float16 and options.cpu_fallback:
         raise ConfigError(
@@ -49,10 +50,17 @@ def beside_gpu(platform: Platform, options: Options, computer: Computer | None) 
     """The platform with the GPU that is asked for, was measured, or is the board's.
 
     Raises:
-        ConfigError: there is no such profile.
+        ConfigError: there is no such profile, or the board's is not the one that was measured with.
     """
     own = None if computer is None else computer.gpu
-    name = options.gpu or own if options.tuning is None else options.tuning.gpu
+    measured = None if options.tuning is None else options.tuning.gpu
+    name = options.gpu or own or measured
+    if measured not in (None, name):
+        raise ConfigError(
+            f"--tuning was measured with the profile '{measured}', and --board {options.board} has "
+            f"'{own}': measure with `smelt tune --board {options.board}`, or give --gpu {measured} "
+            "if that profile is meant"
+        )
     if platform.target.gpu is None or name is None:
         return platform
     return replace(platform, target=replace(platform.target, gpu=gpu_called(name)))

@@ -256,7 +256,7 @@ def _with_blocks(own: Artefact, blocks: Mapping[str, Block]) -> Artefact:
     gpu = own.platform.target.gpu
     name = "" if gpu is None else gpu.name
     tuning = Tuning(gpu=name, device="", submit_ns=0, layers=layers)
-    return _again(own, gpu=None, tuning=tuning)
+    return _again(own, tuning=tuning)
 
 
 def _again(own: Artefact, **changes: object) -> Artefact:

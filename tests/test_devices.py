@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from itertools import product
 from pathlib import Path
@@ -136,7 +137,12 @@ def test_another_cut_is_another_network() -> None:
         (Options(target="host", tuning=NOTHING), "--tuning is for a target with a GPU"),
         (
             Options(target="vulkan", gpu="mali", tuning=NOTHING),
-            "measured with the profile 'generic': leave --gpu out",
+            "measured with the profile 'generic', not with --gpu mali: leave --gpu out",
+        ),
+        (
+            Options(board="raspberrypi5", tuning=NOTHING),
+            "measured with the profile 'generic', and --board raspberrypi5 has 'videocore7': "
+            "measure with `smelt tune --board raspberrypi5`, or give --gpu generic",
         ),
         (Options(target="vulkan", gpu="voodoo"), "unknown GPU 'voodoo'"),
     ],
@@ -240,6 +246,10 @@ def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:
             '{"gpu": "generic", "device": "a", "submit_ns": 1, "layers": {"a": {"gpu_ns": 1}}}',
             "layers.a.cpu_ns: ",
         ),
+        (
+            '{"version": 2, "gpu": "mail", "device": "a", "submit_ns": 1, "layers": {}}',
+            "gpu: unknown GPU 'mail'; did you mean 'mali'? Known: ",
+        ),
     ],
 )
 def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint: str) -> None:
@@ -249,6 +259,37 @@ def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint:
     with pytest.raises(ConfigError) as error:
         load_tuning(path)
     assert complaint in str(error.value)
+    assert str(path) in str(error.value)
+    assert text is None or str(error.value).endswith("; write it anew with `smelt tune`")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(target="vulkan", gpu="generic"),
+        Options(board="vulkan-generic"),
+        Options(board="raspberrypi5", gpu="generic"),
+    ],
+)
+def test_a_tuning_goes_with_the_profile_that_it_was_measured_with(options: Options) -> None:
+    artefact = compile_model(MODEL, replace(options, tuning=tuned(1.0, 2.0)))
+    gpu = artefact.platform.target.gpu
+    assert gpu is not None
+    assert gpu.name == "generic"
+
+
+def test_where_a_tuning_goes_is_looked_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("smelt.cli_tune.tune_model", None)
+    run = runner(tmp_path, monkeypatch, capfd)
+    for place, why in (("none/t.json", "No such file or directory"), (".", "it is a folder")):
+        ran = run("tune", MODEL, "--target", "vulkan", "-o", place)
+        assert (ran.code, ran.err) == (1, f"ConfigError: cannot write '{place}': {why}\n")
+    (tmp_path / "t.json").write_text("kept")
+    with pytest.raises(TypeError):  # what measures is reached, and the file as it was
+        run("tune", MODEL, "--target", "vulkan", "-o", "t.json")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_an_unknown_gpu_is_refused() -> None:
