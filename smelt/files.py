@@ -25,6 +25,20 @@ def distinct(places: Mapping[str, Path | None]) -> None:
             raise ConfigError(f"{other} and {option} '{path}' are one file: give each its own")
 
 
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder of our own that is gone at the end of the context.
+
+    Raises:
+        ConfigError: there is nowhere to make one.
+    """
+    try:
+        return tempfile.TemporaryDirectory(prefix="smelt-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ConfigError(
+            f"no temporary folder can be made: {error}; set TMPDIR to a folder that can be written"
+        ) from error
+
+
 def require_place(path: Path) -> None:
     """Make sure that a file can be written, before the work whose result it is to hold.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_devi
 from smelt.boards.meter import Meter, metered
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.errors import ConfigError
+from smelt.files import temporary_folder
 from smelt.ir import Array, Graph, Value
 from smelt.ops.lengths import cut, padded, sizes_of, trace
 from smelt.report import Gates, Latency, Measured, Report, complete
@@ -117,7 +117,7 @@ def _require_tools(artefact: Artefact) -> None:
 def built(artefact: Artefact, *, taps: bool = False, extra_cflags: str = "") -> Generator[ElfInfo]:
     """The linked ELF of an artefact in a temporary folder, gone afterwards."""
     _require_tools(artefact)
-    with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
+    with temporary_folder() as folder:
         directory = Path(folder) / artefact.network.name
         artefact.write(directory)
         yield compile_project(
