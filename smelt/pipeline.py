@@ -186,12 +186,14 @@ def compile_model(
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
     costs = gpu_options.costs(options, platform.target)
+    legal = graph
     if platform.target.gpu:
         partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
         if options.float16:
             graph = use_float16(graph, partitioner)
             if observe is not None:
                 observe(use_float16.__name__, graph)
+    partitioner.require_layers(graph, legal)
     scheduled = schedule(
         graph,
         platform,

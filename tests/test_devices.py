@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -118,6 +119,24 @@ def test_a_layer_that_is_placed_goes_there() -> None:
     name = next(step.node.name for step in everywhere if step.backend == "vulkan")
     artefact = compiled(tuning=tuned(1e6, 1.0), place={name: "vulkan"})
     assert [s.node.name for s in artefact.schedule.steps if s.backend == "vulkan"] == [name]
+
+
+def test_names_of_layers_are_suggested_that_can_be_placed() -> None:
+    """Those that only convert to float16 and back cannot."""
+
+    def place(name: str) -> Artefact:
+        return compiled(SMALL, backends=("vulkan", "c"), float16=True, place={name: "c"})
+
+    (result,) = load(SMALL).graph.results
+    assert f"{result.name}_f16" in {
+        node.name for node in place(load(SMALL).graph.nodes[0].name).schedule.graph.nodes
+    }
+    with pytest.raises(ConfigError, match="no layer is called so") as error:
+        place(f"{result.name}_f16")
+    names = re.findall("'([^']+)', ", str(error.value))
+    assert result.name in names
+    for name in names:
+        assert [s.backend for s in place(name).schedule.steps if s.node.name == name] == ["c"]
 
 
 def test_another_cut_is_another_network() -> None:
