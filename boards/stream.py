@@ -6,7 +6,6 @@ import os
 import queue
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 import serial
 
 from smelt.errors import DeviceError
+from smelt.files import temporary_folder
 
 _CHUNK = 65536
 _LAST_SECONDS = 2.0  # for a program to end by itself
@@ -150,12 +150,12 @@ class ProcessStream:
 
         Raises:
             DeviceError: it cannot be executed.
+            ConfigError: there is nowhere to keep what it says.
         """
         self._name = program.name
         self._came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = temporary_folder()
         try:
-            self._folder = tempfile.TemporaryDirectory(prefix="smelt-", ignore_cleanup_errors=True)
             # A pipe that nobody reads would stop it.
             with self._errors.open("wb") as errors:
                 self._process = subprocess.Popen(

@@ -184,8 +184,13 @@ class Partitioner:
         names = [{backend.name for backend in group} for group in self._groups]
         return next(i for i, group in enumerate(names) if choice.taken.backend in group)
 
-    def require_layers(self, graph: Graph) -> None:
+    def require_layers(self, graph: Graph, before: Graph) -> None:
         """Check that each pattern of `placed` is that of a layer, in a branch or loop perhaps.
+
+        Args:
+            graph: with the layers that are computed.
+            before: without those that only convert to float16 and back, which no other backend has,
+                so that their names are of no use to whoever places layers.
 
         Raises:
             ConfigError: it is not; the message names layers of similar names.
@@ -193,6 +198,7 @@ class Partitioner:
         layers = [*graph.nodes, *nodes_inside(graph)]
         control = [node.name for node in layers if node.op.subgraphs]
         names = [node.name for node in layers if not node.op.subgraphs]
+        useful = [n.name for n in (*before.nodes, *nodes_inside(before)) if not n.op.subgraphs]
         for pattern in self._placed:
             if not any(_matches(name, pattern) for name in names):
                 if any(_matches(name, pattern) for name in control):
@@ -200,7 +206,7 @@ class Partitioner:
                         f"--place {pattern}=…: branches and loops are the CPU's and have no "
                         "kernel; the layers inside them can be placed"
                     )
-                close = get_close_matches(pattern, names, n=3, cutoff=0.3) or names[:3]
+                close = get_close_matches(pattern, useful, n=3, cutoff=0.3) or useful[:3]
                 raise ConfigError(
                     f"--place {pattern}=…: no layer is called so; there are "
                     f"{', '.join(repr(name) for name in close)}, … (`smelt partition` lists all)"

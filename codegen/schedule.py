@@ -84,9 +84,7 @@ def schedule(
 
     Raises:
         UnsupportedError: no backend serves a node; names the node and each backend's reason.
-        ConfigError: a layer is placed that there is not.
     """
-    partitioner.require_layers(graph)
     functions, constants, lifetimes = Functions(prefix), Constants(prefix), Lifetimes()
     scope: Scope = {}
     for value in (*graph.inputs, *(state.before for state in graph.states)):

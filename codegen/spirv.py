@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from smelt.errors import GraphError, ToolError
+from smelt.files import temporary_folder
 from smelt.ir import Array
 
 ENVIRONMENT = "vulkan1.1"
@@ -130,7 +130,7 @@ def _compile(names: Mapping[str, str]) -> dict[str, Array]:
     tool, validator = compiler(), _find("spirv-val")
     if validator is None:
         raise ToolError(f"'spirv-val' is not installed, or not on PATH: {_HINT}")
-    with tempfile.TemporaryDirectory(prefix="smelt-") as text:
+    with temporary_folder() as text:
         folder = Path(text)
         for source, name in names.items():
             (folder / f"{name}.comp").write_text(source, encoding="utf-8")

@@ -110,7 +110,8 @@ def load_tuning(path: Path) -> Tuning:
     """What a file holds.
 
     Raises:
-        ConfigError: it cannot be read, is none of ours, or an earlier Smelt's.
+        ConfigError: it cannot be read, is none of ours, an earlier Smelt's, or of a GPU whose
+            profile is unknown.
     """
     try:
         found = Tuning.model_validate_json(path.read_bytes())
@@ -125,4 +126,10 @@ def load_tuning(path: Path) -> Tuning:
         raise ConfigError(f"tuning '{path}': {what}; write it anew with `smelt tune`") from error
     if "version" not in found.model_fields_set:
         raise ConfigError(f"tuning '{path}' says no version; write it anew with `smelt tune`")
+    try:
+        gpu_called(found.gpu)
+    except ConfigError as error:
+        raise ConfigError(
+            f"tuning '{path}': gpu: {error}; write it anew with `smelt tune`"
+        ) from error
     return found

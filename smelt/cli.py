@@ -93,7 +93,7 @@ def build(
         report = write_project(
             artefact, output, force=force, compile_=compile_, gates=limits.gates()
         )
-    notes(console, artefact.imported)
+    notes(console, artefact.notes)
     if json_:
         print_json(report)
     else:
@@ -145,7 +145,7 @@ def run(
         save_arrays(output, outputs)
     if json_ is not None:
         write_json(json_, result.report)
-    notes(console, artefact.imported)
+    notes(console, artefact.notes)
     limits.gates().check(result.report)
     show.run(results_console(quiet), outputs, result.report, batched=batched)
 
@@ -184,6 +184,8 @@ def profile(
     if wait_states and not cycles:
         raise ConfigError("--wait-states changes cycles only: give --cycles too")
     artefact = compile_model(model, options, dumper(network.dump_after))
+    rig = Rig(on, gpu=device)
+    rig.check(artefact)
     where = artefact.on if on is None else on
     counts = where == "qemu" and artefact.platform.firmware == "cortexm"
     if not counts and (cycles or html is not None):
@@ -197,12 +199,11 @@ def profile(
             counted = profile_model(artefact, sample)
             report = profiled(artefact.report, counted, cycles=cycles, wait_states=wait_states)
         else:
-            rig = Rig(on, gpu=device)
             ran = run_model(artefact, [sample], rig)
             ours = where in ("host", "qemu")  # firmware that is built for this
             timed = time_layers(artefact, sample, rig) if ours or ran.taps else {}
             report = {**ran.report, **timed}
-    notes(console, artefact.imported)
+    notes(console, artefact.notes)
     limits.gates().check(report)
     if html is not None:
         show_profile.write_html(html, report)
@@ -238,7 +239,7 @@ def partition(
     options = network.build_options()
     console = progress_console(json_)
     artefact = compile_model(model, options, dumper(network.dump_after))
-    notes(console, artefact.imported)
+    notes(console, artefact.imported.notes)
     if json_:
         print_json(artefact.report["layers"])
     else:

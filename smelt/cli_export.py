@@ -50,7 +50,7 @@ def export(
             artefact.project, artefact.platform, options.optimize, chosen, package
         )
         library.write(output, force=force)
-    for note in artefact.imported.notes:
+    for note in artefact.notes:
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     if not quiet:
         typer.echo(f"wrote {output}: {chosen.summary}; its README.md says how to use it")

@@ -141,7 +141,7 @@ def firmware(source: Path, network: BuildGroup, console: Console) -> Generator[F
             if artefact.board is None:
                 raise ConfigError(f"--board {options.board} is not a device that can be flashed")
             elf = stack.enter_context(built(artefact))
-        notes(console, artefact.imported)
+        notes(console, artefact.notes)
         yield Firmware(elf.path, artefact.board, artefact.network.hash)
 
 

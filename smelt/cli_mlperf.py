@@ -73,7 +73,7 @@ def mlperf_tiny(
         board = board_of(artefact)
         benchmark = benchmark_of(artefact.graph, model.stem, id_)
         artefact = claim(artefact, benchmark)
-    notes(console, artefact.imported)
+    notes(console, artefact.notes)
     say(console, f"{benchmark.id}: {meaning(benchmark, artefact.graph)}")
     with _linked(artefact, output, force=force) as elf:
         if flash:

@@ -138,7 +138,8 @@ FallbackOption = Annotated[
     bool,
     typer.Option(
         "--fallback/--no-fallback",
-        help="Whether the last backend may serve what the preferred ones do not.",
+        help="Whether the last backend may serve what the preferred ones do not; for programs "
+        "that find no GPU: --cpu-fallback.",
     ),
 ]
 CmsisNnOption = Annotated[
@@ -168,7 +169,7 @@ CpuFallbackOption = Annotated[
     typer.Option(
         "--cpu-fallback",
         help="With --target vulkan: also write the GPU's layers for the CPU, which computes them "
-        "where the program finds no GPU.",
+        "where the program finds no GPU; their weights are stored twice.",
     ),
 ]
 Float16Option = Annotated[

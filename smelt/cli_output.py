@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from smelt.codegen.passes import PASSES
 from smelt.errors import ConfigError
 from smelt.files import write_files
-from smelt.frontend import Imported
 from smelt.ir import Graph
 from smelt.ir.text import print_graph
 
@@ -35,9 +34,9 @@ def say(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def notes(console: Console, imported: Imported) -> None:
-    """What the importer has to say."""
-    for note in imported.notes:
+def notes(console: Console, sentences: Iterable[str]) -> None:
+    """What the user should know, a line each."""
+    for note in sentences:
         say(console, f"note: {note}")
 
 

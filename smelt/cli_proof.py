@@ -103,7 +103,7 @@ def compiled(model: Path, proof: ProofGroup, console: Console) -> Artefact:
         report = failed(names, error, time.monotonic() - start)
         _write(report, replace(proof, html=None), error.kind)
         raise
-    notes(console, artefact.imported)
+    notes(console, artefact.notes)
     return artefact
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +14,7 @@ from smelt import show_quantize
 from smelt.cli_options import InputGroup, JsonOption, Model, QuietOption
 from smelt.cli_quant_options import QuantGroup
 from smelt.errors import ConfigError
-from smelt.files import write_files
+from smelt.files import temporary_folder, write_files
 from smelt.frontend import load as load_model
 from smelt.ir import Array, Graph
 from smelt.ir.archive import save
@@ -134,7 +133,7 @@ def _for_source(settings: Settings, source: Path, other: Path | None) -> Setting
 
 
 def _archive(graph: Graph) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
+    with temporary_folder() as folder:
         path = Path(folder) / "network.smelt"
         save(graph, path)
         return path.read_bytes()

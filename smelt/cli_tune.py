@@ -10,7 +10,7 @@ import typer
 from smelt.cli_options import BuildGroup, DeviceOption, Model, QuietOption
 from smelt.cli_output import progress_console, results_console, say, spinner
 from smelt.codegen.tuning import FILE
-from smelt.files import write_files
+from smelt.files import require_place, write_files
 from smelt.show import Table
 from smelt.tune import MeasuredLayer, Tuned
 from smelt.tune import tune as tune_model
@@ -36,6 +36,7 @@ def tune(
 
     `smelt tune model.onnx --target vulkan -o tuning.json`
     """
+    require_place(output)
     with spinner(progress_console(quiet), "measuring"):
         found = tune_model(model, network.build_options(), rounds, device)
     write_files({output: found.tuning.text.encode()})

@@ -25,6 +25,34 @@ def distinct(places: Mapping[str, Path | None]) -> None:
             raise ConfigError(f"{other} and {option} '{path}' are one file: give each its own")
 
 
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder of our own that is gone at the end of the context.
+
+    Raises:
+        ConfigError: there is nowhere to make one.
+    """
+    try:
+        return tempfile.TemporaryDirectory(prefix="smelt-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ConfigError(
+            f"no temporary folder can be made: {error}; set TMPDIR to a folder that can be written"
+        ) from error
+
+
+def require_place(path: Path) -> None:
+    """Make sure that a file can be written, before the work whose result it is to hold.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        _require_no_folder(path)
+        with tempfile.NamedTemporaryFile(prefix=f".{path.name}.", dir=path.parent):
+            pass
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
 def write_files(contents: Mapping[Path, bytes]) -> None:
     """Write files; none appears before all are written beside their places.
 
@@ -35,8 +63,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
     path = Path()
     try:
         for path, data in contents.items():
-            if path.is_dir():
-                raise ConfigError(f"cannot write '{path}': it is a folder")
+            _require_no_folder(path)
             handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
             staged[path] = Path(name)
             with os.fdopen(handle, "wb") as file:
@@ -46,7 +73,16 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
         for path, temporary in staged.items():
             temporary.replace(path)
     except OSError as error:
-        raise ConfigError(f"cannot write '{path}': {error.strerror}") from error
+        raise _unwritable(path, error) from error
     finally:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
+
+
+def _require_no_folder(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigError(f"cannot write '{path}': it is a folder")
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot write '{path}': {error.strerror}")

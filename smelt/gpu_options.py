@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from smelt.boards import Computer
 from smelt.codegen.devices import Costs
+from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.schedule import Schedule
 from smelt.errors import ConfigError
+from smelt.ir import DType
 from smelt.targets import Platform, Target
 from smelt.targets.gpus import gpu_called
 
@@ -30,10 +33,11 @@ def check(options: Options, target: Target) -> None:
     }
     for name in (name for name, wanted in given.items() if wanted and not target.gpu):
         raise ConfigError(f"{name} is for a target with a GPU; '{target.name}' has none")
-    if options.gpu is not None and options.tuning is not None:
+    measured = None if options.tuning is None else options.tuning.gpu
+    if options.gpu is not None and measured not in (None, options.gpu):
         raise ConfigError(
-            f"--tuning was measured with the profile '{options.tuning.gpu}': leave --gpu out, or "
-            "measure with it"
+            f"--tuning was measured with the profile '{measured}', not with --gpu {options.gpu}: "
+            "leave --gpu out, or measure with it"
         )
     if options.float16 and options.cpu_fallback:
         raise ConfigError(
@@ -46,10 +50,17 @@ def beside_gpu(platform: Platform, options: Options, computer: Computer | None) 
     """The platform with the GPU that is asked for, was measured, or is the board's.
 
     Raises:
-        ConfigError: there is no such profile.
+        ConfigError: there is no such profile, or the board's is not the one that was measured with.
     """
     own = None if computer is None else computer.gpu
-    name = options.gpu or own if options.tuning is None else options.tuning.gpu
+    measured = None if options.tuning is None else options.tuning.gpu
+    name = options.gpu or own or measured
+    if measured not in (None, name):
+        raise ConfigError(
+            f"--tuning was measured with the profile '{measured}', and --board {options.board} has "
+            f"'{own}': measure with `smelt tune --board {options.board}`, or give --gpu {measured} "
+            "if that profile is meant"
+        )
     if platform.target.gpu is None or name is None:
         return platform
     return replace(platform, target=replace(platform.target, gpu=gpu_called(name)))
@@ -60,6 +71,34 @@ def costs(options: Options, target: Target) -> Costs | None:
     if target.gpu is None or options.backends is not None:
         return None
     return Costs(target.gpu) if options.tuning is None else options.tuning.costs
+
+
+def notes(options: Options, target: Target, scheduled: Schedule) -> tuple[str, ...]:
+    """What the user should know: that nothing is the GPU's, or that an option changes nothing."""
+    if not target.gpu:
+        return ()
+    asked = {"--float16": options.float16, "--cpu-fallback": options.cpu_fallback}
+    given = [name for name, wanted in asked.items() if wanted]
+    if not any(isinstance(step.call, ShaderCall) for step in scheduled.steps):
+        void = "".join(f", and {name} changes nothing" for name in given)
+        return (
+            f"no layer goes to the GPU: the CPU computes everything{void}; {why_on_cpu(options)}",
+        )
+    if options.float16 and not any(
+        value.type.dtype is DType.FLOAT16 for value in scheduled.graph.values()
+    ):
+        return (
+            "--float16 changes nothing: the GPU computes nothing in float32 that float16 can hold",
+        )
+    return ()
+
+
+def why_on_cpu(options: Options) -> str:
+    """What tells why layers are not the GPU's, and what may give it more of them."""
+    why = "`smelt partition` says why"
+    if options.backends is not None and "vulkan" in options.backends:
+        return why
+    return f"{why}, --backends vulkan,c gives the GPU all that it serves"
 
 
 def identity(options: Options, target: Target) -> Sequence[str]:

@@ -91,7 +91,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Artefact:
-    """A compiled network: every stage of the pipeline, and the C project at its end."""
+    """A compiled network: every stage of the pipeline, and the C project at its end.
+
+    `notes` are what the user should know, one sentence each: of the import, and of options.
+    """
 
     imported: Imported
     graph: Graph
@@ -102,6 +105,7 @@ class Artefact:
     platform: Platform
     board: Board | None
     options: Options
+    notes: tuple[str, ...]
 
     @property
     def report(self) -> Mapping[str, object]:
@@ -182,12 +186,14 @@ def compile_model(
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
     costs = gpu_options.costs(options, platform.target)
+    legal = graph
     if platform.target.gpu:
         partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
         if options.float16:
             graph = use_float16(graph, partitioner)
             if observe is not None:
                 observe(use_float16.__name__, graph)
+    partitioner.require_layers(graph, legal)
     scheduled = schedule(
         graph,
         platform,
@@ -205,6 +211,7 @@ def compile_model(
     hash_ = network_hash(*_identity(graph, options, platform))
     gpu = program(scheduled, plan)
     network = describe(scheduled, plan, gpu, name, hash_, keep_inputs=options.keep_inputs)
+    notes = (*imported.notes, *gpu_options.notes(options, platform.target, scheduled))
     report = build_report(
         imported,
         removals,
@@ -216,11 +223,14 @@ def compile_model(
         board or computer,
         options.optimize,
         costs,
+        notes,
     )
     project = render_project(network, scheduled, platform, options.optimize, report)
     if options.tuning is not None:
         project = replace(project, files={**project.files, TUNING: options.tuning.text})
-    return Artefact(imported, graph, scheduled, plan, network, project, platform, board, options)
+    return Artefact(
+        imported, graph, scheduled, plan, network, project, platform, board, options, notes
+    )
 
 
 def _platform(board: Board | Computer | None, target: str | None) -> Platform:

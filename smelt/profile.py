@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from smelt.boards.counts import Counter, Region
 from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
 from smelt.codegen.steps import Step
 from smelt.errors import ConfigError, ToolError
+from smelt.files import temporary_folder
 from smelt.ops.length import LengthOf
 from smelt.report import Measured, Report, complete
 from smelt.run import built, connected, device_inputs, set_sizes
@@ -112,7 +112,7 @@ def profile_model(artefact: Artefact, sample: Sample) -> Profile:
         )
     name = artefact.network.name
     with (
-        tempfile.TemporaryDirectory(prefix="smelt-") as folder,
+        temporary_folder() as folder,
         built(artefact, extra_cflags="-g1") as elf,
     ):
         code = disassemble(elf.path, artefact.platform.target)

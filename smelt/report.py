@@ -145,10 +145,12 @@ def build_report(
     board: Board | Computer | None,
     optimize: Optimize,
     costs: Costs | None,
+    notes: Sequence[str],
 ) -> Report:
     """The report of a build that has not been compiled or run.
 
-    `costs` are what layers were given to a GPU by; None where they were not.
+    `costs` are what layers were given to a GPU by; None where they were not. `notes` are sentences
+    for the user.
     """
     memories = {use.name: use for use in plan.memories}
     return {
@@ -206,7 +208,7 @@ def build_report(
             {"origin": str(one.origin), "operator": one.operator, "rewrite": one.rewrite}
             for one in legalized
         ],
-        "notes": list(imported.notes),
+        "notes": list(notes),
     }
 
 

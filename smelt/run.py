@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -13,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smelt import gpu_options
 from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
 from smelt.boards.meter import Meter, metered
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.errors import ConfigError
+from smelt.files import temporary_folder
 from smelt.ir import Array, Graph, Value
 from smelt.ops.lengths import cut, padded, sizes_of, trace
 from smelt.report import Gates, Latency, Measured, Report, complete
@@ -116,7 +117,7 @@ def _require_tools(artefact: Artefact) -> None:
 def built(artefact: Artefact, *, taps: bool = False, extra_cflags: str = "") -> Generator[ElfInfo]:
     """The linked ELF of an artefact in a temporary folder, gone afterwards."""
     _require_tools(artefact)
-    with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
+    with temporary_folder() as folder:
         directory = Path(folder) / artefact.network.name
         artefact.write(directory)
         yield compile_project(
@@ -143,11 +144,6 @@ def connected(
     `gpu` is the number of the GPU that computes beside this computer's CPU.
     """
     where = artefact.on if on is None else on
-    if gpu is not None and (where != "host" or not artefact.platform.target.gpu):
-        raise ConfigError(
-            f"--device {gpu} chooses among this computer's GPUs, for --target vulkan; this network "
-            f"is for '{artefact.platform.name}'"
-        )
     if where in ("qemu", "board") and artefact.board is None:
         raise ConfigError(f"--on {where} needs --board, see `smelt boards`")
     if where == "host" and artefact.platform.firmware != "host":
@@ -187,9 +183,30 @@ class Rig:
     meter: Meter | None = None
     gpu: int | None = None
 
+    def check(self, artefact: Artefact) -> None:
+        """Make sure that the GPU asked for by its number would compute.
+
+        Raises:
+            ConfigError: the network runs elsewhere, or nothing of it goes to a GPU.
+        """
+        if self.gpu is None:
+            return
+        where = artefact.on if self.on is None else self.on
+        if where != "host" or not artefact.platform.target.gpu:
+            raise ConfigError(
+                f"--device {self.gpu} chooses among this computer's GPUs, for --target vulkan; "
+                f"this network is for '{artefact.platform.name}'"
+            )
+        if artefact.network.gpu is None:
+            raise ConfigError(
+                f"--device {self.gpu} chooses the GPU that computes, and no layer of this network "
+                f"goes to one: {gpu_options.why_on_cpu(artefact.options)}; or leave --device out"
+            )
+
     @contextmanager
     def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
         """Build, flash and connect."""
+        self.check(artefact)
         with built(artefact, taps=taps) as elf:
             if self.flash is not None:
                 self.flash(elf)

@@ -256,7 +256,7 @@ def _with_blocks(own: Artefact, blocks: Mapping[str, Block]) -> Artefact:
     gpu = own.platform.target.gpu
     name = "" if gpu is None else gpu.name
     tuning = Tuning(gpu=name, device="", submit_ns=0, layers=layers)
-    return _again(own, gpu=None, tuning=tuning)
+    return _again(own, tuning=tuning)
 
 
 def _again(own: Artefact, **changes: object) -> Artefact:
@@ -277,7 +277,10 @@ def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Ru
     """What each layer of each program takes, round by round, all programs in turns."""
     found: list[dict[str, list[float]]] = [{} for _ in artefacts]
     with ExitStack() as stack:
-        boards = [stack.enter_context(Rig(gpu=device).open(a, taps=True))[1] for a in artefacts]
+        # The number says nothing of the program that measures the CPU, and would be refused.
+        rigs = [Rig(gpu=None if a.network.gpu is None else device) for a in artefacts]
+        opened = zip(rigs, artefacts, strict=True)
+        boards = [stack.enter_context(rig.open(a, taps=True))[1] for rig, a in opened]
         (sample,) = random_samples(artefacts[0].graph, 1, seed=0)
         for artefact, board in zip(artefacts, boards, strict=True):
             set_sizes(board, artefact.graph, sample)

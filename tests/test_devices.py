@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from itertools import product
 from pathlib import Path
@@ -23,6 +25,7 @@ from smelt.ops.case import build
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.targets.gpus import available, gpu_called
 from smelt.tune import tune
+from tests.cli_runner import runner
 from tests.tflite_networks import DIGITS
 from tests.vulkan_tools import requires_vulkan
 
@@ -118,6 +121,24 @@ def test_a_layer_that_is_placed_goes_there() -> None:
     assert [s.node.name for s in artefact.schedule.steps if s.backend == "vulkan"] == [name]
 
 
+def test_names_of_layers_are_suggested_that_can_be_placed() -> None:
+    """Those that only convert to float16 and back cannot."""
+
+    def place(name: str) -> Artefact:
+        return compiled(SMALL, backends=("vulkan", "c"), float16=True, place={name: "c"})
+
+    (result,) = load(SMALL).graph.results
+    assert f"{result.name}_f16" in {
+        node.name for node in place(load(SMALL).graph.nodes[0].name).schedule.graph.nodes
+    }
+    with pytest.raises(ConfigError, match="no layer is called so") as error:
+        place(f"{result.name}_f16")
+    names = re.findall("'([^']+)', ", str(error.value))
+    assert result.name in names
+    for name in names:
+        assert [s.backend for s in place(name).schedule.steps if s.node.name == name] == ["c"]
+
+
 def test_another_cut_is_another_network() -> None:
     hashes = {
         compiled().network.hash,
@@ -135,7 +156,12 @@ def test_another_cut_is_another_network() -> None:
         (Options(target="host", tuning=NOTHING), "--tuning is for a target with a GPU"),
         (
             Options(target="vulkan", gpu="mali", tuning=NOTHING),
-            "measured with the profile 'generic': leave --gpu out",
+            "measured with the profile 'generic', not with --gpu mali: leave --gpu out",
+        ),
+        (
+            Options(board="raspberrypi5", tuning=NOTHING),
+            "measured with the profile 'generic', and --board raspberrypi5 has 'videocore7': "
+            "measure with `smelt tune --board raspberrypi5`, or give --gpu generic",
         ),
         (Options(target="vulkan", gpu="voodoo"), "unknown GPU 'voodoo'"),
     ],
@@ -143,6 +169,74 @@ def test_another_cut_is_another_network() -> None:
 def test_options_that_would_not_count(options: Options, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         compile_model(MODEL, options)
+
+
+NONE = "no layer goes to the GPU: the CPU computes everything"
+MORE = "`smelt partition` says why, --backends vulkan,c gives the GPU all that it serves"
+SMALL = DIGITS / "digits_float32.tflite"
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        (MODEL, {}, f"{NONE}; {MORE}"),
+        (MODEL, {"float16": True}, f"{NONE}, and --float16 changes nothing; {MORE}"),
+        (MODEL, {"cpu_fallback": True}, f"{NONE}, and --cpu-fallback changes nothing; {MORE}"),
+        (
+            MODEL,
+            {"backends": ("vulkan", "c"), "place": {"*": "c"}},
+            f"{NONE}; `smelt partition` says why",
+        ),
+        (
+            MODEL,
+            {"backends": ("vulkan", "c"), "float16": True},
+            "--float16 changes nothing: the GPU computes nothing in float32 that float16 can hold",
+        ),
+        (MODEL, {"backends": ("vulkan", "c"), "cpu_fallback": True}, ""),
+        (SMALL, {"backends": ("vulkan", "c"), "float16": True}, ""),
+    ],
+)
+def test_options_that_change_nothing_are_told(
+    model: Path, options: dict[str, object], said: str
+) -> None:
+    artefact = compiled(model, **options)
+    assert artefact.notes == (*artefact.imported.notes, *([said] if said else []))
+    assert artefact.report["notes"] == list(artefact.notes)
+    assert not compile_model(model, Options()).notes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("verify", "--samples", "1"), 0, f"note: {NONE}; {MORE}\n"),
+        (
+            ("verify", "--device", "3"),
+            1,
+            "--device 3 chooses the GPU that computes, and no layer of this network goes to one: "
+            f"{MORE}; or leave --device out\n",
+        ),
+        (("profile", "--device", "3"), 1, "--device 3 chooses the GPU that computes, and no layer"),
+        (
+            ("profile", "--board", "mps2-an386", "--device", "0"),
+            1,
+            "--device 0 chooses among this computer's GPUs",
+        ),
+    ],
+)
+def test_that_nothing_is_the_gpus_is_told(
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A device that is asked for by its number is not done without."""
+    target = () if "--board" in arguments else ("--target", "vulkan")
+    command, *rest = arguments
+    ran = runner(tmp_path, monkeypatch, capfd)(command, MODEL, *target, *rest)
+    assert ran.code == code
+    assert said in ran.err
 
 
 def test_a_tuning_of_another_network_is_refused() -> None:
@@ -171,6 +265,10 @@ def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:
             '{"gpu": "generic", "device": "a", "submit_ns": 1, "layers": {"a": {"gpu_ns": 1}}}',
             "layers.a.cpu_ns: ",
         ),
+        (
+            '{"version": 2, "gpu": "mail", "device": "a", "submit_ns": 1, "layers": {}}',
+            "gpu: unknown GPU 'mail'; did you mean 'mali'? Known: ",
+        ),
     ],
 )
 def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint: str) -> None:
@@ -180,6 +278,37 @@ def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint:
     with pytest.raises(ConfigError) as error:
         load_tuning(path)
     assert complaint in str(error.value)
+    assert str(path) in str(error.value)
+    assert text is None or str(error.value).endswith("; write it anew with `smelt tune`")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(target="vulkan", gpu="generic"),
+        Options(board="vulkan-generic"),
+        Options(board="raspberrypi5", gpu="generic"),
+    ],
+)
+def test_a_tuning_goes_with_the_profile_that_it_was_measured_with(options: Options) -> None:
+    artefact = compile_model(MODEL, replace(options, tuning=tuned(1.0, 2.0)))
+    gpu = artefact.platform.target.gpu
+    assert gpu is not None
+    assert gpu.name == "generic"
+
+
+def test_where_a_tuning_goes_is_looked_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("smelt.cli_tune.tune_model", None)
+    run = runner(tmp_path, monkeypatch, capfd)
+    for place, why in (("none/t.json", "No such file or directory"), (".", "it is a folder")):
+        ran = run("tune", MODEL, "--target", "vulkan", "-o", place)
+        assert (ran.code, ran.err) == (1, f"ConfigError: cannot write '{place}': {why}\n")
+    (tmp_path / "t.json").write_text("kept")
+    with pytest.raises(TypeError):  # what measures is reached, and the file as it was
+        run("tune", MODEL, "--target", "vulkan", "-o", "t.json")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_an_unknown_gpu_is_refused() -> None:

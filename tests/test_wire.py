@@ -3,12 +3,17 @@
 import math
 import signal
 import struct
+import sys
+from pathlib import Path
 
 import pytest
 
 from smelt import boards
 from smelt.boards.stream import ProcessStream
-from smelt.errors import DeviceError
+from smelt.errors import ConfigError, DeviceError
+from smelt.pipeline import compile_model
+from smelt.run import run
+from smelt.samples import random_samples
 from tests.fake_project import (
     ABORT,
     DEEP_STACK,
@@ -17,6 +22,7 @@ from tests.fake_project import (
     expected_output,
     inputs,
 )
+from tests.tflite_networks import DIGITS
 from tests.wire_tools import QEMU, SAMPLE, Build, Place, builder
 
 
@@ -103,6 +109,20 @@ def test_a_crash_on_the_host_is_reported(build: Build) -> None:
         pytest.raises(DeviceError, match=f"fake.elf ended with signal {signal.SIGILL.value}"),
     ):
         device.run(inputs(mishap=UNDEFINED_INSTRUCTION))
+
+
+def test_a_program_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is named: the program, or a place for what it says and for what is built."""
+    with pytest.raises(DeviceError, match="none cannot be executed: No such file or directory"):
+        ProcessStream(tmp_path / "none")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    artefact = compile_model(DIGITS / "digits_int8.tflite")
+    for begin in (
+        lambda: ProcessStream(Path(sys.executable)),
+        lambda: run(artefact, random_samples(artefact.graph, 1, 0)),
+    ):
+        with pytest.raises(ConfigError, match=r"no temporary folder .*absent.*; set TMPDIR to"):
+            begin()
 
 
 def test_a_failed_inference_is_reported(place: Place) -> None:

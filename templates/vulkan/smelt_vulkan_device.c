@@ -34,6 +34,10 @@ int smelt_vulkan_refused(smelt_vulkan_t *gpu, const char *why) {
     return -1;
 }
 
+/* Of all that is missing: `message` has room for it, and for what Vulkan says. */
+#define REMEDY \
+    " (Mesa has a driver for CPUs: Debian's mesa-vulkan-drivers; --cpu-fallback builds what needs none)"
+
 static int open_instance(smelt_vulkan_t *gpu) {
     VkApplicationInfo application;
     VkInstanceCreateInfo info;
@@ -45,7 +49,7 @@ static int open_instance(smelt_vulkan_t *gpu) {
     info.pApplicationInfo = &application;
     const VkResult result = vkCreateInstance(&info, NULL, &gpu->instance);
     if (result == VK_ERROR_INCOMPATIBLE_DRIVER) {
-        return smelt_vulkan_failed(gpu, "no driver for Vulkan is installed, not even Mesa's for the CPU", result);
+        return smelt_vulkan_failed(gpu, "no driver for Vulkan is installed" REMEDY, result);
     }
     TRY(result, "vkCreateInstance");
     return 0;
@@ -70,11 +74,11 @@ static int choose_device(smelt_vulkan_t *gpu, int32_t wanted) {
     uint32_t count = MAX_DEVICES, chosen = MAX_DEVICES;
     const VkResult result = vkEnumeratePhysicalDevices(gpu->instance, &count, devices);
     if (result == VK_ERROR_INITIALIZATION_FAILED) {
-        return smelt_vulkan_failed(gpu, "no installed driver finds a Vulkan device", result);
+        return smelt_vulkan_failed(gpu, "no installed driver finds a Vulkan device" REMEDY, result);
     }
     TRY(result, "vkEnumeratePhysicalDevices");
     if (count == 0) {
-        return smelt_vulkan_refused(gpu, "there is no Vulkan device: install its driver, or Mesa's for the CPU");
+        return smelt_vulkan_refused(gpu, "there is no Vulkan device" REMEDY);
     }
     if (wanted != SMELT_VULKAN_ANY_DEVICE && (wanted < 0 || wanted >= (int32_t)count)) {
         snprintf(gpu->message, sizeof gpu->message,
