@@ -111,6 +111,19 @@ def test_without_a_device_blocks_are_lavapipes_and_a_board_has_its_own() -> None
     assert {call.workgroup for call in calls if call.block is None} == {(128, 1, 1)}
 
 
+def test_blocks_of_float16_are_smaller_where_drivers_write_conversions_out() -> None:
+    """In float32, the same layer has a larger one."""
+    graph = build(convolution((1, 16, 16, 16), (32, 1, 1, 16)), DType.FLOAT32)
+    for gpu, smaller in (("lavapipe", True), ("nvidia", False)):
+        plain, half = (
+            blocks_of(compile_graph(graph, replace(ON_GPU, gpu=gpu, float16=float16)))
+            for float16 in (False, True)
+        )
+        sums = [b.pixels * b.quads for b in (*plain, *half)]
+        assert len(sums) == 2
+        assert (sums[1] < sums[0]) == smaller, gpu
+
+
 @pytest.mark.parametrize("gpu", ["lavapipe", pytest.param("nvidia", marks=pytest.mark.slow)])
 def test_all_blocks_compute_the_same(gpu: str) -> None:
     """Each is taken for every layer at once; a device's shaders are any device's."""
