@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ from smelt.pipeline import Artefact
 from smelt.run import run
 from smelt.samples import Sample
 from tests.graphs import SETUPS, Member, assert_same, compile_graph, run_together
-from tests.random_networks import Builder
+from tests.random_networks import Builder, no_choice
 from tests.vulkan_tools import requires_vulkan
 
 pytestmark = requires_vulkan
@@ -221,17 +221,11 @@ def test_numbers_between_two_integers() -> None:
     check([Member(graph, [sample]) for graph, sample in between()])
 
 
-def _first(strategy: st.SearchStrategy[Any]) -> object:
-    """Of a choice that does not matter here, the first: no pruning."""
-    del strategy
-    return False
-
-
 @cache
 def network(dtype: DType) -> Member:
     """A network with every class of operators that a GPU computes."""
     rng = np.random.default_rng(7)
-    b = Builder(dtype, cast("st.DrawFn", _first), rng)
+    b = Builder(dtype, cast("st.DrawFn", no_choice), rng)
     same = ((1, 1), (1, 1))
     x = b.input((1, 8, 8, 8))
     conv = b.apply(Conv2D((1, 1), same), x, *b.weights(x, (8, 3, 3, 8), 0))
