@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from bench.vulkan_net import build_program
 from smelt.boards import compile_project, open_device
 from smelt.codegen import spirv
 from smelt.errors import ConfigError, DeviceError, GraphError, ToolError
@@ -402,6 +403,21 @@ def test_portability(network: str, options: Options, tmp_path: Path) -> None:
                 *(compiler, "-x", "c++", "-std=c++17", *warnings, *taps),
                 *(f"-I{project}", *sources),
             )
+
+
+@pytest.mark.parametrize(
+    ("relative", "float16"),
+    [
+        ("models/float/mobilenet_v1_025_96.onnx", True),
+        ("models/mlperf_tiny/vww_int8.tflite", False),
+    ],
+)
+def test_bytes_of_programs(relative: str, float16: bool, tmp_path: Path) -> None:
+    """As `bench vulkan` builds them: modules, host and the CPU's layers, but not the weights."""
+    artefact = compile_model(shared(relative), Options(target="vulkan", float16=float16))
+    gpu = artefact.network.gpu
+    assert gpu is not None
+    assert build_program(artefact, tmp_path, "cc").stat().st_size - gpu.weights_bytes <= 120_000
 
 
 def test_two_builds_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
