@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from hypothesis import Phase
@@ -158,6 +159,12 @@ class Builder:
 
     def computed(self) -> list[Value]:
         return [*self.inputs, *(node.output for node in self.nodes)]
+
+
+def no_choice(strategy: st.SearchStrategy[Any]) -> object:
+    """In place of `draw` where nothing is to be drawn: weights are not pruned."""
+    del strategy
+    return False
 
 
 Block = Callable[[Builder, Value], Value]

@@ -18,7 +18,8 @@ from smelt.samples import Sample
 from tests.graphs import SETUPS, assert_same
 from tests.onnx_networks import session
 from tests.semihosted import outputs_of
-from tests.shared import ROOT, SHARED
+from tests.shared import ROOT, SHARED, shared
+from tests.vulkan_tools import MINIMA, Validation, build, check_arena, requires_vulkan
 
 DIGITS = ROOT / "examples/digits/digits.onnx"
 FOLDERS = ("models/float", "models/face", "quant")
@@ -95,6 +96,21 @@ def test_simulated(path: Path | None, setup: str) -> None:
     board = SETUPS[setup].board
     artefact = compile_model(path, Options(board=board, inputs=options(path)))
     assert_same(outputs_of(artefact, inputs), expected, f"{path.stem} on {setup}")
+
+
+@requires_vulkan
+@pytest.mark.parametrize("relative", ["models/face/ultraface_slim_320.onnx", "quant/mbv3_0.onnx"])
+def test_gpu(relative: str, tmp_path: Path) -> None:
+    """With the partition that the estimates give, on a device that can do no more than it must."""
+    path = shared(relative)
+    inputs, expected = samples(path, 1)
+    artefact = compile_model(path, Options(target="vulkan", inputs=options(path)))
+    assert {step.backend for step in artefact.schedule.steps} == {"vulkan", "c"}
+    check_arena(artefact)
+    validation = Validation(tmp_path)
+    found = build(artefact, tmp_path, f"-O1 {MINIMA}").run(inputs, validation.environment)
+    assert validation.messages() == ""
+    assert_same(found, expected, path.stem)
 
 
 @pytest.mark.parametrize("path", NETWORKS)

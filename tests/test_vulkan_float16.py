@@ -32,7 +32,14 @@ from tests.test_float16_pass import Net, narrowed
 from tests.test_vulkan_barriers import check_barriers, check_validation
 from tests.test_vulkan_operators import network
 from tests.test_vulkan_products import HOSTILE
-from tests.vulkan_tools import branches, build, exact_ranges, requires_vulkan, shared_library
+from tests.vulkan_tools import (
+    branches,
+    build,
+    check_arena,
+    exact_ranges,
+    requires_vulkan,
+    shared_library,
+)
 
 pytestmark = requires_vulkan
 
@@ -186,6 +193,7 @@ def test_networks(name: str, shim: Path, tmp_path: Path) -> None:
     wide = compile_model(path, replace(HALVES, float16=False))
     artefact = compile_model(path, HALVES)
     assert all(node.output.type.dtype is DType.FLOAT16 for node in halves(artefact.graph))
+    check_arena(artefact)
     assert weights_bytes(artefact) < 0.56 * weights_bytes(wide)
     # The input as it is given, and as float16, may be all that is large.
     if name in ("mobilenet_v1_025_96", "resnet8"):
@@ -204,6 +212,7 @@ def test_networks(name: str, shim: Path, tmp_path: Path) -> None:
 def test_networks_of_mlperf(network: Network) -> None:
     artefact = compile_model(network.model, HALVES)
     assert list(halves(artefact.graph))
+    check_arena(artefact)
     samples = [(sample,) for sample in network.golden["input_0"][:3]]
     expected = [(sample,) for sample in network.golden["litert_reference_0"][:3]]
     found = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +39,7 @@ class Ended:
     caches: tuple[int, ...]
     recorded: tuple[str, ...]
     extensions: int
+    times: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,12 @@ class Session:
     program: Path
     artefact: Artefact
 
-    def __call__(self, devices: int = 1, cache: Path | None = None, **variables: int) -> Ended:
-        """Run it with two inferences on each device; whatever happens, nothing must be left."""
-        command = [self.program, str(devices), "2", *([] if cache is None else [cache])]
+    def __call__(
+        self, devices: int = 1, cache: Path | None = None, inferences: int = 2, **variables: int
+    ) -> Ended:
+        """Run it so often on each device; whatever happens, nothing must be left."""
+        command = [self.program, str(devices), str(inferences)]
+        command += [] if cache is None else [str(cache)]
         environment = {**os.environ, **{name: str(value) for name, value in variables.items()}}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         end = re.search(r"fake: (\d+) calls, failed (\w*), live (\d+)\n\Z", done.stderr)
@@ -60,7 +65,9 @@ class Session:
         enabled = re.search(r"fake: (\d+) extensions", done.stderr)
         assert enabled is not None
         said, count = done.stdout.strip(), int(enabled[1])
-        return Ended(done.returncode, said, int(end[1]), end[2], caches, recorded, count)
+        found = re.findall(r"fake: (\d+) times (.+)", done.stderr)
+        times = {what: int(number) for number, what in found}
+        return Ended(done.returncode, said, int(end[1]), end[2], caches, recorded, count, times)
 
     @property
     def gpu(self) -> Program:
@@ -208,6 +215,44 @@ def test_every_command_buffer_waits_and_is_waited_for(
             for first, end in run.gpu.regions
         )
         assert run().recorded == expected
+
+
+def test_what_is_made_once(session: Session, session_in_two_parts: Session) -> None:
+    """All before the first inference, which only submits and waits: one memory for arena and
+    weights, one descriptor set, a command buffer for each region, recorded once."""
+    for run in (session, session_in_two_parts):
+        regions, inferences = len(run.gpu.regions), 5
+        times = run(inferences=inferences).times
+        each = dict.fromkeys(("vkQueueSubmit", "vkWaitForFences", "vkResetFences"), regions)
+        none = run(inferences=0).times
+        assert times == {**none, **{name: inferences * n for name, n in each.items()}}
+        expected = {
+            "vkAllocateMemory": 1,
+            "vkMapMemory": 1,
+            "vkCreateBuffer": 2,
+            "vkBindBufferMemory": 2,
+            "vkCreateDescriptorSetLayout": 1,
+            "vkCreateDescriptorPool": 1,
+            "vkAllocateDescriptorSets": 1,
+            "descriptor set": 1,
+            "vkCreatePipelineLayout": 1,
+            "vkCreatePipelineCache": 1,
+            "vkCreateShaderModule": len(run.gpu.pipelines),
+            "vkCreateComputePipelines": len(run.gpu.pipelines),
+            "pipeline": len(run.gpu.pipelines),
+            "vkCreateCommandPool": 1,
+            "vkAllocateCommandBuffers": 1,
+            "command buffer": regions,
+            "vkBeginCommandBuffer": regions,
+            "vkEndCommandBuffer": regions,
+            "vkCmdBindDescriptorSets": regions,
+            "vkCmdPushConstants": len(run.gpu.dispatches),
+            "vkCreateFence": 1,
+            "vkCreateDevice": 1,
+            "vkCreateInstance": 1,
+        }
+        made = ("vkCreate", "vkAllocate", "vkBind", "vkMap", "vkBegin", "vkEnd", "vkCmd")
+        assert {n: t for n, t in none.items() if n.startswith(made) or n in expected} == expected
 
 
 DISCRETE_GPU = 2

@@ -5,15 +5,16 @@ The case table runs in `test_cases_backends`. Judges are the numpy references, i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from smelt.codegen.kernels.base import backend
 from smelt.ir import (
     Array,
     DType,
@@ -30,9 +31,10 @@ from smelt.ir import (
 )
 from smelt.ops import all_cases
 from smelt.ops.binary import Binary
-from smelt.ops.case import build
+from smelt.ops.case import Case, Data, build, sample_of
 from smelt.ops.concat import Concat
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.copy import Copy
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.gather import Gather
@@ -53,8 +55,9 @@ from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact
 from smelt.run import run
 from smelt.samples import Sample
-from tests.graphs import SETUPS, Member, assert_same, compile_graph, run_together
-from tests.random_networks import Builder
+from tests.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together
+from tests.random_networks import Builder, no_choice
+from tests.test_cases_backends import serves
 from tests.vulkan_tools import requires_vulkan
 
 pytestmark = requires_vulkan
@@ -221,17 +224,11 @@ def test_numbers_between_two_integers() -> None:
     check([Member(graph, [sample]) for graph, sample in between()])
 
 
-def _first(strategy: st.SearchStrategy[Any]) -> object:
-    """Of a choice that does not matter here, the first: no pruning."""
-    del strategy
-    return False
-
-
 @cache
 def network(dtype: DType) -> Member:
     """A network with every class of operators that a GPU computes."""
     rng = np.random.default_rng(7)
-    b = Builder(dtype, cast("st.DrawFn", _first), rng)
+    b = Builder(dtype, cast("st.DrawFn", no_choice), rng)
     same = ((1, 1), (1, 1))
     x = b.input((1, 8, 8, 8))
     conv = b.apply(Conv2D((1, 1), same), x, *b.weights(x, (8, 3, 3, 8), 0))
@@ -281,7 +278,8 @@ def check_outputs(member: Member, artefact: Artefact, what: str) -> None:
     assert_same(list(run(artefact, member.samples).outputs), expected, what)
 
 
-BOTH = pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT8])
+DTYPES = (DType.FLOAT32, DType.INT8)
+BOTH = pytest.mark.parametrize("dtype", DTYPES)
 
 
 @BOTH
@@ -295,6 +293,115 @@ def test_layers_left_to_the_cpu(dtype: DType) -> None:
         assert set(layers(artefact, "c")) >= set(served[start::2])
         assert set(layers(artefact, "vulkan")) == set(served) - set(served[start::2])
         check_outputs(member, artefact, f"every other layer from {start} on the CPU")
+
+
+def _turned(x: Value, name: str, *, gather: bool) -> Node:
+    """Elements from last to first, along all axes or, by another operator, along the first."""
+    shape, y = x.type.shape, Value(name, x.type)
+    if gather:
+        order = Value.constant(f"{name} order", np.arange(shape[0], dtype=np.int32)[::-1].copy())
+        return Node(Gather(0), (x, order), (y,), Origin("GATHER", 0))
+    op = Slice(tuple(size - 1 for size in shape), shape, (-1,) * len(shape))
+    return Node(op, (x,), (y,), Origin("SLICE", 0))
+
+
+def _between(case: Case, dtype: DType) -> Member:
+    """The node of a case, which reads from nodes of the GPU and is read by one."""
+    graph = build(case, dtype)
+    gather, rng = isinstance(case.op, Slice), np.random.default_rng(12)
+    given = [Value(f"{x.name} given", x.type) for x in graph.inputs]
+    before = [
+        replace(_turned(g, x.name, gather=gather), outputs=(x,))
+        for g, x in zip(given, graph.inputs, strict=True)
+    ]
+    after = [_turned(y, f"{y.name} turned", gather=gather) for y in graph.outputs]
+    nodes = (*before, *graph.nodes, *after)
+    whole = Graph("between", tuple(given), tuple(node.output for node in after), nodes)
+    ranges = [a for a in case.arguments if isinstance(a, Data)]
+    pairs = [(r, x.type) for r, x in zip(ranges, graph.inputs, strict=True)]
+    samples = [tuple(sample_of(*pair, rng) for pair in pairs) for _ in range(2)]
+    return Member(verify(whole, "building a test"), samples)
+
+
+def _changes(member: Member) -> bool:
+    """Whether there is anything to do but to turn an input twice; the passes would leave it out."""
+    first, *others = member.samples[0]
+    return bool(others) or not np.array_equal(
+        evaluate(member.graph, member.samples[0]).outputs[0], first
+    )
+
+
+@cache
+def islands(dtype: DType) -> tuple[Member, Mapping[str, Node]]:
+    """A case of each operator that a GPU computes of such data; by its name, the node."""
+    found: dict[str, Member] = {}
+    # Quantized rather than plain numbers, and the last one: the first is often the easiest.
+    cases = list(reversed(all_cases()))
+    for case in sorted(cases, key=lambda case: case.plain):
+        name = case.op.name
+        if name in found or dtype not in case.dtypes or not serves(case, dtype):
+            continue
+        graph = build(case, dtype)
+        if all(v.type.shape for v in (*graph.inputs, *graph.outputs)):  # scalars cannot be turned
+            member = _between(case, dtype)
+            if isinstance(case.op, Copy) or _changes(member):
+                found[name] = member
+    members = list(found.values())
+    samples = [
+        tuple(array for column in columns for array in column)
+        for columns in zip(*(m.samples for m in members), strict=True)
+    ]
+    whole = Member(combine("islands", [m.graph for m in members]), samples)
+    nodes, theirs = iter(whole.graph.nodes), dict[str, Node]()
+    for name, member in found.items():
+        own = [next(nodes) for _ in member.graph.nodes]
+        theirs[name] = next(node for node in own if node.op.name == name)
+    return whole, theirs
+
+
+def test_islands_of_every_operator() -> None:
+    """One that the GPU learns to compute needs a case that can be left to the CPU."""
+    assert {type(node.op) for dtype in DTYPES for node in islands(dtype)[1].values()} == {
+        kernel.op for kernel in backend("vulkan").kernels
+    }
+    for dtype in DTYPES:
+        mine = [
+            case.op.name for case in all_cases() if dtype in case.dtypes and serves(case, dtype)
+        ]
+        assert islands(dtype)[1].keys() == set(mine)
+
+
+def check_islands(dtype: DType, cpu: Mapping[str, Node]) -> None:
+    """Fail unless these operators are the CPU's, among neighbours of the GPU, and all is right."""
+    member, _ = islands(dtype)
+    artefact = compiled(member, [node.name for node in cpu.values()])
+    on_cpu, on_gpu = (
+        [s.node for s in artefact.schedule.steps if s.backend == name] for name in ("c", "vulkan")
+    )
+    assert {node.op.name: node.name for node in on_cpu} == {k: n.name for k, n in cpu.items()}
+    made = {y for node in on_gpu for y in node.outputs}
+    read = {x for node in on_gpu for x in node.inputs}
+    for node in on_cpu:
+        assert made.issuperset(x for x in node.inputs if x is not None and not x.is_constant)
+        assert read.issuperset(node.outputs)
+    gpu = artefact.network.gpu
+    assert gpu is not None
+    assert len(gpu.regions) == len(cpu) + 1
+    check_outputs(member, artefact, f"{len(cpu)} operators on the CPU")
+
+
+@BOTH
+def test_every_operator_left_to_the_cpu(dtype: DType) -> None:
+    """Each for itself: none of them has another for a neighbour."""
+    check_islands(dtype, islands(dtype)[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(4))
+@BOTH
+def test_some_operators_left_to_the_cpu(dtype: DType, start: int) -> None:
+    """The others are the GPU's."""
+    check_islands(dtype, dict(list(islands(dtype)[1].items())[start::4]))
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ from smelt.targets.gpus import MAX_GROUPS
 from tests.graphs import assert_same, combine, compile_graph, run_together
 from tests.shared import Network, networks, shared
 from tests.test_cases_backends import member_of
-from tests.vulkan_tools import requires_vulkan
+from tests.vulkan_tools import check_arena, requires_vulkan
 
 pytestmark = requires_vulkan
 
@@ -173,6 +173,7 @@ def test_networks_are_bit_exact(network: Network) -> None:
 def test_float_networks(name: str) -> None:
     artefact = compile_model(shared(f"models/float/{name}.onnx"), SETUP)
     assert not on_cpu(artefact)
+    check_arena(artefact)
     samples = random_samples(artefact.graph, 2, 0)
     found = list(run(artefact, samples).outputs)
     assert_same(found, [evaluate(artefact.graph, s).outputs for s in samples], name)

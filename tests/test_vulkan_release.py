@@ -8,20 +8,25 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
+from bench.vulkan_net import build_program
 from smelt.boards import compile_project, open_device
 from smelt.codegen import spirv
 from smelt.errors import ConfigError, DeviceError, GraphError, ToolError
-from smelt.ir import evaluate
+from smelt.ir import DType, Graph, evaluate, verify
+from smelt.ops.convolution import Conv2D
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, run
 from smelt.samples import random_samples
 from smelt.tolerances import FLOAT16_TOLERANCE
 from tests.graphs import TOLERANCE, assert_same, compile_graph
 from tests.projects import SANITIZERS, counter, must, network_sources
+from tests.random_networks import Builder, no_choice
 from tests.shared import Network, networks, shared
 from tests.spirv_words import DOT_PRODUCTS, HALF_STORAGE, HALVES, SHADER, needs_of
 from tests.vulkan_tools import (
@@ -33,6 +38,7 @@ from tests.vulkan_tools import (
     Validation,
     branches,
     build,
+    check_arena,
     on_gpu,
     requires_vulkan,
     shared_library,
@@ -64,9 +70,11 @@ def check(
 
 
 def check_modules(artefact: Artefact) -> None:
-    """No optional feature, and no more shared memory than each device has."""
+    """No optional feature, no more shared memory than each device has; nothing is there twice."""
     gpu = artefact.network.gpu
     assert gpu is not None
+    assert len({tuple(m.sources.items()) for m in gpu.modules}) == len(gpu.modules)
+    assert len({(p.module, p.local, p.values) for p in gpu.pipelines}) == len(gpu.pipelines)
     for module in gpu.modules:
         for variant, words in spirv.compile_all(module.sources).items():
             needs = needs_of(words.tolist())
@@ -81,6 +89,10 @@ def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) 
     """As if the device had no more than each must have; the layer finds nothing to say."""
     artefact = on_gpu(network)
     check_modules(artefact)
+    check_arena(artefact)
+    gpu = artefact.network.gpu
+    assert gpu is not None
+    assert len(gpu.pipelines) < len(gpu.dispatches)
     check(artefact, tmp_path, Validation(tmp_path), f"-O0 {MINIMA}")
 
 
@@ -89,8 +101,30 @@ def test_float16_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -
     """The storage of float16 is the one feature that is needed."""
     artefact = compile_model(network.model, replace(ON_GPU, float16=True))
     check_modules(artefact)
+    check_arena(artefact)
     flags, validation = "-O0 -DSMELT_VULKAN_MINIMA", Validation(tmp_path)
     check(artefact, tmp_path, validation, flags, FLOAT16_TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT8])
+def test_equal_layers_share_a_pipeline(dtype: DType) -> None:
+    """Where operands lie, and what weights they have, makes no difference; channels may do."""
+    b = Builder(dtype, cast("st.DrawFn", no_choice), np.random.default_rng(0))
+    x = b.input((1, 6, 6, 8))
+    wide, narrow = (8, 1, 1, 8), (4, 1, 1, 8)
+    first, second = (b.apply(Conv2D(), x, *b.weights(x, wide, 0)) for _ in range(2))
+    other = b.apply(Conv2D(), second, *b.weights(second, narrow, 0))
+    last = b.apply(Conv2D(), first, *b.weights(first, wide, 0))
+    graph = verify(Graph("equal", (x,), (other, last), tuple(b.nodes)), "building a test")
+    gpu = compile_graph(graph, ON_GPU).network.gpu
+    assert gpu is not None
+    assert [d.pipeline for d in gpu.dispatches] == [0, 0, 1, 0]
+    assert (len(gpu.pipelines), len(gpu.modules)) == (2, 1)
+    starts = [d.pushed[: len(d.ranges)] for d in gpu.dispatches]
+    assert len(set(starts)) == len(starts)
+    if dtype is DType.FLOAT32:
+        one, same, *_ = (d.pushed[len(d.ranges) :] for d in gpu.dispatches)
+        assert one == same
 
 
 def test_steps_one_by_one(artefact: Artefact, tmp_path: Path) -> None:
@@ -369,6 +403,21 @@ def test_portability(network: str, options: Options, tmp_path: Path) -> None:
                 *(compiler, "-x", "c++", "-std=c++17", *warnings, *taps),
                 *(f"-I{project}", *sources),
             )
+
+
+@pytest.mark.parametrize(
+    ("relative", "float16"),
+    [
+        ("models/float/mobilenet_v1_025_96.onnx", True),
+        ("models/mlperf_tiny/vww_int8.tflite", False),
+    ],
+)
+def test_bytes_of_programs(relative: str, float16: bool, tmp_path: Path) -> None:
+    """As `bench vulkan` builds them: modules, host and the CPU's layers, but not the weights."""
+    artefact = compile_model(shared(relative), Options(target="vulkan", float16=float16))
+    gpu = artefact.network.gpu
+    assert gpu is not None
+    assert build_program(artefact, tmp_path, "cc").stat().st_size - gpu.weights_bytes <= 120_000
 
 
 def test_two_builds_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from smelt.boards import ElfInfo, compile_project, open_device
-from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.kernels.base import Scratch, ShaderCall
+from smelt.codegen.schedule import InBuffer
 from smelt.codegen.shaders import source
 from smelt.codegen.spirv import compile_all
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
@@ -154,6 +155,54 @@ def shared_library(name: str, folder: Path, output: str = "") -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return path
+
+
+ARENA_LIMIT = 1.05
+"""How many times as large as it must be the arena of a network may be that both devices share."""
+
+WIDEST = 16
+"""Bytes of the largest element that shaders see, which tensors are multiples of."""
+
+
+def check_arena(artefact: Artefact) -> None:
+    """Little more than the planner's lower bound, and than what is in use at the busiest step.
+
+    The latter asks the steps alone what they touch, so that a lifetime that is too long, with which
+    the bound grows too, is seen.
+    """
+    gpu = artefact.network.gpu
+    assert gpu is not None
+    (memory,) = artefact.plan.memories
+    bounds = {"the lower bound": memory.lower_bound, "in use at once": _most_in_use(artefact)}
+    for what, least in bounds.items():
+        assert gpu.arena_bytes <= ARENA_LIMIT * least, f"{gpu.arena_bytes}, {least} is {what}"
+
+
+def _most_in_use(artefact: Artefact) -> int:
+    """Bytes that are touched by a step, or before and after it, where they are most."""
+    graph, schedule = artefact.graph, artefact.schedule
+    touched: list[tuple[str, int, int]] = []
+
+    def touch(time: int, *values: Value | None) -> None:
+        data = [v for v in values if v is not None and v.data is None]
+        touched.extend((schedule.storage[v], v.type.bytes, time) for v in data)
+
+    touch(0, *graph.inputs)
+    for time, step in enumerate(schedule.steps):
+        touch(time, *step.node.inputs, *step.node.outputs)
+        for operand, argument in zip(step.call.operands, step.arguments, strict=True):
+            if isinstance(operand, Scratch) and isinstance(argument, InBuffer):
+                touched.append((argument.buffer, operand.count * operand.dtype.size, time))
+    touch(len(schedule.steps), *graph.outputs)
+    times: dict[str, list[int]] = {}
+    sizes: dict[str, int] = {}
+    for buffer, size, time in touched:
+        times.setdefault(buffer, []).append(time)
+        sizes[buffer] = -(-size // WIDEST) * WIDEST
+    return max(
+        sum(sizes[b] for b, used in times.items() if min(used) <= now <= max(used))
+        for now in range(len(schedule.steps) + 1)
+    )
 
 
 def exact_ranges(artefact: Artefact, path: Path) -> None:

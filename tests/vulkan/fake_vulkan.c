@@ -10,7 +10,8 @@
  * Of each command buffer it says what was recorded, a letter each: D a dispatch, B a barrier that
  * lets later dispatches see what earlier ones wrote, H one that lets the host. A submission must be
  * waited for before anything else is asked. At the end it says how many extensions were
- * enabled last, how many calls there were, which function failed, and how many objects are left.
+ * enabled last, how often each function was called, or what it was asked for as often, how many
+ * calls there were, which function failed, and how many objects are left.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 
 #define MAX_CHILDREN 1024
 #define MAX_COMMANDS 1024
+#define MAX_COUNTED 64
 
 typedef struct {
     void *children[MAX_CHILDREN];
@@ -29,6 +31,10 @@ static uint32_t calls, live, instances, enabled;
 static const char *failing = "";
 static char recorded[MAX_COMMANDS + 1];
 static VkFence awaited;
+static struct {
+    const char *what;
+    uint32_t times;
+} counted[MAX_COUNTED];
 
 static uint32_t number(const char *name, uint32_t otherwise) {
     const char *const text = getenv(name);
@@ -42,12 +48,26 @@ static void require(int holds, const char *what) {
     }
 }
 
+static void counts(const char *what, uint32_t times) {
+    uint32_t i = 0;
+    while (i < MAX_COUNTED && counted[i].what != NULL && strcmp(counted[i].what, what) != 0) {
+        ++i;
+    }
+    require(i < MAX_COUNTED, "too many things to count");
+    counted[i].what = what;
+    counted[i].times += times;
+}
+
 __attribute__((destructor)) static void tell(void) {
+    for (uint32_t i = 0; i < MAX_COUNTED && counted[i].what != NULL; ++i) {
+        fprintf(stderr, "fake: %u times %s\n", counted[i].times, counted[i].what);
+    }
     fprintf(stderr, "fake: %u extensions\n", enabled);
     fprintf(stderr, "fake: %u calls, failed %s, live %u\n", calls, failing, live);
 }
 
 static int fails(const char *function) {
+    counts(function, 1);
     require(awaited == VK_NULL_HANDLE || strcmp(function, "vkWaitForFences") == 0 ||
                 strcmp(function, "vkDeviceWaitIdle") == 0,
             "a submission is not waited for");
@@ -299,6 +319,7 @@ VkResult vkAllocateDescriptorSets(VkDevice device, const VkDescriptorSetAllocate
                                   VkDescriptorSet *sets) {
     MAY_FAIL
     (void)device;
+    counts("descriptor set", info->descriptorSetCount);
     return child((object_t *)info->descriptorPool, info->descriptorSetCount, (void **)sets);
 }
 
@@ -345,6 +366,7 @@ VkResult vkCreateComputePipelines(VkDevice device, VkPipelineCache cache, uint32
                                   const VkAllocationCallbacks *with, VkPipeline *pipelines) {
     MAY_FAIL
     (void)device, (void)cache, (void)infos, (void)with;
+    counts("pipeline", count);
     for (uint32_t i = 0; i < count; ++i) {
         pipelines[i] = (VkPipeline)made();
     }
@@ -364,6 +386,7 @@ VkResult vkAllocateCommandBuffers(VkDevice device, const VkCommandBufferAllocate
                                   VkCommandBuffer *buffers) {
     MAY_FAIL
     (void)device;
+    counts("command buffer", info->commandBufferCount);
     return child((object_t *)info->commandPool, info->commandBufferCount, (void **)buffers);
 }
 
@@ -394,6 +417,7 @@ void vkCmdBindDescriptorSets(VkCommandBuffer commands, VkPipelineBindPoint point
                              const uint32_t *offsets) {
     (void)commands, (void)point, (void)layout, (void)first, (void)count, (void)sets;
     (void)offset_count, (void)offsets;
+    counts("vkCmdBindDescriptorSets", 1);
 }
 
 void vkCmdPipelineBarrier(VkCommandBuffer commands, VkPipelineStageFlags from,
@@ -421,6 +445,7 @@ void vkCmdBindPipeline(VkCommandBuffer commands, VkPipelineBindPoint point, VkPi
 void vkCmdPushConstants(VkCommandBuffer commands, VkPipelineLayout layout, VkShaderStageFlags stage,
                         uint32_t offset, uint32_t size, const void *values) {
     (void)commands, (void)layout, (void)stage, (void)offset, (void)size, (void)values;
+    counts("vkCmdPushConstants", 1);
 }
 
 void vkCmdDispatch(VkCommandBuffer commands, uint32_t x, uint32_t y, uint32_t z) {
