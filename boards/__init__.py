@@ -1,8 +1,8 @@
 """Where code runs: a TOML file a board, and the code that talks to boards."""
 
-from smelt.boards.board import Board, available, load
+from smelt.boards.board import Board, available, computers, load
 from smelt.boards.build import ElfInfo, compile_project
-from smelt.boards.computer import Computer, computer_called, computers
+from smelt.boards.computer import Computer, computer_called
 from smelt.boards.session import open_device
 from smelt.boards.wire import Device, Invocation, Tap
 

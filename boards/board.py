@@ -12,6 +12,7 @@ from collections import Counter
 from difflib import get_close_matches
 from functools import cached_property
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
@@ -183,9 +184,17 @@ class Board(Table):
 
 def available() -> tuple[str, ...]:
     """Names of the boards that come with Smelt, sorted."""
-    suffix = ".toml"
-    entries = (entry.name for entry in files("smelt.boards").iterdir())
-    return tuple(sorted(name.removesuffix(suffix) for name in entries if name.endswith(suffix)))
+    return _names(files("smelt.boards"))
+
+
+def computers() -> tuple[str, ...]:
+    """Names of the computers that come with Smelt, sorted."""
+    return _names(files("smelt.boards") / "computers")
+
+
+def _names(folder: Traversable) -> tuple[str, ...]:
+    names = (Path(entry.name) for entry in folder.iterdir())
+    return tuple(sorted(name.stem for name in names if name.suffix == ".toml"))
 
 
 def load(name: str | Path) -> Board:
@@ -199,13 +208,13 @@ def load(name: str | Path) -> Board:
     """
     if str(name).endswith(".toml"):
         return _read(str(name), Path(name))
-    known = available()
-    if (files("smelt.boards") / "computers" / f"{name}.toml").is_file():
+    if name in computers():
         raise ConfigError(
             f"'{name}' is a computer, which takes no firmware: `smelt build --board {name}` writes "
             "a program to be compiled on it"
         )
-    if name not in known:
+    if name not in available():
+        known = (*available(), *computers())
         close = get_close_matches(str(name), known, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else "."
         raise ConfigError(

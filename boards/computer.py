@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import ValidationError, field_validator
 
-from smelt.boards.board import complaints
+from smelt.boards.board import complaints, computers
 from smelt.boards.tables import Comment, Identifier, Table
 from smelt.errors import ConfigError
 from smelt.targets import Platform, get, library
@@ -54,12 +54,6 @@ class Computer(Table):
             )
         own = library(get(self.target))
         return replace(own, name=self.name, description=self.description)
-
-
-def computers() -> tuple[str, ...]:
-    """Names of the computers that come with Smelt, sorted."""
-    entries = (entry.name for entry in (files("smelt.boards") / "computers").iterdir())
-    return tuple(sorted(n.removesuffix(".toml") for n in entries if n.endswith(".toml")))
 
 
 def computer_called(name: str) -> Computer | None:

@@ -1,6 +1,6 @@
 """How far the device may be from the reference: nothing for integers, rounding errors for floats.
 
-Where computed real numbers are quantized or cast on the way, one that is almost halfway between two
+Where computed real numbers are quantized on the way, one that is almost halfway between two
 integers may become either. What depends on it may differ by two steps of that quantization, as a
 part of the range. Truths and indices are right or wrong, and so is what is made of them alone.
 """
@@ -13,9 +13,8 @@ from itertools import chain
 
 import numpy as np
 
-from smelt.ir import Array, DType, Graph, Node, Op, Value
+from smelt.ir import Array, DType, Graph, Node, Value
 from smelt.ops.arg_reduce import ArgReduce
-from smelt.ops.binary import Binary
 from smelt.ops.cast import Cast
 from smelt.ops.concat import Concat
 from smelt.ops.control import If, Loop, While
@@ -25,7 +24,6 @@ from smelt.ops.max_unpool import MaxPoolIndices
 from smelt.ops.one_hot import OneHot
 from smelt.ops.pad import Pad
 from smelt.ops.quantize import Dequantize, Quantize
-from smelt.ops.reduce import Reduce
 from smelt.ops.reshape import Reshape
 from smelt.ops.select import Select
 from smelt.ops.slice import Slice
@@ -33,7 +31,6 @@ from smelt.ops.table import Table
 from smelt.ops.tile import Tile
 from smelt.ops.top_k import TopK
 from smelt.ops.transpose import Transpose
-from smelt.ops.unary import Unary
 
 FLOAT_TOLERANCE = 1e-5
 """Largest accepted difference of floats, relative to the range of the expected tensor."""
@@ -51,14 +48,6 @@ _MOVING = (Cast, Concat, Copy, Gather, OneHot, Pad, Reshape, Select, Slice, Tile
 """Operators that choose among their operands' numbers, or write them in another way."""
 _EXACT = (*_MOVING, Dequantize, Quantize)
 """Operators whose results are the same on every machine if their operands are."""
-_WHOLE: Mapping[type[Op], set[str]] = {
-    Binary: {"add", "sub", "mul", "maximum", "minimum"},
-    Reduce: {"sum", "max", "min"},
-    Unary: {"abs", "neg", "relu", "square"},
-}
-"""Operators, and kinds of them, that make whole numbers of whole numbers, in floats too."""
-_TO_WHOLE = {"ceil", "floor", "round", "sign"}
-"""Kinds of unary operators that make whole numbers of any."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +65,10 @@ class Difference:
 def inexact(graph: Graph) -> Mapping[Value, float]:
     """The part of its range that each value may differ by that rounding errors reach.
 
-    Through a quantization, a cast to integers or float16, that is: others are not in it. Nor are
-    truths and indices, whatever they are cast to, nor what they choose and count.
+    Through a quantization or through float16, that is: others are not in it. Nor are truths and
+    indices, whatever they are cast to, nor what they choose and count.
     """
     spread = _Spread()
-    spread.fractions.update(v for v in graph.inputs if _is_float(v))
-    spread.fractions.update(s.before for s in graph.states if _has_fractions(s.initial))
     spread.until_it_ends([(s.after, s.before) for s in graph.states], [graph])
     return spread.parts
 
@@ -93,12 +80,12 @@ class _Spread:
     Attributes:
         parts: of their range that values may differ by.
         rounded: floats that have rounding errors of some size.
-        fractions: floats that may be other than whole numbers.
+        choices: truths, indices, and what is chosen or cast of nothing else in the same graph.
     """
 
     parts: dict[Value, float] = field(default_factory=dict[Value, float])
     rounded: set[Value] = field(default_factory=set[Value])
-    fractions: set[Value] = field(default_factory=set[Value])
+    choices: set[Value] = field(default_factory=set[Value])
 
     def until_it_ends(self, pairs: _Pairs, graphs: Sequence[Graph]) -> None:
         """Through graphs, and from the first to the second of pairs, until nothing changes."""
@@ -116,38 +103,27 @@ class _Spread:
                 return
 
     def _state(self) -> tuple[object, ...]:
-        return dict(self.parts), len(self.rounded), len(self.fractions)
+        return dict(self.parts), len(self.rounded)
 
     def _over(self, node: Node) -> None:
         operands = [v for v in node.inputs if v is not None]
         rounded = any(v in self.rounded for v in operands)
-        whole = self._is_whole(node, operands)
-        moved = isinstance(node.op, _MOVING) and whole
         part = max((self.parts.get(v, 0.0) for v in operands), default=0.0)
-        if rounded:
-            part = max(part, _rounding_to_integers(node))
-        if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)) and not moved:
+        if rounded and isinstance(node.op, Quantize | Cast):
+            bytes_ = node.output.type.dtype.size
+            part = max(part, _STEPS / (2 ** (8 * bytes_) - 1) if bytes_ < _WIDE else 0.0)
+        if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)):
             part = max(part, FLOAT16_TOLERANCE)
+        computed = [v for v in operands if v.data is None]
+        chosen = isinstance(node.op, _MOVING) and all(v in self.choices for v in computed)
         for number, value in enumerate(node.outputs):
-            if _is_exact(node, number):
+            if _is_exact(node, number) or (chosen and computed):
+                self.choices.add(value)
                 continue
             if part:
                 self.parts[value] = part
-            if _is_float(value) and (rounded or not (isinstance(node.op, _EXACT) or whole)):
+            if value.type.dtype.is_float and (rounded or not isinstance(node.op, _EXACT)):
                 self.rounded.add(value)
-            if _is_float(value) and not whole:
-                self.fractions.add(value)
-
-    def _is_whole(self, node: Node, operands: Sequence[Value]) -> bool:
-        """Whether a node, as far as is known by now, has whole numbers as its result."""
-        kind = getattr(node.op, "kind", None)
-        if isinstance(node.op, Unary) and kind in _TO_WHOLE:
-            return True
-        keeps = isinstance(node.op, _MOVING) or kind in _WHOLE.get(type(node.op), ())
-        return keeps and not any(self._has_fractions(v) for v in operands)
-
-    def _has_fractions(self, value: Value) -> bool:
-        return value in self.fractions if value.data is None else _has_fractions(value.data)
 
     def _hand_over(self, source: Value, target: Value) -> None:
         part = max(self.parts.get(source, 0.0), self.parts.get(target, 0.0))
@@ -155,8 +131,6 @@ class _Spread:
             self.parts[target] = part
         if source in self.rounded:
             self.rounded.add(target)
-        if self._has_fractions(source):
-            self.fractions.add(target)
 
 
 _Pairs = Sequence[tuple[Value | None, Value]]
@@ -206,43 +180,24 @@ def _is_exact(node: Node, output: int) -> bool:
     return truths or indices
 
 
-def _rounding_to_integers(node: Node) -> float:
-    """The part of a range that a node may add to the error of numbers with rounding errors."""
-    if isinstance(node.op, Quantize):
-        bytes_ = node.output.type.dtype.size
-        return _STEPS / (2 ** (8 * bytes_) - 1) if bytes_ < _WIDE else 0.0
-    # What is cast may be one more or less, however small the part is.
-    return FLOAT_TOLERANCE if isinstance(node.op, Cast) and not _is_float(node.output) else 0.0
-
-
-def _is_float(value: Value) -> bool:
-    return value.type.dtype.is_float
-
-
-def _has_fractions(array: Array) -> bool:
-    return array.dtype.kind == "f" and bool((np.rint(array) != array).any())
-
-
-def compare(
-    expected: Array, found: Array, part: float = 0.0, *, quantized: bool = True
-) -> Difference | None:
+def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | None:
     """How `found` differs, or None.
 
     Args:
         expected: the right result.
         found: of the same shape.
-        part: of the range, that the difference may be: of the whole range of quantized numbers'
-            type; of the expected tensor's own range for other integers, which may be one more or
-            less at least unless all are zero, and for floats, for which it is `FLOAT_TOLERANCE` at
-            least.
-        quantized: whether integers of one or two bytes are quantized numbers.
+        part: of the range, that the difference may be: of the whole range of the type for integers
+            of one or two bytes; of the expected tensor's own range for wider ones, which may be one
+            more or less at least unless all are zero, and for floats, for which it is
+            `FLOAT_TOLERANCE` at least.
     """
     if expected.shape != found.shape:
         return Difference(expected.size, expected.size, float("nan"))
     if expected.dtype.kind != "f" and found.dtype.kind != "f":
         distance = _distance(expected, found)
-        narrow = quantized and expected.dtype.itemsize < _WIDE
+        narrow = expected.dtype.itemsize < _WIDE
         levels = 2.0 ** (8 * expected.dtype.itemsize) - 1 if narrow else _range(expected)
+        # A real number that is cast to an integer may become the one beside it.
         wrong = distance > max(part * levels, part > 0 and levels > 0)
     else:
         wide, other = expected.astype(np.float64), found.astype(np.float64)

@@ -86,7 +86,7 @@ def verify_model(
     result = run(artefact, samples, rig, progress)
     for index, (reference, outputs) in enumerate(zip(references, result.outputs, strict=True)):
         for value, found in zip(artefact.graph.outputs, outputs, strict=True):
-            difference = _difference(value, reference[value], found, parts)
+            difference = compare(reference[value], found, parts.get(value, 0.0))
             if difference is not None:
                 culprit = _culprit(artefact, samples[: index + 1], rig)
                 raise VerifyError(
@@ -176,19 +176,13 @@ def find_first_difference(
             counts[tap.step] = counts.get(tap.step, 0) + 1
             dtype = value.type.dtype.numpy
             found = cut(value, np.frombuffer(tap.data, dtype), marks, sizes)
-            difference = _difference(value, reference[value], found, parts)
+            difference = compare(reference[value], found, parts.get(value, 0.0))
             if difference is not None:
                 return (
                     f"First layer that differs: step {tap.step}, {step.node.op.name} of "
                     f"{step.node.origin}, kernel {step.function}: {difference}."
                 )
     return "With taps every step agrees: the fault is in what happens after a step is done."
-
-
-def _difference(
-    value: Value, expected: Array, found: Array, parts: Mapping[Value, float]
-) -> Difference | None:
-    return compare(expected, found, parts.get(value, 0.0), quantized=value.type.is_quantized)
 
 
 def _evaluations(graph: Graph, samples: Sequence[Sample]) -> Iterator[Evaluation]:
@@ -211,7 +205,7 @@ def _check_passes(
     integers = everywhere(use_integer_arithmetic)(graph)
     for index, imported in enumerate(_evaluations(integers, samples)):
         for before, value in zip(imported.outputs, artefact.graph.outputs, strict=True):
-            difference = _difference(value, before, optimized[index][value], parts)
+            difference = compare(before, optimized[index][value], parts.get(value, 0.0))
             if difference is not None:
                 raise VerifyError(
                     f"sample {index}: the optimized graph differs from the imported one in output "
@@ -271,7 +265,7 @@ def _check_expected(
 ) -> None:
     for index, (wanted, outputs) in enumerate(zip(expected, result.outputs, strict=True)):
         for value, want, found in zip(artefact.graph.outputs, wanted, outputs, strict=True):
-            difference = _difference(value, want, found, parts)
+            difference = compare(want, found, parts.get(value, 0.0))
             if difference is not None:
                 raise VerifyError(
                     f"sample {index}: the device computes what Smelt's reference says, but output "

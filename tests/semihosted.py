@@ -53,7 +53,8 @@ def outputs_of(artefact: Artefact, samples: Sequence[Sample]) -> list[tuple[Arra
             cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             timeout=_TIMEOUT_S,
         )  # fmt: skip
-        data = (Path(folder) / "out.bin").read_bytes()
+        written = Path(folder) / "out.bin"
+        data = written.read_bytes() if written.exists() else b""
     marks = trace(graph)
     types = [value.type for value in graph.outputs]
     bytes_each = sum(type_.bytes for type_ in types)

@@ -57,8 +57,9 @@ def test_a_lesser_target_may_be_chosen() -> None:
 
 
 def test_an_unknown_board_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ConfigError, match=r"'mps2-an368'; did you mean 'mps2-an386'\?"):
-        boards.load("mps2-an368")
+    for wrong, right in (("mps2-an368", "mps2-an386"), ("rasberrypi5", "raspberrypi5")):
+        with pytest.raises(ConfigError, match=rf"'{wrong}'; did you mean '{right}'\?"):
+            boards.load(wrong)
 
 
 def test_a_board_file_of_the_users_own(tmp_path: Path) -> None:

@@ -245,6 +245,7 @@ MEAN, SUM = Reduce("mean", (1, 2)), Reduce("sum", (1, 2))
         (Binary("mul"), DType.INT8, 2.0**-29),
         (MEAN, DType.INT16, 0.75 * 2.0**-17),
         (SUM, DType.INT16, 0.75 * 2.0**-15),
+        (Binary("mul", activation=Activation.RELU), DType.INT16, 0.75 * 2.0**-2),
     ],
 )
 def test_scaled_numbers_that_wrap_are_not_trusted(op: Op, dtype: DType, scale: float) -> None:
