@@ -206,20 +206,21 @@ def load(name: str | Path) -> Board:
     Raises:
         ConfigError: there is no such board, or its file is wrong.
     """
-    if str(name).endswith(".toml"):
-        return _read(str(name), Path(name))
+    name = str(name)
+    if name.endswith(".toml"):
+        return _read(name, Path(name))
     if name in computers():
         raise ConfigError(
             f"'{name}' is a computer, which takes no firmware: `smelt build --board {name}` writes "
             "a program to be compiled on it"
         )
     if name not in available():
-        known = (*available(), *computers())
-        close = get_close_matches(str(name), known, n=1)
+        close = get_close_matches(name, (*available(), *computers()), n=1)
         hint = f"; did you mean '{close[0]}'?" if close else "."
         raise ConfigError(
-            f"unknown board '{name}'{hint} Known boards: {', '.join(known)}; "
-            "or give the path of a .toml file of your own"
+            f"unknown board '{name}'{hint} Known boards: {', '.join(available())}; computers, "
+            f"which take no firmware: {', '.join(computers())}; or give the path of a .toml file "
+            "of your own"
         )
     return _read(f"{name}.toml", Path(str(files("smelt.boards") / f"{name}.toml")))
 

@@ -40,6 +40,8 @@ FLOAT16_TOLERANCE = 1e-2
 
 _STEPS = 2
 _TRUTHS = 2
+_COUNTS = 16
+"""The least range of integers that are taken for rounded numbers, not for classes."""
 _WIDE = 4
 """Bytes of integers that are no quantized numbers."""
 _INDEXING = (ArgReduce, MaxPoolIndices)
@@ -69,6 +71,7 @@ def inexact(graph: Graph) -> Mapping[Value, float]:
     indices, whatever they are cast to, nor what they choose and count.
     """
     spread = _Spread()
+    spread.numbers.update(v for v in graph.inputs if v.type.dtype is not DType.BOOL)
     spread.until_it_ends([(s.after, s.before) for s in graph.states], [graph])
     return spread.parts
 
@@ -79,13 +82,13 @@ class _Spread:
 
     Attributes:
         parts: of their range that values may differ by.
-        rounded: floats that have rounding errors of some size.
-        choices: truths, indices, and what is chosen or cast of nothing else in the same graph.
+        rounded: floats that have rounding errors of some size, and what integers they are cast to.
+        numbers: all but truths, indices, and what is chosen or cast of these alone.
     """
 
     parts: dict[Value, float] = field(default_factory=dict[Value, float])
     rounded: set[Value] = field(default_factory=set[Value])
-    choices: set[Value] = field(default_factory=set[Value])
+    numbers: set[Value] = field(default_factory=set[Value])
 
     def until_it_ends(self, pairs: _Pairs, graphs: Sequence[Graph]) -> None:
         """Through graphs, and from the first to the second of pairs, until nothing changes."""
@@ -103,34 +106,36 @@ class _Spread:
                 return
 
     def _state(self) -> tuple[object, ...]:
-        return dict(self.parts), len(self.rounded)
+        return dict(self.parts), len(self.rounded), len(self.numbers)
 
     def _over(self, node: Node) -> None:
         operands = [v for v in node.inputs if v is not None]
         rounded = any(v in self.rounded for v in operands)
         part = max((self.parts.get(v, 0.0) for v in operands), default=0.0)
-        if rounded and isinstance(node.op, Quantize | Cast):
+        if rounded and _makes_integers(node):
             bytes_ = node.output.type.dtype.size
             part = max(part, _STEPS / (2 ** (8 * bytes_) - 1) if bytes_ < _WIDE else 0.0)
         if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)):
             part = max(part, FLOAT16_TOLERANCE)
         computed = [v for v in operands if v.data is None]
-        chosen = isinstance(node.op, _MOVING) and all(v in self.choices for v in computed)
+        chosen = isinstance(node.op, _MOVING) and not any(v in self.numbers for v in computed)
         for number, value in enumerate(node.outputs):
-            if _is_exact(node, number) or (chosen and computed):
-                self.choices.add(value)
+            if chosen or _is_exact(node, number):
                 continue
+            self.numbers.add(value)
             if part:
                 self.parts[value] = part
-            if value.type.dtype.is_float and (rounded or not isinstance(node.op, _EXACT)):
+            starts = value.type.dtype.is_float and not isinstance(node.op, _EXACT)
+            if starts or (rounded and not isinstance(node.op, Quantize)):
                 self.rounded.add(value)
 
     def _hand_over(self, source: Value, target: Value) -> None:
         part = max(self.parts.get(source, 0.0), self.parts.get(target, 0.0))
         if part:
             self.parts[target] = part
-        if source in self.rounded:
-            self.rounded.add(target)
+        for marked in (self.rounded, self.numbers):
+            if source in marked:
+                marked.add(target)
 
 
 _Pairs = Sequence[tuple[Value | None, Value]]
@@ -171,6 +176,12 @@ def _handed_over(node: Node) -> _Pairs:
             raise TypeError(f"{node.op.name} is no branch and no loop")
 
 
+def _makes_integers(node: Node) -> bool:
+    """Whether a node rounds real numbers to integers."""
+    real, stays = node.input(0).type.dtype.is_float, node.output.type.dtype.is_float
+    return isinstance(node.op, Quantize) or (isinstance(node.op, Cast) and real and not stays)
+
+
 def _is_exact(node: Node, output: int) -> bool:
     """Whether an output is truths or indices; a table of two numbers stands for truths."""
     truths = node.outputs[output].type.dtype is DType.BOOL
@@ -187,9 +198,8 @@ def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | No
         expected: the right result.
         found: of the same shape.
         part: of the range, that the difference may be: of the whole range of the type for integers
-            of one or two bytes; of the expected tensor's own range for wider ones, which may be one
-            more or less at least unless all are zero, and for floats, for which it is
-            `FLOAT_TOLERANCE` at least.
+            of one or two bytes; of the expected tensor's own range for wider ones, and for floats,
+            for which it is `FLOAT_TOLERANCE` at least.
     """
     if expected.shape != found.shape:
         return Difference(expected.size, expected.size, float("nan"))
@@ -197,8 +207,8 @@ def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | No
         distance = _distance(expected, found)
         narrow = expected.dtype.itemsize < _WIDE
         levels = 2.0 ** (8 * expected.dtype.itemsize) - 1 if narrow else _range(expected)
-        # A real number that is cast to an integer may become the one beside it.
-        wrong = distance > max(part * levels, part > 0 and levels > 0)
+        # A real number that is cast to an integer may become the one beside it, but no class may.
+        wrong = distance > max(part * levels, part > 0 and levels >= _COUNTS)
     else:
         wide, other = expected.astype(np.float64), found.astype(np.float64)
         equal = (wide == other) | (np.isnan(wide) & np.isnan(other))

@@ -263,17 +263,19 @@ def test_what_follows_from_quantized_numbers_is_judged_by_what_it_is() -> None:
     assert compare(wanted, wanted + np.int32(2000 * sums), sums) is None
     assert compare(wanted, wanted + np.int32(2000 * sums + 1), sums) is not None
     assert compare(wanted * 0, wanted * 0 + np.int32(1), sums) is not None
-    for few in (np.array([[0, 1, 100]], np.int32), np.array([[0, 1, 3]], np.int64)):
-        assert compare(few, few + 1, sums) is None  # where a cast may take a step
-        assert compare(few, few + 2, sums) is not None
+    few = np.array([[0, 1, 100]], np.int32)  # where a cast may take a step
+    assert compare(few, few + np.int32(1), sums) is None
+    assert compare(few, few + np.int32(2), sums) is not None
+    labels = np.array([[0, 1, 3]], np.int64)
+    assert compare(labels, labels + 1, sums) is not None
 
 
-def branching(then: NodeProto, otherwise: NodeProto) -> NodeProto:
+def branching(then: NodeProto, otherwise: NodeProto, output: str = "y") -> NodeProto:
     branches: dict[str, Any] = {
         "then_branch": graph([then], {}, then.output[0]),
         "else_branch": graph([otherwise], {}, otherwise.output[0]),
     }
-    return node("If", "c", "y", "", **branches)
+    return node("If", "c", output, "", **branches)
 
 
 def looping(step: NodeProto, kind: str, shape: list[int], first: str = "first") -> NodeProto:
@@ -323,6 +325,25 @@ CLASS = [node("ArgMax", "d", "i", axis=1), node("Cast", "i", "class", to=1)]
         ("l", True, [*MASK, node("CumSum", "real axis", "s"), node("Cast", "s", "y", to=7)]),
         ("l", True, [*CLASS, node("Clip", "class t", "s"), node("Cast", "s", "y", to=7)]),
         ("i", False, [DYNAMIC, node("MatMulInteger", "qx ku", "y")]),
+        (
+            "i8",
+            False,
+            [
+                node("Cast", "f", "s", to=6),
+                node("Cast", "s", "r", to=1),
+                node("QuantizeLinear", "r one z", "y"),
+            ],
+        ),
+        (
+            "i8",
+            False,
+            [
+                branching(node("Neg", "f", "a"), node("Abs", "f", "b"), "r"),
+                node("QuantizeLinear", "r one z", "y"),
+            ],
+        ),
+        ("i8", True, [node("Transpose", "x", "r"), node("QuantizeLinear", "r one z", "y")]),
+        ("i8", True, [node("Where", "c x one", "r"), node("QuantizeLinear", "r one z", "y")]),
         ("l", True, [looping(node("ArgMax", "d", "made", axis=1), "l", [4, 1])]),
     ],
 )
@@ -364,7 +385,9 @@ def test_a_class_stays_one_in_a_state() -> None:
     )
     q, index = Value("q", quantized), Value("i", TensorType((1,), DType.INT64))
     y = Value("y", TensorType((1,), DType.INT8, Quant.per_tensor(1.0, 0)))
+    half = Value("half", TensorType((1,), DType.FLOAT16))
     nodes = (
+        Node(Cast(DType.FLOAT16), (before,), (half,), Origin("C", 6)),
         Node(Quantize(DType.INT8), (before,), (y,), Origin("Q", 0), Rounding.ONNX),
         Node(Unary("tanh"), (x,), (h,), Origin("T", 1)),
         Node(Quantize(DType.INT8), (h,), (q,), Origin("Q", 2), Rounding.ONNX),
@@ -373,9 +396,10 @@ def test_a_class_stays_one_in_a_state() -> None:
         Node(Cast(DType.FLOAT32), (index,), (after,), Origin("C", 5)),
     )
     state = State(before, after, np.zeros(1, np.float32))
-    parts = inexact(verify(Graph("held", (x,), (y,), nodes, (state,)), "test"))
+    parts = inexact(verify(Graph("held", (x,), (y, half), nodes, (state,)), "test"))
     assert d in parts
     assert y not in parts
+    assert half not in parts
 
 
 def test_differences_do_not_overflow() -> None:

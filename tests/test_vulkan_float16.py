@@ -22,13 +22,16 @@ from smelt.ops.softmax import Softmax
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import random_samples
-from smelt.tolerances import FLOAT16_TOLERANCE
+from smelt.tolerances import FLOAT16_TOLERANCE, inexact
 from smelt.verify import verify_model
 from tests.graphs import Member, Outputs, assert_same, combine, compile_graph
-from tests.onnx_networks import session
+from tests.onnx_networks import graph as onnx_graph
+from tests.onnx_networks import model, session, tensor_info
+from tests.onnx_networks import node as onnx_node
 from tests.shared import Network, networks, shared
 from tests.test_cases_backends import member_of, pairs, serves
 from tests.test_float16_pass import Net, narrowed
+from tests.test_verify import branching, looping
 from tests.test_vulkan_barriers import check_barriers, check_validation
 from tests.test_vulkan_operators import network
 from tests.test_vulkan_products import HOSTILE
@@ -304,6 +307,35 @@ def test_what_is_no_measure_must_be_right(what: str) -> None:
     sample = (np.linspace(0.01, 0.08, 8, dtype=np.float32).reshape(1, 8),)
     with pytest.raises(VerifyError, match="more precision than float16"):
         verify_model(artefact, [sample])
+
+
+@pytest.mark.parametrize(
+    ("what", "part"),
+    [
+        ("branches", 0.0),
+        ("loop", 0.0),
+        ("reals", FLOAT16_TOLERANCE),
+        ("input", FLOAT16_TOLERANCE),
+    ],
+)
+def test_classes_that_are_stored_as_float16_must_be_right(what: str, part: float) -> None:
+    """Also where the CPU's branches and loops made them; real numbers beside them may be near."""
+    made = {
+        "branches": branching(
+            onnx_node("ArgMax", "x", "a", axis=1), onnx_node("ArgMin", "x", "b", axis=1), "k"
+        ),
+        "loop": looping(onnx_node("ArgMax", "x", "made", axis=1), "l", [4, 1]),
+        "reals": branching(onnx_node("Neg", "x", "a"), onnx_node("Abs", "x", "b"), "k"),
+        "input": onnx_node("Transpose", "x", "k"),
+    }[what]
+    k = made.output[0] = "k"
+    nodes = [made, onnx_node("Cast", k, "kf", to=1), onnx_node("Concat", "kf kf", "y", axis=1)]
+    constants = {"n": np.array(3, np.int64), "first": np.zeros((4, 1), np.int64)}
+    inputs = [tensor_info("x", [4, 6]), tensor_info("c", [], "b")]
+    proto = model(onnx_graph(nodes, inputs, [tensor_info("y", None, "f")], constants), 21)
+    compiled = compile_model(proto.SerializeToString(), HALVES).graph
+    assert any(v.type.dtype is DType.FLOAT16 for v in compiled.values())
+    assert inexact(compiled).get(compiled.outputs[0], 0.0) == part
 
 
 def test_errors() -> None:
