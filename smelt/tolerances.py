@@ -48,8 +48,8 @@ _INDEXING = (ArgReduce, MaxPoolIndices)
 """Operators that give indices, which are right or wrong whatever they are indices of."""
 _MOVING = (Cast, Concat, Copy, Gather, OneHot, Pad, Reshape, Select, Slice, Tile, Transpose)
 """Operators that choose among their operands' numbers, or write them in another way."""
-_EXACT = (*_MOVING, Dequantize, Quantize)
-"""Operators whose results are the same on every machine if their operands are."""
+_EXACT = (Concat, Copy, Dequantize, Pad, Quantize, Reshape, Slice, Transpose)
+"""Operators whose real numbers are the same on every machine if their operands are."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class _Spread:
 
     Attributes:
         parts: of their range that values may differ by.
-        rounded: floats that have rounding errors of some size, and what integers they are cast to.
+        rounded: floats that have rounding errors of some size.
         numbers: all but truths, indices, and what is chosen or cast of these alone.
     """
 
@@ -112,30 +112,37 @@ class _Spread:
         operands = [v for v in node.inputs if v is not None]
         rounded = any(v in self.rounded for v in operands)
         part = max((self.parts.get(v, 0.0) for v in operands), default=0.0)
-        if rounded and _makes_integers(node):
+        if rounded and isinstance(node.op, Quantize | Cast):
             bytes_ = node.output.type.dtype.size
             part = max(part, _STEPS / (2 ** (8 * bytes_) - 1) if bytes_ < _WIDE else 0.0)
         if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)):
             part = max(part, FLOAT16_TOLERANCE)
-        computed = [v for v in operands if v.data is None]
-        chosen = isinstance(node.op, _MOVING) and not any(v in self.numbers for v in computed)
+        chosen = isinstance(node.op, _MOVING) and not any(map(self._is_number, operands))
         for number, value in enumerate(node.outputs):
             if chosen or _is_exact(node, number):
                 continue
             self.numbers.add(value)
             if part:
                 self.parts[value] = part
-            starts = value.type.dtype.is_float and not isinstance(node.op, _EXACT)
-            if starts or (rounded and not isinstance(node.op, Quantize)):
+            if value.type.dtype.is_float and (rounded or not isinstance(node.op, _EXACT)):
                 self.rounded.add(value)
+
+    def _is_number(self, value: Value) -> bool:
+        """Whether a value is more than truths and classes: a constant if float16 lacks some."""
+        if value.data is None:
+            return value in self.numbers
+        with np.errstate(over="ignore"):
+            halves = value.data.astype(np.float16)
+        return value.type.dtype.is_float and not np.array_equal(halves, value.data, equal_nan=True)
 
     def _hand_over(self, source: Value, target: Value) -> None:
         part = max(self.parts.get(source, 0.0), self.parts.get(target, 0.0))
         if part:
             self.parts[target] = part
-        for marked in (self.rounded, self.numbers):
-            if source in marked:
-                marked.add(target)
+        if source in self.rounded:
+            self.rounded.add(target)
+        if self._is_number(source):
+            self.numbers.add(target)
 
 
 _Pairs = Sequence[tuple[Value | None, Value]]
@@ -174,12 +181,6 @@ def _handed_over(node: Node) -> _Pairs:
             ]
         case _:
             raise TypeError(f"{node.op.name} is no branch and no loop")
-
-
-def _makes_integers(node: Node) -> bool:
-    """Whether a node rounds real numbers to integers."""
-    real, stays = node.input(0).type.dtype.is_float, node.output.type.dtype.is_float
-    return isinstance(node.op, Quantize) or (isinstance(node.op, Cast) and real and not stays)
 
 
 def _is_exact(node: Node, output: int) -> bool:

@@ -343,7 +343,17 @@ CLASS = [node("ArgMax", "d", "i", axis=1), node("Cast", "i", "class", to=1)]
             ],
         ),
         ("i8", True, [node("Transpose", "x", "r"), node("QuantizeLinear", "r one z", "y")]),
-        ("i8", True, [node("Where", "c x one", "r"), node("QuantizeLinear", "r one z", "y")]),
+        ("f", True, [node("TopK", "f two", "y i", axis=1)]),
+        (
+            "i8",
+            True,
+            [
+                node("Abs", "f", "r"),
+                node("Cast", "r", "i", to=7),
+                node("Gather", "t5 i", "v"),
+                node("QuantizeLinear", "v one z", "y"),
+            ],
+        ),
         ("l", True, [looping(node("ArgMax", "d", "made", axis=1), "l", [4, 1])]),
     ],
 )
@@ -359,6 +369,7 @@ def test_what_may_be_almost_right(kind: str, exact: bool, made: list[NodeProto])
         "two": np.array([2], np.int64),
         "one": np.array(1, np.float32),
         "axis": np.array(1, np.int64),
+        "t5": np.arange(5, dtype=np.float32),
         "ku": rng.integers(-128, 128, (6, 3)).astype(np.int8),
         "k": rng.integers(-128, 128, (5, 3)).astype(np.int8),
         "n": np.array(40, np.int64),

@@ -316,6 +316,7 @@ def test_what_is_no_measure_must_be_right(what: str) -> None:
         ("loop", 0.0),
         ("reals", FLOAT16_TOLERANCE),
         ("input", FLOAT16_TOLERANCE),
+        ("constants", FLOAT16_TOLERANCE),
     ],
 )
 def test_classes_that_are_stored_as_float16_must_be_right(what: str, part: float) -> None:
@@ -327,10 +328,15 @@ def test_classes_that_are_stored_as_float16_must_be_right(what: str, part: float
         "loop": looping(onnx_node("ArgMax", "x", "made", axis=1), "l", [4, 1]),
         "reals": branching(onnx_node("Neg", "x", "a"), onnx_node("Abs", "x", "b"), "k"),
         "input": onnx_node("Transpose", "x", "k"),
+        "constants": branching(
+            onnx_node("Identity", "thirds", "a"), onnx_node("Identity", "sevenths", "b"), "k"
+        ),
     }[what]
     k = made.output[0] = "k"
     nodes = [made, onnx_node("Cast", k, "kf", to=1), onnx_node("Concat", "kf kf", "y", axis=1)]
+    row = np.ones((4, 6), np.float32)
     constants = {"n": np.array(3, np.int64), "first": np.zeros((4, 1), np.int64)}
+    constants |= {"thirds": row / 3, "sevenths": row / 7}
     inputs = [tensor_info("x", [4, 6]), tensor_info("c", [], "b")]
     proto = model(onnx_graph(nodes, inputs, [tensor_info("y", None, "f")], constants), 21)
     compiled = compile_model(proto.SerializeToString(), HALVES).graph
