@@ -129,11 +129,11 @@ class _Spread:
 
     def _is_number(self, value: Value) -> bool:
         """Whether a value is more than truths and classes: a constant if float16 lacks some."""
-        if value.data is None:
+        if value.data is None or not value.type.dtype.is_float:
             return value in self.numbers
         with np.errstate(over="ignore"):
             halves = value.data.astype(np.float16)
-        return value.type.dtype.is_float and not np.array_equal(halves, value.data, equal_nan=True)
+        return not np.array_equal(halves, value.data, equal_nan=True)
 
     def _hand_over(self, source: Value, target: Value) -> None:
         part = max(self.parts.get(source, 0.0), self.parts.get(target, 0.0))
