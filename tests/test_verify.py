@@ -31,11 +31,12 @@ from smelt.ir import (
 from smelt.ops.arg_reduce import ArgReduce
 from smelt.ops.binary import Binary
 from smelt.ops.cast import Cast
+from smelt.ops.copy import Copy
 from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import Sample, random_samples
-from smelt.tolerances import compare, inexact
+from smelt.tolerances import FLOAT16_TOLERANCE, compare, inexact
 from smelt.verify import verify_model
 from tests.graphs import compile_graph
 from tests.onnx_networks import graph, model, node, tensor_info
@@ -266,7 +267,8 @@ def test_what_follows_from_quantized_numbers_is_judged_by_what_it_is() -> None:
     few = np.array([[0, 1, 100]], np.int32)  # where a cast may take a step
     assert compare(few, few + np.int32(1), sums) is None
     assert compare(few, few + np.int32(2), sums) is not None
-    labels = np.array([[0, 1, 3]], np.int64)
+    fewest, labels = np.array([[0, 1, 16]], np.int64), np.array([[0, 1, 15]], np.int64)
+    assert compare(fewest, fewest + 1, sums) is None
     assert compare(labels, labels + 1, sums) is not None
 
 
@@ -316,6 +318,8 @@ CLASS = [node("ArgMax", "d", "i", axis=1), node("Cast", "i", "class", to=1)]
         ("f", False, [branching(node("Neg", "d", "a"), node("Abs", "d", "b"))]),
         ("f", False, [looping(node("Sub", "d s", "made"), "f", [4, 5])]),
         ("f", False, [*MASK, branching(node("Identity", "real", "a"), node("Neg", "d", "b"))]),
+        ("f", False, [*MASK, branching(node("Neg", "d", "a"), node("Identity", "real", "b"))]),
+        ("f", False, [*MASK, looping(node("Identity", "real", "made"), "f", [4, 5], "d")]),
         ("f", False, [*MASK, looping(node("Add", "d s", "made"), "f", [4, 5], "real")]),
         ("l", True, [*MASK, node("ReduceSum", "real", "s"), node("Cast", "s", "y", to=7)]),
         ("l", True, [*CLASS, node("Add", "class one", "s"), node("Cast", "s", "y", to=7)]),
@@ -411,6 +415,22 @@ def test_a_class_stays_one_in_a_state() -> None:
     assert d in parts
     assert y not in parts
     assert half not in parts
+
+
+def test_a_number_stays_one_in_a_state() -> None:
+    """And is told from a truth: what float16 cannot hold of it makes a difference."""
+    row, bit = TensorType((1, 8), DType.FLOAT32), TensorType((1,), DType.BOOL)
+    x, after, before = (Value(n, row) for n in ("x", "after", "before"))
+    half = Value("half", TensorType((1, 8), DType.FLOAT16))
+    truth, one = Value("truth", bit), Value("one", TensorType((1,), DType.FLOAT16))
+    nodes = (
+        Node(Cast(DType.FLOAT16), (before,), (half,), Origin("C", 0)),
+        Node(Cast(DType.FLOAT16), (truth,), (one,), Origin("C", 1)),
+        Node(Copy(), (x,), (after,), Origin("I", 2)),
+    )
+    state = State(before, after, np.zeros((1, 8), np.float32))
+    held = Graph("held", (x, truth), (half, one), nodes, (state,))
+    assert inexact(verify(held, "test")) == {half: FLOAT16_TOLERANCE}
 
 
 def test_differences_do_not_overflow() -> None:
