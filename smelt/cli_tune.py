@@ -35,6 +35,8 @@ def tune(
     """Measure every layer on a GPU, in several blocks, and on the CPU, for `smelt build --tuning`.
 
     `smelt tune model.onnx --target vulkan -o tuning.json`
+
+    Every layer is measured in both places, whatever `--backends`, `--place` and `--tuning` say.
     """
     require_place(output)
     with spinner(progress_console(quiet), "measuring"):
