@@ -120,8 +120,14 @@ class Ours:
     def of(
         imported: Imported, name: str, folder: Path, compiler: str, *, float16: bool = False
     ) -> Ours:
-        """Compile a network and load it."""
+        """Compile a network and load it.
+
+        Raises:
+            RuntimeError: none of it is the GPU's.
+        """
         artefact = compile_model(imported, Options(target="vulkan", name=name, float16=float16))
+        if artefact.network.gpu is None:
+            raise RuntimeError(f"{imported.graph.name}: {'; '.join(artefact.notes)}")
         (sample,) = random_samples(artefact.graph, 1, 0)
         library = build_library(artefact, sample, folder, compiler)
         return Ours(artefact, library, build_program(artefact, folder, compiler))

@@ -2,18 +2,23 @@
 
 Layers run one after the other, each on one of the two. What a layer costs on either is estimated,
 or was measured by `smelt tune`; every run of layers on the GPU costs a submission and a wait
-besides. In the given order, the cheapest assignment is a shortest path through two states.
+besides, and so does every tensor that is float16 there and float32 elsewhere. In the given order,
+the cheapest assignment is found (`assignment`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 
+from smelt.codegen.assignment import Layer, Tensor, assignment
 from smelt.codegen.dispatches import MAX_RANGE
 from smelt.codegen.kernels.base import ShaderCall, layer_key
 from smelt.codegen.partition import Partitioner, nodes_inside
-from smelt.ir import DType, Graph, Node, Value
+from smelt.codegen.passes.float16 import conversion, differing, stored_as_float16
+from smelt.ir import DType, Graph, Node, Origin, Value
+from smelt.ops.cast import Cast
 from smelt.ops.reshape import Reshape
 from smelt.targets.gpus import Gpu
 
@@ -22,35 +27,48 @@ from smelt.targets.gpus import Gpu
 class Costs:
     """Nanoseconds that a layer takes on the GPU and on the CPU.
 
-    `measured` holds pairs of both by `layer_key`; others are estimated by the profile.
+    `measured` holds pairs of both by `layer_key`, or what it takes on the GPU alone; others are
+    estimated by the profile.
     """
 
     gpu: Gpu
-    measured: Mapping[str, tuple[float, float]] = field(
-        default_factory=dict[str, tuple[float, float]]
+    measured: Mapping[str, tuple[float, float | None]] = field(
+        default_factory=dict[str, tuple[float, float | None]]
     )
 
     def of(self, node: Node) -> tuple[float, float]:
-        """A layer's time on the GPU and on the CPU."""
-        known = self.measured.get(layer_key(node))
-        if known is not None:
-            return known
-        gpu = self.gpu
-        values = [v for v in (*node.inputs, *node.outputs) if v is not None]
-        moved = sum(v.type.bytes for v in values)
-        narrow = int(node.outputs[0].type.dtype in (DType.INT8, DType.UINT8))
-        there = max(node.macs / gpu.products_per_ns[narrow], moved / gpu.bytes_per_ns)
-        products = node.macs / gpu.cpu_products_per_ns[narrow]
-        here = products if node.macs else moved / gpu.cpu_bytes_per_ns
-        return gpu.dispatch_ns + there, here
+        """A layer's time on the GPU, with its numbers as they are stored there, and on the CPU.
+
+        What only converts to float16 and back is never the CPU's: infinite.
+        """
+        there, here = self.measured.get(layer_key(node), (None, None))
+        if _is_conversion(node):
+            return self._there(node) if there is None else there, inf
+        if there is None or here is None:
+            return self._there(node), self._here(node)
+        return there, here
 
     def knows(self, node: Node) -> bool:
         """Whether the layer was measured."""
-        return layer_key(node) in self.measured
+        known = self.measured.get(layer_key(node))
+        return known is not None and (known[1] is not None or _is_conversion(node))
+
+    def _there(self, node: Node) -> float:
+        gpu, narrow = self.gpu, _is_narrow(node)
+        moved = sum(v.type.bytes for v in _values(node))
+        products = node.macs / gpu.products_per_ns[narrow]
+        return gpu.dispatch_ns + max(products, moved / gpu.bytes_per_ns)
+
+    def _here(self, node: Node) -> float:
+        """In float32 whatever the GPU stores."""
+        if node.macs:
+            return node.macs / self.gpu.cpu_products_per_ns[_is_narrow(node)]
+        halves = sum(v.type.bytes for v in _values(node) if v.type.dtype is DType.FLOAT16)
+        return (sum(v.type.bytes for v in _values(node)) + halves) / self.gpu.cpu_bytes_per_ns
 
 
 def stays_on_cpu(
-    graph: Graph, partitioner: Partitioner, costs: Costs | None
+    graph: Graph, partitioner: Partitioner, costs: Costs | None, *, float16: bool = False
 ) -> Callable[[Node], str]:
     """Why a node must stay on the CPU; an empty text where it need not.
 
@@ -62,6 +80,7 @@ def stays_on_cpu(
         graph: about to be scheduled.
         partitioner: tells which nodes the GPU serves, and which are placed.
         costs: what layers take; None where all that the GPU serves goes there.
+        float16: whether the GPU will store numbers as float16.
     """
     if graph.lengths:
         return lambda _: "Sizes that are known at run time only are the CPU's."
@@ -73,7 +92,7 @@ def stays_on_cpu(
         )
         return lambda _: why
     inner = frozenset(nodes_inside(graph))
-    losers = {} if costs is None else _losers(graph, partitioner, costs)
+    losers = {} if costs is None else _losers(graph, partitioner, costs, float16=float16)
 
     def reason(node: Node) -> str:
         if node in inner:
@@ -87,57 +106,110 @@ def _arena_bytes(value: Value) -> int:
     return 0 if value.is_constant else value.type.bytes
 
 
-@dataclass(frozen=True)
-class Layer:
-    """What a layer takes on the GPU and on the CPU, in nanoseconds, and whether it can be there."""
-
-    times: tuple[float, float]
-    can: tuple[bool, bool]
-
-
-def _losers(graph: Graph, partitioner: Partitioner, costs: Costs) -> dict[Value, str]:
+def _losers(
+    graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool
+) -> dict[Value, str]:
     """Layers that the GPU serves but that had better stay on the CPU, by their result, and why."""
-    nodes = [n for n in graph.nodes if not isinstance(n.op, Reshape) and not n.op.subgraphs]
-    layers = [_layer(node, partitioner, costs) for node in nodes]
-    chosen = assignment(layers, costs.gpu.submit_ns)
+    priced = price(graph, partitioner, costs, float16=float16)
+    chosen = assignment(priced.layers, costs.gpu.submit_ns, priced.tensors)
     return {
-        node.outputs[0]: _why(layer, costs.gpu)
-        for node, layer, on_gpu in zip(nodes, layers, chosen, strict=True)
-        if layer.can[0] and not on_gpu
+        node.outputs[0]: _why(number, priced, costs.gpu)
+        for number, (node, on_gpu) in enumerate(zip(priced.nodes, chosen, strict=True))
+        if priced.layers[number].can[0] and not on_gpu
     }
 
 
-def _layer(node: Node, partitioner: Partitioner, costs: Costs) -> Layer:
-    served = isinstance(partitioner.choose(node).taken.call, ShaderCall)
-    return Layer(costs.of(node), (served, not (served and partitioner.is_placed(node))))
+@dataclass(frozen=True)
+class Priced:
+    """What is to be assigned: a network's nodes but for reshapes, and what they and tensors cost.
 
-
-def assignment(layers: Sequence[Layer], submit_ns: float) -> list[bool]:
-    """Whether each layer goes to the GPU in the cheapest assignment.
-
-    A submission is paid where a run of layers on the GPU begins. Where both cost the same, a layer
-    stays where the one before it is.
+    Attributes:
+        nodes: with branches and loops, which only the CPU runs.
+        layers: one for each of them.
+        tensors: those that may be stored as float16.
     """
-    best = (float("inf"), 0.0)
-    came: list[tuple[bool, bool]] = []
-    for layer in layers:
-        stay, enter = best[0], best[1] + submit_ns
-        leave, go_on = best[0], best[1]
-        came.append((stay <= enter, leave < go_on))
-        best = (
-            min(stay, enter) + layer.times[0] if layer.can[0] else float("inf"),
-            min(leave, go_on) + layer.times[1] if layer.can[1] else float("inf"),
+
+    nodes: Sequence[Node]
+    layers: Sequence[Layer]
+    tensors: Sequence[Tensor]
+
+
+def price(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool) -> Priced:
+    """Layers with their times on the GPU and the CPU; tensors with those of conversions."""
+    twins: Mapping[Node, Node] = stored_as_float16(graph, partitioner) if float16 else {}
+    nodes = [node for node in graph.nodes if not isinstance(node.op, Reshape)]
+    layers = [_layer(node, twins.get(node, node), partitioner, costs) for node in nodes]
+    return Priced(nodes, layers, _tensors(graph, nodes, twins, costs))
+
+
+def _layer(node: Node, twin: Node, partitioner: Partitioner, costs: Costs) -> Layer:
+    if node.op.subgraphs:
+        return Layer((0.0, 0.0), (False, True))
+    served = isinstance(partitioner.choose(node).taken.call, ShaderCall)
+    return Layer(costs.of(twin), (served, not (served and partitioner.is_placed(node))))
+
+
+def _tensors(
+    graph: Graph, nodes: Sequence[Node], twins: Mapping[Node, Node], costs: Costs
+) -> list[Tensor]:
+    """The tensors that may be stored as float16; a reshaped one is the same."""
+    same: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Reshape):
+            source = node.input(0)
+            same[node.output] = same.get(source, source)
+    makers: dict[Value, int] = {}
+    readers: dict[Value, list[int]] = {}
+    wide = {same.get(value, value) for value in graph.results}
+    for number, node in enumerate(nodes):
+        twin = twins.get(node, node)
+        makers |= {v: number for v, _ in differing(node.outputs, twin.outputs)}
+        narrow = {v for v, _ in differing(node.inputs, twin.inputs)}
+        for value in (v for v in node.inputs if v is not None):
+            root = same.get(value, value)
+            if value in narrow:
+                readers.setdefault(root, []).append(number)
+            else:
+                wide.add(root)
+    return [
+        Tensor(
+            makers.get(value),
+            tuple(readers.get(value, ())),
+            value in wide,
+            _conversion_times(value, costs),
         )
-    on_gpu, found = best[0] < best[1], list[bool]()
-    for from_gpu in reversed(came):
-        found.append(on_gpu)
-        on_gpu = from_gpu[0] if on_gpu else from_gpu[1]
-    return found[::-1]
+        for value in dict.fromkeys((*makers, *readers))
+        if not value.is_constant
+    ]
 
 
-def _why(layer: Layer, gpu: Gpu) -> str:
-    there, here = (time / 1e3 for time in layer.times)
+def _conversion_times(value: Value, costs: Costs) -> tuple[float, float]:
+    """Of a float32 tensor to float16, and back."""
+    half = replace(value, type=replace(value.type, dtype=DType.FLOAT16))
+    origin = Origin("Cast", 0)
+    narrow, widen = conversion(value, half, origin), conversion(half, value, origin)
+    return costs.of(narrow)[0], costs.of(widen)[0]
+
+
+def _values(node: Node) -> list[Value]:
+    return [v for v in (*node.inputs, *node.outputs) if v is not None]
+
+
+def _is_narrow(node: Node) -> bool:
+    return node.outputs[0].type.dtype in (DType.INT8, DType.UINT8)
+
+
+def _is_conversion(node: Node) -> bool:
+    """Whether it only converts to float16 or back, which no other operator does."""
+    return isinstance(node.op, Cast) and any(v.type.dtype is DType.FLOAT16 for v in _values(node))
+
+
+def _why(number: int, priced: Priced, gpu: Gpu) -> str:
+    there, here = (time / 1e3 for time in priced.layers[number].times)
+    read = sum(t.times[0] for t in priced.tensors if number in t.readers)
+    made = sum(t.times[1] for t in priced.tensors if number == t.maker)
+    converted = f" and conversions up to {(read + made) / 1e3:.0f} us" if read + made else ""
     return (
         f"It would take {there:.1f} us on the GPU ({gpu.name}), here {here:.1f} us; a way to the "
-        f"GPU and back takes {gpu.submit_ns / 1e3:.0f} us."
+        f"GPU and back takes {gpu.submit_ns / 1e3:.0f} us{converted}."
     )

@@ -67,12 +67,7 @@ class Tuning(BaseModel):
         gpu = replace(
             gpu_called(self.gpu), name=f"measured on {self.device}", submit_ns=self.submit_ns
         )
-        both = {
-            key: (layer.gpu_ns, layer.cpu_ns)
-            for key, layer in self.layers.items()
-            if layer.cpu_ns is not None
-        }
-        return Costs(gpu, both)
+        return Costs(gpu, {k: (layer.gpu_ns, layer.cpu_ns) for k, layer in self.layers.items()})
 
     def require_layers(self, layers: Iterable[tuple[Node, KernelCall]]) -> None:
         """Check that it was measured for these layers, or for some of them.

@@ -188,7 +188,8 @@ def compile_model(
     costs = gpu_options.costs(options, platform.target)
     legal = graph
     if platform.target.gpu:
-        partitioner = partitioner.beside_gpu(stays_on_cpu(graph, partitioner, costs))
+        stays = stays_on_cpu(graph, partitioner, costs, float16=options.float16)
+        partitioner = partitioner.beside_gpu(stays)
         if options.float16:
             graph = use_float16(graph, partitioner)
             if observe is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from statistics import fmean
 from typing import Any
 
@@ -229,9 +230,10 @@ def _block(call: KernelCall) -> str | None:
 
 
 def _beside(costs: Costs, node: Node) -> Report:
-    """Microseconds of a layer on the GPU and on the CPU, and whether these are measured."""
+    """Microseconds of a layer on the GPU and, if it has one, on the CPU; whether measured."""
     there, here = costs.of(node)
-    return {"gpu": there / 1e3, "cpu": here / 1e3, "measured": costs.knows(node)}
+    cpu = here / 1e3 if isfinite(here) else None
+    return {"gpu": there / 1e3, "cpu": cpu, "measured": costs.knows(node)}
 
 
 def _removal(removal: Removal) -> Report:

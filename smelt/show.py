@@ -289,7 +289,8 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
 def _microseconds(beside: Mapping[str, Any]) -> tuple[str, str]:
     """What a layer takes on the GPU and on the CPU, an estimate with a tilde."""
     about = "" if beside["measured"] else "~"
-    return f"{about}{beside['gpu']:.1f}", f"{about}{beside['cpu']:.1f}"
+    here = "-" if beside["cpu"] is None else f"{about}{beside['cpu']:.1f}"
+    return f"{about}{beside['gpu']:.1f}", here
 
 
 def _lost(candidate: Mapping[str, Any], beside: bool) -> tuple[object, ...]:

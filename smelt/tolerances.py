@@ -48,8 +48,8 @@ _INDEXING = (ArgReduce, MaxPoolIndices)
 """Operators that give indices, which are right or wrong whatever they are indices of."""
 _MOVING = (Cast, Concat, Copy, Gather, OneHot, Pad, Reshape, Select, Slice, Tile, Transpose)
 """Operators that choose among their operands' numbers, or write them in another way."""
-_EXACT = (Concat, Copy, Dequantize, Pad, Quantize, Reshape, Slice, Transpose)
-"""Operators whose real numbers are the same on every machine if their operands are."""
+_EXACT = (Concat, Copy, Dequantize, Pad, Reshape, Slice, Transpose)
+"""Operators that give the same real numbers on every machine if their operands are the same."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,14 @@ class _Spread:
                 self.rounded.add(value)
 
     def _is_number(self, value: Value) -> bool:
-        """Whether a value is more than truths and classes: a constant if float16 lacks some."""
+        """Whether a value is more than truths and classes: a constant if float16 lacks some.
+
+        One that is stored as float16 already may have been rounded, but for whole numbers.
+        """
         if value.data is None or not value.type.dtype.is_float:
             return value in self.numbers
+        if value.type.dtype is DType.FLOAT16:
+            return not np.array_equal(np.trunc(value.data), value.data, equal_nan=True)
         with np.errstate(over="ignore"):
             halves = value.data.astype(np.float16)
         return not np.array_equal(halves, value.data, equal_nan=True)

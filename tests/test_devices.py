@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,53 +10,78 @@ from io import StringIO
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from smelt import show
-from smelt.codegen.devices import Costs, Layer, assignment
+from smelt.codegen.assignment import Layer, Tensor, assignment
+from smelt.codegen.devices import Costs
 from smelt.codegen.kernels.base import layer_key
 from smelt.codegen.tuning import TunedLayer, Tuning, load_tuning
 from smelt.errors import ConfigError
 from smelt.frontend import load
 from smelt.ops import all_cases
 from smelt.ops.case import build
+from smelt.ops.cast import Cast
+from smelt.ops.softmax import Softmax
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.targets.gpus import available, gpu_called
 from smelt.tune import tune
 from tests.cli_runner import runner
+from tests.onnx_networks import graph, model, node, tensor_info
+from tests.test_float16_pass import converted
 from tests.tflite_networks import DIGITS
 from tests.vulkan_tools import requires_vulkan
 
 pytestmark = requires_vulkan
 
 MODEL = DIGITS / "digits_int8.tflite"
-TIME = st.integers(0, 30).map(float)
-CAN = st.sampled_from([(True, True), (True, False), (False, True)])
-
 
 NOTHING = Tuning(gpu="generic", device="a test", submit_ns=0, layers={})
 
 
-def cost(layers: Sequence[Layer], on_gpu: Sequence[bool], submit_ns: float) -> float:
-    """Of an assignment: its layers, and a submission for each run of layers on the GPU."""
+def cost(
+    layers: Sequence[Layer], on_gpu: Sequence[bool], submit_ns: float, tensors: Sequence[Tensor]
+) -> float:
+    """Of an assignment: layers, a submission for each run of them on the GPU, and conversions."""
     times = sum(layer.times[not there] for layer, there in zip(layers, on_gpu, strict=True))
     runs = sum(b and not a for a, b in zip([False, *on_gpu], on_gpu, strict=False))
-    return times + runs * submit_ns
+    return times + runs * submit_ns + sum(converted(tensor, on_gpu) for tensor in tensors)
 
 
-@given(st.lists(st.builds(Layer, st.tuples(TIME, TIME), CAN), max_size=9), TIME)
-def test_no_assignment_is_cheaper(layers: list[Layer], submit_ns: float) -> None:
-    found = assignment(layers, submit_ns)
-    possible = [
-        way
-        for way in product((True, False), repeat=len(layers))
-        if all(layer.can[not there] for layer, there in zip(layers, way, strict=True))
-    ]
-    assert tuple(found) in possible
-    assert cost(layers, found, submit_ns) == min(cost(layers, w, submit_ns) for w in possible)
+def network(rng: random.Random) -> tuple[list[Layer], list[Tensor]]:
+    """Layers, and tensors that some of them make and later ones read."""
+
+    def times() -> tuple[float, float]:
+        return float(rng.randint(0, 30)), float(rng.randint(0, 30))
+
+    can = [(True, True), (True, True), (True, True), (True, False), (False, True)]
+    layers = [Layer(times(), rng.choice(can)) for _ in range(rng.randint(0, 8))]
+    tensors: list[Tensor] = []
+    for _ in range(rng.randint(0, len(layers))):
+        maker = rng.choice([None, *range(len(layers))])
+        later = range(0 if maker is None else maker + 1, len(layers))
+        readers = rng.sample(later, min(len(later), rng.randint(0, 3)))
+        tensors.append(Tensor(maker, tuple(readers), rng.random() < 0.3, times()))
+    return layers, tensors
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_assignment_is_cheaper(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(40):
+        layers, tensors = network(rng)
+        submit_ns = float(rng.randint(0, 30))
+        found = assignment(layers, submit_ns, tensors)
+        possible = [
+            way
+            for way in product((True, False), repeat=len(layers))
+            if all(layer.can[not there] for layer, there in zip(layers, way, strict=True))
+        ]
+        assert tuple(found) in possible
+        least = min(cost(layers, way, submit_ns, tensors) for way in possible)
+        assert cost(layers, found, submit_ns, tensors) == least
 
 
 def test_an_island_does_not_pay_a_submission_of_its_own() -> None:
@@ -98,6 +124,79 @@ def test_measured_times_decide() -> None:
     served = [a for a, b in zip(here, everywhere, strict=True) if b["backend"] == "vulkan"]
     for layer in served:
         assert layer["why"].startswith("It would take 1000.0 us on the GPU (measured on a test)")
+
+
+def backends_of(artefact: Artefact) -> dict[str, str | None]:
+    return {step.node.name: step.backend for step in artefact.schedule.steps}
+
+
+@pytest.mark.parametrize(("convert_ns", "conversions"), [(1.5e3, 4), (1e5, 2)])
+def test_conversions_to_float16_are_weighed(convert_ns: float, conversions: int) -> None:
+    """A layer that the CPU computes faster stays on the GPU if its operand would be converted."""
+    own = [node for node in load(SMALL).graph.nodes if node.macs]
+    ways: list[dict[str, str]] = [{}, *({node.name: "c"} for node in own)]
+    there = [
+        compiled(SMALL, backends=("vulkan", "c"), float16=True, place=way).schedule for way in ways
+    ]
+    middle = [step.node for step in there[0].steps if step.node.macs][1]
+    nodes = [node for schedule in there for node in schedule.graph.nodes]
+    layers = {layer_key(node): TunedLayer(gpu_ns=1e3, cpu_ns=1e6) for node in nodes}
+    layers |= {
+        layer_key(node): TunedLayer(gpu_ns=convert_ns, cpu_ns=None)
+        for node in nodes
+        if isinstance(node.op, Cast)
+    }
+    layers[layer_key(middle)] = TunedLayer(gpu_ns=5e3, cpu_ns=1e3)
+    tuning = Tuning(gpu="generic", device="a test", submit_ns=0, layers=layers)
+    wide, narrow = (compiled(SMALL, tuning=tuning, float16=half) for half in (False, True))
+    assert backends_of(wide)[middle.name] == "c"
+    assert backends_of(narrow)[middle.name] == ("c" if conversions > 2 else "vulkan")
+    found = [node for node in narrow.schedule.graph.nodes if isinstance(node.op, Cast)]
+    assert len(found) == conversions
+    report = narrow.report["layers"]
+    assert isinstance(report, list)
+    beside = {layer["name"]: layer["beside"] for layer in report}
+    assert beside[found[0].name] == {"gpu": convert_ns / 1e3, "cpu": None, "measured": True}
+    if conversions > 2:
+        why = next(layer["why"] for layer in report if layer["name"] == middle.name)
+        assert why.endswith(
+            f"and back takes 0 us and conversions up to {2 * convert_ns / 1e3:.0f} us."
+        )
+
+
+def test_the_cpu_is_estimated_in_float32() -> None:
+    """Whatever the GPU stores; there it is half the bytes."""
+    everywhere = compiled(SMALL, backends=("vulkan", "c"), float16=True)
+    halves = [s.node for s in everywhere.schedule.steps if isinstance(s.node.op, Softmax)]
+    wide = [s.node for s in compiled(SMALL).schedule.steps if isinstance(s.node.op, Softmax)]
+    costs = Costs(gpu_called("generic"))
+    ((there, here),), ((before, on_cpu),) = (list(map(costs.of, n)) for n in (halves, wide))
+    assert here == on_cpu
+    dispatch = costs.gpu.dispatch_ns
+    assert there - dispatch == pytest.approx((before - dispatch) / 2)
+
+
+@pytest.mark.parametrize(("submit_ns", "place"), [(20.0, "vulkan"), (30.0, "c")])
+def test_a_branch_between_two_layers_parts_their_submissions(submit_ns: float, place: str) -> None:
+    weights = {name: np.full((6, 6), 0.1 * n, np.float32) for n, name in enumerate("vw", 1)}
+    branches = {
+        f"{name}_branch": graph([node(kind, "a", name)], {}, name)
+        for name, kind in (("then", "Neg"), ("else", "Abs"))
+    }
+    nodes = [
+        node("MatMul", "x v", "a"),
+        node("If", "c", "b", "", **branches),
+        node("MatMul", "b w", "y"),
+    ]
+    inputs = [tensor_info("x", [4, 6]), tensor_info("c", [], "b")]
+    proto = model(graph(nodes, inputs, [tensor_info("y", [4, 6])], weights), 21)
+    imported = load(proto.SerializeToString())
+    free = compile_model(imported, Options(target="vulkan", backends=("vulkan", "c")))
+    layer = TunedLayer(gpu_ns=1.0, cpu_ns=25.0)
+    layers = {layer_key(n): layer for n in free.schedule.graph.nodes if not n.op.subgraphs}
+    tuning = Tuning(gpu="generic", device="a test", submit_ns=submit_ns, layers=layers)
+    found = compile_model(imported, Options(target="vulkan", tuning=tuning)).schedule.steps
+    assert [s.backend for s in found if s.node.macs] == [place, place]
 
 
 def test_partition_shows_what_a_layer_takes_on_both() -> None:

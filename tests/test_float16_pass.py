@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 
-from smelt.codegen.devices import stays_on_cpu
-from smelt.codegen.kernels.base import Request, backend
+from smelt.codegen.assignment import Tensor
+from smelt.codegen.devices import Costs, price, stays_on_cpu
+from smelt.codegen.kernels.base import Request, backend, layer_key
 from smelt.codegen.partition import Partitioner, Place
-from smelt.codegen.passes.float16 import use_float16
+from smelt.codegen.passes.float16 import conversion, use_float16
 from smelt.ir import (
     Array,
     DType,
@@ -26,6 +28,7 @@ from smelt.ir import (
     verify,
 )
 from smelt.ops.binary import Binary
+from smelt.ops.cast import Cast
 from smelt.ops.convolution import Conv2D
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.reduce import Reduce
@@ -33,6 +36,7 @@ from smelt.ops.reshape import Reshape
 from smelt.ops.softmax import Softmax
 from smelt.ops.unary import Unary
 from smelt.targets import get
+from smelt.targets.gpus import gpu_called
 
 
 class Net:
@@ -58,10 +62,14 @@ class Net:
         return verify(Graph("net", (self.x,), outputs, nodes, states), "building a test")
 
 
-def narrowed(graph: Graph, cpu: Sequence[str] = ()) -> Graph:
+def partitioned(cpu: Sequence[str] = ()) -> Partitioner:
     target, c = get("vulkan"), backend("c")
     places = {name: Place(c) for name in cpu}
-    partitioner = Partitioner([[backend("vulkan"), c]], Request(target), places)
+    return Partitioner([[backend("vulkan"), c]], Request(target), places)
+
+
+def narrowed(graph: Graph, cpu: Sequence[str] = ()) -> Graph:
+    partitioner = partitioned(cpu)
     return use_float16(graph, partitioner.beside_gpu(stays_on_cpu(graph, partitioner, None)))
 
 
@@ -117,6 +125,67 @@ def test_layers_of_the_cpu_are_float32() -> None:
         "binary3_f16": "f16",
         "binary3*": "f32",
     }
+
+
+def test_conversions_for_the_cpu_are_no_submissions_of_their_own() -> None:
+    """They stand where the run of layers on the GPU ends, not before the layer that reads."""
+    net = Net(1, 3, 3, 4)
+    conv = convolved(net)
+    second = net.add(Unary("neg"), conv)
+    own = net.add(Unary("abs"), net.x)
+    last = net.add(Binary("mul"), own, net.add(Reshape((1, 3, 3, 4)), second))
+    found = narrowed(net.graph(last, own), ("unary2", "binary4"))
+    assert list(types(found)) == [
+        "x_f16*",
+        "conv2d0",
+        "unary1",
+        "reshape3",
+        "reshape3_f32*",
+        "unary2",
+        "binary4",
+    ]
+
+
+def test_what_is_priced_is_what_is_made() -> None:
+    """For every assignment: through reshapes, for layers that stay float32, and for results."""
+    net = Net(1, 3, 3, 4)
+    conv = convolved(net)
+    rows = net.add(Reshape((9, 4)), net.add(Unary("neg"), conv))
+    dense = net.add(FullyConnected(), rows, floats(4, 4))
+    power = net.add(Unary("exp"), net.add(Unary("abs"), rows))
+    last = net.add(Reshape((36,)), net.add(Binary("add"), dense, rows))
+    graph = net.graph(last, conv, net.add(Unary("neg"), power))
+    costs = Costs(gpu_called("generic"), measured_conversions(graph))
+    found = price(graph, partitioned(), costs, float16=True)
+    names = [node.name for node in found.nodes]
+    for way in product((True, False), repeat=len(names)):
+        made = narrowed(graph, [name for name, there in zip(names, way, strict=True) if not there])
+        conversions = [costs.of(node)[0] for node in made.nodes if isinstance(node.op, Cast)]
+        expected = [time for time in (converted(t, way) for t in found.tensors) if time]
+        assert sorted(conversions) == sorted(expected), way
+    wide = price(graph, partitioned(), costs, float16=False)
+    assert not wide.tensors
+    for number, (half, full) in enumerate(zip(found.layers, wide.layers, strict=True)):
+        fewer = half.times[0] < full.times[0]
+        assert fewer == (number in {t.maker for t in found.tensors}), names[number]
+
+
+def measured_conversions(graph: Graph) -> dict[str, tuple[float, None]]:
+    """Of every tensor to float16 one nanosecond, and two back."""
+    found: dict[str, tuple[float, None]] = {}
+    for value in graph.values():
+        half = Value("half", replace(value.type, dtype=DType.FLOAT16))
+        for time, source, target in ((1.0, value, half), (2.0, half, value)):
+            found[layer_key(conversion(source, target, Origin("C", 0)))] = time, None
+    return found
+
+
+def converted(tensor: Tensor, on_gpu: Sequence[bool]) -> float:
+    """What a conversion of a tensor takes, if one is needed."""
+    halves = [on_gpu[reader] for reader in tensor.readers]
+    if tensor.maker is not None and on_gpu[tensor.maker]:
+        return tensor.times[1] if tensor.wide or not all(halves) else 0.0
+    return tensor.times[0] if any(halves) else 0.0
 
 
 def test_biases_stay_float32() -> None:

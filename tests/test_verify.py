@@ -20,6 +20,7 @@ from smelt.ir import (
     DType,
     Graph,
     Node,
+    Op,
     Origin,
     Quant,
     Rounding,
@@ -28,11 +29,14 @@ from smelt.ir import (
     Value,
     verify,
 )
+from smelt.ops import all_cases
 from smelt.ops.arg_reduce import ArgReduce
 from smelt.ops.binary import Binary
+from smelt.ops.case import build
 from smelt.ops.cast import Cast
 from smelt.ops.copy import Copy
 from smelt.ops.quantize import Dequantize, Quantize
+from smelt.ops.select import Select
 from smelt.ops.unary import Unary
 from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import Sample, random_samples
@@ -431,6 +435,62 @@ def test_a_number_stays_one_in_a_state() -> None:
     state = State(before, after, np.zeros((1, 8), np.float32))
     held = Graph("held", (x, truth), (half, one), nodes, (state,))
     assert inexact(verify(held, "test")) == {half: FLOAT16_TOLERANCE}
+
+
+@pytest.mark.parametrize(("step", "exact"), [(0.1, False), (1.0, True)])
+def test_constants_that_float16_may_have_rounded(step: float, exact: bool) -> None:
+    """What a truth chooses of them may differ, unless they are whole numbers, such as classes."""
+    truth = Value("truth", TensorType((1, 8), DType.BOOL))
+    halves = (np.arange(8)[None] * step).astype(np.float16)
+    this, that = Value.constant("this", halves), Value.constant("that", -halves)
+    y = Value("y", TensorType((1, 8), DType.FLOAT16))
+    node = Node(Select(), (truth, this, that), (y,), Origin("W", 0))
+    parts = inexact(verify(Graph("chosen", (truth,), (y,), (node,)), "test"))
+    assert parts == ({} if exact else {y: FLOAT16_TOLERANCE})
+
+
+def operators_before(last: Op, made: TensorType, *, truths: bool = False) -> set[str]:
+    """Those of which a case has a real result that `last` makes a certain one of.
+
+    Args:
+        last: what quantizes or casts the result.
+        made: what it makes, of whatever shape.
+        truths: whether the case is given truths, as numbers, instead of numbers.
+    """
+    found: set[str] = set()
+    for case in all_cases():
+        for own in (build(case, dtype) for dtype in case.dtypes):
+            y, inputs = own.outputs[0], {v: v for v in own.inputs}
+            if y.type.dtype is not DType.FLOAT32:
+                continue
+            if truths:
+                inputs = {v: renamed(v, TensorType(v.type.shape, DType.BOOL)) for v in inputs}
+            casts = [
+                Node(Cast(v.type.dtype), (source,), (v,), Origin("CAST", 0))
+                for v, source in inputs.items()
+                if source is not v
+            ]
+            z = renamed(y, replace(made, shape=y.type.shape))
+            end = Node(last, (y,), (z,), Origin("END", 1), Rounding.ONNX)
+            nodes = (*casts, *own.nodes, end)
+            whole = replace(own, inputs=tuple(inputs.values()), nodes=nodes, outputs=(z,))
+            if z not in inexact(whole):
+                found.add(own.nodes[-1].op.name)
+    return found
+
+
+def renamed(value: Value, type_: TensorType) -> Value:
+    return Value(f"{value.name}_other", type_)
+
+
+def test_operators_that_only_move_numbers() -> None:
+    """Of exact numbers they make exact ones; of truths they make no others."""
+    moving = {"Cast", "Concat", "Copy", "MaxPoolIndices", "Pad", "Reshape", "Slice", "Transpose"}
+    quantized = TensorType((), DType.INT8, Quant.per_tensor(1.0, 0))
+    assert operators_before(Quantize(DType.INT8), quantized) == {*moving, "Dequantize"}
+    halves = TensorType((), DType.FLOAT16)
+    choosing = {"Gather", "OneHot", "Select", "Tile"}
+    assert operators_before(Cast(DType.FLOAT16), halves, truths=True) == moving | choosing
 
 
 def test_differences_do_not_overflow() -> None:

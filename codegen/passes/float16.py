@@ -7,7 +7,7 @@ float32 too: they are added to sums that are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -59,15 +59,29 @@ def use_float16(graph: Graph, partitioner: Partitioner) -> Graph:
     return verify(_Narrowing(graph, partitioner).run(), use_float16.__name__)
 
 
+def stored_as_float16(graph: Graph, partitioner: Partitioner) -> Mapping[Node, Node]:
+    """The layers that would store float16 if the GPU had all that it serves, and as which."""
+    narrowing = _Narrowing(graph, partitioner)
+    narrowing.run()
+    return narrowing.twins
+
+
+def conversion(source: Value, target: Value, origin: Origin) -> Node:
+    """What stores the numbers of one tensor in another's type."""
+    return Node(Cast(target.type.dtype), (source,), (target,), origin)
+
+
 class _Narrowing:
     """One run of the pass, node by node.
 
     Attributes:
         nodes: the new ones.
+        twins: layers with what is computed in their place.
         narrow: float16 twins of float32 values, of which some may never be made.
         wide: what layers of float32 read in place of values whose twins alone are made.
         made: the values whose twins exist.
         large: values that may leave float16.
+        end: index of `nodes` behind the last one of float16, within a run of layers on the GPU.
     """
 
     def __init__(self, graph: Graph, partitioner: Partitioner) -> None:
@@ -75,10 +89,12 @@ class _Narrowing:
         self._partitioner = partitioner
         self._names = Names(graph)
         self.nodes: list[Node] = []
+        self.twins: dict[Node, Node] = {}
         self.narrow: dict[Value, Value] = {}
         self.wide: dict[Value, Value] = {}
         self.made: set[Value] = set()
         self.large: set[Value] = set()
+        self.end = 0
 
     def run(self) -> Graph:
         """The new graph."""
@@ -86,22 +102,39 @@ class _Narrowing:
         for node in self._graph.nodes:
             twin = self._twin(node, results)
             if twin is None:
-                inputs = tuple(None if v is None else self._widened(v) for v in node.inputs)
-                self.nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
+                self._add_wide(node)
                 continue
-            for value, own in _differing(node.inputs, twin.inputs):
+            self.twins[node] = twin
+            if not isinstance(node.op, Reshape):
+                self.end = len(self.nodes)
+            for value, own in differing(node.inputs, twin.inputs):
                 if value not in self.made and not own.is_constant:
-                    self._cast(value, own, node.origin)
+                    self._add(conversion(value, own, node.origin))
                     self.wide[value] = value
                 self.made.add(value)
-            self.nodes.append(twin)
-            for value, own in _differing(node.outputs, twin.outputs):
+            self._add(twin)
+            for value, own in differing(node.outputs, twin.outputs):
                 self.narrow[value] = own
                 self.made.add(value)
                 if value in results:
-                    self._cast(own, value, node.origin)
+                    self._add(conversion(own, value, node.origin))
                     self.wide[value] = value
         return replace(self._graph, nodes=tuple(self.nodes))
+
+    def _add(self, node: Node) -> None:
+        """To the last run of layers on the GPU.
+
+        Behind layers of the CPU, a conversion or a reshaped tensor for others of them would be a
+        submission of its own.
+        """
+        self.nodes.insert(self.end, node)
+        self.end += 1
+
+    def _add_wide(self, node: Node) -> None:
+        if self._on_gpu(node):
+            self.end = len(self.nodes)
+        inputs = tuple(None if v is None else self._widened(v) for v in node.inputs)
+        self.nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
 
     def _widened(self, value: Value) -> Value:
         """What a layer of float32 reads for a value."""
@@ -110,11 +143,8 @@ class _Narrowing:
         if value not in self.wide:
             self.wide[value] = replace(value, name=self._names.fresh(f"{value.name}_f32"))
             origin = self._graph.producer[value].origin
-            self._cast(self.narrow[value], self.wide[value], origin)
+            self._add(conversion(self.narrow[value], self.wide[value], origin))
         return self.wide[value]
-
-    def _cast(self, source: Value, target: Value, origin: Origin) -> None:
-        self.nodes.append(Node(Cast(target.type.dtype), (source,), (target,), origin))
 
     def _twin(self, node: Node, results: frozenset[Value]) -> Node | None:
         """The node with float16 data; None where it stays as it is."""
@@ -175,9 +205,10 @@ class _Narrowing:
         return Value(name, replace(value.type, dtype=DType.FLOAT16))
 
 
-def _differing(
+def differing(
     values: tuple[Value | None, ...], twins: tuple[Value | None, ...]
 ) -> Iterator[tuple[Value, Value]]:
+    """The values of a node that are not the same in its twin, and what they are there."""
     for value, twin in zip(values, twins, strict=True):
         if value is not None and twin is not None and twin is not value:
             yield value, twin

@@ -36,7 +36,8 @@ int smelt_vulkan_refused(smelt_vulkan_t *gpu, const char *why) {
 
 /* Of all that is missing: `message` has room for it, and for what Vulkan says. */
 #define REMEDY \
-    " (Mesa has a driver for CPUs: Debian's mesa-vulkan-drivers; --cpu-fallback builds what needs none)"
+    " (Mesa has a driver for CPUs: Debian's mesa-vulkan-drivers; " \
+    "--cpu-fallback does without if no device is chosen)"
 
 static int open_instance(smelt_vulkan_t *gpu) {
     VkApplicationInfo application;
