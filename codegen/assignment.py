@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
-from smelt.codegen.min_cut import Parting
+from smelt.codegen.passes.min_cut import UNCUTTABLE, CutProblem
 
 
 @dataclass(frozen=True)
@@ -45,37 +44,36 @@ def assignment(
     """Whether each layer goes to the GPU in the cheapest assignment.
 
     A submission is paid where a run of layers on the GPU begins, and a conversion for each tensor
-    that is made in one type and read in the other. Where both cost the same, a layer stays.
+    that is made in one type and read in the other. Where both cost the same, a layer stays on
+    the CPU.
     """
-    parting = Parting()
-    gpu, cpu = parting.FIRST, parting.SECOND
-    numbers = [parting.node() for _ in layers]
-    submit = _price(submit_ns)
-    times = chain.from_iterable(priced.times for priced in (*layers, *tensors))
-    never = 1 + len(layers) * submit + sum(map(_price, times))
-    for before, number, layer in zip([cpu, *numbers], numbers, layers, strict=False):
+    problem = CutProblem()
+    cpu, gpu = problem.SOURCE, problem.SINK
+    vertices = [problem.vertex() for _ in layers]
+    for before, vertex, layer in zip([cpu, *vertices], vertices, layers, strict=False):
         there, here = (
-            _price(time) if can else never for time, can in zip(layer.times, layer.can, strict=True)
+            _picoseconds(time) if can else UNCUTTABLE
+            for time, can in zip(layer.times, layer.can, strict=True)
         )
-        parting.pay(number, cpu, there)
-        parting.pay(gpu, number, here)
-        parting.pay(number, before, submit)
+        problem.edge(cpu, vertex, there)
+        problem.edge(vertex, gpu, here)
+        problem.edge(before, vertex, _picoseconds(submit_ns))
     for tensor in tensors:
-        narrow, widen = map(_price, tensor.times)
-        maker = cpu if tensor.maker is None else numbers[tensor.maker]
+        narrow, widen = map(_picoseconds, tensor.times)
+        maker = cpu if tensor.maker is None else vertices[tensor.maker]
         # The one is on the GPU's side where some layer reads float16, the other where all do.
-        some, all_ = parting.node(), parting.node()
-        parting.pay(some, maker, narrow)
-        parting.pay(maker, all_, widen)
-        for reader in (numbers[r] for r in tensor.readers):
-            parting.pay(reader, some, never)
-            parting.pay(all_, reader, never)
+        some, all_ = problem.vertex(), problem.vertex()
+        problem.edge(maker, some, narrow)
+        problem.edge(all_, maker, widen)
+        for reader in (vertices[r] for r in tensor.readers):
+            problem.edge(some, reader, UNCUTTABLE)
+            problem.edge(reader, all_, UNCUTTABLE)
         if tensor.wide:
-            parting.pay(all_, cpu, never)
-    on_gpu = parting.cheapest()
-    return [number in on_gpu for number in numbers]
+            problem.edge(cpu, all_, UNCUTTABLE)
+    on_gpu = problem.sink_side()
+    return [vertex in on_gpu for vertex in vertices]
 
 
-def _price(nanoseconds: float) -> int:
+def _picoseconds(nanoseconds: float) -> int:
     """Whole picoseconds, which add up to the same in any order."""
     return round(1000 * nanoseconds)

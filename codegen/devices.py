@@ -54,7 +54,7 @@ class Costs:
         return known is not None and (known[1] is not None or _is_conversion(node))
 
     def _there(self, node: Node) -> float:
-        gpu, narrow = self.gpu, _is_narrow(node)
+        gpu, narrow = self.gpu, _is_byte(node)
         moved = sum(v.type.bytes for v in _values(node))
         products = node.macs / gpu.products_per_ns[narrow]
         return gpu.dispatch_ns + max(products, moved / gpu.bytes_per_ns)
@@ -62,7 +62,7 @@ class Costs:
     def _here(self, node: Node) -> float:
         """In float32 whatever the GPU stores."""
         if node.macs:
-            return node.macs / self.gpu.cpu_products_per_ns[_is_narrow(node)]
+            return node.macs / self.gpu.cpu_products_per_ns[_is_byte(node)]
         halves = sum(v.type.bytes for v in _values(node) if v.type.dtype is DType.FLOAT16)
         return (sum(v.type.bytes for v in _values(node)) + halves) / self.gpu.cpu_bytes_per_ns
 
@@ -110,12 +110,12 @@ def _losers(
     graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool
 ) -> dict[Value, str]:
     """Layers that the GPU serves but that had better stay on the CPU, by their result, and why."""
-    priced = price(graph, partitioner, costs, float16=float16)
-    chosen = assignment(priced.layers, costs.gpu.submit_ns, priced.tensors)
+    found = priced(graph, partitioner, costs, float16=float16)
+    chosen = assignment(found.layers, costs.gpu.submit_ns, found.tensors)
     return {
-        node.outputs[0]: _why(number, priced, costs.gpu)
-        for number, (node, on_gpu) in enumerate(zip(priced.nodes, chosen, strict=True))
-        if priced.layers[number].can[0] and not on_gpu
+        node.outputs[0]: _why(number, found, costs.gpu)
+        for number, (node, on_gpu) in enumerate(zip(found.nodes, chosen, strict=True))
+        if found.layers[number].can[0] and not on_gpu
     }
 
 
@@ -134,7 +134,7 @@ class Priced:
     tensors: Sequence[Tensor]
 
 
-def price(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool) -> Priced:
+def priced(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool) -> Priced:
     """Layers with their times on the GPU and the CPU; tensors with those of conversions."""
     twins: Mapping[Node, Node] = stored_as_float16(graph, partitioner) if float16 else {}
     nodes = [node for node in graph.nodes if not isinstance(node.op, Reshape)]
@@ -195,7 +195,7 @@ def _values(node: Node) -> list[Value]:
     return [v for v in (*node.inputs, *node.outputs) if v is not None]
 
 
-def _is_narrow(node: Node) -> bool:
+def _is_byte(node: Node) -> bool:
     return node.outputs[0].type.dtype in (DType.INT8, DType.UINT8)
 
 
@@ -204,10 +204,10 @@ def _is_conversion(node: Node) -> bool:
     return isinstance(node.op, Cast) and any(v.type.dtype is DType.FLOAT16 for v in _values(node))
 
 
-def _why(number: int, priced: Priced, gpu: Gpu) -> str:
-    there, here = (time / 1e3 for time in priced.layers[number].times)
-    read = sum(t.times[0] for t in priced.tensors if number in t.readers)
-    made = sum(t.times[1] for t in priced.tensors if number == t.maker)
+def _why(number: int, found: Priced, gpu: Gpu) -> str:
+    there, here = (time / 1e3 for time in found.layers[number].times)
+    read = sum(t.times[0] for t in found.tensors if number in t.readers)
+    made = sum(t.times[1] for t in found.tensors if number == t.maker)
     converted = f" and conversions up to {(read + made) / 1e3:.0f} us" if read + made else ""
     return (
         f"It would take {there:.1f} us on the GPU ({gpu.name}), here {here:.1f} us; a way to the "

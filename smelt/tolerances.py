@@ -42,6 +42,8 @@ _STEPS = 2
 _TRUTHS = 2
 _COUNTS = 16
 """The least range of integers that are taken for rounded numbers, not for classes."""
+_ALL_WHOLE = 1024
+"""From here on float16 has no other numbers than whole ones."""
 _WIDE = 4
 """Bytes of integers that are no quantized numbers."""
 _INDEXING = (ArgReduce, MaxPoolIndices)
@@ -130,12 +132,13 @@ class _Spread:
     def _is_number(self, value: Value) -> bool:
         """Whether a value is more than truths and classes: a constant if float16 lacks some.
 
-        One that is stored as float16 already may have been rounded, but for whole numbers.
+        One that is stored as float16 already may have been rounded, but for small whole numbers.
         """
         if value.data is None or not value.type.dtype.is_float:
             return value in self.numbers
         if value.type.dtype is DType.FLOAT16:
-            return not np.array_equal(np.trunc(value.data), value.data, equal_nan=True)
+            whole = np.array_equal(np.trunc(value.data), value.data, equal_nan=True)
+            return not whole or bool((np.abs(value.data) >= _ALL_WHOLE).any())
         with np.errstate(over="ignore"):
             halves = value.data.astype(np.float16)
         return not np.array_equal(halves, value.data, equal_nan=True)

@@ -89,6 +89,7 @@ def test_an_island_does_not_pay_a_submission_of_its_own() -> None:
     layers = [Layer((10.0, 90.0), either), Layer((5.0, 1.0), either), Layer((10.0, 90.0), either)]
     assert assignment(layers, 50.0) == [True, True, True]
     assert assignment([Layer((5.0, 1.0), either)], 50.0) == [False]
+    assert assignment([Layer((5.0, 5.0), either)], 0.0) == [False]
 
 
 def compiled(model: Path = MODEL, **options: object) -> Artefact:
@@ -157,6 +158,10 @@ def test_conversions_to_float16_are_weighed(convert_ns: float, conversions: int)
     assert isinstance(report, list)
     beside = {layer["name"]: layer["beside"] for layer in report}
     assert beside[found[0].name] == {"gpu": convert_ns / 1e3, "cpu": None, "measured": True}
+    text = StringIO()
+    show.partition(Console(file=text, width=200), narrow.report)
+    row = next(line for line in text.getvalue().splitlines() if f" {found[0].name} " in line)
+    assert row.split()[-3:] == [f"{convert_ns / 1e3:.1f}", "-", "-"]
     if conversions > 2:
         why = next(layer["why"] for layer in report if layer["name"] == middle.name)
         assert why.endswith(
@@ -172,6 +177,9 @@ def test_the_cpu_is_estimated_in_float32() -> None:
     costs = Costs(gpu_called("generic"))
     ((there, here),), ((before, on_cpu),) = (list(map(costs.of, n)) for n in (halves, wide))
     assert here == on_cpu
+    known = Costs(costs.gpu, {layer_key(halves[0]): (7.0, None)})  # on the GPU alone
+    assert known.of(halves[0]) == (there, here)
+    assert not known.knows(halves[0])
     dispatch = costs.gpu.dispatch_ns
     assert there - dispatch == pytest.approx((before - dispatch) / 2)
 

@@ -437,7 +437,9 @@ def test_a_number_stays_one_in_a_state() -> None:
     assert inexact(verify(held, "test")) == {half: FLOAT16_TOLERANCE}
 
 
-@pytest.mark.parametrize(("step", "exact"), [(0.1, False), (1.0, True)])
+@pytest.mark.parametrize(
+    ("step", "exact"), [(0.1, False), (1.0, True), (1023 / 7, False), (146.0, True), (147.0, False)]
+)
 def test_constants_that_float16_may_have_rounded(step: float, exact: bool) -> None:
     """What a truth chooses of them may differ, unless they are whole numbers, such as classes."""
     truth = Value("truth", TensorType((1, 8), DType.BOOL))

@@ -14,6 +14,7 @@ import numpy as np
 
 from smelt.codegen.kernels.base import ShaderCall
 from smelt.codegen.partition import Partitioner
+from smelt.codegen.passes.drop import drop_dead_nodes
 from smelt.codegen.passes.inside import Names
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Origin, Value, verify
@@ -81,7 +82,7 @@ class _Narrowing:
         wide: what layers of float32 read in place of values whose twins alone are made.
         made: the values whose twins exist.
         large: values that may leave float16.
-        end: index of `nodes` behind the last one of float16, within a run of layers on the GPU.
+        end: index of `nodes` behind the last one of float16, which is on the GPU.
     """
 
     def __init__(self, graph: Graph, partitioner: Partitioner) -> None:
@@ -97,21 +98,19 @@ class _Narrowing:
         self.end = 0
 
     def run(self) -> Graph:
-        """The new graph."""
+        """The new graph, without the reshapes of which only the twins are read, or the others."""
         results = frozenset(self._graph.results)
         for node in self._graph.nodes:
             twin = self._twin(node, results)
             if twin is None:
-                self._add_wide(node)
+                inputs = tuple(None if v is None else self._widened(v) for v in node.inputs)
+                self.nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
                 continue
             self.twins[node] = twin
             if not isinstance(node.op, Reshape):
                 self.end = len(self.nodes)
-            for value, own in differing(node.inputs, twin.inputs):
-                if value not in self.made and not own.is_constant:
-                    self._add(conversion(value, own, node.origin))
-                    self.wide[value] = value
-                self.made.add(value)
+            for value, _ in differing(node.inputs, twin.inputs):
+                self._halve(value, node.origin)
             self._add(twin)
             for value, own in differing(node.outputs, twin.outputs):
                 self.narrow[value] = own
@@ -119,37 +118,60 @@ class _Narrowing:
                 if value in results:
                     self._add(conversion(own, value, node.origin))
                     self.wide[value] = value
-        return replace(self._graph, nodes=tuple(self.nodes))
+        return drop_dead_nodes(replace(self._graph, nodes=tuple(self.nodes)))
 
     def _add(self, node: Node) -> None:
-        """To the last run of layers on the GPU.
+        """Where the last run of layers on the GPU ends.
 
-        Behind layers of the CPU, a conversion or a reshaped tensor for others of them would be a
-        submission of its own.
+        Behind layers of the CPU, a conversion for others of them would be a submission of its own.
         """
         self.nodes.insert(self.end, node)
         self.end += 1
 
-    def _add_wide(self, node: Node) -> None:
-        if self._on_gpu(node):
-            self.end = len(self.nodes)
-        inputs = tuple(None if v is None else self._widened(v) for v in node.inputs)
-        self.nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
+    def _halve(self, value: Value, origin: Origin) -> None:
+        """Make a value's twin, unless something has; of a reshaped one from its source's."""
+        if value in self.made:
+            return
+        self.made.add(value)
+        own = self._narrowed(value)
+        if own.is_constant:
+            return
+        reshape = self._reshape(value)
+        if reshape is None:
+            self._add(conversion(value, own, origin))
+        else:
+            self._halve(reshape.input(0), origin)
+            source = self._narrowed(reshape.input(0))
+            self._add(replace(reshape, inputs=(source,), outputs=(own,)))
+        self.wide[value] = value
 
     def _widened(self, value: Value) -> Value:
         """What a layer of float32 reads for a value."""
         if value not in self.made or value.is_constant:
             return value
         if value not in self.wide:
-            self.wide[value] = replace(value, name=self._names.fresh(f"{value.name}_f32"))
-            origin = self._graph.producer[value].origin
-            self._add(conversion(self.narrow[value], self.wide[value], origin))
+            own = replace(value, name=self._names.fresh(f"{value.name}_f32"))
+            self.wide[value] = own
+            reshape = self._reshape(value)
+            if reshape is None:
+                origin = self._graph.producer[value].origin
+                self._add(conversion(self.narrow[value], own, origin))
+            else:
+                source = self._widened(reshape.input(0))
+                self._add(replace(reshape, inputs=(source,), outputs=(own,)))
         return self.wide[value]
+
+    def _reshape(self, value: Value) -> Node | None:
+        """What makes a value of another by giving it a shape, if that is so."""
+        producer = self._graph.producer.get(value)
+        return producer if producer is not None and isinstance(producer.op, Reshape) else None
 
     def _twin(self, node: Node, results: frozenset[Value]) -> Node | None:
         """The node with float16 data; None where it stays as it is."""
         if isinstance(node.op, Reshape):
-            stored = node.input(0) in self.made and node.input(0) not in self.wide
+            source = node.input(0)
+            self.large |= {node.output} if source in self.large else set()
+            stored = source in self.made and source not in self.wide and node.output not in results
             return self._with_halves(node, results) if stored else None
         if not self._may(node) or not self._on_gpu(node):
             return None
