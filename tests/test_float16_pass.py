@@ -30,6 +30,7 @@ from smelt.ir import (
 from smelt.ops.binary import Binary
 from smelt.ops.cast import Cast
 from smelt.ops.convolution import Conv2D
+from smelt.ops.copy import Copy
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.reduce import Reduce
 from smelt.ops.reshape import Reshape
@@ -244,6 +245,23 @@ def test_constants(constant: float, stored: list[float] | None) -> None:
     assert node.input(1).type.dtype is kind
     if stored is not None:
         np.testing.assert_allclose(node.input(1).array.astype(np.float64), stored, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["mul", "div"])
+def test_factors_are_not_cut_as_masks_are(kind: str) -> None:
+    for factor, stored in ((7e4, DType.FLOAT32), (6e4, DType.FLOAT16)):
+        net = Net(2, 4)
+        y = net.add(Binary(kind), net.x, np.array([factor], np.float32))
+        node = next(n for n in narrowed(net.graph(y)).nodes if isinstance(n.op, Binary))
+        assert node.input(1).type.dtype is stored
+
+
+def test_constants_that_are_results_stay_float32() -> None:
+    net = Net(2, 4)
+    constant = net.add(Copy(), floats(2, 4))
+    found = narrowed(net.graph(constant, net.add(Unary("neg"), net.x)))
+    assert types(found)[constant.name] == "f32"
+    assert f"{constant.name}_f16" not in types(found)
 
 
 def test_weights_that_float16_has_not() -> None:

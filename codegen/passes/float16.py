@@ -38,6 +38,8 @@ _LEAST = float(np.finfo(np.float16).smallest_normal)
 
 _LARGE = frozenset({"exp", "square", "reciprocal", "rsqrt", "tan", "sinh", "cosh"})
 """Functions whose results may leave float16 where their operands do not."""
+_FACTORS = frozenset({"mul", "div"})
+"""Of two operands, which are scaled by one: it may not be cut at the limits, as masks may."""
 _WITHIN = frozenset({"mean", "max", "min"})
 """Reductions whose results are no larger than their operands."""
 _SETTLES = (L2Normalization, LocalResponse, LogSoftmax, Normalization, Softmax)
@@ -185,16 +187,17 @@ class _Narrowing:
 
     def _may(self, node: Node) -> bool:
         """Whether the numbers of a node survive in float16."""
-        values = [v for v in (*node.inputs, *node.outputs) if v is not None]
+        operands = [v for v in node.inputs if v is not None]
+        values = [*operands, *node.outputs]
         settles = node.macs > 0 or isinstance(node.op, _SETTLES)
         if _grows(node) or (not settles and any(v in self.large for v in values)):
             self.large |= set(node.outputs)
             return False
         if isinstance(node.op, _CONVERTS) or any(v.type.is_quantized for v in values):
             return False
-        if not any(_is_wide(v) for v in values):
+        if not any(map(_is_wide, values)) or all(v.is_constant for v in operands):
             return False
-        return all(_survives(v.data, node) for v in node.inputs if v is not None and _is_wide(v))
+        return all(_survives(v.data, node) for v in operands if _is_wide(v))
 
     def _on_gpu(self, node: Node) -> bool:
         try:
@@ -272,7 +275,10 @@ def _survives(data: Array | None, node: Node) -> bool:
     size = np.abs(data[np.isfinite(data) & (data != 0)])
     if node.macs:
         return not size.size or _LEAST <= float(size.max()) <= _LARGEST
-    return not isinstance(node.op, Binary) or bool(size.min(initial=np.inf) >= _LEAST)
+    if not isinstance(node.op, Binary):
+        return True
+    largest = _LARGEST if node.op.kind in _FACTORS else np.inf
+    return bool(size.min(initial=np.inf) >= _LEAST and size.max(initial=0) <= largest)
 
 
 def _halves(data: Array) -> Array:
