@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -191,19 +192,26 @@ def test_a_farm_that_ends_leaves_nobody_behind(tmp_path: Path, number: int, stat
     with (
         said.open("wb") as output,
         subprocess.Popen(
-            [*command, "--jobs", "2"], stdout=output, stderr=output, cwd=DIGITS.parents[1]
+            [*command, "--jobs", "2", "--samples", "100"],
+            stdout=output,
+            stderr=output,
+            cwd=DIGITS.parents[1],
         ) as process,
     ):
-        time.sleep(3)
-        assert len(holders(said)) > 2
+        assert within(30, lambda: len(holders(said)) == 4)  # two workers and what Python adds
+        time.sleep(2)  # they have something to do
         process.send_signal(number)
         assert process.wait(60) == status
     if number == signal.SIGTERM:  # who ends by itself has waited for its own
         assert set(holders(said).values()) <= {"resource tracker"}
-    deadline = time.monotonic() + 10
-    while holders(said) and time.monotonic() < deadline:
+    assert within(10, lambda: not holders(said))
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert holders(said) == {}
+    return condition()
 
 
 def holders(file: Path) -> dict[str, str]:
