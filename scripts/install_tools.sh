@@ -68,8 +68,6 @@ tool_packages() {
         has cmake || echo cmake
         has gdb-multiarch || echo gdb-multiarch
         has glslangValidator || echo glslang-tools
-        # Faster, but not needed: it is no lack where it cannot be had.
-        has glslc || ! can_use_apt || ! can_be_had glslc || echo glslc
         has spirv-val || echo spirv-tools
         compiles gcc vulkan/vulkan.h || echo libvulkan-dev
         has_vulkan_driver || echo mesa-vulkan-drivers
@@ -122,6 +120,13 @@ install_missing() { # NAME OF A FUNCTION THAT LISTS PACKAGES
     return 1
 }
 
+install_faster() { # PACKAGE...: what only saves time is no lack where it cannot be had
+    for package; do
+        has "$package" || ! can_use_apt || ! can_be_had "$package" || apt_install "$package" ||
+            echo "smelt: going on without $package" >&2
+    done
+}
+
 if [ "$purpose" = python ]; then
     install_missing python_packages
     complete=$?
@@ -130,7 +135,10 @@ if [ "$purpose" = python ]; then
     exit $complete
 fi
 
-install_missing tool_packages && exit 0
+install_missing tool_packages
+complete=$?
+[ "$purpose" = demo ] || install_faster ccache glslc
+[ $complete -eq 0 ] && exit 0
 if [ "$purpose" = test ] && [ $apt_failed = yes ]; then
     echo "smelt: APT=no goes on without them." >&2
     exit 1

@@ -1,5 +1,6 @@
 """What holds for every test: which tools it may need, and how hypothesis runs."""
 
+import contextlib
 import gc
 import os
 import shutil
@@ -18,6 +19,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 QEMU_TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
+COMPILERS = (
+    *("cc", "gcc", "g++", "clang", "clang++"),
+    *("arm-none-eabi-gcc", "arm-none-eabi-g++", "riscv64-unknown-elf-gcc"),
+)
+"""What `ccache` stands before, where it is installed: many tests compile the same firmware."""
 
 # The same examples on every machine, and no time limit an example: compiling one takes its time.
 settings.register_profile(
@@ -26,6 +32,23 @@ settings.register_profile(
 # `pytest --hypothesis-profile=explore` looks for new examples.
 settings.register_profile("explore", settings.get_profile("smelt"), derandomize=False)
 settings.load_profile("smelt")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile through `ccache`; its variable CCACHE_DISABLE turns that off."""
+    ccache = shutil.which("ccache")
+    if ccache is None or not config.pluginmanager.has_plugin("cacheprovider"):
+        return
+    if hasattr(config, "workerinput"):  # it has the environment of who started it
+        return
+    links = config.cache.mkdir("compilers")
+    for name in COMPILERS:
+        (links / name).unlink(missing_ok=True)
+        if shutil.which(name) is not None:
+            with contextlib.suppress(FileExistsError):  # other tests begin here too
+                (links / name).symlink_to(ccache)
+    os.environ["PATH"] = f"{links}{os.pathsep}{os.environ['PATH']}"
+    os.environ.setdefault("CCACHE_DIR", str(config.cache.mkdir("ccache")))
 
 
 def pytest_collection_finish() -> None:
