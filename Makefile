@@ -9,9 +9,9 @@
 VENV := .venv
 TRAIN_VENV := .venv-train
 BIN := $(VENV)/bin
-# Test processes, and more of pytest's arguments: make test WORKERS=8 ARGS="-m slow". By default one
+# Test processes, and more of pytest's arguments: make test WORKERS=8 ARGS="-m slow". By default two
 # more than two cores: some tests wait for devices and slow lines more than they compute.
-WORKERS := 3
+WORKERS := 4
 ARGS :=
 
 DEMO_READY := $(VENV)/.installed-demo
