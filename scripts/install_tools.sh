@@ -1,12 +1,13 @@
 #!/bin/sh
-# Installs what is missing of the system packages that Smelt needs, and nothing else.
+# Installs what is missing of the system packages that Smelt needs; for its tests also two programs
+# that only save time, ccache and glslc, where they can be had.
 #
 #   scripts/install_tools.sh python|demo|test
 #
 # By apt-get, as root or through `sudo -n`, never with a prompt; APT=no leaves the system alone.
 # Without a Python that can make a virtual environment, `python` fails. Where apt-get cannot be used,
 # `demo` and `test` say what is missing and succeed: without the cross tools the demo runs on the
-# host and tests are skipped. `test` fails when apt-get was asked and failed.
+# host and tests are skipped. `test` fails when apt-get was asked for what is needed and failed.
 set -u
 purpose=${1:?usage: install_tools.sh python|demo|test}
 here=$(dirname "$0")

@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,14 +42,26 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if hasattr(config, "workerinput"):  # it has the environment of who started it
         return
-    links = config.cache.mkdir("compilers")
-    for name in COMPILERS:
-        (links / name).unlink(missing_ok=True)
-        if shutil.which(name) is not None:
-            with contextlib.suppress(FileExistsError):  # other tests begin here too
-                (links / name).symlink_to(ccache)
-    os.environ["PATH"] = f"{links}{os.pathsep}{os.environ['PATH']}"
-    os.environ.setdefault("CCACHE_DIR", str(config.cache.mkdir("ccache")))
+    with contextlib.suppress(OSError):  # what only saves time is no lack where it cannot be had
+        links, objects = config.cache.mkdir("compilers"), config.cache.mkdir("ccache")
+        for name in COMPILERS:
+            stand_before(links / name, ccache)
+        os.environ.setdefault("CCACHE_DIR", str(objects))
+        os.environ.setdefault("CCACHE_NODIRECT", "1")  # direct: blind to headers that come anew
+        os.environ["PATH"] = f"{links}{os.pathsep}{os.environ['PATH']}"
+
+
+def stand_before(link: Path, ccache: str) -> None:
+    """Make a link to `ccache` with a compiler's name, where there is that compiler.
+
+    One that is right already stays: other tests may run through it.
+    """
+    wanted = ccache if shutil.which(link.name) is not None else None
+    found = str(link.readlink()) if link.is_symlink() else None
+    if found != wanted:
+        link.unlink(missing_ok=True)
+        if wanted is not None:
+            link.symlink_to(wanted)
 
 
 def pytest_collection_finish() -> None:

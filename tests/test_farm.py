@@ -198,7 +198,7 @@ def test_a_farm_that_ends_leaves_nobody_behind(tmp_path: Path, number: int, stat
             cwd=DIGITS.parents[1],
         ) as process,
     ):
-        assert within(30, lambda: len(holders(said)) == 4)  # two workers and what Python adds
+        assert within(30, lambda: len(holders(said)) >= 4)  # two workers and what Python adds
         time.sleep(2)  # they have something to do
         process.send_signal(number)
         assert process.wait(60) == status
@@ -209,9 +209,9 @@ def test_a_farm_that_ends_leaves_nobody_behind(tmp_path: Path, number: int, stat
 
 def within(seconds: float, condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not (met := condition()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return condition()
+    return met
 
 
 def holders(file: Path) -> dict[str, str]:
@@ -223,9 +223,15 @@ def holders(file: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it may be gone while we look
-            opened = [path.readlink() for path in (process / "fd").iterdir()]
             command = (process / "cmdline").read_bytes().decode()
-            if file in opened and command:
+            if command and any(links_to(path, file) for path in (process / "fd").iterdir()):
                 tracker = "multiprocessing.resource_tracker" in command
                 found[process.name] = "resource tracker" if tracker else command
     return found
+
+
+def links_to(path: Path, target: Path) -> bool:
+    try:
+        return path.readlink() == target
+    except OSError:
+        return False
