@@ -1,4 +1,4 @@
-"""What holds for every test: which tools it may need, and how hypothesis runs."""
+"""What holds for every test: its tools, the cache of compilers, and how hypothesis runs."""
 
 import contextlib
 import gc
