@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tflite
+from flatbuffers.number_types import Int32Flags
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array
@@ -238,10 +239,27 @@ class _File:
                 f"operator #{index} uses operator code {opcode}, but there are {count} codes"
             )
         code: Any = self._model.OperatorCodes(opcode)
-        # The code was a signed byte first; larger ones are in the second field only.
-        number = max(int(code.DeprecatedBuiltinCode()), int(code.BuiltinCode()))
+        number = max(int(code.DeprecatedBuiltinCode()), _builtin_code(code))
         if number == tflite.BuiltinOperator.CUSTOM:
             return self._text(code.CustomCode()) or "custom operator without a name", True
         if number < 0:
             raise ModelError(f"operator #{index} has the negative operator code {number}")
         return OPERATOR_NAMES.get(number, f"operator code {number}"), False
+
+
+_BUILTIN_CODE_FIELD = 10
+"""Where the vtable of an `OperatorCode` says at which offset its `builtin_code` lies."""
+
+
+def _builtin_code(code: Any) -> int:
+    """The field `builtin_code` of an operator code, 0 where the file leaves it out.
+
+    The code was a signed byte first, and larger ones are in this field only. Some tools no longer
+    write the byte, which is then 0. The reader that the package generates hands out the byte
+    instead of this field below 127, so the field is read here.
+    """
+    table = code._tab
+    offset = table.Offset(_BUILTIN_CODE_FIELD)
+    if offset == 0:
+        return 0
+    return int(table.Get(Int32Flags, table.Pos + offset))
