@@ -361,6 +361,33 @@ def test_dynamic_range_weights_are_dequantized() -> None:
     np.testing.assert_allclose(evaluate(imported.graph, [x]).outputs[0], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("deprecated", "current", "kind"),
+    [
+        (0, schema.BuiltinOperator.SUB, "sub"),
+        (schema.BuiltinOperator.SUB, schema.BuiltinOperator.SUB, "sub"),
+        (schema.BuiltinOperator.SUB, 0, "sub"),
+        (0, 0, "add"),
+        (127, schema.BuiltinOperator.RELU_0_TO_1, "relu_0_to_1"),
+        (0, schema.BuiltinOperator.RELU_0_TO_1, "relu_0_to_1"),
+        # TensorFlow Lite takes the larger one where the two disagree.
+        (schema.BuiltinOperator.MUL, schema.BuiltinOperator.SUB, "sub"),
+        (schema.BuiltinOperator.SUB, schema.BuiltinOperator.MUL, "sub"),
+    ],
+)
+def test_an_operator_code_is_in_either_field(deprecated: int, current: int, kind: str) -> None:
+    def change(model: Any) -> None:
+        (code,) = model.operatorCodes
+        code.deprecatedBuiltinCode, code.builtinCode = deprecated, current
+
+    operands = () if kind == "relu_0_to_1" else (const("z", 0.5),)
+    data = edited(one("ADD", X4, X4, *operands), change)
+    graph = load(data).graph
+    assert [getattr(node.op, "kind", "") for node in graph.nodes] == [kind]
+    x = _real(*X4)
+    np.testing.assert_array_equal(evaluate(graph, [x]).outputs[0], litert(data, x)[0])
+
+
 def test_names_are_kept_and_made_unique() -> None:
     def change(model: Any) -> None:
         tensors = model.subgraphs[0].tensors
@@ -515,6 +542,7 @@ DAMAGED: dict[str, tuple[Callable[[Any], None], type[SmeltError], Sequence[str]]
         ["int16", "float32, int8"],
     ),
     "int4": (_set(_conv_weights, type=schema.TensorType.INT4), UnsupportedError, ["int4", "int8"]),
+    "int2": (_set(_conv_weights, type=schema.TensorType.INT2), UnsupportedError, ["int2", "int8"]),
     "string": (_set(_input, type=schema.TensorType.STRING), UnsupportedError, ["string"]),
     "complex": (_set(_input, type=schema.TensorType.COMPLEX64), UnsupportedError, ["complex64"]),
     "type": (_set(_input, type=99), ModelError, ["element type 99"]),

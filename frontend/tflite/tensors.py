@@ -16,7 +16,10 @@ _MAX_RANK = 8
 _MAX_SCALE = 2.0**40
 """Beyond it, and for data below its inverse, quotients of scales leave the range of float32."""
 
-_TYPE_NAMES = names_of(tflite.TensorType)
+_NEWER_TYPES = {19: "INT2", 20: "UINT4", 21: "FLOAT8_E4M3FN", 22: "FLOAT8_E5M2"}
+"""Element types that LiteRT's schema has and the package `tflite` has not."""
+_TYPE_NAMES = _NEWER_TYPES | names_of(tflite.TensorType)
+_NARROW = ("INT2", "INT4", "UINT4")
 _DTYPES = {
     tflite.TensorType.FLOAT32: DType.FLOAT32,
     tflite.TensorType.FLOAT16: DType.FLOAT16,
@@ -85,7 +88,7 @@ def _dtype(tensor: StoredTensor, where: str) -> DType:
         raise ModelError(f"{where} has the unknown element type {tensor.type_code}")
     remedy = (
         "quantize the weights to int8 instead"
-        if name == "INT4"
+        if name in _NARROW
         else "move what needs it out of the network"
     )
     raise UnsupportedError(f"{where} holds {name.lower()} elements: {remedy}")
