@@ -289,7 +289,7 @@ def test_shape_arithmetic_leaves_nothing_behind() -> None:
 
 
 def test_a_tensor_that_nothing_makes() -> None:
-    with pytest.raises(ModelError, match="tensor 'lost' is used before any operator makes it"):
+    with pytest.raises(ModelError, match="tensor 'lost' is used, but nothing makes it"):
         imported(model(graph([node("Add", "x lost", "y")], {"x": [3]}, "y")))
 
 

@@ -145,22 +145,3 @@ def _attributes(kind: str, domain: str, version: int) -> Sequence[str] | None:
     except onnx.defs.SchemaError:
         return None
     return sorted(schema.attributes)
-
-
-def require_own_names(graph: onnx.GraphProto) -> None:
-    """Check that every tensor of a graph is made once.
-
-    Raises:
-        ModelError: two operators, or inputs, make one of the same name.
-    """
-    makers: dict[str, str] = {}
-    for tensor in graph.input:
-        if tensor.name and tensor.name in makers:
-            raise ModelError(f"graph '{graph.name}' has two inputs called '{tensor.name}'")
-        makers[tensor.name] = "the inputs"
-    for index, node in enumerate(graph.node):
-        where = f"{node.op_type} #{index}"
-        for name in node.output:
-            if name and name in makers:
-                raise ModelError(f"{where} makes tensor '{name}' again, after {makers[name]}")
-            makers[name] = where

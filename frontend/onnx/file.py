@@ -1,4 +1,4 @@
-"""Reads an ONNX file: size, external data, opsets, local functions."""
+"""Reads an ONNX file: size, order, external data, opsets, local functions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.checks import require_expandable, require_text
+from smelt.frontend.onnx.order import sort_operators
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28
 """Versions of the operator set `ai.onnx` that are imported."""
@@ -45,6 +46,7 @@ def read(data: bytes, folder: Path | None) -> StoredModel:
     model = _parse(data)
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError("the file holds no network with outputs: it is damaged, or not ONNX")
+    sort_operators(model)
     _load_external(model, folder)
     model = _upgraded(model)
     opsets = _opsets(model)

@@ -11,11 +11,7 @@ import onnx
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.imported import Imported
 from smelt.frontend.onnx import expansion
-from smelt.frontend.onnx.checks import (
-    require_known_attributes,
-    require_own_names,
-    require_size,
-)
+from smelt.frontend.onnx.checks import require_known_attributes, require_size
 from smelt.frontend.onnx.converters import CONVERTERS
 from smelt.frontend.onnx.file import STANDARD_DOMAINS, StoredModel
 from smelt.frontend.onnx.inputs import Inputs
@@ -137,7 +133,7 @@ class _Scope:
         """See `operation.Scope`."""
         found = self._find(name)
         if found is None:
-            raise ModelError(f"tensor '{name}' is used before any operator makes it")
+            raise ModelError(f"tensor '{name}' is used, but nothing makes it: the file is damaged")
         return found
 
     def _find(self, name: str) -> Operand | None:
@@ -280,7 +276,6 @@ class _Scope:
 
     def convert(self, graph: onnx.GraphProto) -> None:
         """Convert the operators that the graph's outputs depend on."""
-        require_own_names(graph)
         needed = _needed(graph)
         self._refuse_unknown(needed)
         opsets = self._shared.opsets
