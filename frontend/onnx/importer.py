@@ -29,6 +29,9 @@ from smelt.ops.transpose import Transpose
 
 T = TypeVar("T")
 
+_MACHINE_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+"""Of operators whose tensors are laid out for one kind of processor."""
+
 _OF_SHAPES = frozenset({"Shape", "Size"})
 """Operators whose results are known at compile time, whatever they are applied to."""
 
@@ -441,6 +444,11 @@ def _called(node: onnx.NodeProto) -> str:
 def _remedy(node: onnx.NodeProto) -> str:
     if node.domain in STANDARD_DOMAINS:
         return "build the network from operators that are listed, or add it by a plugin"
+    if node.domain in _MACHINE_DOMAINS:
+        return (
+            "onnxruntime wrote it for the processor that it ran on: save the optimized network at "
+            "level extended (GraphOptimizationLevel.ORT_ENABLE_EXTENDED) instead of all"
+        )
     return "load a plugin that adds it, or export without operators outside of ONNX's own domain"
 
 

@@ -69,6 +69,54 @@ def _layer(operation: Operation) -> Results:
     return operation.emit_all(op, x, scale, bias)
 
 
+def _simplified_layer(operation: Operation) -> Results:
+    """SimplifiedLayerNormalization of onnxruntime, whose second result is the inverse of the root.
+
+    It is RMSNormalization as onnxruntime had it before the standard.
+    """
+    x = operation.value(0)
+    axis = operation.axis(operation.integer("axis", -1), len(x.type.shape))
+    axes = tuple(range(axis, len(x.type.shape)))
+    return _normalized(operation, x, axes, operation.weights(1, "scale"), None)[::2]
+
+
+def _skip_layer(operation: Operation) -> Results:
+    """Of a sum, which is the fourth result: the input, what skipped a layer, and a bias."""
+    centred = operation.kind == "SkipLayerNormalization"
+    x = binary(operation, "add", operation.value(0), operation.value(1))
+    if x.type.shape != operation.value(0).type.shape:
+        raise operation.wrong(
+            f"'{operation.value(1).name}' of {operation.value(1).type} cannot be broadcast to "
+            f"{operation.value(0).type}"
+        )
+    shift, bias = (3, 4) if centred else (None, 3)
+    if operation.optional(bias) is not None:
+        x = binary(operation, "add", x, operation.weights(bias, "bias"))
+    beta = None if shift is None or operation.optional(shift) is None else operation.weights(shift)
+    last = (len(x.type.shape) - 1,)
+    return *_normalized(operation, x, last, operation.weights(2, "scale"), beta), x
+
+
+def _normalized(
+    operation: Operation,
+    x: Value,
+    axes: tuple[int, ...],
+    scale: Value,
+    bias: Value | None,
+) -> tuple[Value, Value, Value]:
+    """A normalization of onnxruntime's own, its mean, and the inverse of the root.
+
+    Where the file does not use the last two, the normalization stands for them.
+    """
+    wanted = any(operation.outputs[1:3])
+    epsilon = operation.real("epsilon", 1e-5 if operation.has("axis") else 1e-12)
+    centred = "Simplified" not in operation.kind
+    op = Normalization(axes, epsilon, centred=centred, statistics=wanted)
+    y, *statistics = operation.emit_all(op, x, scale, bias)
+    mean, inverse = statistics or (y, y)
+    return y, mean, inverse
+
+
 def _instance(operation: Operation) -> Value:
     x = operation.value(0)
     op = Normalization(tuple(range(1, len(x.type.shape) - 1)), operation.real("epsilon", _EPSILON))
@@ -140,6 +188,9 @@ CONVERTERS: dict[str, Converter] = {
     "BatchNormalization": _batch,
     "LayerNormalization": _layer,
     "RMSNormalization": _layer,
+    "SimplifiedLayerNormalization": _simplified_layer,
+    "com.microsoft::SkipLayerNormalization": _skip_layer,
+    "com.microsoft::SkipSimplifiedLayerNormalization": _skip_layer,
     "InstanceNormalization": _instance,
     "GroupNormalization": _group,
     "MeanVarianceNormalization": _mean_variance,

@@ -8,7 +8,7 @@ from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.ir import Array, DType, Value
 from smelt.ops.binary import Binary
 from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.matmul import MatMul, swapped
+from smelt.ops.matmul import MatMul
 
 Permutation = tuple[int, ...]
 
@@ -46,12 +46,17 @@ def scaled(operation: Operation, value: Value, factor: float) -> Value:
 
 def _matmul(operation: Operation) -> Value:
     a, b = operation.value(0), operation.weights(1)
-    rows, columns = len(a.type.shape) > 1, len(b.type.shape) > 1
     if not a.type.shape or not b.type.shape:
         raise operation.wrong(f"{a.type} times {b.type}: a number is no matrix")
+    rows, columns = len(a.type.shape) > 1, len(b.type.shape) > 1
     matrix_a = a if rows else operation.reshape(a, (1, *a.type.shape))
     matrix_b = b if columns else operation.reshape(b, (*b.type.shape, 1))
-    y = product(operation, matrix_a, matrix_b)
+    y = product(
+        operation,
+        matrix_a,
+        matrix_b,
+        *(_order(operation, v, s) for v, s in ((matrix_a, "A"), (matrix_b, "B"))),
+    )
     shape = y.type.shape
     shape = shape if columns else shape[:-1]
     if not rows:
@@ -61,17 +66,17 @@ def _matmul(operation: Operation) -> Value:
 
 def _fused_matmul(operation: Operation) -> Value:
     """FusedMatMul of onnxruntime: factors that are transposed, the product times alpha."""
-    if operation.flag("transBatchA") or operation.flag("transBatchB"):
-        raise operation.refuse("transBatchA and transBatchB are not supported")
-    a, b = operation.value(0), operation.weights(1)
-    y = product(
-        operation,
-        a,
-        b,
-        swapped(len(a.type.shape)) if operation.flag("transA") else (),
-        swapped(len(b.type.shape)) if operation.flag("transB") else (),
-    )
-    return scaled(operation, y, operation.real("alpha", 1.0))
+    return scaled(operation, _matmul(operation), operation.real("alpha", 1.0))
+
+
+def _order(operation: Operation, matrix: Value, side: str) -> Permutation:
+    """The axes of a factor as attributes of FusedMatMul turn them: first those of the stack."""
+    order = list(range(len(matrix.type.shape)))
+    if operation.flag(f"transBatch{side}"):
+        order = [*order[1:-1], order[0], order[-1]]
+    if operation.flag(f"trans{side}"):
+        order[-2:] = order[:-3:-1]
+    return () if order == sorted(order) else tuple(order)
 
 
 def _gemm(operation: Operation) -> Value:

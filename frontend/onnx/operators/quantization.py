@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 
-from smelt.frontend.onnx.operation import Converter, Operation, Results
+from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.quantizing import dequantized, quantized
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import Value
@@ -57,15 +58,32 @@ def _result(operation: Operation, real: Value, first: int, like: Value) -> Value
     return quantized(operation, real, scale, zero_point, dtype=like.type.dtype)
 
 
+def _image(operation: Operation) -> Value:
+    """The first operand as real numbers, channels first, which channels_last says it is not."""
+    x = operation.value(0)
+    x = operation.channels_first(x) if operation.flag("channels_last") else x
+    return dequantized(operation, x, operation.value(1), operation.optional(2))
+
+
+def _image_result(operation: Operation, real: Value, first: int) -> Value:
+    """An image of real numbers stored as `_result` does, in the layout of the first operand."""
+    stored = _result(operation, real, first, operation.value(0))
+    return operation.channels_last(stored) if operation.flag("channels_last") else stored
+
+
+def _standard_attributes(operation: Operation) -> list[onnx.AttributeProto]:
+    """The attributes less those that onnxruntime's operators alone have."""
+    return [a for a in operation.proto.attribute if a.name not in ("channels_last", "opset")]
+
+
 def _qlinear_conv(operation: Operation) -> Value:
-    x, weights = _operand(operation, 0), _operand(operation, 3, axis=0)
-    inputs = [x, weights]
+    inputs = [_image(operation), _operand(operation, 3, axis=0)]
     if operation.optional(8) is not None:
         bias, zero = operation.value(8), None
         product = operation.emit(Binary("mul"), operation.value(1), operation.value(4))
         inputs.append(dequantized(operation, bias, product, zero, axis=0))
-    (y,) = operation.apply("Conv", *inputs, attributes=operation.proto.attribute)
-    return _result(operation, y, 6, operation.value(0))
+    (y,) = operation.apply("Conv", *inputs, attributes=_standard_attributes(operation))
+    return _image_result(operation, y, 6)
 
 
 def _qlinear_matmul(operation: Operation) -> Value:
@@ -105,26 +123,27 @@ def _unary(kind: str) -> Converter:
     """Of one tensor; attributes are those of the operator on real numbers."""
 
     def convert(operation: Operation) -> Value:
-        attributes = [a for a in operation.proto.attribute if a.name not in _OWN]
+        attributes = _standard_attributes(operation)
         (y,) = operation.apply(kind, _operand(operation, 0), attributes=attributes)
         return _result(operation, y, 3, operation.value(0))
 
     return convert
 
 
-_OWN = ("channels_last", "opset")
-"""Attributes of onnxruntime's operators alone."""
-
-
 def _pool(kind: str) -> Converter:
-    convert = _unary(kind)
+    def convert(operation: Operation) -> Value:
+        attributes = _standard_attributes(operation)
+        (y,) = operation.apply(kind, _image(operation), attributes=attributes)
+        return _image_result(operation, y, 3)
 
-    def pool(operation: Operation) -> Results | None:
-        if operation.flag("channels_last"):
-            raise operation.refuse("channels_last is not supported: export the network as NCHW")
-        return convert(operation)
+    return convert
 
-    return pool
+
+def _nhwc_max_pool(operation: Operation) -> Value:
+    """MaxPool of stored integers whose channels are the last axis."""
+    image = operation.channels_first(operation.value(0))
+    (y,) = operation.apply("MaxPool", image, attributes=operation.proto.attribute)
+    return operation.channels_last(y)
 
 
 def _softmax(operation: Operation) -> Value:
@@ -174,6 +193,7 @@ _MICROSOFT: Sequence[tuple[str, Converter]] = (
     ("QLinearGlobalAveragePool", _pool("GlobalAveragePool")),
     ("QLinearAveragePool", _pool("AveragePool")),
     ("QLinearReduceMean", _reduce_mean),
+    ("NhwcMaxPool", _nhwc_max_pool),
     ("QLinearConcat", _concat),
     ("QLinearWhere", _where),
     ("QGemm", _qgemm),

@@ -1,0 +1,110 @@
+"""Operators of onnxruntime's own that stand for several of the standard: its optimizer writes them.
+
+They are converted as what they stand for; the passes join what generated code can join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import helper
+
+from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operators.elementwise import binary, unary
+from smelt.ir import Value
+from smelt.ops.unary import Unary
+
+_ACTIVATIONS: Mapping[str, Sequence[str]] = {
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
+    "Softplus": (),
+    "Softsign": (),
+    "LeakyRelu": ("alpha",),
+    "ThresholdedRelu": ("alpha",),
+    "Elu": ("alpha",),
+    "Celu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+    "Clip": ("min", "max"),
+}
+"""What is fused behind products, each with its attributes in the order of `activation_params`."""
+
+_CLIP_BY_ATTRIBUTES = 6
+"""An operator set in which the limits of Clip are attributes."""
+
+
+def _gelu(kind: str) -> Converter:
+    """Of the sum of one or two operands."""
+
+    def convert(operation: Operation) -> Value:
+        return unary(operation, Unary(kind), _biased(operation))
+
+    return convert
+
+
+def _biased(operation: Operation) -> Value:
+    x = operation.value(0)
+    return x if operation.optional(1) is None else binary(operation, "add", x, operation.value(1))
+
+
+def _quick_gelu(operation: Operation) -> Value:
+    return unary(operation, Unary("swish", operation.real("alpha", 1.702)), operation.value(0))
+
+
+def _fused_conv(operation: Operation) -> Value:
+    """Conv, plus the fourth operand, through an activation with a list of parameters."""
+    operands = [operation.value(0), operation.value(1), operation.optional(2)]
+    y = _standard(operation, "Conv", operands)
+    if operation.optional(3) is not None:
+        y = binary(operation, "add", y, operation.value(3))
+    kind, given = operation.text("activation", ""), operation.reals("activation_params", ())
+    names = _ACTIVATIONS.get(kind, ())
+    if len(given) not in (0, len(names)):
+        raise operation.wrong(
+            f"{kind or 'no activation'} has {len(names)} parameters, the file gives {len(given)}"
+        )
+    return _activated(operation, y, dict(zip(names, given, strict=False)))
+
+
+def _fused_gemm(operation: Operation) -> Value:
+    """Gemm through an activation, each of whose parameters is an attribute."""
+    operands = [operation.value(0), operation.value(1), operation.optional(2)]
+    y = _standard(operation, "Gemm", operands)
+    names = _ACTIVATIONS.get(operation.text("activation", ""), ())
+    given = {name: operation.real(f"activation_{name}", None) for name in names}
+    return _activated(operation, y, {n: value for n, value in given.items() if value is not None})
+
+
+def _standard(operation: Operation, kind: str, operands: Sequence[Value | None]) -> Value:
+    """The operator that an activation is fused to, with its own attributes."""
+    own = [a for a in operation.proto.attribute if not a.name.startswith("activation")]
+    (y,) = operation.apply(kind, *operands, attributes=own)
+    return y
+
+
+def _activated(operation: Operation, y: Value, parameters: Mapping[str, float]) -> Value:
+    kind = operation.text("activation", "")
+    if not kind:
+        return y
+    if kind not in _ACTIVATIONS:
+        raise operation.refuse(
+            f"its activation '{kind}' is not supported; {', '.join(_ACTIVATIONS)} are"
+        )
+    attributes: list[onnx.AttributeProto] = [
+        helper.make_attribute(name, value) for name, value in parameters.items()
+    ]
+    version = _CLIP_BY_ATTRIBUTES if kind == "Clip" else 21
+    (result,) = operation.apply(kind, y, attributes=attributes, version=version)
+    return result
+
+
+CONVERTERS: dict[str, Converter] = {
+    "com.microsoft::Gelu": _gelu("gelu"),
+    "com.microsoft::BiasGelu": _gelu("gelu"),
+    "com.microsoft::FastGelu": _gelu("gelu_tanh"),
+    "com.microsoft::QuickGelu": _quick_gelu,
+    "com.microsoft::FusedConv": _fused_conv,
+    "com.microsoft::FusedGemm": _fused_gemm,
+}
