@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from smelt.errors import ModelError, UnsupportedError
+from smelt.errors import ModelError
 from smelt.frontend import load
 from smelt.ir import Array, evaluate
 from tests.graphs import SETUPS, Member, assert_same, run_together
@@ -59,6 +59,8 @@ def _operator(
 
 
 _IMAGE = (1, 4, 6, 5)
+_LAST = {"channels_last": 1}
+"""Of images `[n, h, w, c]`, as onnxruntime's optimizer makes them."""
 _MICROSOFT = "com.microsoft"
 OPERATORS: list[tuple[str, str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("QLinearConv", "", [_IMAGE, (6, 4, 3, 3)], {"pads": [1, 1, 1, 1]}),
@@ -85,6 +87,11 @@ OPERATORS: list[tuple[str, str, list[tuple[int, ...]], dict[str, Any]]] = [
         [_IMAGE],
         {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
     ),
+    ("QLinearConv", _MICROSOFT, [_IMAGE, (6, 4, 3, 3)], {"pads": [1, 1, 1, 1]}),
+    ("QLinearConv", _MICROSOFT, [(1, 6, 5, 4), (6, 4, 3, 3)], {"pads": [1, 1, 1, 1], **_LAST}),
+    ("QLinearConv", _MICROSOFT, [(1, 6, 5, 4), (8, 1, 3, 3)], {"group": 4, **_LAST}),
+    ("QLinearAveragePool", _MICROSOFT, [(1, 6, 5, 4)], {"kernel_shape": [2, 3], **_LAST}),
+    ("QLinearGlobalAveragePool", _MICROSOFT, [(1, 6, 5, 4)], _LAST),
 ]
 EQUAL = {"QLinearConv", "QLinearMatMul", "QGemm", "QLinearConcat", "QLinearGlobalAveragePool"}
 """Operators whose elements are all equal to onnxruntime's; of the others, few differ by one."""
@@ -117,6 +124,16 @@ def test_operators_on_stored_integers(kind: str) -> None:
         assert reference[0].dtype == wanted.dtype
         assert apart.max() <= (0 if operator in EQUAL else 1), operator
         assert (apart > 0).mean() <= 0.05, operator
+
+
+@pytest.mark.parametrize("kind", ["i8", "u8"])
+def test_a_maximum_of_windows_with_channels_last(kind: str) -> None:
+    step = node("NhwcMaxPool", "x", "y", _MICROSOFT, kernel_shape=[3, 2], strides=[2, 1])
+    x, y = tensor_info("x", (1, 6, 5, 4), kind), tensor_info("y", None, kind)
+    proto, sample = model(graph([step], [x], [y]), 17, com_microsoft=1), _stored(kind, 1, 6, 5, 4)
+    (wanted,) = session(proto).run(None, {"x": sample})
+    for found in imported(proto):
+        np.testing.assert_array_equal(evaluate(found, [sample]).outputs[0], wanted)
 
 
 # Products that are not scaled
@@ -237,10 +254,4 @@ def test_parameters_that_do_not_fit(scale: Array, zero: Array, message: str) -> 
     constants = {"s": scale, "z": zero}
     proto = model(graph([step], {"x": (2, 4)}, [tensor_info("y", None, "i8")], constants), 17)
     with pytest.raises(ModelError, match=message):
-        load(proto.SerializeToString(), "net")
-
-
-def test_channels_last_is_refused() -> None:
-    proto = _operator("u8", "QLinearGlobalAveragePool", [_IMAGE], _MICROSOFT, channels_last=1)
-    with pytest.raises(UnsupportedError, match="channels_last"):
         load(proto.SerializeToString(), "net")
