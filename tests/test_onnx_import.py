@@ -157,34 +157,6 @@ def test_infinite_weights_are_refused() -> None:
         imported(proto)
 
 
-def test_external_data(tmp_path: Path) -> None:
-    weights = uniform(64, 32)
-    proto = model(graph([node("MatMul", "x w", "y")], {"x": [4, 64]}, "y", {"w": weights}))
-    path = tmp_path / "net.onnx"
-    onnx.save(proto, str(path), save_as_external_data=True, location="net.data", size_threshold=0)
-    x = uniform(4, 64)
-    np.testing.assert_allclose(evaluate(load(path).graph, [x]).outputs[0], x @ weights, atol=1e-5)
-    with pytest.raises(ModelError, match="lies in a file of its own"):
-        load(path.read_bytes())
-    (tmp_path / "net.data").unlink()
-    with pytest.raises(ModelError, match=r"external data of constant 'w'"):
-        load(path)
-
-
-def test_external_data_must_not_leave_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(b"\0" * 64)
-    proto = model(graph([node("Add", "x w", "y")], {"x": [4]}, "y", {"w": uniform(4)}))
-    tensor = proto.graph.initializer[0]
-    tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="../secret")
-    (tmp_path / "models").mkdir()
-    path = tmp_path / "models" / "net.onnx"
-    path.write_bytes(proto.SerializeToString())
-    with pytest.raises(ModelError, match="external data"):
-        load(path)
-
-
 def test_a_file_above_two_gigabytes_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "large.onnx"
     with path.open("wb") as file:

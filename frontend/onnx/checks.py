@@ -22,29 +22,34 @@ FunctionKey = tuple[str, str, str]
 """A function's domain, name and overload."""
 
 
+def messages(message: Any) -> Iterator[Any]:
+    """A message and all those inside of it, whatever field holds them."""
+    # A stack of its own: recursion by message would be slow.
+    waiting = [message]
+    while waiting:
+        owner = waiting.pop()
+        yield owner
+        for name, repeated in _fields(owner.DESCRIPTOR)[1]:
+            if repeated:
+                waiting.extend(getattr(owner, name))
+            elif owner.HasField(name):
+                waiting.append(getattr(owner, name))
+
+
 def require_text(message: Any) -> None:
     """Check that every name in a message is UTF-8, which protocol buffers leave to their reader.
 
     Raises:
         ModelError: one is not.
     """
-    # A stack of its own: recursion by message would be slow.
-    waiting = [message]
-    while waiting:
-        owner = waiting.pop()
-        texts, messages = _fields(owner.DESCRIPTOR)
-        for name, repeated in texts:
+    for owner in messages(message):
+        for name, repeated in _fields(owner.DESCRIPTOR)[0]:
             found = getattr(owner, name)
             for text in found if repeated else (found,):
                 if isinstance(text, bytes):
                     raise ModelError(
                         f"the file holds the {name} {text!r}, which is not UTF-8: it is damaged"
                     )
-        for name, repeated in messages:
-            if repeated:
-                waiting.extend(getattr(owner, name))
-            elif owner.HasField(name):
-                waiting.append(getattr(owner, name))
 
 
 @cache

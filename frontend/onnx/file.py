@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-import onnx.external_data_helper
 import onnx.inliner
 import onnx.version_converter
 from google.protobuf.message import DecodeError
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.checks import require_expandable, require_text
+from smelt.frontend.onnx.external import load_external
 from smelt.frontend.onnx.order import sort_operators
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28
@@ -40,14 +40,15 @@ def read(data: bytes, folder: Path | None) -> StoredModel:
         folder: where external data lies; None where the model came from memory.
 
     Raises:
-        ModelError: the file is truncated, corrupted, or its external data is missing.
+        ModelError: the file is truncated, corrupted, or its external data are missing or not
+            beside it.
         UnsupportedError: it is too large, or asks for an operator set that is not imported.
     """
     model = _parse(data)
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError("the file holds no network with outputs: it is damaged, or not ONNX")
     sort_operators(model)
-    _load_external(model, folder)
+    load_external(model, folder)
     model = _upgraded(model)
     opsets = _opsets(model)
     if model.functions:
@@ -61,6 +62,8 @@ def _parse(data: bytes) -> onnx.ModelProto:
         model.ParseFromString(data)
     except (DecodeError, ValueError, RecursionError) as error:
         raise ModelError(f"not a readable ONNX file: {error}") from error
+    # Nothing of how it was trained is read.
+    model.ClearField("training_info")
     require_text(model)
     return model
 
@@ -97,27 +100,6 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
             f"{OLDEST_OPSET} to {NEWEST_OPSET}: export it with another opset"
         )
     return opsets
-
-
-def _load_external(model: onnx.ModelProto, folder: Path | None) -> None:
-    outside = [
-        tensor.name
-        for tensor in model.graph.initializer
-        if onnx.external_data_helper.uses_external_data(tensor)
-    ]
-    if not outside:
-        return
-    if folder is None:
-        raise ModelError(
-            f"constant '{outside[0]}' lies in a file of its own, which a model given as bytes "
-            "has not: give the path of the model"
-        )
-    try:
-        onnx.external_data_helper.load_external_data_for_model(model, str(folder))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(
-            f"the external data of constant '{outside[0]}' and others cannot be read: {error}"
-        ) from error
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -7,6 +7,7 @@ import onnx
 from onnx import numpy_helper
 
 from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.onnx.external import is_external
 from smelt.ir import Array, DType
 
 _PROTO = onnx.TensorProto
@@ -86,6 +87,9 @@ def stored_array(tensor: onnx.TensorProto, what: str) -> Array:
     """A constant of the file in its own element type; `ModelError` if it is damaged."""
     if min(tensor.dims, default=0) < 0:
         raise ModelError(f"{what} has shape {list(tensor.dims)}: the file is damaged")
+    if is_external(tensor):
+        # The package onnx would look for the file in the current folder.
+        raise ValueError(f"{what} is still in a file of its own: load_external reads all of them")
     try:
         array = np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, MemoryError, OverflowError) as error:

@@ -1,0 +1,156 @@
+"""Constants that lie in files beside the model: checked and read once, when it is opened."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+import onnx
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.onnx.checks import messages
+
+MOST_BYTES = 1 << 30
+"""What all constants together may take from other files; as much as a `.smelt` archive may hold."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """The bytes of a file that a tensor takes."""
+
+    file: Path
+    offset: int
+    size: int
+
+
+def load_external(model: onnx.ModelProto, folder: Path | None) -> None:
+    """Put the data of every external tensor, wherever in the model it stands, into the model.
+
+    They must be in regular files inside of `folder`, whatever links lead there: a model that
+    somebody else made must not bring other files of the user into the generated code.
+
+    Args:
+        model: changed in place; no tensor of it refers to another file afterwards.
+        folder: that of the model's file; None where the model came from memory.
+
+    Raises:
+        ModelError: there is no folder, or a tensor's data are not in it.
+        UnsupportedError: the tensors take more than `MOST_BYTES`.
+    """
+    found = list(_external(model))
+    if not found:
+        return
+    if folder is None:
+        raise ModelError(
+            f"{_called(found[0])} lies in a file of its own, which a model given as bytes "
+            "has not: give the path of the model"
+        )
+    pieces = [_piece(tensor, folder) for tensor in found]
+    # Known before anything is read: tensors may all take the same bytes of one file.
+    total = sum(piece.size for piece in pieces)
+    if total > MOST_BYTES:
+        raise UnsupportedError(
+            f"the model's constants take {total:,} bytes of other files; {MOST_BYTES:,} are the "
+            "most that Smelt reads: a network of this size is none for an embedded device"
+        )
+    for tensor, piece in zip(found, pieces, strict=True):
+        tensor.raw_data = _read(tensor, piece)
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def is_external(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor's data lie in another file."""
+    return tensor.data_location == onnx.TensorProto.EXTERNAL
+
+
+def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    for message in messages(model):
+        if isinstance(message, onnx.TensorProto) and is_external(message):
+            yield message
+
+
+def _called(tensor: onnx.TensorProto) -> str:
+    return f"constant '{tensor.name}'" if tensor.name else "a constant without a name"
+
+
+def _wrong(tensor: onnx.TensorProto, reason: str) -> ModelError:
+    return ModelError(f"the external data of {_called(tensor)} cannot be read: {reason}")
+
+
+def _piece(tensor: onnx.TensorProto, folder: Path) -> _Piece:
+    """What a tensor takes of which file: from its offset so many bytes, or all that follow."""
+    said = {entry.key: entry.value for entry in tensor.external_data}
+    file = _file(tensor, said.get("location", ""), folder)
+    offset = _number(tensor, said, "offset") or 0
+    length = _number(tensor, said, "length")
+    descriptor = _open(tensor, file)
+    try:
+        has = os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+    size = max(has - offset, 0) if length is None else length
+    if offset + size > has:
+        raise _wrong(
+            tensor, f"it is said to be bytes {offset} to {offset + size} of {file}, which has {has}"
+        )
+    return _Piece(file, offset, size)
+
+
+def _number(tensor: onnx.TensorProto, said: Mapping[str, str], key: str) -> int | None:
+    text = said.get(key)
+    if text is None:
+        return None
+    # More than 18 digits are no file's size, and int() takes long for very many.
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise _wrong(tensor, f"its {key} is {text[:40]!r}, not a number of bytes")
+    return int(text)
+
+
+def _file(tensor: onnx.TensorProto, location: str, folder: Path) -> Path:
+    """The file that a tensor names, inside of the folder with all links followed."""
+    parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
+    if not parts or "\0" in location:
+        raise _wrong(tensor, f"it names the file {location!r}")
+    is_absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
+    if is_absolute or ".." in parts:
+        raise _wrong(
+            tensor, f"'{location}' is not inside of the model's folder: put the file beside it"
+        )
+    try:
+        file = (folder / location).resolve()
+        home = folder.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _wrong(tensor, f"'{location}': {error}") from error
+    if not file.is_relative_to(home):
+        raise _wrong(
+            tensor,
+            f"'{location}' is a link to {file}, outside of the model's folder: put a copy there",
+        )
+    return file
+
+
+def _open(tensor: onnx.TensorProto, file: Path) -> int:
+    """A descriptor of a regular file; opening a pipe must not wait for somebody to write."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(file, flags | getattr(os, "O_NOFOLLOW", 0))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise _wrong(tensor, f"{file}: {reason}") from error
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise _wrong(tensor, f"{file} is not a regular file")
+
+
+def _read(tensor: onnx.TensorProto, piece: _Piece) -> bytes:
+    with os.fdopen(_open(tensor, piece.file), "rb") as file:
+        file.seek(piece.offset)
+        data = file.read(piece.size)
+    if len(data) != piece.size:
+        raise _wrong(tensor, f"{piece.file} ends before byte {piece.offset + piece.size}")
+    return data
