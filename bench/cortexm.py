@@ -55,9 +55,14 @@ def main(
     networks: Annotated[list[str] | None, typer.Argument(help="kws, vww, …; all.")] = None,
     core: Annotated[list[str] | None, typer.Option("--core", help="m0, m3, …; all.")] = None,
     optimize: Annotated[str, typer.Option("--optimize", help="speed, size or ram.")] = "speed",
-    backends: Annotated[
+    compare: Annotated[
         list[str] | None,
-        typer.Option("--backends", help="cortexm, c, cmsis_nn; the best of the target's."),
+        typer.Option(
+            "--compare",
+            metavar="BACKENDS",
+            help="A row with these, as `cmsis_nn` or `cmsis_nn,c`; once for each row [default: the "
+            "best of the target's].",
+        ),
     ] = None,
     expand: Annotated[
         bool, typer.Option("--expand-weights", help="Winograd's weights may take more flash.")
@@ -71,7 +76,7 @@ def main(
         if not model.exists():
             console.print(f"{network}: not in the shared folder (SMELT_SHARED), left out")
             continue
-        for name, kernels in product(_cores(core), backends or (None,)):
+        for name, kernels in product(_cores(core), compare or (None,)):
             if "cmsis_nn" in (kernels or "") and not os.environ.get("CMSIS_NN_DIR"):
                 console.print("cmsis_nn: CMSIS_NN_DIR does not say where the library is, left out")
                 continue

@@ -261,7 +261,7 @@ def inspect(
 
     `smelt inspect model.tflite --ir`
     """
-    load_plugins(network.plugin or ())
+    load_plugins(network.plugin_files())
     imported = load_model(model, inputs=network.options())
     if ir:
         typer.echo(print_graph(imported.graph, {}), nl=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -24,7 +24,7 @@ from smelt.samples import load_arrays
 ONE_PLACE = "--boards says where: leave --board and --on out; a board's port is given as BOARD=PORT"
 
 
-def verify_all(model: Path, boards: str, at_once: int | None, proof: ProofGroup) -> None:
+def verify_all(model: Path, boards: Sequence[str], at_once: int | None, proof: ProofGroup) -> None:
     """Verify a network on many boards, so many at once.
 
     Raises:
@@ -64,7 +64,7 @@ def verify_all(model: Path, boards: str, at_once: int | None, proof: ProofGroup)
         )
 
 
-def _jobs(model: Path, boards: str, proof: ProofGroup) -> list[Job]:
+def _jobs(model: Path, boards: Sequence[str], proof: ProofGroup) -> list[Job]:
     """One a board."""
     places = _places(boards)
     proof.check()
@@ -74,7 +74,7 @@ def _jobs(model: Path, boards: str, proof: ProofGroup) -> list[Job]:
         str(model.resolve()),
         "host",
         options=replace(proof.build_options(), kernels={}),
-        plugins=tuple(path.resolve() for path in proof.plugin or ()),
+        plugins=tuple(path.resolve() for path in proof.plugin_files()),
         inputs=None if proof.inputs is None else load_arrays(proof.inputs),
         expect=None if proof.expect is None else load_arrays(proof.expect),
         samples=proof.samples,
@@ -95,7 +95,8 @@ def _record(outcome: Outcome) -> Mapping[str, Any]:
     }
 
 
-def _places(text: str) -> list[tuple[str, str | None]]:
+def _places(texts: Sequence[str]) -> list[tuple[str, str | None]]:
+    text = ",".join(texts)
     places: list[tuple[str, str | None]] = []
     for word in text.split(","):
         board, equals, port = word.strip().partition("=")

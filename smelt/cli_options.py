@@ -7,16 +7,16 @@ the dataclass's fields over the command line.
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
+from smelt import cli_lists
 from smelt.cli_quant_options import PANEL, Kind, QuantGroup
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.codegen.tuning import load_tuning
@@ -27,8 +27,6 @@ from smelt.plugins import kernels as plugin_kernels
 from smelt.plugins import load_plugins
 from smelt.quantize import Settings
 from smelt.report import Gates
-
-T = TypeVar("T")
 
 
 class Optimize(StrEnum):
@@ -68,7 +66,7 @@ KeepInputsOption = Annotated[
 ]
 PluginOption = Annotated[
     list[Path] | None,
-    typer.Option("--plugin", help="Python file with operators of your own; may be repeated."),
+    typer.Option("--plugin", help="Python file with operators of your own, which is executed."),
 ]
 OnOption = Annotated[
     str | None,
@@ -119,11 +117,11 @@ MaxInstructions = Annotated[
     int | None, typer.Option("--max-instructions", help="Fail if an inference takes more.")
 ]
 BackendsOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--backends",
-        help="Backends in order of preference, as `cmsis_nn,cortexm` [default: the target's own, "
-        "the cheapest for each layer].",
+        help="Backends in order of preference, as `cmsis_nn,cortexm` or one an option [default: "
+        "the target's own, the cheapest for each layer].",
     ),
 ]
 PlaceOption = Annotated[
@@ -213,12 +211,16 @@ class InputGroup:
     input_layout: InputLayoutOption = InputLayout.model
     plugin: PluginOption = None
 
+    def plugin_files(self) -> tuple[Path, ...]:
+        """The files that are imported."""
+        return cli_lists.plugins(self.plugin or ())
+
     def options(self) -> InputOptions:
         """The same, read; `ConfigError` for a text of another form."""
         return InputOptions(
-            _table("--dim", map(_dim, self.dim or ())),
-            _table("--shape", map(_shape, self.shape or ())),
-            _table("--value", map(_value, self.value or ())),
+            cli_lists.dims(self.dim or ()),
+            cli_lists.shapes(self.shape or ()),
+            cli_lists.values(self.value or ()),
             self.input_layout.value,
         )
 
@@ -247,7 +249,7 @@ class BuildGroup(InputGroup, QuantGroup):
 
     def build_options(self) -> Options:
         """The pipeline's options; plugins are loaded."""
-        kernels = plugin_kernels(load_plugins(self.plugin or ()))
+        kernels = plugin_kernels(load_plugins(self.plugin_files()))
         return Options(
             self.target,
             self.board,
@@ -256,8 +258,8 @@ class BuildGroup(InputGroup, QuantGroup):
             self.keep_inputs,
             kernels,
             self.options(),
-            None if self.backends is None else _names(self.backends),
-            _table("--place", map(_placed, self.place or ())),
+            cli_lists.words("--backends", self.backends) if self.backends else None,
+            cli_lists.places(self.place or ()),
             self.fallback,
             self.expand_weights,
             gpu=self.gpu,
@@ -325,7 +327,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 def _refuse_empty(given: Mapping[str, Any]) -> None:
     """An option without a text is no option left out: what would be done instead was not meant."""
     for name, text in given.items():
-        if text == "":
+        if text == "" or (isinstance(text, list) and "" in map(str, cast("list[object]", text))):
             option = name.strip("_").replace("_", "-")
             raise ConfigError(
                 f"--{option} is given, and empty: give a text, or leave it out (is a variable of "
@@ -336,74 +338,9 @@ def _refuse_empty(given: Mapping[str, Any]) -> None:
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def _table(option: str, pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """What an option gives each name; `ConfigError` where it gives one twice."""
-    table: dict[str, T] = {}
-    for name, given in pairs:
-        if name in table:
-            raise ConfigError(f"{option} is given twice for '{name}': give it once")
-        table[name] = given
-    return table
-
-
 def _library(folder: Path) -> Path:
     if not (folder / "Include" / CMSIS_NN_HEADER).exists():
         raise ConfigError(
             f"--cmsis-nn {folder}: it has no Include/{CMSIS_NN_HEADER}; give CMSIS-NN's folder"
         )
     return folder
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise ConfigError(f"--backends '{text}': give names with commas between them")
-    return names
-
-
-def _placed(text: str) -> tuple[str, str]:
-    layer, _, name = text.rpartition("=")
-    if not layer or not name:
-        raise ConfigError(f"--place {text}: give a layer and a backend, as conv1=c")
-    return layer, name
-
-
-def _dim(text: str) -> tuple[str, int | tuple[int, int]]:
-    match = re.fullmatch(r"(.+)=(\d+)(?:\.\.(\d+))?", text)
-    if match is None:
-        raise ConfigError(f"--dim {text}: give a name and a size, as batch=1, or T=1..64")
-    name, low, high = match.groups()
-    if high is None:
-        return name, int(low)
-    if not 1 <= int(low) <= int(high):
-        raise ConfigError(f"--dim {text}: the least size must be from 1 to the greatest")
-    return name, (int(low), int(high))
-
-
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, _, sizes = text.rpartition("=")
-    if not name or not re.fullmatch(r"\d+([x,]\d+)*", sizes):
-        raise ConfigError(f"--shape {text}: give an input and its sizes, as image=1x3x96x96")
-    return name, tuple(map(int, re.split("[x,]", sizes)))
-
-
-def _value(text: str) -> tuple[str, tuple[float, ...]]:
-    name, _, numbers = text.rpartition("=")
-    try:
-        values = tuple(_number(word) for word in numbers.split(","))
-    except ValueError:
-        values = ()
-    if not name or not values:
-        raise ConfigError(
-            f"--value {text}: give an input and its value, as rate=16000 or flag=true"
-        )
-    return name, values
-
-
-def _number(word: str) -> float:
-    found = _WORDS.get(word.strip().lower())
-    return float(word) if found is None else found
-
-
-_WORDS = {"true": True, "false": False}
-"""What the elements of a bool input may be called, besides 1 and 0."""

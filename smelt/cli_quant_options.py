@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from smelt.cli_lists import numbers, words
 from smelt.errors import ConfigError
 from smelt.quant.image_files import Preprocessing
 from smelt.quant.recipe import RECIPES, Recipe
@@ -117,7 +118,7 @@ class QuantGroup:
         bool, _option("--no-bias-correction", "Do not take mean errors out by the biases.")
     ] = False
     allow: Annotated[
-        str | None,
+        list[str] | None,
         _option(
             "--allow",
             "What layers may be: `float` where they have no int8 form or the outputs are poor "
@@ -140,11 +141,11 @@ class QuantGroup:
         _option("--image-fit", "For images of another aspect ratio [default: stretch]."),
     ] = None
     mean: Annotated[
-        str | None,
+        list[str] | None,
         _option("--mean", "Subtracted from pixels of 0 to 255, as `0` or `123.7,116.3,103.5`."),
     ] = None
     std: Annotated[
-        str | None, _option("--std", "What pixels are divided by then [default: 255].")
+        list[str] | None, _option("--std", "What pixels are divided by then [default: 255].")
     ] = None
 
     def settings(self, samples: int | None, seed: int = 0) -> Settings:
@@ -177,8 +178,8 @@ class QuantGroup:
             None if self.image_layout is None else self.image_layout.value,
             default.colours if self.image_colours is None else self.image_colours.value,
             default.fit if self.image_fit is None else self.image_fit.value,
-            default.mean if self.mean is None else _numbers("--mean", self.mean),
-            default.std if self.std is None else _numbers("--std", self.std),
+            default.mean if self.mean is None else numbers("--mean", self.mean),
+            default.std if self.std is None else numbers("--std", self.std),
         )
 
     def given(self) -> list[str]:
@@ -211,20 +212,12 @@ class QuantGroup:
         )
 
 
-def _allowed(text: str | None) -> frozenset[str]:
-    names = [] if text is None else [name.strip() for name in text.split(",")]
+def _allowed(texts: list[str] | None) -> frozenset[str]:
+    names = words("--allow", texts) if texts else ()
     for name in names:
         if name not in ALLOWED:
             raise ConfigError(
-                f"--allow {text}: only {', '.join(ALLOWED)} can be allowed, not '{name}'"
+                f"--allow {','.join(texts or ())}: only {', '.join(ALLOWED)} can be allowed, not "
+                f"'{name}'"
             )
     return frozenset(names)
-
-
-def _numbers(option: str, text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(word) for word in text.split(","))
-    except ValueError as error:
-        raise ConfigError(
-            f"{option} {text}: give a number, or one a channel with commas between them"
-        ) from error

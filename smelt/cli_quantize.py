@@ -80,7 +80,7 @@ def quantize(
     _require_suffix("-o", output, ".smelt")
     _require_suffix("--qdq", qdq, ".onnx")
     console = Console(stderr=True, quiet=quiet or json_)
-    load_plugins(network.plugin or ())
+    load_plugins(network.plugin_files())
     imported = load_model(model, inputs=replace(network.options(), batch=1))
     with console.status(f"quantizing {model.name}"):
         done = quantize_network(imported, settings, measure=True)

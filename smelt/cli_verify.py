@@ -31,7 +31,7 @@ def verify(
     on: OnOption = None,
     device: DeviceOption = None,
     boards: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--boards",
             help="Verify on several side by side, as `mps2-an386,host,nucleo-f446re=/dev/ttyACM0`.",
