@@ -11,6 +11,7 @@ from smelt.frontend import onnx
 from smelt.frontend.imported import Imported
 from smelt.frontend.onnx import InputOptions
 from smelt.ir.archive import load as load_archive
+from smelt.ir.budget import limited
 
 __all__ = ["Imported", "InputOptions", "load"]
 
@@ -40,7 +41,8 @@ def load(
     data = model if isinstance(model, bytes) else _read(Path(model))
     stem = name or ("network" if path is None else _identifier(path.stem))
     try:
-        return _load(data, path, stem, name, inputs)
+        with limited(len(data)):
+            return _load(data, path, stem, name, inputs)
     except (ModelError, UnsupportedError, ConfigError) as error:
         if path is None or str(error).startswith(str(path)):
             raise

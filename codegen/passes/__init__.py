@@ -26,6 +26,7 @@ from smelt.codegen.passes.scales import fold_scales
 from smelt.codegen.passes.transposes import cancel_transposes
 from smelt.codegen.rows import bind_lengths
 from smelt.ir import Graph, verify
+from smelt.ir.budget import limited
 
 Pass = Callable[[Graph], Graph]
 
@@ -69,11 +70,13 @@ def run_passes(
         granularity: channels of a layer that stay or go together; see `drop_channels`.
     """
     verify(graph, "import")
+    constants = sum(value.type.bytes for value in graph.values() if value.is_constant)
     for transform in passes:
         name, run = transform.__name__, transform
         if transform is drop_channels:
             run = partial(drop_channels, granularity=granularity)
-        graph = verify(everywhere(run)(graph), name)
+        with limited(constants):
+            graph = verify(everywhere(run)(graph), name)
         if observe is not None:
             observe(name, graph)
     return graph

@@ -14,24 +14,6 @@ from smelt.ir import Graph, Node, Origin, Rewrite, Value
 from smelt.ops.control import If, Loop, While
 from smelt.ops.reshape import Reshape
 
-_FOLDED_TURNS = 10_000
-"""The most turns of a loop that is computed at compile time."""
-
-
-def is_bounded(graph: Graph) -> bool:
-    """Whether the graph surely ends soon: it has no loop but those of a known number of turns."""
-    return all(ends_soon(node) for node in graph.nodes)
-
-
-def ends_soon(node: Node) -> bool:
-    """Whether it takes no more than a moment to compute the node's reference."""
-    op = node.op
-    if isinstance(op, While) or (
-        isinstance(op, Loop) and (op.turns is None or op.turns > _FOLDED_TURNS)
-    ):
-        return False
-    return all(map(is_bounded, op.subgraphs))
-
 
 @dataclass(frozen=True)
 class Simplifier:

@@ -12,6 +12,7 @@ import onnx
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.checks import messages
+from smelt.ir.budget import current
 
 MOST_BYTES = 1 << 30
 """What all constants together may take from other files; as much as a `.smelt` archive may hold."""
@@ -56,6 +57,9 @@ def load_external(model: onnx.ModelProto, folder: Path | None) -> None:
             f"the model's constants take {total:,} bytes of other files; {MOST_BYTES:,} are the "
             "most that Smelt reads: a network of this size is none for an embedded device"
         )
+    budget = current()
+    if budget is not None:
+        budget.grow(sum(piece.size for piece in set(pieces)))
     for tensor, piece in zip(found, pieces, strict=True):
         tensor.raw_data = _read(tensor, piece)
         tensor.data_location = onnx.TensorProto.DEFAULT

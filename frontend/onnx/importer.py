@@ -23,6 +23,7 @@ from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
 from smelt.frontend.onnx.tensors import array_of
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
+from smelt.ir.evaluate import compute
 from smelt.ops.quantize import Dequantize
 from smelt.ops.reshape import Reshape
 from smelt.ops.transpose import Transpose
@@ -236,7 +237,7 @@ class _Scope:
         if not isinstance(maker.op, Dequantize | Reshape | Transpose):
             return None
         array = self.known(maker.input(0))
-        return None if array is None else maker.op.reference(maker, [array])[0]
+        return None if array is None else compute(maker, [array])[0]
 
     def sources(self, value: Value) -> tuple[Value, ...]:
         """See `operation.Scope`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,8 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.attributes import Attributes
 from smelt.frontend.onnx.tensors import array_of
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value
+from smelt.ir.budget import spend
+from smelt.ir.evaluate import compute
 from smelt.ops.reshape import Reshape
 from smelt.ops.transpose import Transpose
 
@@ -262,7 +265,7 @@ class Operation(Attributes):
         return outputs
 
     def _computed(self, node: Node) -> tuple[Value, ...]:
-        arrays = node.op.reference(node, [None if v is None else v.data for v in node.inputs])
+        arrays = compute(node, [None if v is None else v.data for v in node.inputs])
         return tuple(
             Value.constant(value.name, array, value.type.quant)
             for value, array in zip(node.outputs, arrays, strict=True)
@@ -271,8 +274,16 @@ class Operation(Attributes):
     def _stem(self) -> str:
         return next((name for name in self.outputs if name), self.kind.lower())
 
+    def afford(self, shape: Sequence[int], each: int = 1) -> None:
+        """Count what is about to be made of constants: an array, and operations an element.
+
+        Raises:
+            UnsupportedError: it is too much; see `budget.Budget`.
+        """
+        spend(self, prod(shape) * each)
+
     def literal(self, array: Array, quant: Quant | None = None) -> Value:
-        """A constant that the file does not hold."""
+        """A constant that the file does not hold; a large one is announced by `afford`."""
         return Value.constant(self.scope.unique(f"{self._stem()}:constant"), array, quant)
 
     def scalar(self, number: float, like: Value) -> Value:

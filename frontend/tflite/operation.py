@@ -12,6 +12,7 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.tflite.file import StoredOperator, reading, short_name
 from smelt.frontend.tflite.options import Options
 from smelt.ir import Array, DType, Node, Op, Origin, Rounding, TensorType, Value
+from smelt.ir.evaluate import compute
 from smelt.ops.reshape import Reshape
 from smelt.ops.transpose import Transpose
 
@@ -302,14 +303,14 @@ class Operation:
         node = Node(op, inputs, (value,), self.origin)
         op.check(node)
         if all(v.is_constant for v in inputs):
-            (array,) = op.reference(node, [v.data for v in inputs])
+            (array,) = compute(node, [v.data for v in inputs])
             return Value.constant(title, array, quant)
         self._network.add(node)
         return value
 
     def _settle(self, node: Node, tensors: Sequence[int]) -> None:
         """Compute what depends on constants alone: later operators may need it as weights."""
-        arrays = node.op.reference(node, [None if v is None else v.data for v in node.inputs])
+        arrays = compute(node, [None if v is None else v.data for v in node.inputs])
         for tensor, array in zip(tensors, arrays, strict=True):
             self._network.settle(tensor, array)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.errors import ConfigError
+from smelt.ir.budget import OPERATOR, current, unlimited
 from smelt.ir.graph import Graph, Node, Value
 from smelt.ir.types import Array, DType
 
@@ -53,7 +54,25 @@ def evaluate(
 
 
 def compute(node: Node, operands: Sequence[Array | None]) -> tuple[Array, ...]:
-    """What a node makes of its operands; float16 numbers are computed with as float32."""
+    """What a node makes of its operands; float16 numbers are computed with as float32.
+
+    Raises:
+        UnsupportedError: there is a budget (`budget.limited`), and it takes more than is left.
+    """
+    budget = current()
+    if budget is None:
+        return _computed(node, operands)
+    effort = node.effort
+    if effort is None:
+        budget.spend(node.origin, OPERATOR)
+        with budget.inside(node.origin):
+            return _computed(node, operands)
+    budget.spend(node.origin, effort)
+    with unlimited():
+        return _computed(node, operands)
+
+
+def _computed(node: Node, operands: Sequence[Array | None]) -> tuple[Array, ...]:
     types = [v.type.dtype for v in (*node.inputs, *node.outputs) if v is not None]
     if DType.FLOAT16 not in types:
         return node.op.reference(node, operands)

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from smelt.ir.budget import OPERATOR
 from smelt.ir.types import Array, DType, Quant, TensorType
 
 
@@ -123,6 +124,23 @@ class Op:
         del node
         return 0
 
+    def overhead(self, node: Node) -> int:
+        """What `reference` does besides; see `effort`.
+
+        Products, elements read and elements made are counted without it. An operator says so here
+        whose reference runs a loop in Python, or makes something larger than its result.
+        """
+        del node
+        return 0
+
+    def effort(self, node: Node) -> int | None:
+        """What `reference` takes, as elementary operations: see `smelt.ir.budget`.
+
+        None where only running it tells.
+        """
+        present = [v for v in (*node.inputs, *node.outputs) if v is not None]
+        return sum(v.type.size for v in present) + self.macs(node) + self.overhead(node)
+
     @property
     def subgraphs(self) -> tuple[Graph, ...]:
         """Graphs held in fields (control flow)."""
@@ -170,6 +188,12 @@ class Node:
     def macs(self) -> int:
         """Multiply-accumulates of one evaluation."""
         return self.op.macs(self)
+
+    @property
+    def effort(self) -> int | None:
+        """What computing the reference takes; see `Op.effort`."""
+        own = self.op.effort(self)
+        return None if own is None else OPERATOR + own
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,6 +286,17 @@ class Graph:
     def macs(self) -> int:
         """Multiply-accumulates of one inference."""
         return sum(node.macs for node in self.nodes)
+
+    @cached_property
+    def effort(self) -> int | None:
+        """What one evaluation takes; see `Op.effort`."""
+        total = OPERATOR
+        for node in self.nodes:
+            own = node.effort
+            if own is None:
+                return None
+            total += own
+        return total
 
 
 Rewrite = tuple[Sequence[Node], Sequence[Value]] | None

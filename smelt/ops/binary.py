@@ -140,6 +140,10 @@ class Binary(Op):
                 f"output scale {y.scale}"
             )
 
+    def overhead(self, node: Node) -> int:
+        """Powers of integers are products, one for each bit of the exponent."""
+        return 16 * node.output.type.size if self.kind == "pow" else 0
+
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""
         a, b = arrays(node, inputs, 2)

@@ -57,6 +57,12 @@ class If(Op):
         del node
         return max(graph.macs for graph in self.subgraphs)
 
+    def effort(self, node: Node) -> int | None:
+        """That of the costlier graph."""
+        del node
+        ours, theirs = self.then_graph.effort, self.else_graph.effort
+        return None if ours is None or theirs is None else max(ours, theirs)
+
 
 @dataclass(frozen=True)
 class While(Op):
@@ -97,6 +103,11 @@ class While(Op):
         """Multiply-accumulates of one turn: how many there are is known at run time only."""
         del node
         return self.condition.macs + self.body.macs
+
+    def effort(self, node: Node) -> int | None:
+        """How many turns there are is known when they have been made."""
+        del node
+        return None
 
 
 class Order(Enum):
@@ -227,6 +238,16 @@ class Loop(Op):
         """Multiply-accumulates of all turns, or of one where their number is not known."""
         del node
         return self.body.macs * (1 if self.turns is None else self.turns)
+
+    def effort(self, node: Node) -> int | None:
+        """That of all turns, and of what they stack."""
+        limit, turn = node.inputs[0], self.body.effort
+        turns = self.turns
+        if limit is not None and limit.data is not None:
+            turns = max(int(limit.data.item()), 0)
+        if turns is None or turn is None or self.stops:
+            return None
+        return turns * turn + sum(v.type.size for v in node.outputs)
 
     def _heads(
         self, inputs: Sequence[TensorType | None]

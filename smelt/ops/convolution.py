@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
+from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
 from smelt.ops.constraints import check_sums, sum_type
 from smelt.ops.fixed_point import (
@@ -76,6 +78,12 @@ def patches(
     return np.ndarray(shape, x.dtype, buffer=padded, strides=strides)
 
 
+def padded_size(x: TensorType, padding: Sequence[Sequence[int]]) -> int:
+    """Elements of images, channels last, with their padding."""
+    spatial = zip(x.shape[1:-1], padding, strict=True)
+    return x.shape[0] * x.shape[-1] * prod(n + sum(pair) for n, pair in spatial)
+
+
 @dataclass(frozen=True)
 class _Convolution(Op):
     """Fields and quantized arithmetic that both convolutions share.
@@ -102,6 +110,10 @@ class _Convolution(Op):
             )
         if y.is_quantized and node.rounding is None:
             raise ModelError(f"{node.origin}: a quantized {self.name} needs a rounding")
+
+    def overhead(self, node: Node) -> int:
+        """The products, and the input with its padding."""
+        return padded_size(node.input(0).type, self.padding)
 
     def accumulate(self, x: Array, weights: Array) -> Array:
         """Sum of products in float64 (exact for integers below 2^53)."""
@@ -136,6 +148,10 @@ class Conv2D(_Convolution):
     """2-D convolution: input `[n,h,w,i]`, weights `[o,kh,kw,i/groups]`, bias `[o]` (optional)."""
 
     groups: int = 1
+
+    def overhead(self, node: Node) -> int:
+        """Each group is a product of its own."""
+        return super().overhead(node) + self.groups * OPERATOR
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

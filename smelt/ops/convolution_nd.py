@@ -16,6 +16,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
+from smelt.ir.budget import OPERATOR
 from smelt.ops.case import (
     FLOAT_AND_INT8,
     Argument,
@@ -27,6 +28,7 @@ from smelt.ops.case import (
     wide_cases,
 )
 from smelt.ops.constraints import arrays, operands, quantized, same_dtype
+from smelt.ops.convolution import padded_size
 from smelt.ops.fixed_point import (
     Activation,
     Requantizer,
@@ -122,6 +124,16 @@ class ConvolutionND(Op):
             return (finish(np.rint(total).astype(np.int64), requantize, self.activation, y),)
         return (np.clip(total, *self.activation.limits).astype(y.dtype.numpy),)
 
+    def overhead(self, node: Node) -> int:
+        """Each tap of each group is a product of its own, on an image with its padding."""
+        taps = prod(node.input(1).type.shape[:-2])
+        padded = padded_size(self._padded(node), [(abs(a), abs(b)) for a, b in self.padding])
+        return self.groups * taps * OPERATOR + padded
+
+    def _padded(self, node: Node) -> TensorType:
+        """The image that padding is added to, or cut off."""
+        return node.input(0).type
+
     def accumulate(self, x: Array, weights: Array, size: Sequence[int]) -> Array:
         """Sums of products of one group, for an output image of that size."""
         raise NotImplementedError(f"{self.name}.accumulate")
@@ -197,6 +209,10 @@ class ConvTranspose(ConvolutionND):
         """Multiply-accumulates, those of pixels cut off included."""
         weights = node.input(1).type
         return node.input(0).type.size * weights.size // weights.shape[-2] // self.groups
+
+    def _padded(self, node: Node) -> TensorType:
+        """See `ConvolutionND._padded`."""
+        return node.output.type
 
     def size(self, axis: int, size: int, window: int) -> int:
         """See `ConvolutionND.size`."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized
 
@@ -70,6 +71,11 @@ class GridSample(Op):
         if self.coordinates == "edges":
             return 2 * size, 2 * size - 1
         return max(2 * size - 2, 1), 2 * size - 2
+
+    def overhead(self, node: Node) -> int:
+        """Each tap is taken of all the positions."""
+        taps = TAPS[self.mode] ** (len(node.input(0).type.shape) - 2)
+        return taps * (4 * OPERATOR + 4 * node.output.type.size)
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized, tflm_rounding
 from smelt.ops.fixed_point import multiply_by_quantized_multiplier
@@ -57,6 +58,11 @@ class L2Normalization(Op):
                 f"{node.origin}: the squares of {x.shape[-1]} int8 numbers may leave 32 bits; keep "
                 "this operator in float"
             )
+
+    def overhead(self, node: Node) -> int:
+        """Each different sum of squares has a root of its own, in integers."""
+        x = node.input(0).type
+        return 8 * OPERATOR * x.size // x.shape[-1] if x.is_quantized and x.size else 0
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""

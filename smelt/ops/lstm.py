@@ -23,7 +23,7 @@ from smelt.ops.fixed_point import (
     quantize_multiplier,
     wrap_int32,
 )
-from smelt.ops.recurrence import recurrence
+from smelt.ops.recurrence import EACH_STEP, recurrence
 from smelt.ops.unary_integer import sampled_logistic, sampled_tanh
 
 GATES = 4
@@ -218,6 +218,10 @@ class Lstm(Op):
         """Both products."""
         steps, batch, _ = node.input(0).type.shape
         return steps * batch * (node.input(1).type.size + node.input(2).type.size)
+
+    def overhead(self, node: Node) -> int:
+        """The steps are done one by one."""
+        return node.input(0).type.shape[0] * EACH_STEP
 
 
 def _states(inputs: Sequence[Array | None]) -> tuple[Array | None, Array | None]:

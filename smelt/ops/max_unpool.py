@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized
 
@@ -62,6 +64,12 @@ class MaxPoolIndices(Op):
     def check(self, node: Node) -> None:
         """See `Op.check`."""
         quantized(node, ())
+
+    def overhead(self, node: Node) -> int:
+        """Each window is looked at by itself."""
+        _, _, *size = node.outputs[0].type.shape
+        windows = node.outputs[0].type.size * prod(self.window)
+        return prod(size) * OPERATOR + windows
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -11,7 +12,14 @@ from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 from smelt.ops.case import FLOAT_AND_INT8, Case, Data, onnx_cases
 from smelt.ops.constraints import arrays, operands, quantized
-from smelt.ops.convolution import NO_PADDING, Padding2D, Pair, patches, window_output
+from smelt.ops.convolution import (
+    NO_PADDING,
+    Padding2D,
+    Pair,
+    padded_size,
+    patches,
+    window_output,
+)
 from smelt.ops.fixed_point import Activation, clamp_limits
 
 KINDS = ("max", "average", "sum")
@@ -100,6 +108,11 @@ class Pool2D(Op):
             count = self.counts(node.input(0).type)
             total = total / count if y.dtype.is_float else _round_quotient(total, count)
         return (np.clip(total, low, high).astype(y.dtype.numpy),)
+
+    def overhead(self, node: Node) -> int:
+        """Every element of every window, and the input with its padding."""
+        windows = node.output.type.size * prod(self.window)
+        return windows + padded_size(node.input(0).type, self.padding)
 
     def scales(self, node: Node) -> bool:
         """Whether a node averages stored integers and brings them to another scale."""

@@ -13,11 +13,15 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Case, Constant, Data, Weights
 from smelt.ops.constraints import operands
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 """Gates by kind of recurrence; ONNX's order of them: i o f c, z r h."""
+
+EACH_STEP = 8 * OPERATOR
+"""Elementary operations that starting a step's computations takes as long as."""
 
 ACTIVATIONS = {"lstm": 3, "gru": 2, "rnn": 1}
 """Activations by kind of recurrence: f g h, f g, f."""
@@ -232,6 +236,10 @@ class Recurrence(Op):
         """The recurrent products."""
         steps, batch, _ = node.input(0).type.shape
         return steps * batch * node.input(1).type.size
+
+    def overhead(self, node: Node) -> int:
+        """The steps are done one by one."""
+        return node.input(0).type.shape[0] * EACH_STEP
 
 
 def _or_zero(given: dict[str, Array | None], name: str, shape: tuple[int, ...]) -> Array:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized
 
@@ -58,6 +60,13 @@ class RoiAlign(Op):
     def check(self, node: Node) -> None:
         """See `Op.check`."""
         quantized(node, (), 2)
+
+    def overhead(self, node: Node) -> int:
+        """Each sample is taken by itself."""
+        boxes, rows, columns, channels = node.output.type.shape
+        samples = boxes * rows * columns * (self.samples or MOST_SAMPLES) ** 2
+        copies = prod(node.input(0).type.shape[1:]) * boxes
+        return samples * (OPERATOR + 4 * channels) + copies
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""

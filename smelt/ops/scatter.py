@@ -10,6 +10,7 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_dtype, same_quant
 from smelt.ops.gather import element_positions, require_within, tuple_positions
@@ -143,6 +144,10 @@ class TensorScatter(_Scatter):
             if indices.shape != x.shape[:1]:
                 raise ModelError(f"TensorScatter into {x} cannot have indices {indices}")
         return (TensorType(x.shape, same_dtype(self, [x, updates])),)
+
+    def overhead(self, node: Node) -> int:
+        """Each row of the batch is written by itself."""
+        return node.input(0).type.shape[0] * OPERATOR
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""

@@ -44,6 +44,10 @@ class TopK(Op):
         """See `Op.check`."""
         same_quant(node)
 
+    def overhead(self, node: Node) -> int:
+        """The elements are sorted, twice."""
+        return 8 * node.input(0).type.size
+
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
