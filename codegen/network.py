@@ -11,6 +11,7 @@ from textwrap import wrap
 from smelt.codegen import arena
 from smelt.codegen.dispatches import Program
 from smelt.codegen.helpers import required_headers, required_helpers
+from smelt.codegen.names import c_name
 from smelt.codegen.render import c_comment, c_float, c_lines, render, text_of
 from smelt.codegen.schedule import ARENA, STATE, Function, Schedule
 from smelt.codegen.spirv import begin, compiler
@@ -74,11 +75,12 @@ class LengthView:
 class Network:
     """Everything that the templates of the network and of the project ask about it.
 
+    `title` is what people call it, and `name` what every file and C identifier of it begins with.
     `weights_binary` is the file of the weights where they are not C text, empty where they are;
     `gpu` what a GPU does, None where the CPU does everything; with `cpu_fallback` the CPU can too.
     """
 
-    name: str
+    title: str
     summary: str
     hash: str
     alignment: int
@@ -95,6 +97,11 @@ class Network:
     gpu: Program | None = None
     cpu_fallback: bool = False
     api_version: int = API_VERSION
+
+    @property
+    def name(self) -> str:
+        """Prefix of the network's files and C identifiers."""
+        return c_name(self.title)
 
     @property
     def macro(self) -> str:
@@ -140,7 +147,7 @@ def describe(
     schedule: Schedule,
     plan: arena.Plan,
     gpu: Program | None,
-    name: str,
+    title: str,
     hash_: str,
     *,
     keep_inputs: bool,
@@ -180,7 +187,7 @@ def describe(
     )
     memories = {use.name: use.bytes for use in plan.memories}
     return Network(
-        name,
+        title,
         f"{len(schedule.steps)} steps, {graph.macs:,} multiply-accumulates",
         hash_,
         schedule.alignment,
@@ -193,7 +200,7 @@ def describe(
         block_view(schedule.block, plan, gpu),
         len(schedule.steps),
         _lengths(graph),
-        f"{name}_weights.bin" if is_binary(schedule) else "",
+        f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
         gpu,
         any(step.spare is not None for step in schedule.steps),
     )

@@ -41,7 +41,7 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
         target: what code is generated for; the board's own target, or `host`.
         board: name of a board, or path of a board file.
         optimize: `speed`, `size` or `ram`.
-        name: C identifier of the network; the file's stem where None.
+        name: of the network, a C identifier; the file's stem where None.
         keep_inputs: whether an inference leaves its inputs as they were.
         dims: sizes of dimensions that an ONNX file leaves open; a pair is the least and greatest
             of one that is known at run time only.

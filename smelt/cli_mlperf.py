@@ -93,4 +93,4 @@ def _linked(artefact: Artefact, output: Path | None, *, force: bool) -> Generato
             yield elf.path
         return
     write_project(artefact, output, force=force, compile_=True)
-    yield output / "build" / f"{artefact.network.name}.elf"
+    yield output / "build" / f"{artefact.network.title}.elf"

@@ -59,7 +59,8 @@ TargetOption = Annotated[
 ]
 OptimizeOption = Annotated[Optimize, typer.Option("--optimize", help="What to favour.")]
 NameOption = Annotated[
-    str | None, typer.Option("--name", help="C identifier of the network [default: file's stem].")
+    str | None,
+    typer.Option("--name", help="Name of the network, a C identifier [default: file's stem]."),
 ]
 KeepInputsOption = Annotated[
     bool, typer.Option("--keep-inputs", help="An inference leaves its inputs unchanged.")

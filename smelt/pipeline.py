@@ -13,7 +13,7 @@ from smelt.codegen import arena
 from smelt.codegen.devices import stays_on_cpu
 from smelt.codegen.dispatches import program
 from smelt.codegen.kernels.base import Kernel, Request, backend
-from smelt.codegen.names import network_name
+from smelt.codegen.names import c_name
 from smelt.codegen.network import Network, describe, network_hash
 from smelt.codegen.partition import Partitioner, Place
 from smelt.codegen.passes import run_passes
@@ -48,7 +48,7 @@ class Options:
         board: name of a board or path of a board file; no board where None. `host`: this computer
             in place of a board, for code of any target.
         optimize: what kernels and compiler flags favour.
-        name: C identifier of the network; the file's stem where None.
+        name: of the network, a C identifier; the file's stem where None.
         keep_inputs: whether an inference leaves its inputs as they were.
         kernels: kernels of plugins, by backend.
         inputs: what an ONNX file leaves open of its inputs.
@@ -178,8 +178,8 @@ def compile_model(
     imported = model if isinstance(model, Imported) else load_model(model, options.name, inputs)
     if options.quantize is not None:
         imported = quantize_network(imported, options.quantize).imported
-    files = (path for _, path in platform.project_files)
-    name = network_name(options.name, imported.graph.name, files)
+    title = imported.graph.name if options.name is None else options.name
+    name = c_name(title)
     removals = Removals(imported.graph, observe, platform.target.granularity)
     partitioner = _partitioner(platform.target, options)
     graph = run_passes(imported.graph, observe=removals, granularity=platform.target.granularity)
@@ -211,7 +211,7 @@ def compile_model(
     require_weights_fit(scheduled, platform)
     hash_ = network_hash(*_identity(graph, options, platform))
     gpu = program(scheduled, plan)
-    network = describe(scheduled, plan, gpu, name, hash_, keep_inputs=options.keep_inputs)
+    network = describe(scheduled, plan, gpu, title, hash_, keep_inputs=options.keep_inputs)
     notes = (*imported.notes, *gpu_options.notes(options, platform.target, scheduled))
     report = build_report(
         imported,

@@ -157,7 +157,7 @@ def build_report(
     return {
         "smelt": __version__,
         "network": {
-            "name": network.name,
+            "name": network.title,
             "hash": network.hash,
             "macs": schedule.graph.macs,
             "inputs": [_tensor(t) for t in network.inputs],

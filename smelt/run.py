@@ -118,7 +118,7 @@ def built(artefact: Artefact, *, taps: bool = False, extra_cflags: str = "") -> 
     """The linked ELF of an artefact in a temporary folder, gone afterwards."""
     _require_tools(artefact)
     with temporary_folder() as folder:
-        directory = Path(folder) / artefact.network.name
+        directory = Path(folder) / artefact.network.title
         artefact.write(directory)
         yield compile_project(
             directory,

@@ -1,4 +1,4 @@
-"""Projects around the hand-written network of `firmware/fake.c`: firmware without the compiler."""
+"""Projects around the hand-written network of `firmware/fake_net.c`: the firmware alone."""
 
 import shutil
 import struct
@@ -24,15 +24,16 @@ class FakeTensor:
 
 @dataclass(frozen=True)
 class FakeNetwork:
-    name: str = "fake"
-    macro: str = "FAKE"
+    title: str = "fake"
+    name: str = "fake_net"
+    macro: str = "FAKE_NET"
     inputs: tuple[FakeTensor, ...] = (FakeTensor("int8", -3), FakeTensor("int32"))
     outputs: tuple[FakeTensor, ...] = (
         FakeTensor("int8", 1),
         FakeTensor("float32"),
         FakeTensor("int32"),
     )
-    sources: tuple[str, ...] = ("fake.c",)
+    sources: tuple[str, ...] = ("fake_net.c",)
     has_state: bool = True
     lengths: tuple[object, ...] = ()
     weights_binary: str = ""
@@ -41,7 +42,7 @@ class FakeNetwork:
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        return (*self.sources, "fake.h")
+        return (*self.sources, "fake_net.h")
 
 
 def write_project(directory: Path, platform: Platform, optimize: Optimize = "speed") -> None:

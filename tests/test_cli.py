@@ -79,7 +79,7 @@ def test_build(smelt: Smelt) -> None:
     assert "wrote out" in ran.out
     assert "102,912 MACs" in ran.out
     assert files() == ["out"]
-    assert {"digits_int8.c", "digits_int8.h", "report.json", "Makefile", "README.md"} <= {
+    assert {"digits_int8_net.c", "digits_int8_net.h", "report.json", "Makefile", "README.md"} <= {
         path.name for path in Path("out").iterdir()
     }
 
@@ -119,10 +119,10 @@ def test_build_does_not_overwrite(smelt: Smelt) -> None:
     ran = smelt("build", FLOAT, "-o", "out")
     assert ran.code == 1
     assert "ConfigError: 'out' exists and is not empty; --force replaces it" in ran.err
-    assert not Path("out/digits_float32.c").exists()
+    assert not Path("out/digits_float32_net.c").exists()
     assert smelt("build", FLOAT, "-o", "out", "--force").code == 0
-    assert Path("out/digits_float32.c").exists()
-    assert not Path("out/digits_int8.c").exists()
+    assert Path("out/digits_float32_net.c").exists()
+    assert not Path("out/digits_int8_net.c").exists()
     assert files() == ["out"]
 
 
@@ -394,7 +394,7 @@ def test_a_bool_input_is_given_by_words(smelt: Smelt, tmp_path: Path) -> None:
         (("--target", "cortex-m9"), ("'cortex-m9'", "cortex-m0")),
         (("--board", "mps2-an385", "--target", "cortex-m4"), ("cortex-m4", "mps2-an385")),
         (("--name", "1st"), ("'1st'", "--name")),
-        (("--name", "main"), ("'main'", "--name")),
+        (("--name", "_main"), ("'_main'", "underscore", "--name")),
         (("--dump-after", "nothing"), ("'nothing'", "fold_constants")),
         (("--plugin", "nothing.py"), ("nothing.py",)),
     ],
@@ -508,18 +508,10 @@ def test_unwritable_places(smelt: Smelt, inputs: Path) -> None:
         refused(ran, "ConfigError", "cannot write 'nowhere")
 
 
-@pytest.mark.parametrize("name", ["NULL", "INT8_MAX", "int8", "smelt_wire", "features", "float"])
-def test_a_name_that_c_has_already_is_refused(smelt: Smelt, name: str) -> None:
-    ran = smelt("build", MODEL, "-o", "out", "--name", name)
-    assert ran.code == 1
-    assert f"the name '{name}' is taken" in ran.err
-    assert not Path("out").exists()
-
-
-def test_a_stem_that_is_taken_is_changed(smelt: Smelt) -> None:
+def test_a_network_may_be_called_like_a_file_of_the_project(smelt: Smelt) -> None:
     Path("main.tflite").write_bytes(Path(MODEL).read_bytes())
     assert smelt("build", "main.tflite", "-o", "out").code == 0
-    assert Path("out/main_network.c").exists()
+    assert Path("out/main_net.c").exists()
     assert Path("out/main.c").exists()
 
 
@@ -534,7 +526,7 @@ def test_a_link_to_a_folder_stays_a_link(smelt: Smelt) -> None:
     Path("link").symlink_to("real")
     assert smelt("build", MODEL, "-o", "link").code == 0
     assert Path("link").is_symlink()
-    assert Path("real/digits_int8.c").exists()
+    assert Path("real/digits_int8_net.c").exists()
 
 
 def test_the_current_folder_is_not_replaced(smelt: Smelt) -> None:

@@ -252,8 +252,8 @@ def parse(text: str) -> Graph:
 
 def invocation(graph: Graph) -> str:
     """The body of the network's `invoke`, without taps."""
-    text = compile_graph(graph).project.files["g.c"]
-    lines = text[text.index("g_invoke(g_t *ctx) {") :].splitlines()
+    text = compile_graph(graph).project.files["g_net.c"]
+    lines = text[text.index("g_net_invoke(g_net_t *ctx) {") :].splitlines()
     start = lines.index("    uint8_t *const arena = ctx->arena;") + 1
     return "\n".join(x for x in lines[start:] if x.strip() and "STEP_DONE" not in x)
 
@@ -325,17 +325,17 @@ def test_a_loop_over_time_reads() -> None:
     )
     assert invocation(graph) == block(
         """
-            /* 0: SCAN #3 'h': Loop f32[5,4] -> f32[4], f32[5,4] */
-            memcpy(arena + 160, g_copy0_source, 16); /* 'zero' */
-            for (int32_t i = 0; i < 5; ++i) {
-                /* 1: ADD #0 'sum': Binary(add) f32[4] x f32[4] -> f32[4] */
-                g_add((const float *)(arena + 160), (const float *)(arena + 0 + (4 - i) * 16),
-                        (float *)(arena + 160));
-                /* 2: NEG #1 'y': Unary(neg) f32[4] -> f32[4] */
-                g_neg((const float *)(arena + 0 + (4 - i) * 16), (float *)(arena + 80 + i * 16));
-            }
-            return G_OK;
+        /* 0: SCAN #3 'h': Loop f32[5,4] -> f32[4], f32[5,4] */
+        memcpy(arena + 160, g_net_copy0_source, 16); /* 'zero' */
+        for (int32_t i = 0; i < 5; ++i) {
+            /* 1: ADD #0 'sum': Binary(add) f32[4] x f32[4] -> f32[4] */
+            g_net_add((const float *)(arena + 160), (const float *)(arena + 0 + (4 - i) * 16),
+                    (float *)(arena + 160));
+            /* 2: NEG #1 'y': Unary(neg) f32[4] -> f32[4] */
+            g_net_neg((const float *)(arena + 0 + (4 - i) * 16), (float *)(arena + 80 + i * 16));
         }
+        return G_NET_OK;
+    }
         """
     )
 

@@ -48,7 +48,7 @@ def test_cmake_in_a_project(name: str, tmp_path: Path) -> None:
     flags = f"-DCMAKE_C_FLAGS={' '.join(WARNINGS[:3])}"
     cmake(tmp_path, tmp_path / "build", flags, "-DCMAKE_BUILD_TYPE=Debug")
     known(name).answers(tmp_path / "build/program")
-    log = (tmp_path / "build" / net.name / f"lib{net.name}.a").read_bytes()
+    log = (tmp_path / "build" / net.title / f"lib{net.name}.a").read_bytes()
     assert log.startswith(b"!<arch>")
 
 
@@ -57,7 +57,7 @@ def test_cmake_from_elsewhere(way: str, tmp_path: Path) -> None:
     need("cmake")
     name, library = "digits_int8", tmp_path / "a library"
     exported(name, "cmake", library)
-    find = f"find_package({name} 1.0.0 REQUIRED)"
+    find = f"find_package({name}_net 1.0.0 REQUIRED)"
     if way == "FetchContent":
         find = (
             f'include(FetchContent)\nFetchContent_Declare({name} SOURCE_DIR "{library}")\n'
@@ -72,7 +72,7 @@ def test_cmake_from_elsewhere(way: str, tmp_path: Path) -> None:
     (project / "CMakeLists.txt").write_text(
         f"cmake_minimum_required(VERSION 3.14)\nproject(program C)\n{find}\n"
         "add_executable(program main.c)\n"
-        f"target_link_libraries(program PRIVATE {name}::{name})\n"
+        f"target_link_libraries(program PRIVATE {name}_net::{name}_net)\n"
     )
     cmake(project, project / "build", f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}")
     known(name).answers(project / "build/program")
@@ -104,7 +104,7 @@ def test_make_and_cmake_for_a_cortex_m(tmp_path: Path) -> None:
         "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY",
         "-DCMAKE_SYSTEM_NAME=Generic",
     )
-    archives = ["make/build/digits_int8/libdigits_int8.a", "build/libdigits_int8.a"]
+    archives = ["make/build/digits_int8_net/libdigits_int8_net.a", "build/libdigits_int8_net.a"]
     for archive in archives:
         code = subprocess.check_output(
             ["arm-none-eabi-objdump", "-d", str(tmp_path / archive)], text=True
@@ -129,7 +129,7 @@ def test_single_file(name: str, compiler: str, language: str, tmp_path: Path) ->
     caller = [tmp_path / "main.c"]
     objects += compiles(["gcc", "-std=c99", *WARNINGS, f"-I{tmp_path / 'lib'}"], caller, tmp_path)
     runs(objects, known(name), tmp_path, driver)
-    assert net.name in (tmp_path / "lib/README.md").read_text()
+    assert f"{net.name}.h" in (tmp_path / "lib/README.md").read_text()
 
 
 @pytest.mark.qemu
@@ -139,10 +139,13 @@ def test_pragmas_stand_for_flags(name: str, format_: str, tmp_path: Path) -> Non
     """Where a format cannot set flags, products and sums are not fused all the same."""
     integer = name == "digits_int8"
     exported(name, format_, tmp_path / "lib", Options(target="cortex-m4" if integer else "host"))
-    source = tmp_path / f"lib/src/{name}_kernels.c"
+    source = tmp_path / f"lib/src/{name}_net_kernels.c"
     kind: tuple[str, ...] = ()
     if format_ == "single-file":
-        source, kind = tmp_path / f"lib/{name}.h", (f"-D{name.upper()}_IMPLEMENTATION", "-xc")
+        source, kind = (
+            tmp_path / f"lib/{name}_net.h",
+            (f"-D{name.upper()}_NET_IMPLEMENTATION", "-xc"),
+        )
     command = [CROSS, "-std=gnu11", "-O2", *M4, *kind, f"-I{tmp_path / 'lib/include'}", "-S"]
     code = subprocess.check_output([*command, str(source), "-o", "-"], text=True)
     assert len(re.findall("vmul.f32|smlad", code)) > 10
@@ -184,7 +187,9 @@ def test_weights_in_a_binary_file(
         sample = tmp_path / name / f"samples/{name}/src/main.c"
         settings = {"MODULE": tmp_path / name, "APP": tmp_path / "main.c", "SAMPLE": sample}
         options = [f"-D{key}={value}" for key, value in settings.items()]
-        cmake(HERE / "zephyr", tmp_path / "build", *options, "-DCONFIG=CONFIG_SMELT_DIGITS_INT8")
+        cmake(
+            HERE / "zephyr", tmp_path / "build", *options, "-DCONFIG=CONFIG_SMELT_DIGITS_INT8_NET"
+        )
         known(name).answers(tmp_path / "build/app")
     else:
         source = tmp_path / name / "src"
@@ -247,7 +252,7 @@ def test_readme_programs_compile(tmp_path: Path) -> None:
             text = (folder / "README.md").read_text()
             source = tmp_path / "example.c"
             source.write_text(text.split("## Call it\n\n```c\n", 1)[1].split("```", 1)[0])
-            include = {f"-I{path.parent}" for path in folder.rglob(f"{name}.h")}
+            include = {f"-I{path.parent}" for path in folder.rglob(f"{name}_net*.h")}
             compiles(["gcc", "-std=c99", *WARNINGS, *include], [source], tmp_path)
 
 
@@ -256,16 +261,16 @@ def test_examples_have_every_input_and_output(tmp_path: Path) -> None:
     growing = parse(SUMMARY)
     graphs = combine("several", [counter(), delay_line(2, forwards=True), swap()])
     for artefact in map(compile_graph, (graphs, growing)):
-        name = artefact.network.name
+        net = artefact.network
         for format_, path, command in EXAMPLES:
-            folder = tmp_path / name / format_
+            folder = tmp_path / net.title / format_
             export(artefact, format_, folder)
-            source = tmp_path / f"{name}_{format_}{Path(path).suffix}"
-            source.write_text((folder / path.replace("NAME", name)).read_text())
-            include = [f"-I{path.parent}" for path in folder.rglob(f"{name}.h")]
+            source = tmp_path / f"{net.title}_{format_}{Path(path).suffix}"
+            source.write_text((folder / path.replace("NAME", net.title)).read_text())
+            include = [f"-I{path.parent}" for path in folder.rglob(f"{net.name}.h")]
             compiles([*command, *WARNINGS[:3], *include], [source], tmp_path)
             for index in range(len(artefact.network.inputs)):
-                assert f"{name}_input(&network, {index})" in source.read_text()
+                assert f"{net.name}_input(&network, {index})" in source.read_text()
 
 
 CORE = HERE / "arduino/smelt/mbed/cores/host"
@@ -279,7 +284,9 @@ EXAMPLES = [
 def test_a_single_header_may_be_included_twice(tmp_path: Path) -> None:
     exported("digits_int8", "single-file", tmp_path / "lib")
     source = tmp_path / "twice.c"
-    source.write_text("#define DIGITS_INT8_IMPLEMENTATION\n" + 2 * '#include "digits_int8.h"\n')
+    source.write_text(
+        "#define DIGITS_INT8_NET_IMPLEMENTATION\n" + 2 * '#include "digits_int8_net.h"\n'
+    )
     need("gcc")
     must(
         "gcc",

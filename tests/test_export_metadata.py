@@ -35,7 +35,7 @@ def test_arduino_metadata(target: str, architectures: set[str]) -> None:
     required = {"name", "version", "author", "maintainer", "sentence", "paragraph", "category"}
     assert required | {"url", "architectures"} <= fields.keys()
     assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,62}", fields["name"])
-    assert fields["includes"] == "digits_int8.h"
+    assert fields["includes"] == "digits_int8_net.h"
     assert fields["category"] in CATEGORIES
     assert architectures <= set(fields["architectures"].split(","))
     keywords = exported.files["keywords.txt"].splitlines()[1:]

@@ -187,5 +187,5 @@ def test_cmsis_pack_component(name: str, tmp_path: Path) -> None:
     command, sources = pack_command(tmp_path / "pack", "gcc", "-std=c99", "-O2", *WARNINGS)
     objects = compiles(command, sources, tmp_path)
     runs([*objects, compiles_main(tmp_path, "pack/include")], known(name), tmp_path)
-    template = tmp_path / f"pack/template/{name}_example.c"
+    template = tmp_path / f"pack/template/{name}_net_example.c"
     compiles(["gcc", *WARNINGS[:3], f"-I{tmp_path / 'pack/include'}"], [template], tmp_path)

@@ -54,7 +54,7 @@ def test_flash_of_the_network_leaves_the_firmware_out(build: Build, name: str) -
 @pytest.mark.qemu
 def test_what_does_not_fit_is_said_with_numbers(build: Build) -> None:
     with pytest.raises(DoesNotFit, match=r"memory 'ram' of microbit: .* 16,384 are there") as error:
-        build("microbit", extra_cflags="-DFAKE_ARENA_BYTES=20000")
+        build("microbit", extra_cflags="-DFAKE_NET_ARENA_BYTES=20000")
     assert error.value.available == 16384
     assert error.value.needed > 22000
 
@@ -97,7 +97,7 @@ def test_a_target_alone_gives_a_library(tmp_path: Path, target: str) -> None:
     write_project(tmp_path, library(get(target)))
     result = subprocess.run(["make"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert (tmp_path / "build/libfake.a").stat().st_size > 0
+    assert (tmp_path / "build/libfake_net.a").stat().st_size > 0
 
 
 @pytest.mark.qemu

@@ -227,18 +227,18 @@ def test_a_device_refuses_sizes_out_of_range(tmp_path: Path) -> None:
 
 MAIN = """
 #include <stdio.h>
-#include "seq.h"
-static union { uint8_t bytes[SEQ_ARENA_BYTES]; double align[2]; long double most; } arena;
+#include "seq_net.h"
+static union { uint8_t bytes[SEQ_NET_ARENA_BYTES]; double align[2]; long double most; } arena;
 int main(void) {
-    seq_t network = {0};
-    seq_memory_t memory = {arena.bytes};
-    printf("%d ", seq_set_length_T(&network, 5) == SEQ_ERROR_NULL);
-    printf("%d ", seq_init(&network, &memory) == SEQ_OK);
-    printf("%d ", seq_set_length_T(&network, SEQ_T_MAX) == SEQ_OK);
-    printf("%d ", seq_set_length_T(&network, SEQ_T_MIN) == SEQ_OK);
-    printf("%d ", seq_set_length_T(&network, SEQ_T_MAX + 1) == SEQ_ERROR_LENGTH);
-    printf("%d ", seq_set_length_T(&network, -1) == SEQ_ERROR_LENGTH);
-    return seq_invoke(&network);
+    seq_net_t network = {0};
+    seq_net_memory_t memory = {arena.bytes};
+    printf("%d ", seq_net_set_length_T(&network, 5) == SEQ_NET_ERROR_NULL);
+    printf("%d ", seq_net_init(&network, &memory) == SEQ_NET_OK);
+    printf("%d ", seq_net_set_length_T(&network, SEQ_NET_T_MAX) == SEQ_NET_OK);
+    printf("%d ", seq_net_set_length_T(&network, SEQ_NET_T_MIN) == SEQ_NET_OK);
+    printf("%d ", seq_net_set_length_T(&network, SEQ_NET_T_MAX + 1) == SEQ_NET_ERROR_LENGTH);
+    printf("%d ", seq_net_set_length_T(&network, -1) == SEQ_NET_ERROR_LENGTH);
+    return seq_net_invoke(&network);
 }
 """
 
@@ -264,7 +264,7 @@ def test_elementwise_operators_need_no_rows() -> None:
 def test_code_without_lengths_has_no_trace_of_them() -> None:
     text = DENSE.replace('length %x 1 "T" 2', "")
     files = compile_graph(parse(text)).project.files
-    assert not any("length" in files[name].lower() for name in ("seq.c", "seq.h", "main.c"))
+    assert not any("length" in files[name].lower() for name in ("seq_net.c", "seq_net.h", "main.c"))
 
 
 # --- the graph at other sizes ----------------------------------------------------------------

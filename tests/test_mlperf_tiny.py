@@ -55,7 +55,7 @@ class Firmware:
 
     @property
     def elf(self) -> Path:
-        return self.folder / "build" / f"{self.artefact.network.name}.elf"
+        return self.folder / "build" / f"{self.artefact.network.title}.elf"
 
     @property
     def id(self) -> str:

@@ -81,7 +81,7 @@ def test_cmake_builds_it(options: Options, tmp_path: Path) -> None:
     artefact.write(tmp_path / "project")
     for command in (["-B", "build"], ["--build", "build", "-j2"]):
         must("cmake", *command, cwd=tmp_path / "project")
-    assert (tmp_path / "project/build/libdigits_int8.a").is_file()
+    assert (tmp_path / "project/build/libdigits_int8_net.a").is_file()
     elf = tmp_path / "project/build/digits_int8.elf"
     assert elf.is_file() == (artefact.platform.firmware is not None)
     if elf.is_file():
@@ -96,7 +96,7 @@ def test_cmake_builds_it(options: Options, tmp_path: Path) -> None:
 def test_make_builds_a_library_without_a_board(tmp_path: Path) -> None:
     digits(Options(target="cortex-m4")).write(tmp_path / "project")
     subprocess.run(["make"], cwd=tmp_path / "project", capture_output=True, check=True)
-    archive = tmp_path / "project/build/libdigits_int8.a"
+    archive = tmp_path / "project/build/libdigits_int8_net.a"
     command = ["arm-none-eabi-readelf", "-A", str(archive)]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "Tag_CPU_arch: v7E-M" in listing
@@ -215,7 +215,7 @@ def test_force_replaces_only_what_smelt_wrote(tmp_path: Path) -> None:
     assert (out / "stale.c").exists()
     write_project(digits(), out, force=True)
     assert not (out / "stale.c").exists()
-    assert (out / "digits_int8.c").exists()
+    assert (out / "digits_int8_net.c").exists()
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.tex").write_text("years of work")
@@ -242,7 +242,7 @@ def test_folder_is_as_readable_as_any(tmp_path: Path) -> None:
     assert (tmp_path / "deep/out").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-@pytest.mark.parametrize("name", ["main", "wire", "string", "1st", "a-b", ""])
+@pytest.mark.parametrize("name", ["_x", "__time", "1st", "a-b", "a b", ""])
 def test_names_that_cannot_be_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="--name"):
         digits(Options(name=name))
@@ -253,13 +253,15 @@ def test_name_is_in_front_of_everything(tmp_path: Path) -> None:
     artefact.write(tmp_path / "project")
     compile_project(tmp_path / "project", artefact.platform)
     assert (tmp_path / "project/build/kitchen_Scale2.elf").is_file()
-    assert "KITCHEN_SCALE2_ARENA_BYTES" in (tmp_path / "project/kitchen_Scale2.h").read_text()
-    library = tmp_path / "project/build/libkitchen_Scale2.a"
+    assert (
+        "KITCHEN_SCALE2_NET_ARENA_BYTES" in (tmp_path / "project/kitchen_Scale2_net.h").read_text()
+    )
+    library = tmp_path / "project/build/libkitchen_Scale2_net.a"
     subprocess.run(["make", "library"], cwd=library.parent.parent, check=True, capture_output=True)
     listing = subprocess.check_output(["nm", "-P", "--defined-only", str(library)], text=True)
     names = [line.split()[0] for line in listing.splitlines() if " T " in line or " R " in line]
     assert names
-    assert all(name.startswith("kitchen_Scale2_") for name in names)
+    assert all(name.startswith("kitchen_Scale2_net_") for name in names)
 
 
 # --- report.json ---------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_two_networks_in_one_program(tmp_path: Path) -> None:
         picture, right_float = data["images"][0], data["float_0"][0]
     program = "".join(
         [
-            '#include "digits_int8.h"\n#include "digits_float32.h"\n#include <math.h>\n',
+            '#include "digits_int8_net.h"\n#include "digits_float32_net.h"\n#include <math.h>\n',
             *map(c_array, ("first", "second"), (first, second)),
             *map(c_array, ("right_first", "right_second"), (right_first, right_second)),
             *map(c_array, ("picture", "right_float"), (picture, right_float)),
@@ -97,28 +97,28 @@ def test_two_networks_in_one_program(tmp_path: Path) -> None:
 
 
 TWO_NETWORKS = """
-static uint8_t ALIGNED a[DIGITS_INT8_ARENA_BYTES], ALIGNED b[DIGITS_INT8_ARENA_BYTES];
-static uint8_t ALIGNED c[DIGITS_FLOAT32_ARENA_BYTES];
+static uint8_t ALIGNED a[DIGITS_INT8_NET_ARENA_BYTES], ALIGNED b[DIGITS_INT8_NET_ARENA_BYTES];
+static uint8_t ALIGNED c[DIGITS_FLOAT32_NET_ARENA_BYTES];
 
 int main(void) {
-    digits_int8_t one, two;
-    digits_float32_t three;
-    const digits_int8_memory_t memory_one = {a}, memory_two = {b};
-    const digits_float32_memory_t memory_three = {c};
-    CHECK(digits_int8_init(&one, &memory_one) == DIGITS_INT8_OK);
-    CHECK(digits_int8_init(&two, &memory_two) == DIGITS_INT8_OK);
-    CHECK(digits_float32_init(&three, &memory_three) == DIGITS_FLOAT32_OK);
+    digits_int8_net_t one, two;
+    digits_float32_net_t three;
+    const digits_int8_net_memory_t memory_one = {a}, memory_two = {b};
+    const digits_float32_net_memory_t memory_three = {c};
+    CHECK(digits_int8_net_init(&one, &memory_one) == DIGITS_INT8_NET_OK);
+    CHECK(digits_int8_net_init(&two, &memory_two) == DIGITS_INT8_NET_OK);
+    CHECK(digits_float32_net_init(&three, &memory_three) == DIGITS_FLOAT32_NET_OK);
     for (int round = 0; round < 2; ++round) {
-        memcpy(digits_int8_input(&one, 0), first, sizeof first);
-        memcpy(digits_int8_input(&two, 0), second, sizeof second);
-        memcpy(digits_float32_input(&three, 0), picture, sizeof picture);
-        CHECK(digits_int8_invoke(&one) == DIGITS_INT8_OK);
-        CHECK(digits_float32_invoke(&three) == DIGITS_FLOAT32_OK);
-        CHECK(digits_int8_invoke(&two) == DIGITS_INT8_OK);
-        CHECK(memcmp(digits_int8_output(&one, 0), right_first, sizeof right_first) == 0);
-        CHECK(memcmp(digits_int8_output(&two, 0), right_second, sizeof right_second) == 0);
-        const float *found = (const float *)digits_float32_output(&three, 0);
-        for (int i = 0; i < DIGITS_FLOAT32_OUTPUT_0_COUNT; ++i) {
+        memcpy(digits_int8_net_input(&one, 0), first, sizeof first);
+        memcpy(digits_int8_net_input(&two, 0), second, sizeof second);
+        memcpy(digits_float32_net_input(&three, 0), picture, sizeof picture);
+        CHECK(digits_int8_net_invoke(&one) == DIGITS_INT8_NET_OK);
+        CHECK(digits_float32_net_invoke(&three) == DIGITS_FLOAT32_NET_OK);
+        CHECK(digits_int8_net_invoke(&two) == DIGITS_INT8_NET_OK);
+        CHECK(memcmp(digits_int8_net_output(&one, 0), right_first, sizeof right_first) == 0);
+        CHECK(memcmp(digits_int8_net_output(&two, 0), right_second, sizeof right_second) == 0);
+        const float *found = (const float *)digits_float32_net_output(&three, 0);
+        for (int i = 0; i < DIGITS_FLOAT32_NET_OUTPUT_0_COUNT; ++i) {
             CHECK(fabsf(found[i] - right_float[i]) <= 1e-5f);
         }
     }
@@ -133,35 +133,37 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
 
 
 WRONG_USE = """
-#include "counter.h"
-static uint8_t ALIGNED arena[COUNTER_ARENA_BYTES + 1], ALIGNED state[COUNTER_STATE_BYTES + 1];
+#include "counter_net.h"
+static uint8_t ALIGNED arena[COUNTER_NET_ARENA_BYTES + 1];
+static uint8_t ALIGNED state[COUNTER_NET_STATE_BYTES + 1];
 
 int main(void) {
-    counter_t net;
-    const counter_memory_t good = {arena, state}, no_arena = {0, state}, no_state = {arena, 0};
-    const counter_memory_t odd_arena = {arena + 1, state}, odd_state = {arena, state + 1};
-    CHECK(COUNTER_API_VERSION == 1);
-    CHECK(strlen(COUNTER_HASH) == 16);
-    CHECK(counter_init(0, &good) == COUNTER_ERROR_NULL);
-    CHECK(counter_init(&net, 0) == COUNTER_ERROR_NULL);
-    CHECK(counter_invoke(0) == COUNTER_ERROR_NULL);
-    CHECK(counter_input(0, 0) == 0);
-    CHECK(counter_output(0, 0) == 0);
-    const counter_memory_t *const bad[] = {&no_arena, &no_state, &odd_arena, &odd_state};
+    counter_net_t net;
+    const counter_net_memory_t good = {arena, state}, no_arena = {0, state}, no_state = {arena, 0};
+    const counter_net_memory_t odd_arena = {arena + 1, state}, odd_state = {arena, state + 1};
+    CHECK(COUNTER_NET_API_VERSION == 1);
+    CHECK(strlen(COUNTER_NET_HASH) == 16);
+    CHECK(counter_net_init(0, &good) == COUNTER_NET_ERROR_NULL);
+    CHECK(counter_net_init(&net, 0) == COUNTER_NET_ERROR_NULL);
+    CHECK(counter_net_invoke(0) == COUNTER_NET_ERROR_NULL);
+    CHECK(counter_net_input(0, 0) == 0);
+    CHECK(counter_net_output(0, 0) == 0);
+    const counter_net_memory_t *const bad[] = {&no_arena, &no_state, &odd_arena, &odd_state};
     for (int i = 0; i < 4; ++i) {
-        CHECK(counter_init(&net, &good) == COUNTER_OK);
-        const counter_status_t wanted = i < 2 ? COUNTER_ERROR_NULL : COUNTER_ERROR_MISALIGNED;
-        CHECK(counter_init(&net, bad[i]) == wanted);
-        CHECK(counter_invoke(&net) == COUNTER_ERROR_NULL);
-        CHECK(counter_input(&net, 0) == 0);
-        CHECK(counter_output(&net, 0) == 0);
+        CHECK(counter_net_init(&net, &good) == COUNTER_NET_OK);
+        const counter_net_status_t wanted =
+            i < 2 ? COUNTER_NET_ERROR_NULL : COUNTER_NET_ERROR_MISALIGNED;
+        CHECK(counter_net_init(&net, bad[i]) == wanted);
+        CHECK(counter_net_invoke(&net) == COUNTER_NET_ERROR_NULL);
+        CHECK(counter_net_input(&net, 0) == 0);
+        CHECK(counter_net_output(&net, 0) == 0);
     }
-    CHECK(counter_init(&net, &good) == COUNTER_OK);
-    CHECK(counter_input(&net, 0) != 0);
-    CHECK(counter_output(&net, 0) != 0);
+    CHECK(counter_net_init(&net, &good) == COUNTER_NET_OK);
+    CHECK(counter_net_input(&net, 0) != 0);
+    CHECK(counter_net_output(&net, 0) != 0);
     for (int index = -1; index < 3; ++index) {
-        CHECK((counter_input(&net, index) != 0) == (index == 0));
-        CHECK((counter_output(&net, index) != 0) == (index == 0));
+        CHECK((counter_net_input(&net, index) != 0) == (index == 0));
+        CHECK((counter_net_output(&net, index) != 0) == (index == 0));
     }
     return 0;
 }
@@ -172,14 +174,14 @@ def test_step_callback(tmp_path: Path) -> None:
     """It sees every step's output, and can abort; without the macro it does not exist."""
     compile_graph(unary_chain()).write(tmp_path / "chain")
     run_c(tmp_path, STEP_CALLBACK, [tmp_path / "chain"], ["-DSMELT_STEP_CALLBACK"])
-    header = (tmp_path / "chain/chain.h").read_text()
+    header = (tmp_path / "chain/chain_net.h").read_text()
     plain = subprocess.check_output(["gcc", "-E", "-P", "-"], input=header, text=True)
     assert "callback" not in plain
 
 
 STEP_CALLBACK = """
-#include "chain.h"
-static uint8_t ALIGNED arena[CHAIN_ARENA_BYTES];
+#include "chain_net.h"
+static uint8_t ALIGNED arena[CHAIN_NET_ARENA_BYTES];
 static int seen, last;
 static float values[2];
 
@@ -193,23 +195,23 @@ static int watch(void *user, int step, const void *output, uint32_t bytes) {
 int main(void) {
     static const float x[4] = {1.0f, 2.0f, 3.0f, 4.0f};
     int stop = -1;
-    chain_t net;
-    const chain_memory_t memory = {arena};
-    CHECK(chain_init(&net, &memory) == CHAIN_OK);
-    memcpy(chain_input(&net, 0), x, sizeof x);
-    CHECK(chain_invoke(&net) == CHAIN_OK && seen == 0);
-    chain_set_step_callback(&net, watch, &stop);
-    memcpy(chain_input(&net, 0), x, sizeof x);
-    CHECK(chain_invoke(&net) == CHAIN_OK);
-    CHECK(seen == 2 && last == 1 && CHAIN_STEP_COUNT == 2);
+    chain_net_t net;
+    const chain_net_memory_t memory = {arena};
+    CHECK(chain_net_init(&net, &memory) == CHAIN_NET_OK);
+    memcpy(chain_net_input(&net, 0), x, sizeof x);
+    CHECK(chain_net_invoke(&net) == CHAIN_NET_OK && seen == 0);
+    chain_net_set_step_callback(&net, watch, &stop);
+    memcpy(chain_net_input(&net, 0), x, sizeof x);
+    CHECK(chain_net_invoke(&net) == CHAIN_NET_OK);
+    CHECK(seen == 2 && last == 1 && CHAIN_NET_STEP_COUNT == 2);
     CHECK(values[0] == 16.0f && values[1] == -16.0f);
     stop = 0;
-    memcpy(chain_input(&net, 0), x, sizeof x);
-    CHECK(chain_invoke(&net) == CHAIN_ERROR_ABORTED);
+    memcpy(chain_net_input(&net, 0), x, sizeof x);
+    CHECK(chain_net_invoke(&net) == CHAIN_NET_ERROR_ABORTED);
     CHECK(seen == 3 && last == 0);
-    chain_set_step_callback(&net, 0, 0);
-    memcpy(chain_input(&net, 0), x, sizeof x);
-    CHECK(chain_invoke(&net) == CHAIN_OK && seen == 3);
+    chain_net_set_step_callback(&net, 0, 0);
+    memcpy(chain_net_input(&net, 0), x, sizeof x);
+    CHECK(chain_net_invoke(&net) == CHAIN_NET_OK && seen == 3);
     return 0;
 }
 """
@@ -225,18 +227,18 @@ def test_inputs_survive_if_asked(keep: bool, tmp_path: Path) -> None:
 
 
 SURVIVAL = """
-#include "chain.h"
-static uint8_t ALIGNED arena[CHAIN_ARENA_BYTES];
+#include "chain_net.h"
+static uint8_t ALIGNED arena[CHAIN_NET_ARENA_BYTES];
 
 int main(void) {
     static const float x[4] = {1.0f, 2.0f, 3.0f, 4.0f};
-    chain_t net;
-    const chain_memory_t memory = {arena};
-    CHECK(chain_init(&net, &memory) == CHAIN_OK);
-    memcpy(chain_input(&net, 0), x, sizeof x);
-    CHECK(chain_invoke(&net) == CHAIN_OK);
-    CHECK(((const float *)chain_output(&net, 0))[3] == -16.0f);
-    CHECK((memcmp(chain_input(&net, 0), x, sizeof x) == 0) == KEEP);
+    chain_net_t net;
+    const chain_net_memory_t memory = {arena};
+    CHECK(chain_net_init(&net, &memory) == CHAIN_NET_OK);
+    memcpy(chain_net_input(&net, 0), x, sizeof x);
+    CHECK(chain_net_invoke(&net) == CHAIN_NET_OK);
+    CHECK(((const float *)chain_net_output(&net, 0))[3] == -16.0f);
+    CHECK((memcmp(chain_net_input(&net, 0), x, sizeof x) == 0) == KEEP);
     return 0;
 }
 """

@@ -146,8 +146,8 @@ def test_a_library_finds_the_c_library(tmp_path: Path) -> None:
     must("make", cwd=tmp_path / "made")
     must("cmake", "-B", "build-cmake", cwd=tmp_path / "made")
     must("cmake", "--build", "build-cmake", cwd=tmp_path / "made")
-    assert (tmp_path / "made/build/libdigits_int8.a").stat().st_size > 0
-    assert (tmp_path / "made/build-cmake/libdigits_int8.a").stat().st_size > 0
+    assert (tmp_path / "made/build/libdigits_int8_net.a").stat().st_size > 0
+    assert (tmp_path / "made/build-cmake/libdigits_int8_net.a").stat().st_size > 0
 
 
 @networks("mlperf_tiny/kws_int8", "mlperf_tiny/vww_int8", "mlperf_tiny/ad_int8")

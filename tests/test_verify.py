@@ -110,7 +110,7 @@ def test_a_fault_after_the_last_step_is_told_apart() -> None:
     artefact = digits()
     name = f"{artefact.network.name}.c"
     source = artefact.project.files[name]
-    start = source.index("const void *digits_int8_output")
+    start = source.index("const void *digits_int8_net_output")
     wrong = re.sub(r"return ctx->arena \+ (\d+);", "return ctx->arena + 1 + \\1;", source[start:])
     assert wrong != source[start:]
     files = {**artefact.project.files, name: source[:start] + wrong}

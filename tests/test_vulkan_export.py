@@ -46,8 +46,8 @@ def test_an_installed_library(tmp_path: Path) -> None:
     must("cmake", "--install", str(tmp_path / "build"), "--prefix", str(tmp_path / "prefix"))
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.14)\nproject(program C)\n"
-        "find_package(digits_int8 1.0.0 REQUIRED)\nadd_executable(program main.c)\n"
-        "target_link_libraries(program PRIVATE digits_int8::digits_int8)\n"
+        "find_package(digits_int8_net 1.0.0 REQUIRED)\nadd_executable(program main.c)\n"
+        "target_link_libraries(program PRIVATE digits_int8_net::digits_int8_net)\n"
     )
     cmake(tmp_path, tmp_path / "own", f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}")
     known("digits_int8").answers(tmp_path / "own/program")
@@ -68,9 +68,9 @@ def test_texts_say_whose_memory_it_is(cpu_fallback: bool, tmp_path: Path) -> Non
     texts = [(tmp_path / "own/README.md").read_text(), artefact.project.files["README.md"]]
     for text in texts:
         start, _, rest = text.partition("int start(void) {")[2].partition("int predict(void) {")
-        assert "digits_int8_gpu_close(&gpu);" in start
-        assert "each with its own `digits_int8_gpu_t`" in rest
-    exported_readme, header = texts[0], artefact.project.files["digits_int8.h"]
+        assert "digits_int8_net_gpu_close(&gpu);" in start
+        assert "each with its own `digits_int8_net_gpu_t`" in rest
+    exported_readme, header = texts[0], artefact.project.files["digits_int8_net.h"]
     assert "There is no heap but the driver's." in exported_readme
     assert ("the\ncaller provides the arena" in exported_readme) == cpu_fallback
     assert "Memory that the caller provides" not in header

@@ -63,7 +63,7 @@ def export_project(
         others = [f.name for f in formats().values() if f.refuses(library) is None]
         remedy = f"; --format {', '.join(others)} can hold it" if others else ""
         raise ConfigError(
-            f"'{library.net.name}' cannot be exported as {format_.name}: {why}{remedy}"
+            f"'{library.net.title}' cannot be exported as {format_.name}: {why}{remedy}"
         )
     variables = {
         "net": library.net,
@@ -91,10 +91,11 @@ def _level(platform: Platform, optimize: Optimize) -> str:
 
 def _templates(format_: Format, library: Library) -> Iterator[tuple[str, str]]:
     """`(template, path in the export)` of every file that a format adds."""
-    names = {"VENDOR": library.package.vendor, "NAME": library.net.name}
+    net = library.net
+    names = {"VENDOR": library.package.vendor, "NAME": net.name, "TITLE": net.title}
     root = files("smelt.templates").joinpath("export", format_.name)
     for path in sorted(_below(root)):
-        filled = re.sub("VENDOR|NAME", lambda match: names[match[0]], path)
+        filled = re.sub("|".join(names), lambda match: names[match[0]], path)
         yield f"export/{format_.name}/{path}", filled.removesuffix(".j2")
 
 

@@ -108,7 +108,8 @@ class Library:
 class Format:
     """One way to export a library: the templates in `templates/export/NAME`, and this.
 
-    In the paths of the templates `NAME` stands for the network's name, `VENDOR` for the vendor's.
+    In the paths of the templates `NAME` stands for the network's name in C, `TITLE` for what people
+    call it, `VENDOR` for the vendor's name.
 
     Attributes:
         name: as in `--format`.

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from smelt.codegen.export.base import Format, Library
-
-_RESERVED = frozenset(
-    {"all", "clean", "depend", "edit_cache", "help", "install", "package", "package_source"}
-    | {"rebuild_cache", "test"}
-)
-"""Names that CMake keeps for targets of its own (policy CMP0037)."""
+from smelt.codegen.export.base import Format
 
 
 class CMake(Format):
@@ -18,12 +12,6 @@ class CMake(Format):
     summary = "a CMake target, installable"
     links_cmsis_nn = True
     links_vulkan = True
-
-    def refuses(self, library: Library) -> str | None:
-        """A name that CMake reserves, besides the common reasons."""
-        if library.net.name.lower() in _RESERVED:
-            return "CMake keeps that name for itself (choose another with --name)"
-        return super().refuses(library)
 
 
 FORMAT = CMake()

@@ -27,7 +27,7 @@ _LONGEST = 32
 
 
 class CmsisPack(Format):
-    """A folder with `VENDOR.NAME.pdsc` and `VENDOR.NAME.VERSION.pack`."""
+    """A folder with `VENDOR.TITLE.pdsc` and `VENDOR.TITLE.VERSION.pack`."""
 
     name = "cmsis-pack"
     summary = "a CMSIS-Pack for pack installers, and the files it is made of"
@@ -40,7 +40,7 @@ class CmsisPack(Format):
         """Code that is not for Arm's processors and long names, besides the common reasons."""
         if library.platform.target.name.startswith("rv"):
             return f"packs are for Arm's processors, and the target is {_target(library)}"
-        if len(library.net.name) > _LONGEST:
+        if len(library.net.title) > _LONGEST:
             return f"its name has more than {_LONGEST} characters (choose another with --name)"
         return super().refuses(library)
 
@@ -70,7 +70,7 @@ class CmsisPack(Format):
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, text)
         package = library.package
-        name = f"{package.vendor}.{library.net.name}.{package.version}.pack"
+        name = f"{package.vendor}.{library.net.title}.{package.version}.pack"
         return {name: (np.frombuffer(data.getvalue(), np.uint8),)}
 
 

@@ -6,7 +6,7 @@ from smelt.codegen.export.base import Format
 
 
 class Make(Format):
-    """A folder with `NAME.mk`, and a Makefile that includes it."""
+    """A folder with `NAME_net.mk`, and a Makefile that includes it."""
 
     name = "make"
     summary = "a file for Makefiles to include"

@@ -9,10 +9,10 @@ from smelt.codegen.export.base import Format, Library, pragmas
 
 
 class SingleFile(Format):
-    """`NAME.h`, with the implementation behind `NAME_IMPLEMENTATION`."""
+    """`NAME_net.h`, with the implementation behind `NAME_NET_IMPLEMENTATION`."""
 
     name = "single-file"
-    summary = "one header, implemented where NAME_IMPLEMENTATION is defined"
+    summary = "one header, implemented where NAME_NET_IMPLEMENTATION is defined"
     sets_flags = False
     links_cmsis_nn = True
     takes_binary = False

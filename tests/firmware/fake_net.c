@@ -1,7 +1,7 @@
 /* Input 0: 16 int8; input 1: how often to turn an empty loop, and what to do wrong.
  * Output 0: input 0 backwards plus weights; output 1: exp(input[0] / 100), float;
  * output 2: how many inferences there were since init. Destroys its inputs. */
-#include "fake.h"
+#include "fake_net.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -17,22 +17,22 @@ extern const int8_t fake_weights[16];
 SMELT_WEIGHTS_SECTION const int8_t fake_weights[16] = {1, 2,  3,  4,  5,  6,  7,  8,
                                                         9, 10, 11, 12, 13, 14, 15, 16};
 
-fake_status_t fake_init(fake_t *context, const fake_memory_t *memory) {
+fake_net_status_t fake_net_init(fake_net_t *context, const fake_net_memory_t *memory) {
     if (context == NULL || memory == NULL || memory->arena == NULL || memory->state == NULL) {
-        return FAKE_ERROR_NULL;
+        return FAKE_NET_ERROR_NULL;
     }
     memset(context, 0, sizeof *context);
     context->arena = memory->arena;
     context->state = memory->state;
     *context->state = 0;
-    return FAKE_OK;
+    return FAKE_NET_OK;
 }
 
-void *fake_input(fake_t *context, int index) {
+void *fake_net_input(fake_net_t *context, int index) {
     return context->arena + 16 * index;
 }
 
-const void *fake_output(const fake_t *context, int index) {
+const void *fake_net_output(const fake_net_t *context, int index) {
     return context->arena + 32 + 16 * index;
 }
 
@@ -70,7 +70,7 @@ static int32_t deep(void) {
     return block[5];
 }
 
-fake_status_t fake_invoke(fake_t *context) {
+fake_net_status_t fake_net_invoke(fake_net_t *context) {
     int8_t *const input = (int8_t *)context->arena;
     int8_t *const reversed = (int8_t *)context->arena + 32;
     int32_t command[2];
@@ -85,7 +85,7 @@ fake_status_t fake_invoke(fake_t *context) {
         (void)sink(command);
         break;
     case ABORT:
-        return FAKE_ERROR_ABORTED;
+        return FAKE_NET_ERROR_ABORTED;
     case DEEP_STACK:
         (void)deep();
         break;
@@ -97,24 +97,24 @@ fake_status_t fake_invoke(fake_t *context) {
     }
 #ifdef SMELT_STEP_CALLBACK
     if (context->callback != NULL && context->callback(context->user, 0, reversed, 16u) != 0) {
-        return FAKE_ERROR_ABORTED;
+        return FAKE_NET_ERROR_ABORTED;
     }
 #endif
     power = expf((float)input[0] / 100.0f);
     memcpy(context->arena + 48, &power, sizeof power);
 #ifdef SMELT_STEP_CALLBACK
     if (context->callback != NULL && context->callback(context->user, 1, &power, 4u) != 0) {
-        return FAKE_ERROR_ABORTED;
+        return FAKE_NET_ERROR_ABORTED;
     }
 #endif
     ++*context->state;
     memcpy(context->arena + 64, context->state, sizeof *context->state);
     memset(context->arena, 0x55, 32);
-    return FAKE_OK;
+    return FAKE_NET_OK;
 }
 
 #ifdef SMELT_STEP_CALLBACK
-void fake_set_step_callback(fake_t *context,
+void fake_net_set_step_callback(fake_net_t *context,
                             int (*callback)(void *user, int step, const void *output,
                                             uint32_t bytes),
                             void *user) {
