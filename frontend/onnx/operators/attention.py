@@ -24,23 +24,24 @@ _OFFSET_SINCE = 25
 
 
 @dataclass(frozen=True)
-class _Heads:
+class Heads:
     """Queries, keys or values: `order` are the axes of `[batch, heads, sequence, size]`."""
 
     value: Value
     order: tuple[int, ...]
 
     def size(self, axis: int) -> int:
+        """Of `[batch, heads, sequence, size]`, how long an axis is."""
         return self.value.type.shape[self.order[axis]]
 
-    def grouped(self, operation: Operation, groups: int) -> _Heads:
+    def grouped(self, operation: Operation, groups: int) -> Heads:
         """The same with its heads in groups: `order` are then those of `[b, group, h, s, d]`."""
         at = self.order[_HEADS]
         shape = list(self.value.type.shape)
         shape[at : at + 1] = [groups, shape[at] // groups]
         moved = [axis + (axis > at) for axis in self.order]
         order = (moved[0], at, at + 1, *moved[_SEQUENCE:])
-        return _Heads(operation.reshape(self.value, shape), order)
+        return Heads(operation.reshape(self.value, shape), order)
 
 
 def _attention(operation: Operation) -> list[Value] | None:
@@ -59,36 +60,54 @@ def _attention(operation: Operation) -> list[Value] | None:
         raise operation.wrong(f"{q.size(_HEADS)} heads cannot share {groups} keys and values")
     if 0 in (*q.value.type.shape, *k.value.type.shape, *v.value.type.shape):
         return None
-    bias = _bias(operation, q, k)
-    present = [operation.transpose(h.value, h.order) for h in (k, v)]
+    joined = len(operation.value(0).type.shape) == 3
+    y = attend(operation, q, k, v, _bias(operation, q, k), joined=joined)
+    return [y, *(operation.transpose(h.value, h.order) for h in (k, v))]
+
+
+def attend(
+    operation: Operation, q: Heads, k: Heads, v: Heads, bias: Array | Value | None, *, joined: bool
+) -> Value:
+    """Sums of values, weighted by how queries and keys agree.
+
+    Args:
+        operation: what is converted; its attributes `scale` and `softcap` apply.
+        q: the queries.
+        k: the keys, with as many heads as the values; groups of the queries' heads share them.
+        v: the values.
+        bias: added to the scores `[batch, heads, queries, keys]`, to which it is broadcast.
+        joined: the results of all heads make a row, `[batch, queries, heads * size]`.
+    """
+    groups = k.size(_HEADS)
     shape = (q.size(0), q.size(_HEADS), q.size(_SEQUENCE), k.size(_SEQUENCE))
-    weights = _weights(operation, q, k, groups, shape, bias)
-    return [_output(operation, weights, v, groups), *present]
+    known = bias.data if isinstance(bias, Value) and bias.is_constant else bias
+    weights = _weights(operation, q, k, groups, shape, known)
+    return _output(operation, weights, v, groups, joined)
 
 
-def _heads(operation: Operation, index: int, attribute: str) -> _Heads:
+def _heads(operation: Operation, index: int, attribute: str) -> Heads:
     x = operation.value(index)
     if len(x.type.shape) == 4:
-        return _Heads(x, (0, 1, 2, 3))
+        return Heads(x, (0, 1, 2, 3))
     x = operation.image(index, 3)
     batch, sequence, width = x.type.shape
     heads = operation.integer(attribute)
     if heads < 1 or width % heads:
         raise operation.wrong(f"'{x.name}' of {x.type} does not consist of {heads} heads")
     shape = (batch, sequence, heads, width // heads)
-    return _Heads(operation.reshape(x, shape), (0, 2, 1, 3))
+    return Heads(operation.reshape(x, shape), (0, 2, 1, 3))
 
 
-def _cached(operation: Operation, heads: _Heads, past: int) -> _Heads:
+def _cached(operation: Operation, heads: Heads, past: int) -> Heads:
     """Keys or values behind those of earlier calls."""
     before = operation.optional(past)
     if before is None:
         return heads
     value = operation.transpose(heads.value, heads.order)
-    return _Heads(operation.emit(Concat(_SEQUENCE), before, value), (0, 1, 2, 3))
+    return Heads(operation.emit(Concat(_SEQUENCE), before, value), (0, 1, 2, 3))
 
 
-def _bias(operation: Operation, q: _Heads, k: _Heads) -> Array | None:
+def _bias(operation: Operation, q: Heads, k: Heads) -> Array | None:
     """What the masks add to the scores, 0 or -inf but for a mask of floats; None for nothing."""
     queries, keys = q.size(_SEQUENCE), k.size(_SEQUENCE)
     allowed = np.ones((1, 1, queries, keys), np.bool_)
@@ -118,11 +137,11 @@ def _bias(operation: Operation, q: _Heads, k: _Heads) -> Array | None:
 
 def _weights(
     operation: Operation,
-    q: _Heads,
-    k: _Heads,
+    q: Heads,
+    k: Heads,
     groups: int,
     shape: tuple[int, ...],
-    bias: Array | None,
+    bias: Array | Value | None,
 ) -> Value:
     """The attention weights `[batch, heads, queries, keys]`; zero where all keys are masked."""
     scale = operation.real("scale", None) or 1 / np.sqrt(q.size(_SIZE))
@@ -142,6 +161,8 @@ def _weights(
         scores = operation.emit(Binary("mul"), limited, operation.scalar(cap, limited))
     if bias is None:
         return operation.emit(Softmax(), scores)
+    if isinstance(bias, Value):
+        return operation.emit(Softmax(), operation.emit(Binary("add"), scores, bias))
     kept = np.asarray(bias.max(axis=-1, keepdims=True) > -np.inf)
     masked = operation.literal(np.where(kept, bias, 0).astype(np.float32))
     weights = operation.emit(Softmax(), operation.emit(Binary("add"), scores, masked))
@@ -150,16 +171,15 @@ def _weights(
     return operation.emit(Binary("mul"), weights, operation.literal(kept.astype(np.float32)))
 
 
-def _output(operation: Operation, weights: Value, v: _Heads, groups: int) -> Value:
+def _output(operation: Operation, weights: Value, v: Heads, groups: int, joined: bool) -> Value:
     """The weighted sums of the values, with heads where the queries have them."""
-    grouped = _Heads(weights, (0, 1, 2, 3)).grouped(operation, groups)
+    grouped = Heads(weights, (0, 1, 2, 3)).grouped(operation, groups)
     values = v.grouped(operation, groups)
     batch, heads, queries, _ = weights.type.shape
-    apart = len(operation.value(0).type.shape) == 3
-    product = MatMul((), values.order, (0, 3, 1, 2, 4) if apart else ())
+    product = MatMul((), values.order, (0, 3, 1, 2, 4) if joined else ())
     y = operation.emit(product, grouped.value, values.value)
     size = v.size(_SIZE)
-    shape = (batch, queries, heads * size) if apart else (batch, heads, queries, size)
+    shape = (batch, queries, heads * size) if joined else (batch, heads, queries, size)
     return operation.reshape(y, shape)
 
 

@@ -100,7 +100,7 @@ def _ones(operation: Operation, shape: tuple[int, ...]) -> Value:
     return operation.literal(np.ones(shape, np.int8), Quant((1.0,), (0,)))
 
 
-def _matmul(
+def integer_product(
     operation: Operation, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None
 ) -> Value:
     """`(a - a_zero) · (b - b_zero)`, int32; zero points are scalars, or one a row or column."""
@@ -129,7 +129,7 @@ def _less(operation: Operation, x: Value, zero_point: Value | None) -> Value:
 
 
 def _matmul_integer(operation: Operation) -> Value:
-    return _matmul(
+    return integer_product(
         operation,
         operation.value(0),
         operation.value(1),
@@ -180,7 +180,7 @@ def _two(numbers: tuple[int, ...]) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-def _scaled(operation: Operation, sums: Value, scales: tuple[Value, Value], bias: int) -> Value:
+def scaled_sums(operation: Operation, sums: Value, scales: tuple[Value, Value], bias: int) -> Value:
     """Sums as real numbers, plus the operand `bias`."""
     (real,) = operation.apply("Cast", sums, to=PROTO_TYPES[DType.FLOAT32])
     product = operation.emit(Binary("mul"), *(_number(operation, s) for s in scales))
@@ -197,19 +197,19 @@ def _number(operation: Operation, scale: Value) -> Value:
 def _dynamic_quantize_matmul(operation: Operation) -> Value:
     """DynamicQuantizeMatMul: the first operand is quantized by its own range."""
     a, scale, zero = operation.apply("DynamicQuantizeLinear", operation.value(0), outputs=3)
-    sums = _matmul(operation, a, operation.value(1), zero, operation.optional(3))
-    return _scaled(operation, sums, (scale, operation.value(2)), 4)
+    sums = integer_product(operation, a, operation.value(1), zero, operation.optional(3))
+    return scaled_sums(operation, sums, (scale, operation.value(2)), 4)
 
 
 def _matmul_integer_to_float(operation: Operation) -> Value:
-    sums = _matmul(
+    sums = integer_product(
         operation,
         operation.value(0),
         operation.value(1),
         operation.optional(4),
         operation.optional(5),
     )
-    return _scaled(operation, sums, (operation.value(2), operation.value(3)), 6)
+    return scaled_sums(operation, sums, (operation.value(2), operation.value(3)), 6)
 
 
 CONVERTERS: dict[str, Converter] = {
