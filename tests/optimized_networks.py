@@ -32,6 +32,20 @@ def optimized(proto: onnx.ModelProto, level: str, folder: Path) -> onnx.ModelPro
     return onnx.load(path)
 
 
+def optimized_transformer(proto: onnx.ModelProto, heads: str, folder: Path) -> onnx.ModelProto:
+    """The model as the package's optimizer of transformers writes it; `heads` is its attention."""
+    from onnxruntime.transformers import fusion_options, optimizer
+
+    options: Any = fusion_options.FusionOptions("bert")
+    options.use_multi_head_attention = heads == "MultiHeadAttention"
+    path = folder / "transformer.onnx"
+    onnx.save(proto, path)
+    made: Any = optimizer.optimize_model(
+        str(path), "bert", HEADS, WIDTH, opt_level=0, optimization_options=options
+    )
+    return made.model
+
+
 def operators(proto: onnx.ModelProto) -> set[str]:
     """Names of the operators, with their domains where these are not ONNX's own."""
     return {f"{n.domain}::{n.op_type}" if n.domain else n.op_type for n in proto.graph.node}
@@ -134,8 +148,9 @@ class _Net:
         return self.dense(joined, WIDTH, WIDTH)
 
     def model(self, result: str, opset: int = 17) -> onnx.ModelProto:
+        """The network, whose last operator makes `result`, which is called `y`."""
+        assert list(self.nodes[-1].output) == [result]
         self.nodes[-1].output[0] = "y"
-        assert self.nodes[-1].output[0] == "y", result
         return model(graph(self.nodes, self.inputs, "y", self.constants), opset)
 
 
@@ -146,7 +161,8 @@ def _encoder(activation: str, *, whole: bool, masked: bool) -> onnx.ModelProto:
     mask = net.mask() if masked else None
     x = net.norm(net.add("Add", net.attention(x, mask), x), whole)
     inner = getattr(net, activation)(net.dense(x, WIDTH, 2 * WIDTH))
-    return net.model(net.norm(net.add("Add", net.dense(inner, 2 * WIDTH, WIDTH), x), whole))
+    result = net.norm(net.add("Add", net.dense(inner, 2 * WIDTH, WIDTH), x), whole)
+    return net.model(result, 17 if whole else 13)  # LayerNormalization came with 17.
 
 
 def _rms_block() -> onnx.ModelProto:

@@ -20,7 +20,14 @@ from smelt.pipeline import compile_model
 from smelt.run import run
 from tests.graphs import assert_same
 from tests.onnx_networks import agrees, graph, model, session, tensor_info
-from tests.optimized_networks import LEVELS, NETWORKS, feeds, operators, optimized
+from tests.optimized_networks import (
+    LEVELS,
+    NETWORKS,
+    feeds,
+    operators,
+    optimized,
+    optimized_transformer,
+)
 from tests.quantized_networks import (
     SCHEMES,
     Scheme,
@@ -266,3 +273,46 @@ def test_an_optimized_quantized_network(scheme: Scheme, level: str, tmp_path: Pa
         stored = quantize(network, scheme, samples(shape, 4, 0), tmp_path)
         proto = optimized(stored, level, tmp_path)
         _like_onnxruntime(proto, samples(shape, 1, 7)[0])
+
+
+# Embeddings
+
+
+@pytest.mark.parametrize("order", ["i _ w p _ g b", "i s w p t g b m", "i s w p t g b m o"])
+def test_embeddings(order: str) -> None:
+    rng = np.random.default_rng(2)
+    operands: dict[str, Array] = {
+        "i": rng.integers(0, 9, (2, 5), np.int32),
+        "s": rng.integers(0, 2, (2, 5), np.int32),
+        "m": np.asarray([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32),
+        "o": rng.integers(0, 7, (2, 5), np.int32),
+        **{
+            n: rng.normal(size=(k, 8)).astype(np.float32)
+            for n, k in {"w": 9, "p": 7, "t": 2}.items()
+        },
+        **{n: rng.normal(size=8).astype(np.float32) for n in "gb"},
+    }
+    names = order.split()
+    results = ["y", "count", "sum"]
+    step = helper.make_node(
+        *("EmbedLayerNormalization", ["" if n == "_" else n for n in names], results),
+        domain=MICROSOFT,
+        epsilon=0.01,
+    )
+    fed = {n: operands[n] for n in "ismo" if n in names}
+    inputs = [tensor_info(n, a.shape, "i") for n, a in fed.items()]
+    outputs = [tensor_info(n, None, "i" if n == "count" else "f") for n in results]
+    held = {n: operands[n] for n in "wptgb" if n in names}
+    agrees(model(graph([step], inputs, outputs, held), 17, com_microsoft=1), fed)
+
+
+# Files of onnxruntime's optimizer of transformers
+
+
+@pytest.mark.parametrize("heads", ["Attention", "MultiHeadAttention"])
+@pytest.mark.parametrize("name", ["encoder", "encoder_masked", "encoder_parts", "encoder_quick"])
+def test_an_optimized_transformer(name: str, heads: str, tmp_path: Path) -> None:
+    pytest.importorskip("sympy", reason="onnxruntime.transformers needs sympy (extra `test`)")
+    proto = optimized_transformer(NETWORKS[name](), heads, tmp_path)
+    assert operators(proto) >= {f"{MICROSOFT}::{heads}", f"{MICROSOFT}::SkipLayerNormalization"}
+    agrees(proto, feeds(proto))

@@ -83,18 +83,20 @@ def _simplified_layer(operation: Operation) -> Results:
 def _skip_layer(operation: Operation) -> Results:
     """Of a sum, which is the fourth result: the input, what skipped a layer, and a bias."""
     centred = operation.kind == "SkipLayerNormalization"
-    x = binary(operation, "add", operation.value(0), operation.value(1))
-    if x.type.shape != operation.value(0).type.shape:
-        raise operation.wrong(
-            f"'{operation.value(1).name}' of {operation.value(1).type} cannot be broadcast to "
-            f"{operation.value(0).type}"
-        )
     shift, bias = (3, 4) if centred else (None, 3)
+    x, skip = operation.value(0), operation.value(1)
     if operation.optional(bias) is not None:
+        # The input comes out of the layer, which can add the bias at no cost.
         x = binary(operation, "add", x, operation.weights(bias, "bias"))
+    total = binary(operation, "add", x, skip)
+    if total.type.shape != operation.value(0).type.shape:
+        raise operation.wrong(
+            f"'{skip.name}' of {skip.type} cannot be broadcast to {operation.value(0).type}"
+        )
     beta = None if shift is None or operation.optional(shift) is None else operation.weights(shift)
-    last = (len(x.type.shape) - 1,)
-    return *_normalized(operation, x, last, operation.weights(2, "scale"), beta), x
+    last = (len(total.type.shape) - 1,)
+    scale = operation.weights(2, "scale")
+    return *_normalized(operation, total, last, scale, beta), total
 
 
 def _normalized(

@@ -1,0 +1,43 @@
+"""Embeddings: rows of tables that integers choose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operators.elementwise import binary
+from smelt.ir import Value
+from smelt.ops.normalization import Normalization
+
+
+def _embed_layer(operation: Operation) -> list[Value]:
+    """EmbedLayerNormalization of onnxruntime: words, positions and segments, summed and normalized.
+
+    Its second result is how many words each mask lets through, its third the sum.
+    """
+    ids = operation.image(0, 2)
+    length = ids.type.shape[1]
+    position = operation.optional(8) or operation.literal(np.arange(length, dtype=np.int32))
+    total = binary(operation, "add", _rows(operation, 2, ids), _rows(operation, 3, position))
+    if operation.optional(1) is not None:
+        total = binary(operation, "add", total, _rows(operation, 4, operation.value(1)))
+    op = Normalization((2,), operation.real("epsilon", 1e-12))
+    scale, bias = operation.weights(5, "scale"), operation.weights(6, "bias")
+    return [operation.emit(op, total, scale, bias), _count(operation, ids), total]
+
+
+def _rows(operation: Operation, table: int, chosen: Value) -> Value:
+    (rows,) = operation.apply("Gather", operation.weights(table, "embedding"), chosen)
+    return rows
+
+
+def _count(operation: Operation, ids: Value) -> Value:
+    mask = operation.optional(7)
+    if mask is None:
+        return operation.literal(np.zeros(ids.type.shape[0], np.int32))
+    axes = operation.literal(np.asarray([1], np.int64))
+    (count,) = operation.apply("ReduceSum", mask, axes, keepdims=0)
+    return count
+
+
+CONVERTERS: dict[str, Converter] = {"com.microsoft::EmbedLayerNormalization": _embed_layer}
