@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from smelt.boards.line import Line, Lost, checked
 from smelt.errors import DeviceError
 
-VERSION = 3
+VERSION = 4
 """Of the protocol."""
 
 
@@ -20,6 +20,14 @@ class TensorInfo:
     """An input or output, as the device declares it."""
 
     dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """Memory of a device that nothing writes while the program runs, at its linked address."""
+
+    address: int
     bytes: int
 
 
@@ -36,6 +44,7 @@ class DeviceInfo:
         inputs, outputs: of the network, in order.
         gpu: that computes beside the CPU, empty where there is none; None where the network is for
             a CPU alone.
+        regions: of memory whose CRC the device computes.
     """
 
     name: str
@@ -47,6 +56,7 @@ class DeviceInfo:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     gpu: str | None = None
+    regions: tuple[Region, ...] = ()
 
 
 def ask_info(line: Line, doubt: str = "") -> DeviceInfo:
@@ -113,12 +123,16 @@ def _refuse_version(version: int, before: int) -> None:
 def _read_info(lines: Sequence[str]) -> DeviceInfo:
     fields: dict[str, str] = {}
     tensors: dict[str, dict[int, TensorInfo]] = {"input": {}, "output": {}}
+    regions: dict[int, Region] = {}
     try:
         for line in lines:
             key, _, value = line.partition(" ")
             if key in tensors:
                 index, dtype, size = value.split()
                 tensors[key][int(index)] = TensorInfo(dtype, int(size))
+            elif key == "region":
+                number, address, size = map(int, value.split())
+                regions[number] = Region(address, size)
             else:
                 fields[key] = value
         if int(fields["timer"]) <= 0:
@@ -133,6 +147,7 @@ def _read_info(lines: Sequence[str]) -> DeviceInfo:
             inputs=tuple(tensors["input"][i] for i in range(len(tensors["input"]))),
             outputs=tuple(tensors["output"][i] for i in range(len(tensors["output"]))),
             gpu=None if "gpu" not in fields else fields["gpu"].removesuffix("none"),
+            regions=tuple(regions[i] for i in range(len(regions))),
         )
     except (KeyError, ValueError) as error:
         raise DeviceError(f"the device's description of itself is broken: {error}") from error

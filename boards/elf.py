@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
+from smelt.boards.contents import Contents
 from smelt.errors import ToolError
 
 
@@ -42,12 +43,14 @@ class ElfInfo:
         flash_elf: bytes that have to be stored: everything loadable.
         flash_network: the part of them that the network's objects bring, and the library members
             that those need: no startup, no wire protocol, no main.
+        contents: every byte of it, as it was just after it was linked.
     """
 
     path: Path
     sections: Mapping[str, int]
     flash_elf: int
     flash_network: FlashUse
+    contents: Contents = field(repr=False, compare=False)
 
     @property
     def ram(self) -> int:
@@ -68,11 +71,13 @@ def measure(elf: Path, link_map: Path, network: Iterable[str]) -> ElfInfo:
     """
     try:
         with elf.open("rb") as file:
+            linked = ELFFile(file)
             allocated = [
                 (section.name, int(section["sh_size"]), section["sh_type"])
-                for section in ELFFile(file).iter_sections()
+                for section in linked.iter_sections()
                 if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"]
             ]
+            contents = Contents.of(linked)
         text = link_map.read_text(encoding="utf-8", errors="replace")
     except (ELFError, OSError) as error:
         raise ToolError(f"the linker's output cannot be read: {error}") from error
@@ -83,6 +88,7 @@ def measure(elf: Path, link_map: Path, network: Iterable[str]) -> ElfInfo:
         sections={name: size for name, size, _ in allocated},
         flash_elf=sum(size for _, size, kind in allocated if kind != "SHT_NOBITS"),
         flash_network=_use(text, files),
+        contents=contents,
     )
 
 

@@ -173,6 +173,22 @@ class Device:
         if found != f"{expected:08x}":
             raise Lost(f"their CRC is {found}, not {expected:08x}")
 
+    def crc(self, region: int, offset: int, count: int) -> int:
+        """CRC-32 of so many bytes of a region of the device's memory.
+
+        Raises:
+            DeviceError: there is no such part, or the line is too bad.
+        """
+        _ = self.info
+
+        def attempt() -> int:
+            self._line.send(f"smelt crc {region} {offset} {count}")
+            (found,) = words(self._line.expect("m-crc-["), (region, offset, count), 1)
+            self._line.expect("m-ready")
+            return int(found, 16)
+
+        return self._line.insist(attempt, f"the CRC of region {region} cannot be read")
+
     def load(self, index: int, data: bytes) -> None:
         """Write input `index`, raw little-endian bytes.
 

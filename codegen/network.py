@@ -14,7 +14,7 @@ from smelt.codegen.helpers import required_headers, required_helpers
 from smelt.codegen.names import c_name
 from smelt.codegen.render import c_comment, c_float, c_lines, render, text_of
 from smelt.codegen.schedule import ARENA, STATE, Function, Schedule
-from smelt.codegen.spirv import begin, compiler
+from smelt.codegen.spirv import begin, compile_all, compiler
 from smelt.codegen.statements import (
     BlockView,
     base_of,
@@ -23,7 +23,7 @@ from smelt.codegen.statements import (
     comment_of,
     lines_of,
 )
-from smelt.codegen.weights import declared, is_binary, render_assembler, render_text
+from smelt.codegen.weights import declared, is_binary, render_assembler, render_text, stored
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value
 
@@ -244,6 +244,15 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
     if network.gpu is None:
         return rendered
     return {**render_shaders(network, network.gpu, schedule, common, compiled()), **rendered}
+
+
+def stored_arrays(network: Network, schedule: Schedule) -> Mapping[str, Array]:
+    """The constants and shaders of a network as memory holds them, by the names of their arrays."""
+    if network.gpu is None:
+        return stored(schedule)
+    modules = compile_all(shader_sources(network.gpu))
+    shaders = {f"{network.name}_spirv_{name}": words for name, words in modules.items()}
+    return {**stored(schedule), **shaders}
 
 
 def shader_sources(gpu: Program) -> Mapping[str, str]:

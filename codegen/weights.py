@@ -89,6 +89,15 @@ def render_assembler(schedule: Schedule, variables: Mapping[str, object]) -> str
     )
 
 
+def stored(schedule: Schedule) -> dict[str, Array]:
+    """Every constant as memory holds it, little-endian, by the name of its C array.
+
+    Raises:
+        ModelError: a constant is not a number.
+    """
+    return {name: _stored(array) for name, array in schedule.constants.items()}
+
+
 def _count(array: Array) -> int:
     return max(array.size, 1)  # C has no arrays of no elements
 
@@ -99,7 +108,7 @@ def binary(schedule: Schedule) -> tuple[Array, ...]:
     Raises:
         ModelError: a constant is not a number.
     """
-    return tuple(map(_stored, schedule.constants.values()))
+    return tuple(stored(schedule).values())
 
 
 def _stored(array: Array) -> Array:

@@ -10,7 +10,14 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+)
 
 from smelt.codegen.passes import PASSES
 from smelt.errors import ConfigError
@@ -48,13 +55,28 @@ def spinner(console: Console, text: str) -> Generator[None]:
 
 
 @contextmanager
-def bar(console: Console, text: str, total: int) -> Generator[Callable[[int], None]]:
-    """A progress bar, on a terminal only; call what comes with the number that is done."""
-    columns = SpinnerColumn(), TextColumn(text), BarColumn(), MofNCompleteColumn()
+def bars(console: Console) -> Generator[Callable[[str, int, int], None]]:
+    """Progress bars, on a terminal only; call what comes with a text, what is done, and of what."""
+    text = TextColumn("{task.description}", markup=False)
+    columns = SpinnerColumn(), text, BarColumn(), MofNCompleteColumn()
     shown = console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
-        task = progress.add_task(text, total=total)
-        yield lambda done: progress.update(task, completed=done)
+        tasks: dict[str, TaskID] = {}
+
+        def advance(text: str, done: int, total: int) -> None:
+            if text not in tasks:
+                tasks[text] = progress.add_task(text)
+            progress.update(tasks[text], completed=done, total=total)
+
+        yield advance
+
+
+@contextmanager
+def bar(console: Console, text: str, total: int) -> Generator[Callable[[int], None]]:
+    """A progress bar, on a terminal only; call what comes with the number that is done."""
+    with bars(console) as advance:
+        advance(text, 0, total)
+        yield lambda done: advance(text, done, total)
 
 
 def print_json(data: object) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ from smelt.cli_options import (
     LimitGroup,
     QuietOption,
 )
-from smelt.cli_output import bar, dumper, notes, write_json
+from smelt.cli_output import bars, dumper, notes, write_json
 from smelt.errors import ConfigError, SmeltError
 from smelt.farm import Outcome, junit
 from smelt.files import distinct, write_files
@@ -129,8 +130,15 @@ def judge(
         if proof.meter is not None:
             rig = replace(rig, meter=stack.enter_context(Meter(proof.meter)))
         try:
-            with bar(console, "verifying", len(samples)) as advance:
-                verdict = verify_model(artefact, samples, rig, expected, advance)
+            with bars(console) as advance:
+                verdict = verify_model(
+                    artefact,
+                    samples,
+                    rig,
+                    expected,
+                    lambda done: advance("samples", done, len(samples)),
+                    partial(advance, "bytes of memory"),
+                )
         except SmeltError as error:
             report = {**failed(artefact.report, error, time.monotonic() - start), **timed}
             _write(report, proof, error.kind)

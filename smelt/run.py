@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 """Called with the number of samples done so far."""
+Inspect = Callable[[ElfInfo, Device], None]
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,11 @@ class Rig:
     meter: Meter | None = None
     gpu: int | None = None
 
+    def loads(self, artefact: Artefact) -> bool:
+        """Whether the device gets the firmware here, so that it must be the one that is built."""
+        where = artefact.on if self.on is None else self.on
+        return self.flash is not None or where in ("host", "qemu")
+
     def check(self, artefact: Artefact) -> None:
         """Make sure that the GPU asked for by its number would compute.
 
@@ -221,6 +227,7 @@ def run(
     samples: Sequence[Sample],
     rig: Rig | None = None,
     progress: Progress | None = None,
+    inspect: Inspect | None = None,
 ) -> Result:
     """Run every sample where the rig says, and measure.
 
@@ -229,6 +236,7 @@ def run(
         samples: one array per input each, of exactly its type.
         rig: where; the artefact's default where None.
         progress: called after every sample.
+        inspect: called with the firmware and the device before the first.
 
     Raises:
         ToolError: compiler or simulator is missing or failed.
@@ -237,6 +245,8 @@ def run(
     """
     rig, start = rig or Rig(), time.monotonic()
     with rig.open(artefact) as (elf, device):
+        if inspect is not None:
+            inspect(elf, device)
         outputs: list[tuple[Array, ...]] = []
         invocations: list[Invocation] = []
         marks = trace(artefact.graph)

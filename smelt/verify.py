@@ -1,4 +1,7 @@
-"""Proves that the device computes what the model says, or names the first layer that differs."""
+"""Checks that a device has what was built, and computes what the model says on samples.
+
+What it finds wrong it names: the array or function, or the first layer that differs.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from smelt.boards import Device, ElfInfo
 from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.quantized import use_integer_arithmetic
 from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError
 from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
+from smelt.memory import Memory, MemoryProgress, compare_memory
 from smelt.ops.cast import Cast
 from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.pipeline import Artefact
@@ -30,6 +35,7 @@ class Verdict:
         samples: how many it was tried on.
         tolerance: the part of an output's range that was accepted; 0: bit-exact.
         result: what the device gave.
+        memory: what of the device's memory was compared.
         real: where the file dequantizes, operates on real numbers and quantizes, and the network
             computes with integers: how that differs from real numbers; None: not at all.
     """
@@ -37,13 +43,14 @@ class Verdict:
     samples: int
     tolerance: float
     result: Result
+    memory: Memory
     real: Difference | None = None
 
     def __str__(self) -> str:
         how = (
             f"within {self.tolerance:.3g} of the output's range" if self.tolerance else "bit-exact"
         )
-        text = f"{how}, {self.samples} samples"
+        text = f"{how}, {self.samples} samples; {self.memory}"
         if self.real is None:
             return text
         return (
@@ -59,19 +66,22 @@ def verify_model(
     rig: Rig | None = None,
     expected: Sequence[Sequence[Array]] | None = None,
     progress: Progress | None = None,
+    memory_progress: MemoryProgress | None = None,
 ) -> Verdict:
     """Check every step of the road on every sample, one after the other as a device takes them.
 
     (1) The reference of the imported graph equals that of the optimized graph; integers that stand
-    for the real numbers of a quantized ONNX file count as imported. (2) The reference of the
-    optimized graph equals the device. (3) If `expected` is given, the device's outputs equal it.
-    On a mismatch in (2), a second build with taps finds the first step that differs. What equal
+    for the real numbers of a quantized ONNX file count as imported. (2) The device's memory holds
+    the constants and the code that were built, see `smelt.memory`. (3) The reference of the
+    optimized graph equals the device. (4) If `expected` is given, the device's outputs equal it.
+    On a mismatch in (3), a second build with taps finds the first step that differs. What equal
     means is in `smelt.tolerances`.
 
     Raises:
         ConfigError: outputs are expected of another number of samples.
         VerifyError: something differs; the message says where, in how many elements, by how much.
     """
+    rig = rig or Rig()
     if expected is not None and len(expected) != len(samples):
         raise ConfigError(
             f"{len(expected)} samples of outputs are expected of {len(samples)} samples of inputs"
@@ -82,8 +92,14 @@ def verify_model(
     ]
     parts = inexact(artefact.graph)
     real = _check_passes(artefact, samples, references, parts)
-    rig = rig or Rig()
-    result = run(artefact, samples, rig, progress)
+    compared: list[Memory] = []
+
+    def inspect(elf: ElfInfo, device: Device) -> None:
+        loaded = rig.loads(artefact)
+        found = compare_memory(artefact, elf, device, loaded=loaded, progress=memory_progress)
+        compared.append(found)
+
+    result = run(artefact, samples, rig, progress, inspect)
     for index, (reference, outputs) in enumerate(zip(references, result.outputs, strict=True)):
         for value, found in zip(artefact.graph.outputs, outputs, strict=True):
             difference = compare(reference[value], found, parts.get(value, 0.0))
@@ -98,7 +114,7 @@ def verify_model(
     floats = any(v.type.dtype.is_float for v in artefact.graph.outputs)
     accepted = max(parts.get(v, 0.0) for v in artefact.graph.outputs)
     tolerance = max(accepted, FLOAT_TOLERANCE if floats else 0.0)
-    return Verdict(len(samples), tolerance, result, real)
+    return Verdict(len(samples), tolerance, result, compared[0], real)
 
 
 def _culprit(artefact: Artefact, samples: Sequence[Sample], rig: Rig) -> str:
@@ -121,6 +137,7 @@ def verified(verdict: Verdict) -> Report:
         "message": str(verdict),
         "samples": verdict.samples,
         "tolerance": verdict.tolerance,
+        "memory": {"bytes": verdict.memory.bytes, "arrays": verdict.memory.arrays},
         "seconds": verdict.result.seconds,
     }
     return {**verdict.result.report, "verification": judged}
@@ -133,6 +150,7 @@ def failed(report: Mapping[str, Any], error: SmeltError, seconds: float) -> Repo
         "message": str(error),
         "samples": None,
         "tolerance": None,
+        "memory": None,
         "seconds": seconds,
     }
     return {**report, "verification": judged}

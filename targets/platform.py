@@ -193,7 +193,15 @@ class Platform:
             return (*common, "port_host.c")
         boot = (f"boot_{self.boot}.c",) if self.boot else ()
         drivers = (f"uart_{self.uart.driver}.c", f"timer_{self.timer.driver}.c")
-        return (*common, f"startup_{self.firmware}.c", *boot, "stack.c", "receive.c", *drivers)
+        return (
+            *common,
+            f"startup_{self.firmware}.c",
+            *boot,
+            "regions.c",
+            "stack.c",
+            "receive.c",
+            *drivers,
+        )
 
 
 HOST = Platform(

@@ -212,10 +212,16 @@ def test_run_quantizes_and_dequantizes(smelt: Smelt, tmp_path: Path) -> None:
 def test_verify(smelt: Smelt) -> None:
     ran = smelt("verify", MODEL, "--samples", "3", "--json", "report.json")
     assert ran.code == 0
-    assert ran.out == "this computer: bit-exact, 3 samples\n"
+    told = (
+        r"this computer: (bit-exact, 3 samples; [\d,]{5,} bytes of code and constants as built)\n"
+    )
+    match = re.fullmatch(told, ran.out)
+    assert match, ran.out
     verification = json.loads(Path("report.json").read_text())["verification"]
     assert verification["passed"]
-    assert verification["message"] == "bit-exact, 3 samples"
+    assert verification["message"] == match[1]
+    assert verification["memory"]["bytes"] > 20_000
+    assert verification["memory"]["arrays"] > 5
 
 
 @pytest.mark.parametrize("option", ["--on", "--board", "--target", "--boards", "--meter"])
@@ -229,13 +235,14 @@ def test_an_option_of_a_variable_that_is_not_set(smelt: Smelt, option: str) -> N
 def test_verify_says_where(smelt: Smelt) -> None:
     for options in ((), ("--on", "qemu")):
         ran = smelt("verify", MODEL, "--board", "mps2-an386", "--samples", "1", *options)
-        assert ran.out == "mps2-an386 in QEMU: bit-exact, 1 samples\n", ran.err
+        assert ran.out.startswith("mps2-an386 in QEMU: bit-exact, 1 samples; "), ran.err
 
 
 def test_verify_against_own_outputs(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "right.npz", output_0=expected())
     arguments = ("verify", MODEL, "--inputs", inputs, "--expect")
-    assert smelt(*arguments, tmp_path / "right.npz").out == "this computer: bit-exact, 4 samples\n"
+    said = smelt(*arguments, tmp_path / "right.npz").out
+    assert said.startswith("this computer: bit-exact, 4 samples; ")
     wrong = expected().copy()
     wrong[2, 0, 7] ^= 1
     np.savez(tmp_path / "wrong.npz", output_0=wrong)

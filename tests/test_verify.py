@@ -56,7 +56,7 @@ def steps_with_weights(artefact: Artefact) -> list[int]:
 
 
 def with_wrong_weights(artefact: Artefact, step: int) -> Artefact:
-    """The same network, but for the largest constant of one step in the C code."""
+    """As if the compiler had packed the largest constant of one step wrongly."""
     constants = dict(artefact.schedule.constants)
     own = [name for name in constants if f"_step{step}_" in name]
     chosen = max(own, key=lambda name: constants[name].size)
@@ -65,7 +65,8 @@ def with_wrong_weights(artefact: Artefact, step: int) -> Artefact:
     schedule = replace(artefact.schedule, constants=constants)
     files = {**artefact.project.files, **render_network(artefact.network, schedule)}
     assert files != artefact.project.files
-    return replace(artefact, project=replace(artefact.project, files=files))
+    project = replace(artefact.project, files=files)
+    return replace(artefact, schedule=schedule, project=project)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,11 @@ LOAD_USAGE = "Usage: smelt load INDEX OFFSET BYTES CRC CHECK"
         ("smelt out 3 0 1", "e-[No such output]"),
         ("smelt out 0 1 16", "e-[Not within this output]"),
         ("smelt out 0 4294967295 1", "e-[Not within this output]"),
+        ("smelt crc", "e-[Usage: smelt crc REGION OFFSET BYTES]"),
+        ("smelt crc 0 0", "e-[Usage: smelt crc REGION OFFSET BYTES]"),
+        ("smelt crc 99 0 1", "e-[No such region]"),
+        ("smelt crc 0 4294967295 1", "e-[Not within this region]"),
+        ("smelt crc 0 1 4294967295", "e-[Not within this region]"),
         ("smelt out", "e-[Usage: smelt out INDEX OFFSET BYTES]"),
         ("smelt out 0", "e-[Usage: smelt out INDEX OFFSET BYTES]"),
         ("smelt step 0 0", "e-[Built without SMELT_STEP_CALLBACK]"),
@@ -148,7 +153,7 @@ def test_a_wrong_command_while_a_step_waits(
 def test_a_new_session_ends_the_wait_after_a_step(walking: ProcessStream) -> None:
     last, ready, *info = ask(walking, b"smelt info%", answers=2)
     assert re.fullmatch(r"m-invoke-\[ticks \d+ stack \d+ status 3 count 1 [0-9a-f]{8}\]", last)
-    assert (ready, info[0]) == ("m-ready", "m-info-[version 3]")
+    assert (ready, info[0]) == ("m-ready", "m-info-[version 4]")
     assert ask(walking, b"smelt step 0 0%") == ["e-[No such step waits]"]
 
 
@@ -173,7 +178,7 @@ def test_noise_neither_hangs_nor_overruns(sanitized_walker: Place, noise: bytes)
     try:
         stream.send(noise + b"%" + bytes(16) + b"%" + bytes(16) + b"%smelt info%")
         text = b""
-        while not re.search(rb"m-info-\[output 2 int32 4 [0-9a-f]{8}\]\r\nm-ready\r\n", text):
+        while not re.search(rb"m-info-\[region 1 \d+ \d+ [0-9a-f]{8}\]\r\n[^%]*m-ready\r\n", text):
             received = stream.receive(10)
             assert received, text
             text += received

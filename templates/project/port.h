@@ -32,6 +32,17 @@ uint32_t smelt_timer_hz(void);
 void smelt_stack_paint(void);
 uint32_t smelt_stack_used(void);
 
+/* Memory that nothing writes while the program runs: code, constants, the initial values of variables.
+ * The address is the one that the linker gave it, where the initial values lie in flash. */
+typedef struct {
+    const void *start;
+    uint32_t address;
+    uint32_t bytes;
+} smelt_region_t;
+
+/* Region number index; returns 0 where there is none. */
+int smelt_region(uint32_t index, smelt_region_t *region);
+
 /* Called around every inference, nothing but the timer's reading between them and it. Weak and
  * empty: define your own to raise and lower a pin that an energy monitor watches. */
 void smelt_mark_start(void);

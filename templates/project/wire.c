@@ -98,13 +98,34 @@ static void put_tensors(const char *key, const smelt_tensor_t *tensors, uint32_t
     }
 }
 
+static void put_regions(void) {
+    smelt_region_t region;
+    for (uint32_t i = 0; smelt_region(i, &region) != 0; i++) {
+        smelt_put("m-info-[region");
+        put_value(i);
+        put_value(region.address);
+        put_value(region.bytes);
+        smelt_put_check();
+    }
+}
+
+static uint32_t count_regions(void) {
+    smelt_region_t region;
+    uint32_t count = 0;
+    while (smelt_region(count, &region) != 0) {
+        count++;
+    }
+    return count;
+}
+
 /* The version stands alone, so that a host of any other version can read it. */
 static void info(const smelt_session_t *session) {
     const smelt_model_t *const model = session->model;
     smelt_put("m-info-[version ");
     smelt_put_unsigned(SMELT_WIRE_VERSION);
     smelt_put_line("]");
-    put_number("lines", 7u + (model->gpu != NULL) + model->input_count + model->output_count);
+    put_number("lines", 7u + (model->gpu != NULL) + model->input_count + model->output_count +
+                            count_regions());
     put_field("name", model->name);
     put_field("hash", model->hash);
     if (model->gpu != NULL) {
@@ -116,6 +137,7 @@ static void info(const smelt_session_t *session) {
     put_number("count", session->count);
     put_tensors("input", model->inputs, model->input_count);
     put_tensors("output", model->outputs, model->output_count);
+    put_regions();
 }
 
 /* A part of a tensor, as commands name it; whole is what there is. */
@@ -201,6 +223,24 @@ static void check(const smelt_model_t *model, const char *arguments) {
     smelt_put(" ");
     smelt_put_hex(crc, 8);
     smelt_put_check();
+}
+
+static void crc_of_region(const char *arguments) {
+    part_t part;
+    smelt_region_t region;
+    if (!read_part(&arguments, &part) || *arguments != '\0') {
+        smelt_put_error("Usage: smelt crc REGION OFFSET BYTES");
+    } else if (smelt_region(part.index, &region) == 0) {
+        smelt_put_error("No such region");
+    } else if (!is_within(&part, region.bytes)) {
+        smelt_put_error("Not within this region");
+    } else {
+        const uint8_t *const bytes = (const uint8_t *)region.start + part.offset;
+        put_part("m-crc-[", &part);
+        smelt_put(" ");
+        smelt_put_hex(smelt_crc32(0, bytes, part.bytes), 8);
+        smelt_put_check();
+    }
 }
 
 static void set_length(const smelt_model_t *model, const char *arguments) {
@@ -410,6 +450,8 @@ int smelt_wire_command(smelt_session_t *session, const char *command) {
         load(model, session->command, arguments);
     } else if ((arguments = smelt_skip_word(command, "check")) != NULL) {
         check(model, arguments);
+    } else if ((arguments = smelt_skip_word(command, "crc")) != NULL) {
+        crc_of_region(arguments);
     } else if ((arguments = smelt_skip_word(command, "length")) != NULL) {
         set_length(model, arguments);
     } else if (strcmp(command, "invoke") == 0) {

@@ -10,7 +10,9 @@
  *
  *   smelt info%          m-info-[version V], then m-info-[KEY VALUE... C] lines: how many they are, the
  *                        network's name and hash, the arena, the timer, the GPU if it is for one, the
- *                        size of every input and output
+ *                        size of every input and output, the address and size of every region:
+ *                        memory that nothing writes while the program runs
+ *   smelt crc R O N%     m-crc-[R O N D C]: D is the CRC of the N bytes of region R from its byte O on
  *   smelt load I O N D C%  m-load-[I O N C]: ready for the N raw bytes of input I from its byte O on,
  *                        whose CRC is D; then m-load-done. The C of the command is made like that of
  *                        a line. Silence of SMELT_LOAD_TIMEOUT_MS ends the wait for the bytes. More
@@ -43,7 +45,7 @@
 
 #include <stdint.h>
 
-#define SMELT_WIRE_VERSION 3
+#define SMELT_WIRE_VERSION 4
 
 #ifndef SMELT_LOAD_TIMEOUT_MS
 #define SMELT_LOAD_TIMEOUT_MS 2000u
