@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -80,8 +79,8 @@ def _ask(line: Line, doubt: str) -> list[str]:
     """
     found: dict[str, str] = {}
     before = VERSION
-    deadline = time.monotonic() + line.timeout_s
-    while time.monotonic() < deadline:
+    deadline = line.now() + line.timeout_s
+    while line.now() < deadline:
         line.send("smelt info")
         version = VERSION
         try:
@@ -92,7 +91,7 @@ def _ask(line: Line, doubt: str) -> list[str]:
                     with suppress(Lost):
                         text = checked(said, "m-info-[")
                         found[text.rpartition(" ")[0]] = text
-                if time.monotonic() > deadline or version != VERSION:
+                if line.now() > deadline or version != VERSION:
                     break
         except Lost:
             line.settle(0)

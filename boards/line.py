@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from zlib import crc32
 
+from smelt.boards.pace import Pace
 from smelt.boards.stream import Stream
 from smelt.errors import DeviceError
 
@@ -31,6 +32,8 @@ _LONGEST_QUIET_S = 2.0
 _PATIENCE_S = 0.25
 """Of silence, after which a byte is sent that ends what may be half a command. Every time, it is
 twice as long."""
+_SHORTEST_S, _LOOK_S = 0.01, 0.25
+"""Of a wait for a simulated device, before one looks whether it was let compute."""
 _BITS = 10
 """Of a byte, with those that begin and end it."""
 _UNASKED = "e-[Unknown command: ]"
@@ -61,9 +64,20 @@ class Line:
         owed: how many bytes the device may be waiting for, should something go wrong now.
     """
 
-    def __init__(self, stream: Stream, timeout_s: float, baud: int) -> None:
-        """Speak over `stream`, which stays the caller's to close; `baud` is of the slowest part."""
+    def __init__(
+        self, stream: Stream, timeout_s: float, baud: int, pace: Pace | None = None
+    ) -> None:
+        """Speak over `stream`.
+
+        Args:
+            stream: stays the caller's to close.
+            timeout_s: see above.
+            baud: of the slowest part of the line.
+            pace: by which the time of a simulated device passes; None: by the clock on the wall.
+        """
         self.stream = stream
+        self._pace = pace
+        self._excused_s = 0.0
         self.timeout_s = timeout_s
         self.bytes_per_s = baud / _BITS
         self.retries = 0
@@ -74,6 +88,10 @@ class Line:
         self._quiet_s = _QUIET_S
         self._unasked = 0
         self._buffer = bytearray()
+
+    def now(self) -> float:
+        """Seconds of the device's time."""
+        return time.monotonic() - self._excused_s
 
     def insist(self, attempt: Callable[[], T], failure: str, tries: int = _TRIES) -> T:
         """What `attempt` returns, in the end; `failure` begins the message where it never does.
@@ -138,7 +156,7 @@ class Line:
             Silent: none came in `timeout_s` seconds (None: the line's own).
             DeviceError: the device faulted, or started anew.
         """
-        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        deadline = self.now() + (self.timeout_s if timeout_s is None else timeout_s)
         line = self._next_line(deadline, computing=computing)
         while self._unasked and line == _UNASKED:
             self._unasked -= 1
@@ -166,12 +184,12 @@ class Line:
         Raises:
             Silent: they did not come.
         """
-        deadline = time.monotonic() + self.timeout_s
+        deadline = self.now() + self.timeout_s
         while len(self._buffer) < size:
             before = len(self._buffer)
             self._receive(deadline)
             if len(self._buffer) > before:
-                deadline = time.monotonic() + self.timeout_s
+                deadline = self.now() + self.timeout_s
         data = bytes(self._buffer[:size])
         del self._buffer[:size]
         return data
@@ -192,16 +210,16 @@ class Line:
         self.stream.send(self._release() + f"%{mark}%".encode("ascii"))
         end = f"e-[Unknown command: {mark}]\r\nm-ready\r\n".encode("ascii")
         self.owed = 0
-        start = time.monotonic()
+        start = self.now()
         heard, self._buffer = self._buffer, bytearray()
         wait = max(self._quiet_s, timeout_s)
-        while end not in heard and (data := self.stream.receive(wait)):
+        while end not in heard and (data := self._hear(wait)):
             heard += data
             wait = self._quiet_s
-            if time.monotonic() > start + timeout_s + self._quiet_s:
+            if self.now() > start + timeout_s + self._quiet_s:
                 break
         if end in heard:
-            self._round_trip_s = min(self._round_trip_s, time.monotonic() - start)
+            self._round_trip_s = min(self._round_trip_s, self.now() - start)
         else:  # lost, or still on a long way
             self._quiet_s = min(2 * self._quiet_s, _LONGEST_QUIET_S)
         if b"m-init-done" in heard and self.introduced:
@@ -215,8 +233,8 @@ class Line:
         longest = 0.0 if self._round_trip_s == math.inf else 1.5 * self._round_trip_s
         patience = max(_PATIENCE_S, longest) + 1.2 * self.owed / self.bytes_per_s
         patience = math.inf if computing else patience
-        while (rest := deadline - time.monotonic()) > 0:
-            data = self.stream.receive(min(rest, patience))
+        while (rest := deadline - self.now()) > 0:
+            data = self._hear(min(rest, patience))
             if data:
                 self._buffer += data
                 return
@@ -225,6 +243,21 @@ class Line:
                 self._unasked += 1
             patience *= 2
         raise Silent("the device fell silent")
+
+    def _hear(self, seconds: float) -> bytes:
+        """What has come, at least a byte; empty after so many seconds of the device's time."""
+        if self._pace is None:
+            return self.stream.receive(seconds)
+        end = self.now() + seconds
+        while True:
+            begin = time.monotonic()
+            data = self.stream.receive(min(max(end - self.now(), _SHORTEST_S), _LOOK_S))
+            if data:
+                return data
+            waited_s = time.monotonic() - begin
+            self._excused_s += waited_s - self._pace.part_of(waited_s)
+            if self.now() >= end:
+                return b""
 
     def _release(self) -> bytes:
         """What ends the device's wait for bytes; it ignores them where it does not wait."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from smelt.boards.board import Board
+from smelt.boards.pace import pace_of
 from smelt.boards.ports import BAUD, find_port, open_port
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
 from smelt.boards.stream import ProcessStream, SocketStream
@@ -57,7 +58,8 @@ def open_device(
         assert elf is not None
         with Simulator(board, elf, qemu_arguments) as simulator:
             stream = SocketStream(simulator.port, simulator.explain)
-            device = Device(stream, instructions_per_second=INSTRUCTIONS_PER_SECOND)
+            pace = pace_of(simulator.port)
+            device = Device(stream, instructions_per_second=INSTRUCTIONS_PER_SECOND, pace=pace)
             try:
                 yield _ready(device, expected_hash)
             finally:
@@ -77,6 +79,7 @@ def open_device(
                 timeout_s=_SOCKET_S if shared else _PORT_S,
                 baud=BAUD if board is None else board.uart.baud,
                 doubt=_HELD if shared else "",
+                pace=pace_of(on),
             )
             yield _ready(device, expected_hash)
         finally:

@@ -49,7 +49,8 @@ _UART, _GDB = 3, 4
 _SERVER = "server=on,nodelay=on"
 
 _TERMINAL = re.compile(r"char device redirected to (\S+) \(label wire\)")
-_START_S = 20
+_START_S = 300
+"""Long enough on the busiest computer: a QEMU that cannot start says why, and is not waited for."""
 
 
 @contextmanager

@@ -8,7 +8,6 @@ repeated until it is known to have been obeyed once, and what it said is known t
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from zlib import crc32
 
 from smelt.boards.device_info import DeviceInfo, TensorInfo, ask_info
 from smelt.boards.line import RESTARTED, Line, Lost, Refused, Silent, integers, words
+from smelt.boards.pace import Pace
 from smelt.boards.stream import Stream
 from smelt.errors import DeviceError
 
@@ -84,6 +84,7 @@ class Device:
         timeout_s: float = 20,
         baud: int = 115_200,
         doubt: str = "",
+        pace: Pace | None = None,
     ) -> None:
         """Speak over `stream`.
 
@@ -93,8 +94,9 @@ class Device:
             timeout_s: seconds of silence after which the device is taken for dead.
             baud: bits a second of the slowest part of the line.
             doubt: what else may be the reason when it never answers.
+            pace: by which the time of a simulated device passes; None: by the clock on the wall.
         """
-        self._line = Line(stream, timeout_s, baud)
+        self._line = Line(stream, timeout_s, baud, pace)
         self._doubt = doubt
         self._instructions_per_second = instructions_per_second
         self._count = 0
@@ -231,7 +233,7 @@ class Device:
         slowest = self._slowest_s
         if timeout_s is None:
             timeout_s = _FIRST_S if slowest is None else self._line.timeout_s + 10 * slowest
-        start = time.monotonic()
+        start = self._line.now()
 
         def attempt() -> Mapping[str, int]:
             try:
@@ -249,7 +251,7 @@ class Device:
             return self._counted(found)
 
         found = self._line.insist(attempt, "an inference cannot be begun")
-        self._slowest_s = max(slowest or 0.0, time.monotonic() - start)
+        self._slowest_s = max(slowest or 0.0, self._line.now() - start)
         return self._invocation(found)
 
     def output(self, index: int) -> bytes:

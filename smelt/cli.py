@@ -52,6 +52,7 @@ from smelt.profile import profile_model, profiled
 from smelt.run import Rig, write_project
 from smelt.run import run as run_model
 from smelt.samples import bind_samples, load_arrays, named_outputs, random_samples, save_arrays
+from smelt.terminal import plain
 
 app = typer.Typer(
     name="smelt",
@@ -307,7 +308,7 @@ def main() -> None:
         app(standalone_mode=True)
     except SmeltError as error:
         Console(stderr=True).print(f"[bold red]{error.kind}[/]: ", end="", highlight=False)
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{plain(str(error))}\n")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

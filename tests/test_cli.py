@@ -559,7 +559,7 @@ def test_ctrl_c_while_the_program_is_loaded(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "loading\n"
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=300)
     assert (process.returncode, said) == (130, "")
 
 

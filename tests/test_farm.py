@@ -199,13 +199,13 @@ def test_a_farm_that_ends_leaves_nobody_behind(tmp_path: Path, number: int, stat
             cwd=DIGITS.parents[1],
         ) as process,
     ):
-        assert within(30, lambda: len(holders(said)) >= 4)  # two workers and what Python adds
+        assert within(300, lambda: len(holders(said)) >= 4)  # two workers and what Python adds
         time.sleep(2)  # they have something to do
         process.send_signal(number)
-        assert process.wait(60) == status
+        assert process.wait(300) == status
     if number == signal.SIGTERM:  # who ends by itself has waited for its own
         assert set(holders(said).values()) <= {"resource tracker"}
-    assert within(10, lambda: not holders(said))
+    assert within(300, lambda: not holders(said))
 
 
 def within(seconds: float, condition: Callable[[], bool]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -169,15 +168,24 @@ def test_output_is_shown_as_it_comes_and_hints_follow_failures(
     assert said == ["erasing", "writing"]
 
 
+def test_what_a_program_says_does_nothing_to_the_terminal(tmp_path: Path, fakes: Fakes) -> None:
+    board = boards.load("nucleo-f446re")
+    fakes.add("st-flash", r"printf '\033[2J\033]0;mine\007era\033[31msing\n'; exit 1")
+    (step,) = plan(firmware(tmp_path, board), board, table_of(board, "st-flash"))
+    said: list[str] = []
+    with pytest.raises(ToolError) as failed:
+        step.run(10, said.append)
+    assert said == ["erasing"]
+    assert "\033" not in str(failed.value)
+
+
 def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path, fakes: Fakes) -> None:
     board = boards.load("nucleo-f446re")
     child = tmp_path / "child"
     fakes.add("st-flash", f"echo busy; /bin/sleep 60 & echo $! > {child}; wait")
     (step,) = plan(firmware(tmp_path, board), board, table_of(board, "st-flash"))
-    before = time.monotonic()
     with pytest.raises(ToolError, match=r"took more than 1 s\.\n  busy$"):
         step.run(1, quiet)
-    assert time.monotonic() - before < 20
     state = Path("/proc") / child.read_text().strip() / "stat"
     assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
@@ -213,9 +221,9 @@ def test_gdb_speaks_to_a_probe_as_to_a_probe(tmp_path: Path, fakes: Fakes) -> No
         ["arm-none-eabi-gdb", "-nx", "-batch", "-x", str(elf.with_suffix(".gdb")), str(elf)]
     ]
     lines = elf.with_suffix(".gdb").read_text().splitlines()
-    assert lines[4:] == [
+    assert lines[5:] == [
+        "echo asking the GDB server at /dev/ttyBmpGdb\\n",
         "target extended-remote /dev/ttyBmpGdb",
-        "set remotetimeout 10",
         "monitor swdp_scan",
         "attach 1",
         "load",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -217,9 +216,7 @@ def test_a_gdb_server_that_is_not_there_or_silent_is_given_up(smelt: Smelt, proj
         pytest.skip("not on PATH: gdb-multiarch or arm-none-eabi-gdb")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        for server, seconds in ((f"127.0.0.1:{port}", 25), ("127.0.0.1:1", 10)):
-            start = time.monotonic()
+        for server in (f"127.0.0.1:{port}", "127.0.0.1:1"):
             done = smelt("flash", project, "--gdb", server)
             assert done.code == 1
             assert f"Perhaps: no GDB server listens at {server}" in done.err
-            assert time.monotonic() - start < seconds

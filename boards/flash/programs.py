@@ -26,6 +26,7 @@ class Program:
         script: lines of the file that it reads commands from.
         refusals: what it says when it failed, though its exit status may be 0.
         hint: what the user may have to do first.
+        asks: how the line begins that it writes before it waits for a GDB server.
     """
 
     names: tuple[str, ...]
@@ -35,6 +36,7 @@ class Program:
     script: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     hint: str = ""
+    asks: str = ""
 
     def asks_for(self, word: str) -> bool:
         """Whether `{word}` is in what it is told."""
@@ -43,10 +45,13 @@ class Program:
 
 _GDB_ARM = ("gdb-multiarch", "arm-none-eabi-gdb")
 _GDB_RISCV = ("gdb-multiarch", "riscv64-unknown-elf-gdb")
-# A server that says nothing is given up within seconds; flash may take its time to be erased.
+_GDB_ASKS = "asking the GDB server"
+# GDB has patience with a server, because flash may take its time to be erased, and so may a busy
+# computer to simulate a board; one that says nothing at all is given up by us (`asks`).
 _GDB_START = (
-    *("set confirm off", "set pagination off", "set tcp connect-timeout 5"),
-    *("set remotetimeout 1", "target extended-remote {server}", "set remotetimeout 10"),
+    *("set confirm off", "set pagination off", "set tcp auto-retry off"),
+    *("set tcp connect-timeout 5", "set remotetimeout 30"),
+    *(f"echo {_GDB_ASKS} at {{server}}\\n", "target extended-remote {server}"),
 )
 # OpenOCD and pyOCD know the one, QEMU the other. What a server does not know may be an error, which
 # ends a script, but not a row of arguments; where nothing resets the chip, firmware's startup does.
@@ -148,6 +153,7 @@ PROGRAMS: dict[str, Program] = {
         script=(*_GDB_START, "monitor swdp_scan", "attach 1", *_GDB_LOAD, "kill"),
         refusals=("MIS-MATCHED",),
         hint=_GDB_HINT,
+        asks=_GDB_ASKS,
     ),
     # `load` sets the program counter.
     "gdb-cortexm": Program(
@@ -158,6 +164,7 @@ PROGRAMS: dict[str, Program] = {
         script=(*_GDB_LOAD, "set $sp = &smelt_stack_top", "detach"),
         refusals=("MIS-MATCHED",),
         hint=_GDB_HINT,
+        asks=_GDB_ASKS,
     ),
     "gdb-riscv": Program(
         _GDB_RISCV,
@@ -167,6 +174,7 @@ PROGRAMS: dict[str, Program] = {
         script=(*_GDB_LOAD, "detach"),
         refusals=("MIS-MATCHED",),
         hint=_GDB_HINT,
+        asks=_GDB_ASKS,
     ),
 }
 """By runner; `gdb` is one of three."""

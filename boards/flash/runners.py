@@ -12,15 +12,19 @@ from typing import Any
 from smelt.boards.board import Board
 from smelt.boards.flash.drives import MARKS, Drive, check_drive, copy, find_drive
 from smelt.boards.flash.image import Image
-from smelt.boards.flash.process import execute
+from smelt.boards.flash.process import Asked, execute
 from smelt.boards.flash.programs import PROGRAMS, Program
 from smelt.boards.flash.uf2 import uf2
+from smelt.boards.pace import pace_of
 from smelt.boards.ports import find_port
 from smelt.boards.tables import FlashTable
 from smelt.errors import ConfigError, DeviceError, SmeltError, ToolError
 
 GDB = FlashTable(runner="gdb")
 """For any board that a GDB server stands before."""
+
+_MUTE_S = 5
+"""How long a GDB server may take for its first answer."""
 
 Lack = Callable[[SmeltError], None]
 """Is told of a program, drive or port that is not there; where it returns, a name stands for it."""
@@ -226,9 +230,14 @@ def _copy(elf: Path, table: FlashTable, kind: Drive, drive: Path | None, lack: L
 
 
 def _command(command: list[str], program: Program, words: dict[str, Any]) -> Step:
+    asked = None
+    if program.asks:
+        server = str(words["server"])
+        asked = Asked(program.asks, f"the GDB server at {server}", _MUTE_S, pace_of(server))
+
     def run(timeout_s: float, say: Callable[[str], None]) -> None:
         try:
-            execute(command, timeout_s, say, program.refusals)
+            execute(command, timeout_s, say, program.refusals, asked)
         except ToolError as error:
             hint = program.hint.format_map(words)
             raise ToolError(f"{error}\nPerhaps: {hint}." if hint else str(error)) from error

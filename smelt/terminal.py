@@ -1,0 +1,26 @@
+"""Text from elsewhere, made fit for a terminal: it may neither move the cursor nor hide a thing."""
+
+from __future__ import annotations
+
+import re
+
+_SEQUENCE = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # title, links: up to BEL or ESC \
+    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # other strings
+    r"|[\x1b\x9b][\[0-?]*[ -/]*[@-~]"  # colours, the cursor, and the rest
+)
+_KEPT = "\n\t"
+
+
+def plain(text: str) -> str:
+    """The text without escape sequences.
+
+    Other control characters, and those that reorder text, are written as Python's escapes.
+    """
+    text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
+    return "".join(c if _harmless(c) else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _harmless(character: str) -> bool:
+    wide_space = character.isspace() and ord(character) > 0x9F
+    return character.isprintable() or character in _KEPT or wide_space

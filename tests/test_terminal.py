@@ -1,0 +1,27 @@
+"""Text from elsewhere does nothing to a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from smelt.terminal import plain
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x1b]0;a title\x07b", "b"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1bPq#0\x1b\\a\x1b(Bb\x9b2Jc\x1bMd", "abcd"),
+        ("a\rb\x08c\x00d\x7f", "a\\rb\\x08c\\x00d\\x7f"),
+        ("\u202etxt.exe\u200b", "\\u202etxt.exe\\u200b"),
+        ("a\r\nb\tc", "a\nb\tc"),
+        ("é ü 漢\u3000字 \U0001f600", "é ü 漢\u3000字 \U0001f600"),
+        ("unfinished \x1b", "unfinished \\x1b"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_what_is_shown(text: str, shown: str) -> None:
+    assert plain(text) == shown
+    assert plain(shown) == shown
