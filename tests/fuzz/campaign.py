@@ -1,0 +1,73 @@
+"""Many files: how many came to which end, and the failures, told apart by their places."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tests.fuzz.case import Case, Format
+from tests.fuzz.forked import FAILURES, Kind, Limits, Result, tried
+
+
+@dataclass
+class Tally:
+    """What became of the files of one format."""
+
+    kinds: Counter[Kind] = field(default_factory=Counter[Kind])
+    slowest: float = 0.0
+    largest: int = 0
+
+    def add(self, result: Result) -> None:
+        """Count a file."""
+        self.kinds[result.kind] += 1
+        self.slowest = max(self.slowest, result.seconds)
+        self.largest = max(self.largest, result.peak)
+
+
+@dataclass
+class Failure:
+    """The first file that failed at a place, and how many have."""
+
+    case: Case
+    result: Result
+    count: int = 0
+
+
+@dataclass
+class Campaign:
+    """What has been found so far."""
+
+    tallies: dict[str, Tally] = field(default_factory=dict[str, Tally])
+    failures: dict[tuple[str, str, str], Failure] = field(
+        default_factory=dict[tuple[str, str, str], Failure]
+    )
+
+    @property
+    def files(self) -> int:
+        """How many were tried."""
+        return sum(tally.kinds.total() for tally in self.tallies.values())
+
+    def add(self, case: Case, result: Result) -> bool:
+        """Count a file; whether it failed where none has before."""
+        self.tallies.setdefault(case.format, Tally()).add(result)
+        if result.kind not in FAILURES:
+            return False
+        key = (case.format, *result.key)
+        failure = self.failures.setdefault(key, Failure(case, result))
+        failure.count += 1
+        return failure.count == 1
+
+
+def run(
+    cases: Iterable[Case],
+    formats: Mapping[str, Format],
+    limits: Limits,
+    jobs: int = 1,
+    observe: Callable[[Campaign, Case, Result, bool], None] = lambda *_: None,
+) -> Campaign:
+    """Try all cases; `observe` hears of each, and whether its failure is new."""
+    campaign = Campaign()
+    for case, result in tried(cases, formats, limits, jobs):
+        observe(campaign, case, result, campaign.add(case, result))
+    return campaign

@@ -1,0 +1,31 @@
+"""What Smelt does with a model file: it is read, and compiled where it is small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from smelt.frontend import Imported, load
+from smelt.ir import Graph
+from smelt.pipeline import Options, compile_model
+
+TARGETS = ("host", "cortex-m4", "cortex-m0", "cortex-m55", "cortex-m3", "host", "rv32imac")
+_NODES, _ELEMENTS = 60, 1 << 16
+"""What of a network is small enough to be compiled by the thousand."""
+
+
+def check(path: Path, variant: int) -> None:
+    """Read a model, and compile it for one of the targets."""
+    imported = load(path)
+    if small(imported.graph):
+        compile_model(imported, Options(target=TARGETS[variant]))
+
+
+def read(path: Path) -> Imported | None:
+    """The network, or None where it is too large to be compiled."""
+    imported = load(path)
+    return imported if small(imported.graph) else None
+
+
+def small(graph: Graph) -> bool:
+    """Whether compiling takes milliseconds."""
+    return len(graph.nodes) <= _NODES and sum(v.type.size for v in graph.values()) <= _ELEMENTS
