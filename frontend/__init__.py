@@ -43,6 +43,11 @@ def load(
     try:
         with limited(len(data)):
             return _load(data, path, stem, name, inputs)
+    except MemoryError as error:
+        raise UnsupportedError(
+            f"{path or 'the model'}: to read it takes more memory than there is: the network is "
+            "none for an embedded device, or the file is damaged"
+        ) from error
     except (ModelError, UnsupportedError, ConfigError) as error:
         if path is None or str(error).startswith(str(path)):
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,14 +34,19 @@ class Body:
 
 
 def is_computable(node: onnx.NodeProto) -> bool:
-    """Whether the ONNX standard defines the operator, as a function of its operands alone."""
-    return node.op_type not in _RANDOM and _schema(node, None) is not None
+    """Whether the operator can be computed on constants, by ONNX's own reference."""
+    return node.op_type in _EFFORTS and node.domain in STANDARD_DOMAINS
 
 
 def has_function(node: onnx.NodeProto) -> bool:
     """Whether the ONNX standard defines an operator by others."""
     schema = _schema(node, None)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def constant_only() -> set[str]:
+    """Names of operators that are computed where their operands are constant."""
+    return set(_EFFORTS)
 
 
 def defined() -> set[str]:
@@ -85,12 +90,45 @@ def body(node: onnx.NodeProto, operation: Operation) -> Body | None:
     return Body(function.input, function.output, nodes, opsets)
 
 
+def _size(operation: Operation) -> int:
+    return operation.value(0).type.size
+
+
+def _overlaps(operation: Operation) -> int:
+    """Every box of an image may be compared with every other, for each class."""
+    scores = operation.value(1).type
+    return scores.size * max(scores.shape, default=0)
+
+
+def _filters(operation: Operation) -> int:
+    """A matrix: triangular filters of the bins of a spectrum."""
+    bins = operation.whole_number(0, "number of bins")
+    return max(bins, 0) * max(operation.whole_number(1, "length of the transform"), 0)
+
+
+_EFFORTS: Mapping[str, Callable[[Operation], int]] = {
+    "NonZero": _size,
+    "Unique": _size,
+    "NonMaxSuppression": _overlaps,
+    "MelWeightMatrix": _filters,
+}
+"""What ONNX's reference computes on constants, and how many elements it looks at meanwhile.
+
+The reference itself bounds nothing, so that only what is counted here may be given to it.
+"""
+
+_EACH = 1 << 7
+"""Elementary operations that each of them takes: the reference looks at them one by one."""
+
+
 def computed(node: onnx.NodeProto, operation: Operation) -> list[Array]:
     """The results of an operator whose operands are all constant, by ONNX's own reference.
 
     Raises:
         ModelError: the reference cannot compute it.
+        UnsupportedError: it is too much to compute.
     """
+    operation.afford((_EFFORTS[node.op_type](operation),), _EACH)
     fed = {name: operation.value(index) for index, name in enumerate(node.input) if name}
     types = [
         helper.make_tensor_value_info(name, PROTO_TYPES[value.type.dtype], value.type.shape)

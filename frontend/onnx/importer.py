@@ -23,6 +23,7 @@ from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
 from smelt.frontend.onnx.tensors import array_of
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
+from smelt.ir.budget import spend
 from smelt.ir.evaluate import compute
 from smelt.ops.quantize import Dequantize
 from smelt.ops.reshape import Reshape
@@ -32,6 +33,9 @@ T = TypeVar("T")
 
 _MACHINE_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Of operators whose tensors are laid out for one kind of processor."""
+
+_EACH_ITEM = 16
+"""Elementary operations that an element of a sequence takes, whatever it is."""
 
 _OF_SHAPES = frozenset({"Shape", "Size"})
 """Operators whose results are known at compile time, whatever they are applied to."""
@@ -89,11 +93,13 @@ class _Shared:
         taken: names of values, with the last number that was put behind each.
         opsets: versions of operator sets.
         converted: how many operators there have been.
+        added: how many nodes they became.
     """
 
     taken: dict[str, int]
     opsets: Mapping[str, int]
     converted: int = 0
+    added: int = 0
 
     def unique(self, name: str) -> str:
         candidate, count = name, self.taken.get(name, 1)
@@ -131,6 +137,9 @@ class _Scope:
 
     def bind(self, name: str, value: Operand) -> None:
         """Let a value stand for a tensor of the file, or a sequence for one of its sequences."""
+        if isinstance(value, TensorSequence):
+            # Each step of a sequence that grows is a copy of it.
+            spend(f"sequence '{name}'", _EACH_ITEM * len(value.items))
         self._values[name] = value
 
     def lookup(self, name: str) -> Operand:
@@ -173,6 +182,8 @@ class _Scope:
 
     def add(self, node: Node) -> None:
         """See `operation.Scope`."""
+        self._shared.added += 1
+        require_size(self._shared.added)
         self.nodes.append(node)
 
     def transposed(self, value: Value, permutation: Sequence[int], origin: Origin) -> Value:
@@ -281,6 +292,7 @@ class _Scope:
     def convert(self, graph: onnx.GraphProto) -> None:
         """Convert the operators that the graph's outputs depend on."""
         needed = _needed(graph)
+        require_size(len(needed))
         self._refuse_unknown(needed)
         opsets = self._shared.opsets
         for index, node in needed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -115,6 +116,11 @@ class Interpolation:
             case _:
                 rounded = np.ceil(exact - 0.5)
         return rounded.astype(np.int64)
+
+    def taps(self, scale: float) -> int:
+        """How many elements of the input make one of the output, at most."""
+        radius = {"nearest": 0, "linear": 1}.get(self.mode, 2)
+        return 2 * ceil(radius / (min(scale, 1.0) if self.antialias else 1.0)) + 1
 
     def _neighbours(self, at: Array, scale: float) -> tuple[Array, Array]:
         """Positions around each coordinate, perhaps beyond the input, and their weights.

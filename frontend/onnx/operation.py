@@ -187,6 +187,28 @@ class Operation(Attributes):
             )
         return known
 
+    def number(self, index: int, role: str) -> float:
+        """The one element of a constant operand; an int where that holds integers."""
+        array = self.constant(index, role)
+        if array.size != 1:
+            value = self.value(index)
+            raise self.wrong(f"its {role} '{value.name}' is {value.type}, not one number")
+        return array.reshape(()).item()
+
+    def whole_number(self, index: int, role: str) -> int:
+        """The one integer that a constant operand holds."""
+        number = self.number(index, role)
+        if not isinstance(number, int):
+            raise self.wrong(f"its {role} '{self.value(index).name}' is {number}, not an integer")
+        return int(number)
+
+    def truth(self, index: int, role: str) -> bool | None:
+        """The one bool that an operand holds; None where it is computed as the network runs."""
+        value = self.value(index)
+        if value.type.size != 1 or value.type.dtype is not DType.BOOL:
+            raise self.wrong(f"its {role} '{value.name}' is {value.type}, not one bool")
+        return None if value.data is None else bool(value.data.reshape(()))
+
     def weights(self, index: int, role: str = "weights") -> Value:
         """The operand at `index`; where it is constant, every element must be finite."""
         value = self.value(index)
@@ -281,6 +303,13 @@ class Operation(Attributes):
             UnsupportedError: it is too much; see `budget.Budget`.
         """
         spend(self, prod(shape) * each)
+
+    def filled(
+        self, shape: Sequence[int], number: float, dtype: DType, quant: Quant | None = None
+    ) -> Value:
+        """A constant whose elements, stored ones if there is a `quant`, are all the same."""
+        self.afford(shape)
+        return self.literal(np.full(tuple(shape), number, dtype.numpy), quant)
 
     def literal(self, array: Array, quant: Quant | None = None) -> Value:
         """A constant that the file does not hold; a large one is announced by `afford`."""

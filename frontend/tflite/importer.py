@@ -38,6 +38,7 @@ from smelt.frontend.tflite.tensors import (
     tensor_type,
 )
 from smelt.ir import Array, DType, Graph, Node, State, TensorType, Value, verify
+from smelt.ir.budget import spend
 
 CONVERTERS: dict[str, Converter] = {
     **convolution.CONVERTERS,
@@ -185,6 +186,7 @@ class _Importer:
         for before in self._before.values():
             type_ = before.type
             zero = type_.zero_point if type_.is_quantized else 0
+            spend(f"state '{before.name}'", type_.size)
             initial = np.full(type_.shape, zero, type_.dtype.numpy)
             found.append(State(before, self._after[before], initial))
         return tuple(found)

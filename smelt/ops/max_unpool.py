@@ -18,6 +18,10 @@ from smelt.ops.constraints import arrays, operands, quantized
 Pairs = tuple[tuple[int, int], ...]
 
 
+_MOST_TAPS = 1 << 24
+"""What the windows along an axis may look at."""
+
+
 @dataclass(frozen=True)
 class MaxPoolIndices(Op):
     """Largest elements of windows over the axes behind the first two, and their indices.
@@ -44,6 +48,12 @@ class MaxPoolIndices(Op):
             raise ModelError(f"MaxPoolIndices of {x} has windows {fields}")
         if not (x.dtype.is_float or x.dtype.is_integer):
             raise ModelError(f"MaxPoolIndices cannot be computed on {x}")
+        windows = [
+            (n + sum(p)) // s + 1
+            for n, p, s in zip(x.shape[2:], self.padding, self.stride, strict=True)
+        ]
+        if max(n * k for n, k in zip(windows, self.window, strict=True)) > _MOST_TAPS:
+            raise ModelError(f"MaxPoolIndices of {x}: windows {fields} are too many, or too large")
         size = tuple(len(self.taps(axis, n)) for axis, n in enumerate(x.shape[2:]))
         covered = (
             ((taps >= 0) & (taps < n)).any(axis=1).all()

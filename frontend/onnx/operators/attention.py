@@ -110,6 +110,7 @@ def _cached(operation: Operation, heads: Heads, past: int) -> Heads:
 def _bias(operation: Operation, q: Heads, k: Heads) -> Array | None:
     """What the masks add to the scores, 0 or -inf but for a mask of floats; None for nothing."""
     queries, keys = q.size(_SEQUENCE), k.size(_SEQUENCE)
+    operation.afford((queries, keys), 8)
     allowed = np.ones((1, 1, queries, keys), np.bool_)
     past = operation.optional(4)
     offset = np.asarray(0 if past is None else past.type.shape[_SEQUENCE]).reshape(-1, 1, 1, 1)

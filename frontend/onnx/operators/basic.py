@@ -7,9 +7,8 @@ from math import prod
 import numpy as np
 
 from smelt.frontend.onnx.operation import Converter, Operand, Operation, Results
-from smelt.frontend.onnx.operators.shape import require_size
 from smelt.frontend.onnx.tensors import array_of
-from smelt.ir import Value
+from smelt.ir import DType, Value
 
 
 def _identity(operation: Operation) -> Operand:
@@ -18,14 +17,12 @@ def _identity(operation: Operation) -> Operand:
 
 def _dropout(operation: Operation) -> Results:
     """Dropout as it is in inference: its mask says that everything is kept."""
-    training = operation.optional(2)
-    if training is not None and bool(operation.constant(2, "training mode")):
+    if operation.optional(2) is not None and operation.number(2, "training mode"):
         raise operation.refuse("training mode is not supported: export the network for inference")
     x = operation.value(0)
     if len(operation.outputs) < 2:
         return x
-    require_size(operation, x.type.shape)
-    return x, operation.literal(np.ones(x.type.shape, np.bool_))
+    return x, operation.filled(x.type.shape, True, DType.BOOL)
 
 
 def _constant(operation: Operation) -> Value:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.operators.elementwise import binary, unary
-from smelt.ir import Value
+from smelt.ir import DType, Value
 from smelt.ops.select import Select
 from smelt.ops.unary import Unary
 
@@ -27,7 +25,7 @@ def _is_infinite(operation: Operation) -> Value:
         (False, True): "is_negative_infinite",
     }.get((operation.flag("detect_positive", True), operation.flag("detect_negative", True)))
     if kind is None:
-        return operation.literal(np.zeros(x.type.shape, np.bool_))
+        return operation.filled(x.type.shape, False, DType.BOOL)
     return unary(operation, Unary(kind), x)
 
 

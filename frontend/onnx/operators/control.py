@@ -30,11 +30,9 @@ _NUMBER = TensorType((), DType.INT64)
 
 def _if(operation: Operation) -> Results:
     """A condition known at compile time leaves one of the graphs, in place."""
-    condition = operation.value(0)
-    if condition.type.size != 1:
-        raise operation.wrong(f"its condition '{condition.name}' is {condition.type}, not one bool")
-    if condition.data is not None:
-        return operation.inline("then_branch" if condition.data.item() else "else_branch")
+    condition, known = operation.value(0), operation.truth(0, "condition")
+    if known is not None:
+        return operation.inline("then_branch" if known else "else_branch")
     branches = [_branch(operation, name, condition) for name in ("then_branch", "else_branch")]
     captures = tuple(dict.fromkeys(v for _, own in branches for v in own))
     then_graph, else_graph = (_taking(captures, graph, own) for graph, own in branches)
@@ -89,10 +87,10 @@ def _loop(operation: Operation) -> Results:
     carried = [value for value in operands if isinstance(value, Value)]
     turns, stated = None, 0
     if limit is not None and limit.data is not None:
-        stated, limit = int(limit.data.item()), None
+        stated, limit = operation.whole_number(0, "trip count"), None
         turns = None if stated >= _ENDLESS else max(stated, 0)
     if condition is not None and condition.data is not None:
-        if not condition.data.item():
+        if not operation.truth(1, "condition"):
             turns, limit = 0, None
         condition = None
     if len(carried) < len(operands):
@@ -114,7 +112,7 @@ def _loop(operation: Operation) -> Results:
             f"a turn makes {_list([v.type for v in made[: len(carried)]])} of "
             f"{_list([v.type for v in carried])}: tensors have one shape"
         )
-    if decided is not None and not decided.item():
+    if decided is not None and not decided.all():
         turns, limit = 1 if turns is None else min(turns, 1), None
     stops = decided is None
     if stated >= _ENDLESS and turns is None and not stops:
@@ -166,7 +164,7 @@ def _unrolled(
         again = _tensor(operation, more).data
         if again is None:
             raise operation.refuse(f"{reason}, and its body can end it")
-        if not again.item():
+        if not again.all():
             break
     return (*carried, *(_stacked(operation, slices) for slices in zip(*stacked, strict=True)))
 

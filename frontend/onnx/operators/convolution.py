@@ -149,6 +149,7 @@ def _col2im(operation: Operation) -> Value:
     if rows % taps or columns != prod(window.outputs):
         raise operation.wrong(f"{x.type} cannot be the columns of an image of {list(size)}")
     channels = rows // taps
+    operation.afford((taps, taps, channels))
     ones = np.eye(taps, dtype=np.float32).reshape(*kernel, taps, 1)
     weights = operation.literal(np.tile(ones, channels))
     padding: list[Pair] = []

@@ -134,7 +134,7 @@ def _pow(operation: Operation) -> Value:
     """The result has the element type of the base; common constant exponents need no power."""
     base, exponent = operation.value(0), operation.value(1)
     if base.type.dtype.is_float and exponent.data is not None and exponent.type.size == 1:
-        form = _POWERS.get(float(exponent.data.item()))
+        form = _POWERS.get(float(exponent.data.reshape(())))
         if form is not None and len(exponent.type.shape) <= len(base.type.shape):
             return form(operation, base)
     dtypes = base.type.dtype, exponent.type.dtype

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from smelt.frontend.onnx.operation import Converter, Operand, Operation
 from smelt.ir import Node, Value
 from smelt.ops.binary import Binary
@@ -35,14 +33,11 @@ def _gradient(operation: Operation) -> list[Operand]:
     y = operation.scope.lookup(operation.text("y"))
     if not isinstance(y, Value) or not y.type.dtype.is_float:
         raise operation.wrong("its y must be a float tensor")
-    found = {y: operation.literal(np.ones(y.type.shape, y.type.dtype.numpy))}
+    found = {y: operation.filled(y.type.shape, 1, y.type.dtype)}
     for node in reversed(_between(operation, sources)):
         if node.output in found and node.output not in sources:
             _accumulate(operation, node, found)
-    return [
-        found.get(x) or operation.literal(np.zeros(x.type.shape, x.type.dtype.numpy))
-        for x in sources
-    ]
+    return [found.get(x) or operation.filled(x.type.shape, 0, x.type.dtype) for x in sources]
 
 
 def _between(operation: Operation, sources: Sequence[Value]) -> list[Node]:

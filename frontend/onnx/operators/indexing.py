@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 import numpy as np
 
@@ -131,11 +132,11 @@ def _tensor_scatter(operation: Operation) -> Value:
 
 def _one_hot(operation: Operation) -> Value:
     indices, values = operation.value(0), operation.value(2)
-    depth = operation.constant(1, "depth")
-    if depth.size != 1 or not np.isfinite(depth).all():
-        raise operation.wrong(f"its depth is {depth.tolist()}")
+    depth = operation.number(1, "depth")
+    if not isfinite(depth):
+        raise operation.wrong(f"its depth is {depth}")
     rank = len(indices.type.shape) + 1
-    op = OneHot(int(depth.reshape(())), operation.axis(operation.integer("axis", -1), rank))
+    op = OneHot(int(depth), operation.axis(operation.integer("axis", -1), rank))
     require_size(operation, (*indices.type.shape, op.depth))
     return operation.emit(op, values, indices, quant=values.type.quant)
 
@@ -143,17 +144,9 @@ def _one_hot(operation: Operation) -> Value:
 def _top_k(operation: Operation) -> Sequence[Value]:
     x = operation.value(0)
     axis = axis_of(operation, x, -1)
-    k = operation.integer("k") if operation.has("k") else _number(operation, 1)
+    k = operation.integer("k") if operation.has("k") else operation.whole_number(1, "k")
     op = TopK(k, axis, operation.flag("largest", default=True))
     return operation.emit_all(op, x, quants=(x.type.quant, None))
-
-
-def _number(operation: Operation, index: int) -> int:
-    """The one element of a constant operand."""
-    numbers = operation.given("", index) or ()
-    if len(numbers) != 1:
-        raise operation.wrong(f"its input {index} must have one element, not {len(numbers)}")
-    return numbers[0]
 
 
 def _arg(kind: str) -> Converter:
@@ -172,7 +165,7 @@ def _arg(kind: str) -> Converter:
 
 def _trilu(operation: Operation) -> Value:
     x = operation.value(0)
-    k = _number(operation, 1) if operation.optional(1) is not None else 0
+    k = operation.whole_number(1, "diagonal") if operation.optional(1) is not None else 0
     if len(x.type.shape) < 2:
         raise operation.wrong(f"'{x.name}' is {x.type}, no matrix")
     rows, columns = x.type.shape[-2:]

@@ -97,7 +97,7 @@ def _int32(operation: Operation, x: Value) -> Value:
 
 
 def _ones(operation: Operation, shape: tuple[int, ...]) -> Value:
-    return operation.literal(np.ones(shape, np.int8), Quant((1.0,), (0,)))
+    return operation.filled(shape, 1, DType.INT8, Quant((1.0,), (0,)))
 
 
 def integer_product(

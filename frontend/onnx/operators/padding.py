@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.operators.shape import require_size
-from smelt.ir import Array, Value
+from smelt.ir import Value
 from smelt.ops.pad import Pad
 from smelt.ops.slice import Slice
 
@@ -65,10 +65,7 @@ def _number(operation: Operation, x: Value, value: Value | None) -> float | int 
     if value is None:
         number: float = operation.real("value", 0.0)
         return number if number and x.type.dtype.is_float else int(number) if number else None
-    array: Array = value.array
-    if array.size != 1:
-        raise operation.wrong(f"its value '{value.name}' is {value.type}, not one element")
-    element = array.reshape(()).item()
+    element = operation.number(2, "value")
     return float(element) if x.type.dtype.is_float else int(element)
 
 

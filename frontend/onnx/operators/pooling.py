@@ -92,6 +92,7 @@ def _average_pool(operation: Operation) -> Value:
         )
     # Windows that reach beyond the padding average what is left of them.
     total = _pooled(operation, "sum", x, window)
+    operation.afford(window.outputs, 4)
     number = reduce(np.multiply.outer, counts)[..., None].astype(np.float32)
     mean = operation.emit(Binary("div"), total, operation.literal(number))
     return operation.channels_first(mean)
@@ -102,6 +103,9 @@ def _max_pool(operation: Operation) -> Results:
     if len(operation.outputs) < 2 or not operation.outputs[1]:
         image = operation.channels_last(x)
         return operation.channels_first(_pooled(operation, "max", image, window))
+    # The operator looks up its taps along each axis.
+    counts = zip(window.outputs, window.kernel, strict=True)
+    operation.afford((sum(windows * taps for windows, taps in counts),), 4)
     fields = (window.kernel, window.stride, window.padding, window.dilation)
     return operation.emit_all(MaxPoolIndices(*fields, operation.flag("storage_order")), x)
 

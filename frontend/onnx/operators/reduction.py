@@ -29,12 +29,9 @@ def _reduce(kind: str) -> Converter:
 def _cumulative(kind: str) -> Converter:
     def convert(operation: Operation) -> Value:
         x = operation.value(0)
-        axis = operation.constant(1, "axis")
-        if axis.size != 1:
-            raise operation.wrong(f"its axis must be one number, not {axis.size}")
         op = Cumulative(
             kind,
-            operation.axis(int(axis.item()), len(x.type.shape)),
+            operation.axis(operation.whole_number(1, "axis"), len(x.type.shape)),
             operation.flag("exclusive"),
             operation.flag("reverse"),
         )

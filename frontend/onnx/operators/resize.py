@@ -18,11 +18,16 @@ from smelt.frontend.onnx.interpolation import (
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.windows import LARGEST
 from smelt.ir import Array, DType, Value
+from smelt.ir.budget import affords
 from smelt.ops.resample import Resample
 from smelt.ops.resize import Resize
 
 _FLAGS = ((False, False), (True, False), (False, True))
 """Aligned corners and half-pixel centres of a `Resize`."""
+
+
+_EACH = 8
+"""Elementary operations that a tap takes."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def _resize(operation: Operation) -> Value:
     if not roi and _keeps_shape(resized):
         return x
     tables = {
-        a: interpolation.table(a.size, a.outputs, a.scale, roi.get(a.axis, (0.0, 1.0)))
+        a: _table(operation, interpolation, a, roi.get(a.axis, (0.0, 1.0)))
         for a in resized
         if a.size != a.outputs or a.scale != 1 or a.axis in roi
     }
@@ -80,8 +85,15 @@ def _upsample(operation: Operation) -> Value:
     resized = _scaled(operation, x, tuple(range(len(x.type.shape))), scales)
     if _keeps_shape(resized):
         return x
-    tables = {a: interpolation.table(a.size, a.outputs, a.scale) for a in resized if a.scale != 1}
+    tables = {a: _table(operation, interpolation, a) for a in resized if a.scale != 1}
     return _emit(operation, x, interpolation, tables)
+
+
+def _table(
+    operation: Operation, interpolation: Interpolation, a: _Axis, roi: tuple[float, float] = (0, 1)
+) -> Table:
+    operation.afford((a.outputs, interpolation.taps(float(a.scale))), _EACH)
+    return interpolation.table(a.size, a.outputs, a.scale, roi)
 
 
 def _one_of(operation: Operation, name: str, given: str, known: Sequence[str]) -> str:
@@ -221,6 +233,8 @@ def _agrees(op: Resize, a: _Axis, table: Table) -> bool:
     if op.kind == "nearest":
         return np.array_equal(op.nearest(a.size, a.outputs), table.positions[:, 0])
     lower, upper, lower_weight, upper_weight = op.linear(a.size, a.outputs)
+    if not affords(2 * a.size * a.outputs):
+        return False
     ours = _matrix(table.positions, table.weights, a.size)
     theirs = _matrix(
         np.stack([lower, upper], axis=1), np.stack([lower_weight, upper_weight], axis=1), a.size

@@ -11,6 +11,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from smelt.frontend.onnx.checks import require_size
 from smelt.frontend.onnx.operation import Converter, Operand, Operation, TensorSequence
 from smelt.frontend.onnx.operators.shape import axis_of, joined, slice_along
 from smelt.frontend.onnx.tensors import dtype_of
@@ -68,11 +69,10 @@ def _position(operation: Operation, index: int, length: int, last: int | None = 
     Raises:
         UnsupportedError: it is computed as the network runs.
     """
-    given = operation.constant(index, "position in a sequence")
+    position = operation.whole_number(index, "position in a sequence")
     last = length - 1 if last is None else last
-    if given.size != 1 or given.dtype.kind not in "iu" or not -length <= given.item() <= last:
-        raise operation.wrong(f"position {given.tolist()} of a sequence of {length} tensors")
-    position = int(given.item())
+    if not -length <= position <= last:
+        raise operation.wrong(f"position {position} of a sequence of {length} tensors")
     return position + length if position < 0 else position
 
 
@@ -115,11 +115,13 @@ def _sizes(operation: Operation, size: int) -> tuple[int, ...]:
     """Sizes of the parts: as a vector says; a number's, the last part smaller; or 1."""
     given = operation.given("", 1)
     if given is None:
+        require_size(size)
         return (1,) * size
     if not operation.value(1).type.shape:
         (part,) = given
         if part < 1:
             raise operation.wrong(f"parts of {part} elements")
+        require_size(-(-size // part))
         return tuple(min(part, size - start) for start in range(0, size, part))
     if min(given, default=0) < 0 or sum(given) != size:
         raise operation.wrong(f"{size} elements cannot be split into {list(given)}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, isfinite, prod
+from itertools import accumulate
+from math import ceil, inf, isfinite, prod
 
 import numpy as np
 
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.tensors import dtype_of
-from smelt.ir import Value
+from smelt.ir import DType, Value
 from smelt.ops.concat import Concat
 from smelt.ops.pad import Pad
 from smelt.ops.slice import Slice
@@ -122,10 +123,10 @@ def _split(operation: Operation) -> list[Value]:
         sizes = tuple(max(0, min(part, size - i * part)) for i in range(count))
     if min(sizes, default=0) < 0 or sum(sizes) != size or len(sizes) != len(operation.outputs):
         raise operation.wrong(f"{x.type} cannot be split along axis {axis} into {list(sizes)}")
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    starts = accumulate(sizes, initial=0)
     return [
         x if part == size else slice_along(operation, x, axis, start, part)
-        for start, part in zip(starts, sizes, strict=True)
+        for start, part in zip(starts, sizes, strict=False)
     ]
 
 
@@ -174,7 +175,7 @@ def tiled(operation: Operation, x: Value, multiples: Sequence[int]) -> Value:
     shape = [n * times for n, times in zip(x.type.shape, multiples, strict=True)]
     require_size(operation, shape)
     if 0 in multiples:
-        return operation.literal(np.zeros(shape, x.type.dtype.numpy), x.type.quant)
+        return operation.filled(shape, 0, x.type.dtype, x.type.quant)
     return operation.emit(Tile(tuple(multiples)), x, quant=x.type.quant)
 
 
@@ -246,11 +247,10 @@ def _constant_of_shape(operation: Operation) -> Value:
     shape = operation.given("", 0)
     if shape is None or min(shape, default=0) < 0:
         raise operation.wrong(f"shape {shape}")
-    require_size(operation, shape)
     fill = operation.tensor("value") if operation.has("value") else np.zeros(1, np.float32)
     if fill.size != 1:
         raise operation.wrong(f"its value has {fill.size} elements, not one")
-    return operation.literal(np.full(shape, fill.reshape(()), fill.dtype))
+    return operation.filled(shape, fill.reshape(()).item(), DType.of(fill))
 
 
 def _eye_like(operation: Operation) -> Value:
@@ -258,22 +258,21 @@ def _eye_like(operation: Operation) -> Value:
     code = operation.integer("dtype", None)
     dtype = x.type.dtype if code is None else dtype_of(code, f"the output of {operation}")
     rows, columns = x.type.shape
-    require_size(operation, x.type.shape)
+    operation.afford(x.type.shape)
     k = max(-rows, min(operation.integer("k", 0), columns))
     return operation.literal(np.eye(rows, columns, k, dtype.numpy))
 
 
 def _range(operation: Operation) -> Value:
-    bounds = [operation.constant(i, role) for i, role in enumerate(("start", "limit", "delta"))]
-    if any(bound.size != 1 for bound in bounds):
-        raise operation.wrong("its start, limit and delta must have one element each")
-    start, limit, delta = (bound.reshape(()).item() for bound in bounds)
-    if delta == 0 or not all(map(isfinite, (start, limit, delta))):
+    roles = ("start", "limit", "delta")
+    start, limit, delta = (operation.number(index, role) for index, role in enumerate(roles))
+    steps = (limit - start) / delta if delta else inf
+    if not isfinite(steps):
         raise operation.wrong(f"numbers from {start} to {limit} in steps of {delta}")
-    count = max(0, ceil((limit - start) / delta))
-    require_size(operation, (count,))
+    count = max(0, ceil(steps))
+    operation.afford((count,))
     values = start + np.arange(count) * delta
-    return operation.literal(values.astype(bounds[0].dtype))
+    return operation.literal(values.astype(operation.value(0).type.dtype.numpy))
 
 
 CONVERTERS: dict[str, Converter] = {

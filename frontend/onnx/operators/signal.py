@@ -19,6 +19,9 @@ from smelt.ops.slice import Slice
 _MOST_ELEMENTS = 1 << 24
 """What a matrix of a transform may have."""
 
+_EACH = 8
+"""Elementary operations that an element of a matrix takes: angles, sines, cosines."""
+
 _LARGEST_DETERMINANT = 4
 
 
@@ -29,6 +32,7 @@ def _matrix(operation: Operation, shape: tuple[int, int, int, int]) -> Array:
             f"a transform of {shape[0]} elements is computed as a product with a matrix, which "
             "would be too large: use a shorter one"
         )
+    operation.afford(shape, _EACH)
     return np.zeros(shape)
 
 
@@ -80,7 +84,7 @@ def _dft(operation: Operation) -> Value:
         raise operation.wrong(f"{x.type} is no signal: its last axis must have 1 or 2 elements")
     axis = operation.integer("axis", 1)
     if operation.version >= 20:
-        axis = -2 if operation.optional(2) is None else int(operation.constant(2, "axis").item())
+        axis = -2 if operation.optional(2) is None else operation.whole_number(2, "axis")
     axis = operation.axis(axis, rank)
     if axis == rank - 1:
         raise operation.wrong("its axis is that of real and imaginary parts")
@@ -88,7 +92,7 @@ def _dft(operation: Operation) -> Value:
     given, parts = shape[axis], shape[-1]
     length = 2 * (given - 1) if inverse and onesided else given
     if operation.optional(1) is not None:
-        length = int(operation.constant(1, "dft_length").item())
+        length = operation.whole_number(1, "dft_length")
     if length < 1:
         raise operation.wrong(f"a transform of {length} elements cannot be")
     if inverse and onesided:
@@ -110,11 +114,11 @@ def _stft(operation: Operation) -> Value:
     """Transforms of overlapping frames: a convolution, where the window is known."""
     x = operation.image(0, 3)
     batch, size, parts = x.type.shape
-    step = int(operation.constant(1, "frame step").item())
+    step = operation.whole_number(1, "frame step")
     window = operation.optional(2)
     length = size if window is None else window.type.size
     if operation.optional(3) is not None:
-        length = int(operation.constant(3, "frame length").item())
+        length = operation.whole_number(3, "frame length")
     onesided = operation.flag("onesided", default=True)
     if step < 1 or not 1 <= length <= size or parts not in (1, 2):
         raise operation.wrong(f"frames of {length} elements every {step} do not fit {x.type}")

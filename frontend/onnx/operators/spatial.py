@@ -20,6 +20,9 @@ from smelt.ops.roi_align import RoiAlign
 _OLD_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """What modes were called before operator set 20."""
 
+_EACH = 32
+"""Elementary operations that a position takes: each is computed by itself."""
+
 
 def _affine_grid(operation: Operation) -> Value:
     """The positions of an image's pixels, homogeneous, times the matrices."""
@@ -29,6 +32,7 @@ def _affine_grid(operation: Operation) -> Value:
         raise operation.wrong(f"matrices {theta.type} do not fit an image of {size}")
     if not 1 <= prod(size) <= LARGEST:
         raise operation.refuse(f"an image of {list(size)} holds nothing, or too much")
+    operation.afford((*size[2:], rank + 1))
     axes = [_normalized(n, corners=operation.flag("align_corners")) for n in size[2:]]
     places = np.meshgrid(*axes, indexing="ij")
     homogeneous = np.stack([*reversed(places), np.ones(size[2:])], axis=-1).astype(np.float32)
@@ -94,7 +98,7 @@ def _deform_conv(operation: Operation) -> Value:
         raise operation.wrong(f"offsets {offsets.type} do not fit windows {window.outputs}")
     grid = operation.reshape(offsets, (n * parts, taps, 2, height, width))
     grid = operation.transpose(grid, (0, 3, 4, 1, 2))
-    grid = operation.emit(Binary("add"), grid, operation.literal(_tap_positions(window)))
+    grid = operation.emit(Binary("add"), grid, operation.literal(_tap_positions(operation, window)))
     image = operation.reshape(x, (n * parts, channels // parts, *size))
     taken = operation.emit(
         GridSample("linear", "zeros", "pixels"), operation.channels_last(image), grid
@@ -116,12 +120,13 @@ def _deform_conv(operation: Operation) -> Value:
     return operation.channels_first(operation.reshape(y, (n, height, width, outputs)))
 
 
-def _tap_positions(window: Window) -> Array:
+def _tap_positions(operation: Operation, window: Window) -> Array:
     """Row and column of every window's every tap: float32 `[1,h,w,taps,2]`."""
 
     def along(axis: int) -> Sequence[int]:
         return range(window.outputs[axis])
 
+    operation.afford((*window.outputs, *window.kernel), 2 * _EACH)
     found = [
         [
             o * window.stride[axis] - window.padding[axis][0] + t * window.dilation[axis]
