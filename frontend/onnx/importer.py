@@ -154,6 +154,8 @@ class _Scope:
             return self._values[name]
         if name in self._stored:
             array = array_of(self._stored[name], f"constant '{name}'")
+            # A loop that is written out has its constants once a turn.
+            spend(f"constant '{name}'", array.size)
             self._values[name] = Value.constant(self.unique(name), array)
             return self._values[name]
         found = None if self._outer is None else self._outer._find(name)

@@ -312,7 +312,8 @@ class Operation(Attributes):
         return self.literal(np.full(tuple(shape), number, dtype.numpy), quant)
 
     def literal(self, array: Array, quant: Quant | None = None) -> Value:
-        """A constant that the file does not hold; a large one is announced by `afford`."""
+        """A constant that the graph of the file does not have; see `afford` for large ones."""
+        spend(self, array.size)
         return Value.constant(self.scope.unique(f"{self._stem()}:constant"), array, quant)
 
     def scalar(self, number: float, like: Value) -> Value:

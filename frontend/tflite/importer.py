@@ -116,7 +116,11 @@ class _Importer:
                     "UNIDIRECTIONAL_SEQUENCE_LSTM are imported; make others inputs and outputs of "
                     "the network"
                 )
-            data = None if stored.data is None else constant_array(stored, type_)
+            data = None
+            if stored.data is not None:
+                # Any number of tensors may share a buffer; the arrays do not.
+                spend(f"constant {self.quoted(tensor)}", type_.size)
+                data = constant_array(stored, type_)
             self._values[tensor] = Value(self._names[tensor], type_, data)
         return self._values[tensor]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -121,8 +122,8 @@ def _split_v(operation: Operation) -> None:
 
 
 def _parts(operation: Operation, x: Value, axis: int, sizes: list[int]) -> None:
-    for i, size in enumerate(sizes):
-        op = Slice.along(axis, sum(sizes[:i]), size, x.type.shape)
+    for i, (start, size) in enumerate(zip(accumulate(sizes, initial=0), sizes, strict=False)):
+        op = Slice.along(axis, start, size, x.type.shape)
         operation.emit(op, x, moves_data=True, output=i)
 
 
