@@ -202,6 +202,14 @@ REFUSED: dict[str, tuple[str, str, Operands, dict[str, Any], str]] = {
         *("Attention", "x w b m", {**PROJECTED, "m": np.ones(3 * BATCH + 2, np.int32)}, {}),
         "a mask i32.* is not supported; numbers of keys",
     ),
+    "no keys": (
+        *("MultiHeadAttention", "q k k", {"q": Q, "k": real(BATCH, 0, WIDTH)}, {}),
+        "queries, keys or values are empty",
+    ),
+    "no heads": (
+        *("MultiHeadAttention", "p", {"p": real(BATCH, KEYS, 0, 3, SIZE)}, {}),
+        "0 heads cannot share 0 keys and values",
+    ),
     "heads": (
         *("Attention", "x w b", PROJECTED, {"num_heads": 4}),
         "does not consist of 4 heads",

@@ -255,3 +255,9 @@ def test_parameters_that_do_not_fit(scale: Array, zero: Array, message: str) -> 
     proto = model(graph([step], {"x": (2, 4)}, [tensor_info("y", None, "i8")], constants), 17)
     with pytest.raises(ModelError, match=message):
         load(proto.SerializeToString(), "net")
+
+
+def test_attributes_that_are_handed_on_are_known() -> None:
+    proto = _operator("u8", "QLinearConv", [_IMAGE, (6, 4, 3, 3)], _MICROSOFT, turned=1)
+    with pytest.raises(ModelError, match=r"operator Conv .* has no attribute 'turned'"):
+        load(proto.SerializeToString(), "net")

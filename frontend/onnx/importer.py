@@ -227,6 +227,8 @@ class _Scope:
         self, node: onnx.NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin
     ) -> tuple[Value, ...]:
         """See `operation.Operation.apply`."""
+        # Attributes that are handed on and not known would silently change nothing.
+        require_known_attributes(node, "", version, str(origin))
         inner = _Scope(self._shared, onnx.GraphProto(), self)
         for index, value in enumerate(inputs):
             name = "" if value is None else f"operand {index}"

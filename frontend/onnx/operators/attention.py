@@ -55,14 +55,19 @@ def _attention(operation: Operation) -> list[Value] | None:
         return None
     q = _heads(operation, 0, "q_num_heads")
     k, v = (_cached(operation, _heads(operation, i, "kv_num_heads"), i + 3) for i in (1, 2))
-    groups = k.size(_HEADS)
-    if v.size(_HEADS) != groups or not groups or q.size(_HEADS) % groups:
-        raise operation.wrong(f"{q.size(_HEADS)} heads cannot share {groups} keys and values")
+    _require_shared(operation, q, k, v)
     if 0 in (*q.value.type.shape, *k.value.type.shape, *v.value.type.shape):
         return None
     joined = len(operation.value(0).type.shape) == 3
     y = attend(operation, q, k, v, _bias(operation, q, k), joined=joined)
     return [y, *(operation.transpose(h.value, h.order) for h in (k, v))]
+
+
+def _require_shared(operation: Operation, q: Heads, k: Heads, v: Heads) -> None:
+    """Raise ModelError unless the queries' heads can share those of the keys and values."""
+    heads, groups = q.size(_HEADS), k.size(_HEADS)
+    if v.size(_HEADS) != groups or not groups or heads % groups:
+        raise operation.wrong(f"{heads} heads cannot share {groups} keys and values")
 
 
 def attend(
@@ -78,6 +83,9 @@ def attend(
         bias: added to the scores `[batch, heads, queries, keys]`, to which it is broadcast.
         joined: the results of all heads make a row, `[batch, queries, heads * size]`.
     """
+    _require_shared(operation, q, k, v)
+    if 0 in (*q.value.type.shape, *k.value.type.shape, *v.value.type.shape):
+        raise operation.refuse("its queries, keys or values are empty")
     groups = k.size(_HEADS)
     shape = (q.size(0), q.size(_HEADS), q.size(_SEQUENCE), k.size(_SEQUENCE))
     known = bias.data if isinstance(bias, Value) and bias.is_constant else bias
