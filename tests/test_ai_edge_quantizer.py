@@ -51,9 +51,16 @@ def _signed(model: Any) -> None:
 
 
 @cache
-def quantized(name: str, *, float_ends: bool = False) -> bytes:
-    """The network of the example as the tool quantizes it by one of its recipes."""
-    rules = [*getattr(recipe, name)(), *(KEPT_FLOAT if float_ends else ())]
+def quantized(name: str, *, float_ends: bool = False, only: str = "*") -> bytes:
+    """The network of the example as the tool quantizes it by one of its recipes.
+
+    Args:
+        name: of the recipe.
+        float_ends: inputs and outputs stay float32.
+        only: the kind of operator that is quantized; all others stay float32.
+    """
+    (rule,) = getattr(recipe, name)()
+    rules = [rule | {"operation": only}, *(KEPT_FLOAT if float_ends else ())]
     tool = quantizer.Quantizer(
         edited((DIGITS / "digits_float32.tflite").read_bytes(), _signed), rules
     )
@@ -85,6 +92,18 @@ def test_static_int8_is_exact(float_ends: bool, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, expected)
     outputs = [output[0] for output in run(compile_model(path), samples).outputs]
     np.testing.assert_array_equal(outputs, expected)
+
+
+@pytest.mark.parametrize(
+    "kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "ADD", "FULLY_CONNECTED", "SOFTMAX"]
+)
+def test_one_kind_of_operator_in_int8(kind: str) -> None:
+    """Stored integers begin and end in the middle of the network."""
+    data = quantized("static_wi8_ai8", only=kind)
+    graph = run_passes(load(data).graph)
+    for image in _digits()[16:32]:
+        found, expected = evaluate(graph, [image]).outputs[0], litert(data, image)[0]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.ptp(expected))
 
 
 @pytest.mark.parametrize(
