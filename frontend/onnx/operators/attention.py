@@ -58,9 +58,10 @@ def _attention(operation: Operation) -> list[Value] | None:
     _require_shared(operation, q, k, v)
     if 0 in (*q.value.type.shape, *k.value.type.shape, *v.value.type.shape):
         return None
+    bias = _bias(operation, q, k)
+    present = [operation.transpose(h.value, h.order) for h in (k, v)]
     joined = len(operation.value(0).type.shape) == 3
-    y = attend(operation, q, k, v, _bias(operation, q, k), joined=joined)
-    return [y, *(operation.transpose(h.value, h.order) for h in (k, v))]
+    return [attend(operation, q, k, v, bias, joined=joined), *present]
 
 
 def _require_shared(operation: Operation, q: Heads, k: Heads, v: Heads) -> None:
