@@ -58,17 +58,31 @@ class Symbol:
 
 @dataclass(frozen=True, repr=False)
 class Contents:
-    """The sections of a firmware in the order of their addresses, and its symbols."""
+    """What a firmware holds.
+
+    Attributes:
+        sections: in the order of their addresses.
+        symbols: that have a size.
+        segments: of what is loaded, those that the program does not write.
+        little_endian: whether the least byte of a number is the first.
+    """
 
     sections: tuple[Section, ...]
     symbols: tuple[Symbol, ...]
-    little_endian: bool
+    segments: tuple[Region, ...] = ()
+    little_endian: bool = True
 
     @classmethod
     def of(cls, elf: ELFFile) -> Contents:
         """Of an open, linked ELF."""
         sections = sorted(_sections(elf), key=lambda section: section.address)
-        return cls(tuple(sections), tuple(_symbols(elf)), bool(elf.little_endian))
+        segments = (
+            Region(int(s["p_vaddr"]), int(s["p_filesz"]))
+            for s in elf.iter_segments("PT_LOAD")
+            if not s["p_flags"] & P_FLAGS.PF_W
+        )
+        symbols, order = tuple(_symbols(elf)), bool(elf.little_endian)
+        return cls(tuple(sections), symbols, tuple(segments), order)
 
     def array(self, name: str) -> bytes | None:
         """The bytes that a symbol names; None where there is none of that name."""
@@ -82,8 +96,16 @@ class Contents:
         return None
 
     def missing(self, regions: Iterable[Region]) -> Section | None:
-        """The first section of those that stay as they are that no region holds."""
-        return next((s for s in self.sections if s.fixed and _region(s, regions) is None), None)
+        """The first section of those that stay as they are that no region of this build holds."""
+        own = [region for region in regions if self._has(region)]
+        return next((s for s in self.sections if s.fixed and _region(s, own) is None), None)
+
+    def _has(self, region: Region) -> bool:
+        """Whether a region is a segment, or begins and ends with sections."""
+        end = region.address + region.bytes
+        held = [s for s in self.sections if region.address <= s.address and s.end <= end]
+        limits = (min(s.address for s in held), max(s.end for s in held)) if held else (0, 0)
+        return region in self.segments or limits == (region.address, end)
 
     def place(self, section: Section, offset: int) -> tuple[Symbol | None, str]:
         """The symbol that has a byte of a section, and how the byte is called."""
