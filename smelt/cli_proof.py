@@ -85,7 +85,7 @@ class VerdictGroup:
 
 @dataclass(frozen=True)
 class ProofGroup(LimitGroup, BuildGroup, VerdictGroup, SampleGroup):
-    """All that proving a network takes, wherever it runs."""
+    """All that verifying a network takes, wherever it runs."""
 
     json_: JsonFileOption = None
     quiet: QuietOption = False

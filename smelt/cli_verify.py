@@ -1,4 +1,4 @@
-"""`smelt verify` and `smelt deploy`: the proof that a device computes what the model says."""
+"""`smelt verify` and `smelt deploy`: a device has what was built, and computes what the model says."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def verify(
     ] = None,
     proof: ProofGroup,
 ) -> None:
-    """Prove that the device computes what the model says, bit for bit.
+    """Check that the device holds what was built, and on samples computes what the model says.
+
+    Every byte of its weights, tables and code is compared; outputs, on the samples, bit for bit.
 
     `smelt verify model.tflite --board mps2-an386 --samples 4`
 
