@@ -1,4 +1,4 @@
-"""`smelt verify` and `smelt deploy`: a device has what was built, and computes what the model says."""
+"""`smelt verify` and `smelt deploy`: a device has what was built and computes what it should."""
 
 from __future__ import annotations
 
