@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 from smelt.boards.elf import ElfInfo, measure
+from smelt.boards.tools import find_tool, run_tool
 from smelt.errors import DoesNotFit, ToolError
 from smelt.targets import Platform
 
-_HINTS = {
-    "make": "apt-get install make",
-    "cc": "apt-get install gcc",
-    "gcc": "apt-get install gcc",
-    "arm-none-eabi-gcc": "apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi",
-    "qemu-system-arm": "apt-get install qemu-system-arm",
-    "qemu-system-riscv32": "apt-get install qemu-system-misc",
-    "riscv64-unknown-elf-gcc": (
-        "apt-get install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
-    ),
-}
 _MISSING = (
     ("vulkan/vulkan.h: No such file", "libvulkan-dev"),
     ("'vulkan/vulkan.h' file not found", "libvulkan-dev"),
@@ -31,19 +19,6 @@ _MISSING = (
 """What tools say where a library is not installed, and its package."""
 _OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
 _LINES_SHOWN = 40
-
-
-def find_tool(name: str) -> str:
-    """Path of an external program.
-
-    Raises:
-        ToolError: it is not installed; the message says how to install it.
-    """
-    path = shutil.which(name)
-    if path is None:
-        hint = f": {_HINTS[name]}" if name in _HINTS else ""
-        raise ToolError(f"'{name}' is not installed, or not on PATH{hint}")
-    return path
 
 
 def compile_project(
@@ -91,22 +66,15 @@ def compile_project(
     command += [f"CMSIS_NN_DIR={Path(library).resolve()}"] if library else []
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     environment = {key: value for key, value in os.environ.items() if key not in outer}
-    try:
-        result = subprocess.run(
-            command,
-            cwd=directory,
-            env=environment | {"LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ToolError(f"make in {directory} took more than {timeout_s:g} s") from error
-    if result.returncode != 0:
-        _raise_failure(directory, platform, result.stdout + result.stderr)
+    ran = run_tool(
+        command,
+        what=f"make in {directory}",
+        folder=directory,
+        environment=environment | {"LC_ALL": "C"},
+        timeout_s=timeout_s,
+    )
+    if ran.status != 0:
+        _raise_failure(directory, platform, ran.output + ran.errors)
     return _measure(directory)
 
 

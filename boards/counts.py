@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from smelt.boards.build import find_tool
+from smelt.boards.tools import find_tool, run_tool
 from smelt.errors import ToolError
 from smelt.targets.cycles import Counts
 
@@ -95,22 +94,16 @@ def _compile(folder: Path) -> Path:
     # The functions of the interface are QEMU's own, found when it loads the plugin.
     command += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
     command += [f"-DQEMU_PLUGIN_VERSION={_interface()}", str(source), "-o", str(plugin)]
-    result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if result.returncode != 0:
-        raise ToolError(f"the simulator's plugin cannot be compiled:\n{result.stderr.rstrip()}")
+    ran = run_tool(command)
+    if ran.status != 0:
+        raise ToolError(f"the simulator's plugin cannot be compiled:\n{ran.errors.rstrip()}")
     return plugin
 
 
 def _interface() -> int:
     """The version of the interface to ask QEMU for: 9 refuses 1, and those before it know no 2."""
     qemu = find_tool("qemu-system-arm")
-    texts = [
-        subprocess.run(
-            [qemu, option], capture_output=True, text=True, errors="replace", check=False
-        )
-        for option in ("-help", "-version")
-    ]
-    usage, version = (text.stdout for text in texts)
+    usage, version = (run_tool([qemu, option]).output for option in ("-help", "-version"))
     if not re.search(r"^-plugin ", usage, re.MULTILINE):
         raise ToolError(
             f"{qemu} was built without plugins, which profiles by layer need; install one that has "

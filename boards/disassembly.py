@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from elftools.common.exceptions import DWARFError, ELFError
 from elftools.elf.elffile import ELFFile
 
-from smelt.boards.build import find_tool
+from smelt.boards.tools import find_tool, run_tool
 from smelt.errors import ToolError
 from smelt.targets import Target
 from smelt.targets.instructions import Instruction, instruction
@@ -71,14 +70,12 @@ def disassemble(elf: Path, target: Target) -> Code:
     command = [find_tool(f"{target.cross}objdump"), "--disassemble"]
     # GNU objdump takes vector instructions for a coprocessor's unless it is told what it reads.
     command += ["--architecture=armv8.1-m.main"] if "mve" in target.features else []
-    result = subprocess.run(
-        [*command, str(elf)], capture_output=True, text=True, errors="replace", check=False
-    )
-    if result.returncode != 0:
-        raise ToolError(f"{command[0]} cannot read {elf}: {result.stderr.strip()}")
+    ran = run_tool([*command, str(elf)])
+    if ran.status != 0:
+        raise ToolError(f"{command[0]} cannot read {elf}: {ran.errors.strip()}")
     instructions: dict[int, Instruction] = {}
     functions: dict[int, str] = {}
-    for line in result.stdout.splitlines():
+    for line in ran.output.splitlines():
         if found := _INSTRUCTION.match(line):
             place, raw, mnemonic, operands = found.groups()
             address, size = int(place, 16), len(raw.replace(" ", "")) // 2

@@ -7,15 +7,22 @@ import queue
 import shlex
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
+from smelt.boards.tools import NEW_GROUP, end_with_children
 from smelt.errors import ToolError
+from smelt.terminal import plain
 
 _END_S = 5
 """That the program may go on for once its input is closed."""
+_LOOK_S = 0.1
+_LINES, _LONGEST = 16, 1000
+"""That are kept of what the program writes, and characters of a line."""
+_SHOWN = 100
 
 
 class Meter:
@@ -25,6 +32,9 @@ class Meter:
     to `stop` it answers with a line on its standard output, the energy in joules. What comes over
     the wire between the two is part of that; a program that wants the inference alone watches the
     pin that the firmware's `smelt_mark_start` and `smelt_mark_stop` raise and lower.
+
+    Nothing else may come on its standard output; what it writes to its standard error is read, and
+    its end shown where it fails.
 
     Attributes:
         joules: of all inferences so far.
@@ -43,27 +53,45 @@ class Meter:
         self.joules = 0.0
         self._command = command
         self._timeout_s = timeout_s
-        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        # Full, it stops who reads for it, and so at last the program that writes without end.
+        self._answers: queue.Queue[str] = queue.Queue(_LINES)
+        self._ended = threading.Event()
+        self._errors: deque[str] = deque(maxlen=_LINES)
         try:
             self._process = subprocess.Popen(
                 shlex.split(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
+                start_new_session=True,
+                creationflags=NEW_GROUP,
             )
         except (OSError, ValueError, IndexError) as error:
             raise ToolError(f"the meter '{command}' cannot be executed: {error}") from error
         # Not every system can wait for a pipe with a time limit; a thread can wait for it.
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        readers = (self._read_answers, self._read_errors)
+        self._readers = [threading.Thread(target=reader, daemon=True) for reader in readers]
+        for reader in self._readers:
+            reader.start()
 
-    def _listen(self) -> None:
+    def _read_answers(self) -> None:
         assert self._process.stdout is not None
         line = " "
         while line:
-            line = self._process.stdout.readline()
-            self._answers.put(line)
+            line = self._process.stdout.readline(_LONGEST)
+            while not self._ended.is_set():
+                with suppress(queue.Full):
+                    self._answers.put(line, timeout=_LOOK_S)
+                    break
+            else:
+                return
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        while line := self._process.stderr.readline(_LONGEST):
+            self._errors.append(_shown(line))
 
     def __enter__(self) -> Self:
         return self
@@ -77,12 +105,12 @@ class Meter:
         assert self._process.stdin is not None
         with suppress(OSError):  # it may have ended before it read all of its input
             self._process.stdin.close()
-        try:
-            self._process.wait(0 if isinstance(error, ToolError) else _END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._listener.join(_END_S)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(0 if error is not None else _END_S)
+        self._ended.set()
+        end_with_children(self._process)
+        for reader in self._readers:
+            reader.join(_END_S)
 
     def start(self) -> None:
         """Say that an inference begins."""
@@ -98,28 +126,42 @@ class Meter:
         try:
             answer = self._answers.get(timeout=self._timeout_s)
         except queue.Empty:
-            raise ToolError(
-                f"the meter '{self._command}' has not answered to stop for {self._timeout_s:g} s: "
-                "it must say joules in a line, and flush its output"
+            raise self._failed(
+                f"has not answered to stop for {self._timeout_s:g} s: it must say joules in a "
+                "line, and flush its output"
             ) from None
         try:
             joules = float(answer)
         except ValueError:
             joules = math.nan
         if not math.isfinite(joules):
-            raise ToolError(
-                f"the meter '{self._command}' answered '{answer.strip()}' to stop, not a number of "
-                "joules"
-            )
+            raise self._failed(f"answered '{_shown(answer)}' to stop, not a number of joules")
         self.joules += joules
 
     def _say(self, word: str) -> None:
+        """Send a line; `ToolError` where the program has ended, or said what it was not asked."""
         assert self._process.stdin is not None
+        with suppress(queue.Empty):
+            if line := self._answers.get_nowait():
+                raise self._failed(
+                    f"wrote '{_shown(line)}' without being asked: it may answer each stop with one "
+                    "line, joules, and write whatever else to its standard error"
+                )
+            self._answers.put(line)  # it has ended, as its standard input says better
         try:
             self._process.stdin.write(f"{word}\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise ToolError(f"the meter '{self._command}' has ended: {error}") from error
+            raise self._failed(f"has ended: {error}") from error
+
+    def _failed(self, what: str) -> ToolError:
+        said = "".join(f"\n  {line}" for line in tuple(self._errors) if line)
+        return ToolError(f"the meter '{self._command}' {what}{said}")
+
+
+def _shown(line: str) -> str:
+    text = plain(line.strip())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 @contextmanager

@@ -9,7 +9,7 @@ _SEQUENCE = re.compile(
     r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # other strings
     r"|[\x1b\x9b][\[0-?]*[ -/]*[@-~]"  # colours, the cursor, and the rest
 )
-_KEPT = "\n\t"
+_DOUBTFUL = re.compile(r"[^\n\t -~]")
 
 
 def plain(text: str) -> str:
@@ -17,10 +17,12 @@ def plain(text: str) -> str:
 
     Other control characters, and those that reorder text, are written as Python's escapes.
     """
-    text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
-    return "".join(c if _harmless(c) else c.encode("unicode_escape").decode("ascii") for c in text)
+    return _DOUBTFUL.sub(_written, _SEQUENCE.sub("", text.replace("\r\n", "\n")))
 
 
-def _harmless(character: str) -> bool:
+def _written(found: re.Match[str]) -> str:
+    character = found[0]
     wide_space = character.isspace() and ord(character) > 0x9F
-    return character.isprintable() or character in _KEPT or wide_space
+    if character.isprintable() or wide_space:
+        return character
+    return character.encode("unicode_escape").decode("ascii")

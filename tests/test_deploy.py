@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -484,9 +485,9 @@ def meter(folder: Path, answer: str) -> str:
     return f"sh {script}"
 
 
-def measure(command: str, timeout_s: float = 10) -> float:
+def measure(command: str, timeout_s: float = 300, inferences: int = 3) -> float:
     with Meter(command, timeout_s) as found:
-        for _ in range(3):
+        for _ in range(inferences):
             found.start()
             found.stop()
         return found.joules
@@ -521,10 +522,34 @@ def test_a_meter_must_answer_with_a_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["sleep 60", "while read word; do :; done"])
 def test_a_meter_that_does_not_answer(script: str, tmp_path: Path) -> None:
     (tmp_path / "meter.sh").write_text(f"#!/bin/sh\n{script}\n")
-    start = time.monotonic()
     with pytest.raises(ToolError, match="has not answered to stop for 1 s: it must say joules"):
         measure(f"sh {tmp_path / 'meter.sh'}", timeout_s=1)
-    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("yes", "(wrote 'y' without being asked|answered 'y' to stop)"),
+        ("yes 0.5", "wrote '0.5' without being asked"),
+        ("cat /dev/zero", r"(wrote|answered) '(\\x00)+"),
+        ("while read word; do echo 1; done", "wrote '1' without being asked"),
+        ("while read word; do [ $word = start ] || yes 0.5; done", "wrote '0.5' without being"),
+    ],
+)
+def test_a_meter_that_writes_without_end(script: str, words: str, tmp_path: Path) -> None:
+    """What it says is not kept, and it ends with what it has started."""
+    child = tmp_path / "child"
+    text = f"#!/bin/sh\nyes '\033[2Jnoise' >&2 &\necho $! > {child}\n{script}\n"
+    (tmp_path / "meter.sh").write_text(text)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ToolError, match=words) as failed:
+        measure(f"sh {tmp_path / 'meter.sh'}", inferences=1000)
+    assert len(str(failed.value)) < 1000
+    assert "\033" not in str(failed.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000
+    gone = Path("/proc") / child.read_text().strip() / "stat"
+    while gone.exists() and gone.read_text().rpartition(")")[2].split()[0] not in "ZX":
+        time.sleep(0.05)
 
 
 # A simulated board for others

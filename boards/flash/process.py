@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
 import subprocess
 import threading
 import time
@@ -15,6 +13,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from smelt.boards.pace import Pace
+from smelt.boards.tools import NEW_GROUP, end_with_children
 from smelt.errors import ToolError
 from smelt.terminal import plain
 
@@ -25,8 +24,6 @@ _LAST_WORDS_S = 5
 """How long what it wrote may take to be read once it has ended."""
 _LOOK_S = 0.1
 """How often one looks whether a program that waits for another was answered."""
-_NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
-"""What Windows has in place of sessions."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ def execute(
             text=True,
             errors="replace",
             start_new_session=True,
-            creationflags=_NEW_GROUP,
+            creationflags=NEW_GROUP,
         )
     except OSError as error:
         raise ToolError(f"{command[0]} cannot be executed: {error.strerror}") from error
@@ -88,10 +85,10 @@ def execute(
     try:
         problem = _wait(process, timeout_s, last, asked)
     except BaseException:
-        _kill(process)
+        end_with_children(process)
         raise
     if problem is not None:
-        _kill(process)
+        end_with_children(process)
         reader.join(_LAST_WORDS_S)
         raise _failure(command, problem, last)
     reader.join(_LAST_WORDS_S)
@@ -139,19 +136,6 @@ def _read(
                 say(text)
                 last.append(text)
                 refused += [text.strip() for refusal in refusals if refusal in text]
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    """End a program with all that it has started."""
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    else:  # Windows, a part of which this is
-        with suppress(OSError):
-            command = ["taskkill", "/F", "/T", "/PID", str(process.pid)]
-            subprocess.run(command, capture_output=True, check=False)
-        process.kill()
-    process.wait()
 
 
 def _failure(command: Sequence[str], what: str, last: Sequence[str]) -> ToolError:
