@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
+# Nothing is imported here: until `smelt.__main__` has begun, Ctrl-C is a traceback of Python's.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
     from smelt.frontend.onnx.options import Layout
     from smelt.pipeline import Artefact
     from smelt.quantize import Settings

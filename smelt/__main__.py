@@ -2,26 +2,45 @@
 
 import gc
 import os
-import signal
-from types import FrameType
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+_INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it: 128 and the signal's number."""
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C before there is one ends the program without a word."""
-    before = signal.signal(signal.SIGINT, _end_at_once)
+    """Run the command line; Ctrl-C ends the program without a word, whenever it comes."""
+    # The module `signal` takes milliseconds to import, for names that are not needed here.
+    import _signal as signals  # pyright: ignore[reportMissingModuleSource]
+
+    before = signals.signal(signals.SIGINT, _end_at_once)
     gc.disable()  # imports make many objects, none of them garbage
+    from contextlib import suppress
+
     from smelt.cli import main as command_line
 
     gc.freeze()
     gc.enable()
-    signal.signal(signal.SIGINT, before)
-    command_line()
+    try:
+        try:
+            signals.signal(signals.SIGINT, before)
+            command_line()
+        finally:
+            with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+                sys.stdout.flush()
+            signals.signal(signals.SIGINT, _end_at_once)
+    except KeyboardInterrupt:
+        os._exit(_INTERRUPTED)
 
 
-def _end_at_once(number: int, frame: FrameType | None) -> None:
+def _end_at_once(number: int, frame: "FrameType | None") -> None:
     """Nothing has begun that would have to be ended; an import may swallow an exception."""
-    del frame
-    os._exit(128 + number)
+    del number, frame
+    os._exit(_INTERRUPTED)
 
 
 if __name__ == "__main__":

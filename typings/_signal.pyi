@@ -1,0 +1,2 @@
+from signal import SIGINT as SIGINT
+from signal import signal as signal
