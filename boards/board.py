@@ -19,6 +19,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from smelt.boards.addresses import check_apart, check_interrupts, registers
 from smelt.boards.tables import (
     Comment,
     FlashTable,
@@ -39,8 +40,8 @@ from smelt.errors import ConfigError
 from smelt.targets import Memory, Part, Placement, Platform, RiscvCore, Target, Timer, Uart, get
 
 _PARTS: tuple[Part, ...] = get_args(Part)
-_SMALLEST = 256
-"""Bytes of variables beside a stack: less than any firmware has."""
+LEAST_CODE, LEAST_DATA = 8192, 128
+"""Bytes of code, and of variables: less than any firmware has (`tests/test_boards.py`)."""
 _SYSTEM_VECTORS = 16
 
 
@@ -113,8 +114,19 @@ class Board(Table):
     @model_validator(mode="after")
     def _what_fits(self) -> Self:
         place = {part: memory for memory in self.memory for part in memory.holds}
-        stack, code = place["stack"], place["code"]
-        if self.stack_bytes + (_SMALLEST if len(stack.holds) > 1 else 0) > stack.size:
+        stack, code, data = place["stack"], place["code"], place["data"]
+        if code.size < LEAST_CODE:
+            raise ValueError(
+                f"memory '{code.name}': size {code.size} bytes: the smallest firmware has more "
+                f"than {LEAST_CODE} of code, {4 * self._vectors} of them its table of vectors; "
+                "give what the chip has"
+            )
+        if data.size < LEAST_DATA:
+            raise ValueError(
+                f"memory '{data.name}': size {data.size} bytes: the smallest firmware has more "
+                f"than {LEAST_DATA} of variables; give what the chip has"
+            )
+        if self.stack_bytes + (LEAST_DATA if data is stack else 0) > stack.size:
             raise ValueError(
                 f"stack_bytes: memory '{stack.name}' of {stack.size} bytes, which holds "
                 f"{', '.join(stack.holds)}, has no room for a stack of {self.stack_bytes}"
@@ -127,11 +139,22 @@ class Board(Table):
         self.uart.check_divisor(self.clock_hz)
         return self
 
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        check_interrupts(self.target, self.uart, self.timer)
+        devices = registers(self.uart, self.timer, self.stm32, self.riscv)
+        check_apart(self.memory, devices, self.setup)
+        return self
+
+    @property
+    def _vectors(self) -> int:
+        """How many words the table of vectors has."""
+        return _SYSTEM_VECTORS + max(self.uart.irq, self.timer.irq or 0) + 1
+
     @property
     def _vectors_alignment(self) -> int:
         """The power of two bytes that holds all vectors; a Cortex-M0+ has no less than 256."""
-        vectors = _SYSTEM_VECTORS + max(self.uart.irq, self.timer.irq or 0) + 1
-        return max(256, 1 << (4 * vectors - 1).bit_length())
+        return max(256, 1 << (4 * self._vectors - 1).bit_length())
 
     @cached_property
     def own_target(self) -> Target:

@@ -2,15 +2,23 @@
 
 import re
 import subprocess
+from importlib.resources import files
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from smelt import boards, targets
+from smelt.boards.addresses import UART_BYTES
+from smelt.boards.board import LEAST_CODE, LEAST_DATA
 from smelt.boards.simulate import EMULATORS
-from smelt.boards.tables import QemuTable
+from smelt.boards.tables import QemuTable, UartDriver
 from smelt.errors import ConfigError
-from tests.board_tools import simulable
+from smelt.ir import DType, Graph, Node, Origin, TensorType, Value
+from smelt.ops.unary import Unary
+from smelt.pipeline import Options
+from tests.board_tools import compilable, simulable
+from tests.graphs import compile_graph
 
 GOOD = """
 name = "mine"
@@ -170,6 +178,49 @@ alternate = 7
             r"uart: 1200 baud need a clock of 19200 to 78642000 Hz",
         ),
         ('"cortex-m4"', '"host"', r"target: it is no microcontroller's"),
+        (
+            '"1M"',
+            "64",
+            r"'flash': size 64 bytes: the smallest firmware .* 8192 of code, 80 of them",
+        ),
+        ('"1M"', "8184", r"memory 'flash': size 8184 bytes: .* give what the chip has"),
+        (
+            "0x4000_4000",
+            "0x2000_0000",
+            r"uart\.base: 0x20000000 to 0x20000013, the registers of the UART, lie in memory 'ram' "
+            r"\(0x20000000 to 0x2001ffff\): correct one of them; the chip's reference manual",
+        ),
+        ("0x4000_4000", "0x1fff_fff0", r"uart\.base: .* lie in memory 'ram'"),
+        ("0x4000_4000", "0x080f_fffc", r"uart\.base: .* lie in memory 'flash'"),
+        (
+            "0x4000_4000",
+            "0xffff_fff8",
+            r"uart\.base: .* 0x14 bytes from 0xfffffff8, exceed 32 bits",
+        ),
+        ("0x4000_4000", "0xe000_ed00", r"uart\.base: .* the UART, are also those of the core"),
+        ("0x2000_0000", "0xe000_0000", r"startup: .* the core, lie in memory 'ram'"),
+        (
+            "[uart]",
+            "[stm32]\ngpio = 0x4000_3c00\ntx = 'PB2'\nrx = 'PB3'\nalternate = 7\n[uart]",
+            r"uart\.base: .* are also those of port B \(stm32\.gpio\)",
+        ),
+        (
+            "[uart]",
+            "[stm32]\ngpio = 0x2001_f800\ntx = 'PA2'\nrx = 'PB3'\nalternate = 7\n[uart]",
+            r"stm32\.gpio: 0x2001f800 to 0x2001fbff, the registers of port A, lie in memory 'ram'",
+        ),
+        (
+            '"cmsdk"\nbase = 0x4000_4000',
+            '"nrf5"\ntx_pin = 1\nrx_pin = 2\nbase = 0x5000_0000',
+            r"uart\.base: .* are also those of the pins \(uart\.driver\)",
+        ),
+        ("[uart]", "[timer]\ndriver = 'nrf5'\nirq = 3\n[uart]", r"uart\.irq: 3 is timer\.irq too"),
+        ("irq = 3", "irq = 240", r"uart\.irq: 240: the interrupts of .* from 0 to 239"),
+        (
+            "stack_bytes",
+            "setup = [{ address = 0x2000_0000, does = 'it', write = 1 }]\nstack_bytes",
+            r"setup\.0\.address: 0x20000000 \('it'\) lies in memory 'ram'",
+        ),
     ],
 )
 def test_a_mistake_is_explained(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -179,6 +230,30 @@ def test_a_mistake_is_explained(tmp_path: Path, old: str, new: str, message: str
     with pytest.raises(ConfigError, match=message) as caught:
         boards.load(path)
     assert "mine.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize("driver", get_args(UartDriver))
+def test_as_many_registers_are_kept_apart_as_a_driver_uses(driver: str) -> None:
+    text = files("smelt.templates").joinpath(f"project/uart_{driver}.c").read_text("utf-8")
+    used = re.findall(r"SMELT_UART_BASE \+ 0x([0-9a-f]+)u|\bREGISTER\((?:0x)?([0-9a-f]+)u\)", text)
+    last = max(int(one or other, 16) for one, other in used)
+    width = 1 if "volatile uint8_t" in text else 4
+    assert last + width <= UART_BYTES[driver] <= last + width + 8
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("name", ["microbit", "mps3-an547", "sifive_e"])
+def test_no_firmware_is_smaller_than_what_a_board_must_have(name: str, tmp_path: Path) -> None:
+    board = boards.load(name)
+    compilable(board)
+    x, y = (Value(name, TensorType((1,), DType.FLOAT32)) for name in "xy")
+    negation = Node(Unary("neg"), (x,), (y,), Origin("NEG", 0))
+    graph = Graph("net", (x,), (y,), (negation,))
+    artefact = compile_graph(graph, Options(board=name, optimize="size"))
+    artefact.write(tmp_path / "out")
+    sections = boards.compile_project(tmp_path / "out", artefact.platform).sections
+    assert LEAST_CODE < sections[".text"] < 4 * LEAST_CODE
+    assert LEAST_DATA < sections[".bss"] + sections.get(".data", 0) < 2 * LEAST_DATA
 
 
 def test_vectors_need_an_alignment_that_grows_with_them(tmp_path: Path) -> None:
