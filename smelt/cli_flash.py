@@ -95,9 +95,12 @@ def flash(
     `smelt flash out --board mps2-an386 --gdb localhost:1234 --dry-run`
     """
     console = progress_console(quiet)
-    with firmware(source, network, console) as made:
+    with firmware(source, network, console, keep=dry_run) as made:
         if dry_run:
             _print_steps(made, way, console)
+            if not source.is_dir():
+                folder = made.elf.parents[2]
+                say(console, f"note: the files are in {folder}, which stays until you remove it")
             return
         done = put_on_board(made, way, console, check=check)
     if not quiet:
@@ -125,8 +128,13 @@ def put_on_board(made: Firmware, way: FlashGroup, console: Console, *, check: bo
 
 
 @contextmanager
-def firmware(source: Path, network: BuildGroup, console: Console) -> Generator[Firmware]:
-    """The firmware of a project's folder, or of a network that is built for the occasion."""
+def firmware(
+    source: Path, network: BuildGroup, console: Console, *, keep: bool = False
+) -> Generator[Firmware]:
+    """The firmware of a project's folder, or of a network that is built for the occasion.
+
+    With `keep` what was built stays, in a folder of its own.
+    """
     if source.is_dir():
         yield _of_project(source, network)
         return
@@ -140,7 +148,7 @@ def firmware(source: Path, network: BuildGroup, console: Console) -> Generator[F
             artefact = compile_model(source, options)
             if artefact.board is None:
                 raise ConfigError(f"--board {options.board} is not a device that can be flashed")
-            elf = stack.enter_context(built(artefact))
+            elf = stack.enter_context(built(artefact, keep=keep))
         notes(console, artefact.notes)
         yield Firmware(elf.path, artefact.board, artefact.network.hash)
 

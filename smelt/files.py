@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from smelt.errors import ConfigError
@@ -34,9 +36,25 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     try:
         return tempfile.TemporaryDirectory(prefix="smelt-", ignore_cleanup_errors=True)
     except OSError as error:
-        raise ConfigError(
-            f"no temporary folder can be made: {error}; set TMPDIR to a folder that can be written"
-        ) from error
+        raise _nowhere(error) from error
+
+
+@contextmanager
+def lasting_folder() -> Generator[str]:
+    """A folder of our own that stays, unless the context ends with an error.
+
+    Raises:
+        ConfigError: there is nowhere to make one.
+    """
+    try:
+        folder = tempfile.mkdtemp(prefix="smelt-")
+    except OSError as error:
+        raise _nowhere(error) from error
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def require_place(path: Path) -> None:
@@ -82,6 +100,12 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 def _require_no_folder(path: Path) -> None:
     if path.is_dir():
         raise ConfigError(f"cannot write '{path}': it is a folder")
+
+
+def _nowhere(error: OSError) -> ConfigError:
+    return ConfigError(
+        f"no temporary folder can be made: {error}; set TMPDIR to a folder that can be written"
+    )
 
 
 def _unwritable(path: Path, error: OSError) -> ConfigError:

@@ -16,8 +16,8 @@ from smelt import gpu_options
 from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
 from smelt.boards.meter import Meter, metered
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
-from smelt.errors import ConfigError
-from smelt.files import temporary_folder
+from smelt.errors import ConfigError, ToolError
+from smelt.files import lasting_folder, temporary_folder
 from smelt.ir import Array, Graph, Value
 from smelt.ops.lengths import cut, padded, sizes_of, trace
 from smelt.report import Gates, Latency, Measured, Report, complete
@@ -115,19 +115,29 @@ def _require_tools(artefact: Artefact) -> None:
 
 
 @contextmanager
-def built(artefact: Artefact, *, taps: bool = False, extra_cflags: str = "") -> Generator[ElfInfo]:
-    """The linked ELF of an artefact in a temporary folder, gone afterwards."""
+def built(
+    artefact: Artefact, *, taps: bool = False, extra_cflags: str = "", keep: bool = False
+) -> Generator[ElfInfo]:
+    """The linked ELF of an artefact in a temporary folder, gone afterwards unless `keep` is set."""
     _require_tools(artefact)
-    with temporary_folder() as folder:
+    with lasting_folder() if keep else temporary_folder() as folder:
         directory = Path(folder) / artefact.network.title
         artefact.write(directory)
-        yield compile_project(
-            directory,
-            artefact.platform,
-            taps=taps,
-            extra_cflags=extra_cflags,
-            cmsis_nn=artefact.options.cmsis_nn,
-        )
+        try:
+            yield compile_project(
+                directory,
+                artefact.platform,
+                taps=taps,
+                extra_cflags=extra_cflags,
+                cmsis_nn=artefact.options.cmsis_nn,
+            )
+        except ToolError as error:
+            if folder not in str(error):
+                raise
+            raise ToolError(
+                f"{error}\n{folder} is gone again; `smelt build -o DIR --compile` with the same "
+                "options leaves these files in DIR"
+            ) from error
 
 
 @contextmanager

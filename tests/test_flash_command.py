@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from smelt.boards.flash import Image
 from smelt.boards.flash.uf2 import uf2
 from smelt.boards.simulate import Simulator
 from smelt.pipeline import Options
-from tests.board_tools import simulable
+from tests.board_tools import compilable, simulable
 from tests.cli_runner import Smelt, runner
 from tests.flash_tools import Fakes, read_uf2, write_elf
 from tests.projects import digits, images
@@ -183,6 +186,37 @@ def test_a_network_is_built_and_copied_to_a_drive(smelt: Smelt, tmp_path: Path) 
     written = (drive / "digits_int8.uf2").read_bytes()
     assert read_uf2(written)[0].address == 0x1000_0000
     assert written == uf2(Image.of(tmp_path / "out/build/digits_int8.elf"), 0xE48B_FF56)
+
+
+@pytest.mark.qemu
+def test_what_a_dry_run_of_a_network_prints_can_be_run(
+    smelt: Smelt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compilable(boards.load("nucleo-f446re"))
+    tools, temporary = tmp_path / "tools", tmp_path / "temporary"
+    tools.mkdir()
+    temporary.mkdir()
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    options = ("--board", "nucleo-f446re", "--runner", "st-flash")
+    done = smelt("flash", MODEL, *options, "--dry-run")
+    assert done.code == 0
+    (left,) = temporary.glob("smelt-*")
+    assert f"note: the files are in {left}, which stays until you remove it" in done.err
+    *_, image, _ = shlex.split(done.out)
+    assert Path(image).parent == left / "digits_int8" / "build"
+    assert Path(image).stat().st_size > 10_000
+    shutil.rmtree(left)
+    (tools / "st-flash").write_text("#!/bin/sh\nexit 1\n")
+    (tools / "st-flash").chmod(0o755)
+    done = smelt("flash", MODEL, *options)
+    assert done.code == 1
+    assert "is gone again; `smelt build -o DIR --compile` with the same" in done.err
+    assert list(temporary.glob("smelt-*")) == []
+    assert smelt("flash", MODEL, *options, "--dry-run", "--port", "a").code == 0
+    assert smelt("flash", MODEL, "--board", "pico", "--runner", "dfu", "--dry-run").code == 1
+    assert len(list(temporary.glob("smelt-*"))) == 1  # what failed leaves nothing
 
 
 @pytest.mark.parametrize(
