@@ -1,0 +1,153 @@
+"""What other engines compute of a network, and how far from it generated code may be."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import ai_edge_litert.schema_py_generated as schema
+import numpy as np
+import onnx
+
+from smelt.ir import Array
+from smelt.samples import Sample
+from tests.differential.program import Outputs
+from tests.differential.recipe import Network
+from tests.graphs import TOLERANCE
+from tests.onnx_networks import session
+from tests.tflite_networks import litert
+
+_NOISE = 2.0**-22
+"""Relative size of the noise that shows how a network amplifies rounding errors."""
+LITERT_DEPARTS = frozenset({"FULLY_CONNECTED", "SUM"})
+"""Operators of int8 that LiteRT rounds in another way, or computes wrongly."""
+_ARENA = 2**22
+"""Bytes, far more than these networks need."""
+_AMPLIFIED = 16.0
+"""Times what the noise changes, outputs may differ: every operator rounds, the noise comes once."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The right outputs of a network.
+
+    Attributes:
+        outputs: of each sample.
+        engine: who computed them.
+        noise: for floats, what noise as small as rounding errors makes of the outputs: by sample
+            and output, the largest change of an element.
+        bounds: for integers that real numbers are rounded to, by sample and output, the least and
+            the greatest that rounding errors may make of each element.
+    """
+
+    outputs: Outputs
+    engine: str
+    noise: Callable[[], list[list[float]]] | None = None
+    bounds: Callable[[], tuple[Outputs, Outputs]] | None = None
+
+
+def onnxruntime_truth(network: Network) -> Truth:
+    """What onnxruntime computes, without optimizations."""
+    proto = onnx.load_from_string(network.data)
+    runtime = session(proto)
+    names = [value.name for value in proto.graph.input]
+
+    def run(samples: Sequence[Sample]) -> Outputs:
+        fed = (dict(zip(names, sample, strict=True)) for sample in samples)
+        return [tuple(np.asarray(y) for y in runtime.run(None, feed)) for feed in fed]
+
+    outputs = run(network.samples)
+
+    @cache
+    def noise() -> list[list[float]]:
+        changed = np.zeros((len(outputs), len(outputs[0])))
+        rng = np.random.default_rng(0)
+        for _ in range(4):
+            noisy = run([tuple(_shaken(a, rng) for a in sample) for sample in network.samples])
+            for i, (ours, theirs) in enumerate(zip(noisy, outputs, strict=True)):
+                apart = [_apart(a, b) for a, b in zip(ours, theirs, strict=True)]
+                changed[i] = np.maximum(changed[i], apart)
+        return changed.tolist()
+
+    return Truth(outputs, "onnxruntime", noise)
+
+
+def _shaken(array: Array, rng: np.random.Generator) -> Array:
+    if array.dtype.kind != "f":
+        return array
+    factors = 1 + rng.uniform(-_NOISE, _NOISE, array.shape)
+    return (array * factors).astype(array.dtype)
+
+
+def _apart(a: Array, b: Array) -> float:
+    return float(np.abs(np.float64(a) - np.float64(b)).max(initial=0.0))
+
+
+def difference(found: Outputs, truth: Truth) -> str:
+    """How outputs differ from the right ones; empty if they do not.
+
+    Integers are equal in every element. Floats differ by a small part of the output's range, or by
+    what the network makes of rounding errors.
+    """
+    spans = [
+        max(float(np.max(a, initial=0)) for a in arrays)
+        - min(float(np.min(a, initial=0)) for a in arrays)
+        for arrays in zip(*truth.outputs, strict=True)
+    ]
+    for sample, (ours, wanted) in enumerate(zip(found, truth.outputs, strict=True)):
+        for index, (a, b) in enumerate(zip(ours, wanted, strict=True)):
+            where = f"output {index}, sample {sample}"
+            if a.dtype != b.dtype or a.shape != b.shape:
+                return f"{where} is {a.dtype} {a.shape}, by {truth.engine} {b.dtype} {b.shape}"
+            allowed = TOLERANCE * spans[index] if a.dtype.kind == "f" else 0.0
+            wrong = _beyond(a, b, b, allowed)
+            if wrong.any() and truth.noise is not None:
+                allowed += _AMPLIFIED * truth.noise()[sample][index]
+                wrong = _beyond(a, b, b, allowed)
+            if wrong.any() and truth.bounds is not None:
+                low, high = truth.bounds()
+                wrong = _beyond(a, low[sample][index], high[sample][index], allowed)
+            if wrong.any():
+                at = tuple(int(i) for i in np.argwhere(wrong)[0])
+                return (
+                    f"{where}: {int(wrong.sum())} of {wrong.size} elements differ, first "
+                    f"[{', '.join(map(str, at))}] is {a[at]}, by {truth.engine} {b[at]}"
+                    + (f" (allowed: {allowed:.3g})" if allowed else "")
+                )
+    return ""
+
+
+def _beyond(a: Array, low: Array, high: Array, allowed: float) -> Array:
+    """Which elements are below the least or above the greatest allowed; NaN is."""
+    wide = a.astype(np.float64)
+    return ~((wide >= low - np.float64(allowed)) & (wide <= high + np.float64(allowed)))
+
+
+def tflite_truth(network: Network) -> Truth | None:
+    """What TensorFlow Lite Micro computes; LiteRT's reference kernels where it cannot be had.
+
+    None where neither tells: some kernels of LiteRT depart from those of TensorFlow Lite Micro.
+    """
+    with contextlib.suppress(ImportError, RuntimeError, ValueError):
+        return Truth(_micro(network), "TensorFlow Lite Micro")
+    if LITERT_DEPARTS & {*network.operators}:
+        return None
+    return Truth([tuple(litert(network.data, *s)) for s in network.samples], "LiteRT")
+
+
+def _micro(network: Network) -> Outputs:
+    runtime = importlib.import_module("tflite_micro").runtime
+    model: Any = schema.ModelT.InitFromPackedBuf(bytearray(network.data))
+    outputs = len(model.subgraphs[0].outputs)
+    interpreter = runtime.Interpreter.from_bytes(network.data, arena_size=_ARENA)
+    found = Outputs()
+    for sample in network.samples:
+        for index, array in enumerate(sample):
+            interpreter.set_input(array, index)
+        interpreter.invoke()
+        found.append(tuple(np.array(interpreter.get_output(i)) for i in range(outputs)))
+    return found
