@@ -301,6 +301,13 @@ _CASES = (
         Data((2, 2, 2, 2, 3)),
         Data((3,)),
     ),
+    _case(
+        "flat_axes",
+        Conv3D((1, 2, 1), ((0, 0), (1, 1), (0, 0)), (1, 1, 1)),
+        (1, 1, 4, 1, 3),
+        Weights((1, 2, 1, 3, 11)),
+        Bias(11),
+    ),
     _transposed("double", (1, 3, 4, 5), (2, 2, 5, 6), stride=(2, 2)),
     _transposed(
         "overlapping",

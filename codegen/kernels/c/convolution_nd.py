@@ -41,7 +41,8 @@ class Axis:
         name: variable of the output position.
         outputs: size of the output.
         head: opens the loop over the taps that may lie on an input pixel.
-        lines: find the input position `i{name}`, or go on to the next tap.
+        lines: find the input position `i{name}`, or go on to the next tap; none where there is
+            but one position.
     """
 
     name: str
@@ -61,6 +62,8 @@ class Axis:
             position = f"{name} * {stride}" if stride > 1 else name
             found = f"const int32_t i{name} = {offset(f'{position} + {tap}', -before)};"
             padded = before or (outputs - 1) * stride + (kernel - 1) * dilation >= size
+            if size == 1 and not padded:
+                return Axis(name, outputs, head, ())  # the position is 0, and nobody asks for it
             return Axis(name, outputs, head, (found, *skip) if padded else (found,))
         cut = offset(name, before)
         if stride == 1:
