@@ -118,10 +118,10 @@ def test_a_wrong_number_is_found_and_shrunk(plant: Planter) -> None:
 def test_a_crash_is_attributed_and_the_rest_goes_on(plant: Planter) -> None:
     _require_engine("float")
     inside = "//% if net.uses_arena\n    uint8_t *const arena = ctx->arena;\n"
-    spoiled = """//% if net.name == "float_2"
+    spoiled = """//% if net.title == "float_2"
     *(volatile float *)1 = 0.0f;
 //% endif
-//% if net.name == "float_4"
+//% if net.title == "float_4"
     ctx->arena[{{ net.macro }}_ARENA_BYTES] = 0;
 //% endif
 """
