@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from smelt.ir import Array, DType, Node
 
 FUNCTION = "@FUNCTION@"
 """Stands for a function's name until equal functions have been found."""
+
+_WORD = re.compile(r"\w+")
 
 
 class Functions:
@@ -60,7 +63,8 @@ class Functions:
                 name,
                 text.replace(FUNCTION, name),
                 self._calls[name][1],
-                self._calls[name][0].helpers,
+                # What a kernel may need, its function need not: clang warns of what is not called.
+                self._calls[name][0].helpers.intersection(_WORD.findall(text)),
                 tuple(self._users[name]),
             )
             for text, name in self._names.items()

@@ -7,6 +7,7 @@ block of exactly its size.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from smelt.codegen.helpers import required_headers, required_helpers
 from smelt.codegen.kernels.base import Input, Output, Packed, Request, Scratch, backend
 from smelt.codegen.partition import Partitioner
 from smelt.codegen.schedule import Schedule, schedule
+from smelt.codegen.symbols import Functions
 from smelt.ir import (
     Array,
     DType,
@@ -437,3 +439,17 @@ def test_compiles_without_a_warning(compiler: str, sources: Path) -> None:
     command = [*COMPILERS[compiler], *WARNINGS, "-c", str(sources / "kernels.c"), "-o", "/dev/null"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:4000]
+
+
+def test_no_helper_is_defined_that_nothing_calls() -> None:
+    """Clang warns of one; each kernel that serves a case is tried, not the cheapest alone."""
+    for name, (graph, _) in graphs().items():
+        functions = Functions("k")
+        for node in graph.nodes:
+            kernels = backend("c").serving(node, HOST.target)
+            for kernel in [] if isinstance(kernels, str) else kernels:
+                functions.add(node, kernel.lower(node, Request(HOST.target)))
+        for function in functions.all():
+            text = "\n".join([*required_helpers(function.helpers), function.definition])
+            for helper in re.findall(r"^static inline \w+ (\w+)\(", text, re.MULTILINE):
+                assert text.count(f"{helper}(") > 1, (name, function.name, helper)
