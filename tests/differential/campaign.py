@@ -1,7 +1,7 @@
 """A run of the differential fuzzer: batches of networks, each batch in some builds.
 
-Not every network goes through every build: a batch is compiled with a third of the host's
-compilers, and for one Cortex-M core with a third of its builds; the core, the thirds and the
+Not every network goes through every build: a batch is compiled with a fifth of the host's
+compilers, and for one Cortex-M core with a third of its builds; the core, the parts and the
 values of `--optimize` take turns. So every combination gets many networks, and a network costs
 little.
 """
@@ -81,7 +81,7 @@ class Subject:
 
 
 def settings_of(batch: int, builds: Sequence[Build]) -> list[Setting]:
-    """The builds that a batch goes through: every third of the host's, and of one core's."""
+    """The builds that a batch goes through: every fifth of the host's, every third of a core's."""
     cores = list(dict.fromkeys(b.core for b in builds if b.core != "host"))
     turns = [("host", batch)]
     if cores:
@@ -89,8 +89,9 @@ def settings_of(batch: int, builds: Sequence[Build]) -> list[Setting]:
     settings = list[Setting]()
     for core, turn in turns:
         own = [b for b in builds if b.core == core]
-        chosen = own[turn % 3 :: 3] or own
-        optimize: Optimize = OPTIMIZES[turn // 3 % 3]
+        parts = 5 if core == "host" else 3
+        chosen = own[turn % parts :: parts] or own
+        optimize: Optimize = OPTIMIZES[turn // parts % 3]
         settings.extend((build, optimize) for build in chosen)
     return settings
 

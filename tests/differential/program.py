@@ -197,12 +197,20 @@ def run_host(
 
 
 def _objects(network: Compiled, build: Build, folder: Path) -> list[Path] | Failure:
-    sources = [s for s in network.artefact.network.sources if s.endswith(".c")]
-    command = [*build.command, *BASE_FLAGS, "-c", *(str(network.folder / s) for s in sources)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return Failure(f"does not compile: {done.stderr.strip()[:2000]}")
-    return [folder / f"{Path(s).stem}.o" for s in sources]
+    """The object files of a network; those of its weights, which are data, serve every build."""
+    objects = list[Path]()
+    for here in (network.folder, folder):
+        names = [s for s in network.artefact.network.sources if s.endswith(".c")]
+        names = [s for s in names if s.endswith("_weights.c") == (here == network.folder)]
+        made = [here / f"{Path(s).stem}.o" for s in names]
+        objects += made
+        if here == network.folder and all(path.exists() for path in made):
+            continue
+        command = [*build.command, *BASE_FLAGS, "-c", *(str(network.folder / s) for s in names)]
+        done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return Failure(f"does not compile: {done.stderr.strip()[:2000]}")
+    return objects
 
 
 def _run(
