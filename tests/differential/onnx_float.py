@@ -64,7 +64,7 @@ def add_inputs(b: OnnxBuilder) -> None:
 
 def first_shape(draw: Draw) -> tuple[int, ...]:
     """The shape of an input: an image, most often."""
-    rank = draw.pick((2, 3, 4, 4, 4, 4, 5))
+    rank = draw.pick((2, 3, 3, 4, 4, 4, 4, 5))
     if rank == 2:
         return (draw.pick((1, 1, 3)), draw.channels() * draw.integer(1, 3))
     if rank == 3:
