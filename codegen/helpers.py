@@ -29,6 +29,11 @@ def helper_blocks() -> dict[str, str]:
     return {name: "".join(block(context)).strip() + "\n" for name, block in template.blocks.items()}
 
 
+def macros_in(text: str) -> frozenset[str]:
+    """The macros of the helpers' file that a piece of C uses, which no kernel needs to list."""
+    return frozenset(name for name in helper_blocks() if name.isupper() and name in text)
+
+
 def required_helpers(names: AbstractSet[str]) -> list[str]:
     """The texts of the named helpers and of those that they call, callees first."""
     blocks = helper_blocks()

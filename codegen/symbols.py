@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 
+from smelt.codegen.helpers import macros_in
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
@@ -64,7 +65,7 @@ class Functions:
                 text.replace(FUNCTION, name),
                 self._calls[name][1],
                 # What a kernel may need, its function need not: clang warns of what is not called.
-                self._calls[name][0].helpers.intersection(_WORD.findall(text)),
+                self._calls[name][0].helpers.intersection(_WORD.findall(text)) | macros_in(text),
                 tuple(self._users[name]),
             )
             for text, name in self._names.items()

@@ -31,6 +31,10 @@ SANITIZERS = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
 """Unoptimized: under sanitizers gcc takes nine times as long to compile with -O1."""
 
 
+RELEASED = ("-O2", "-ffp-contract=off")
+"""As projects are compiled: optimizers choose other instructions, which other mistakes break."""
+
+
 def _links_sanitizers(compiler: str) -> bool:
     """Whether it is there, with the libraries of sanitizers, which clang's package does without."""
     if shutil.which(compiler) is None:
@@ -222,9 +226,14 @@ def build_programs(
     return [Program(folder / "kernels", i, entry) for i, entry in enumerate(entries)]
 
 
-def check_on_host(runs: Sequence[Run], folder: Path) -> None:
-    """Fail unless all calls, under sanitizers, compute exactly what they must."""
-    programs = build_programs([run.entry for run in runs], folder)
+def check_on_host(
+    runs: Sequence[Run],
+    folder: Path,
+    flags: Sequence[str] = SANITIZERS,
+    compiler: str = COMPILER,
+) -> None:
+    """Fail unless all calls compute exactly what they must, under sanitizers if nothing is said."""
+    programs = build_programs([run.entry for run in runs], folder, flags, compiler)
     for run, program in zip(runs, programs, strict=True):
         for sample in run.samples:
             for index, x in enumerate(sample):

@@ -40,6 +40,7 @@ from tests.guarded import Core, said_on
 from tests.kernels_host import (
     OUTPUT,
     READERS,
+    RELEASED,
     Entry,
     Run,
     build_programs,
@@ -288,6 +289,12 @@ def test_working_memory_is_small(target: str) -> None:
 @pytest.mark.parametrize("target", BACKENDS)
 def test_host_definitions_equal_the_reference(target: str, tmp_path: Path) -> None:
     check_on_host(runs_of(target), tmp_path)
+
+
+@pytest.mark.parametrize("target", BACKENDS)
+@pytest.mark.slow
+def test_host_definitions_as_released_equal_the_reference(target: str, tmp_path: Path) -> None:
+    check_on_host(runs_of(target), tmp_path, RELEASED, "gcc")
 
 
 @pytest.mark.parametrize("target", BACKENDS)

@@ -27,6 +27,7 @@ from tests.guarded import said_on
 from tests.kernels_host import (
     OUTPUT,
     READERS,
+    RELEASED,
     Entry,
     Run,
     build_programs,
@@ -185,6 +186,11 @@ def test_both_kinds_of_weights_are_tried() -> None:
 
 def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
     check_on_host(runs_of(), tmp_path)
+
+
+@pytest.mark.slow
+def test_host_definitions_as_released_equal_the_reference(tmp_path: Path) -> None:
+    check_on_host(runs_of(), tmp_path, RELEASED, "gcc")
 
 
 @pytest.mark.parametrize("compiler", READERS)

@@ -60,7 +60,7 @@ from smelt.ops.tile import Tile
 from smelt.ops.transpose import Transpose
 from smelt.ops.triangle import Triangle
 from smelt.targets import HOST
-from tests.kernels_host import COMPILER
+from tests.kernels_host import COMPILER, RELEASED, SANITIZERS
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion")
 COMPILERS = {
@@ -71,7 +71,6 @@ COMPILERS = {
 }
 """Optimizing finds more only for gcc."""
 
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-ffp-contract=off")
 RANDOM_RUNS = 2
 
 
@@ -381,14 +380,21 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def outputs(sources: Path) -> dict[str, list[list[Array]]]:
-    """By entry: for each variant and run, the outputs of the C function under sanitizers."""
+@pytest.fixture(
+    scope="module", params=["sanitized", pytest.param("released", marks=pytest.mark.slow)]
+)
+def outputs(request: pytest.FixtureRequest, sources: Path) -> dict[str, list[list[Array]]]:
+    """By entry: for each variant and run, the outputs of the C function."""
     if shutil.which("gcc") is None:
         pytest.skip("no gcc")
     program = sources / "program"
     files = [str(sources / "kernels.c"), str(sources / "driver.c")]
-    command = [COMPILER, "-std=c99", "-O0", "-w", *SANITIZERS, *files, "-o", str(program), "-lm"]
+    how = (
+        ["gcc", *RELEASED]
+        if request.param == "released"
+        else [COMPILER, *SANITIZERS, "-ffp-contract=off"]
+    )
+    command = [*how, "-std=c99", "-w", *files, "-o", str(program), "-lm"]
     subprocess.run(command, check=True, capture_output=True, text=True)
     environment = {"ASAN_OPTIONS": "detect_leaks=0"}
     done = subprocess.run(

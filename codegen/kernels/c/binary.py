@@ -15,7 +15,7 @@ from smelt.codegen.kernels.c.loops import (
     unbroadcast,
 )
 from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
-from smelt.codegen.kernels.c.vectors import VECTORS, fills_vectors, in_vectors, one_lane
+from smelt.codegen.kernels.c.vectors import fills_vectors, in_vectors, one_lane
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.binary import Binary
 from smelt.ops.binary_integer import (
@@ -71,7 +71,6 @@ class BinaryKernel(Kernel):
         if vectors:
             several = _statements(formula, one_lane(loops), store, a, y)[-1]
             statements = in_vectors(loops, statements, several)
-            helpers |= VECTORS
         return KernelCall(
             template="c/binary.j2",
             stem=op.kind,

@@ -26,7 +26,7 @@ from smelt.codegen.kernels.base import (
 )
 from smelt.codegen.kernels.c.images import Frame, pixel_offset
 from smelt.codegen.kernels.c.store import Store, stored
-from smelt.codegen.kernels.c.vectors import UNROLL, VECTORS, padded_vectors, vectors_of
+from smelt.codegen.kernels.c.vectors import padded_vectors, vectors_of
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.fixed_point import Activation
@@ -118,11 +118,6 @@ def float_store(activation: Activation, y: TensorType, target: Target) -> Store:
     return stored(activation, y)
 
 
-def float_helpers(store: Store, *, vectors: bool) -> frozenset[str]:
-    """The helpers of a kernel that stores so."""
-    return store.helpers | (UNROLL | VECTORS if vectors else frozenset[str]())
-
-
 def packed_channels(
     weights: Array, bias: Array | None, groups: int, blocks: tuple[Channels, ...]
 ) -> Array:
@@ -205,7 +200,7 @@ def float_blocks(
         stem=stem,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
-        helpers=float_helpers(store, vectors=vectors),
+        helpers=store.helpers,
         summary=f"{count} pixels x {outputs} channels" + (", gathered" if gathers else ""),
     )
 

@@ -20,7 +20,6 @@ from smelt.codegen.kernels.c.products import (
     sums,
 )
 from smelt.codegen.kernels.c.store import offset, stored
-from smelt.codegen.kernels.c.vectors import VECTORS
 from smelt.ir import DType, Node
 from smelt.ops.convolution_nd import Conv3D, ConvolutionND, ConvTranspose
 from smelt.ops.fixed_point import convolution_scales
@@ -243,7 +242,7 @@ class _TapsKernel(Kernel):
             f"_{'x'.join(map(str, kernel))}",
             parameters=parameters,
             operands=operands,
-            helpers=arithmetic.finish.helpers | (VECTORS if vectors else frozenset[str]()),
+            helpers=arithmetic.finish.helpers,
             summary=f"tap by tap, {blocks[0].lanes} output channels at a time",
         )
 

@@ -13,7 +13,6 @@ import numpy as np
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Request
 from smelt.codegen.kernels.c.blocks_float import (
     Channels,
-    float_helpers,
     float_store,
     packed_channels,
 )
@@ -112,7 +111,7 @@ def depthwise_float(
             Packed("weights", packed_channels(weights, bias, 1, blocks)),
             Output(0, "output"),
         ),
-        helpers=float_helpers(store, vectors=vectors),
+        helpers=store.helpers,
         summary=f"{pixels} pixels x {lanes} channels",
     )
 

@@ -25,7 +25,7 @@ from smelt.codegen.kernels.base import (
     Scratch,
 )
 from smelt.codegen.kernels.c.loops import Loop, dense_strides, index, nest, total
-from smelt.codegen.kernels.c.vectors import UNROLL, VECTORS, vectors_of
+from smelt.codegen.kernels.c.vectors import vectors_of
 from smelt.ir import DType, Node
 from smelt.ops.matmul import MATMUL_DTYPES, MatMul
 from smelt.targets import Target
@@ -236,7 +236,7 @@ class MatMulKernel(Kernel):
                 *((panel,) if product.panel else ()),
                 Output(0, "y"),
             ),
-            helpers=_HELPERS[form],
+            helpers=frozenset({"sum_of_8"} if form is Form.PARTS else ()),
             summary=f"blocks of {rows} rows x {columns} columns, {_SUMMARY[form]}",
         )
 
@@ -246,14 +246,6 @@ _SUMMARY = {
     Form.COLUMNS: "columns in vectors",
     Form.PANEL: "columns in vectors, copied",
     Form.PARTS: f"{LANES} partial sums an element",
-}
-
-
-_HELPERS = {
-    Form.SINGLE: frozenset[str](),
-    Form.COLUMNS: UNROLL | VECTORS,
-    Form.PANEL: UNROLL | VECTORS,
-    Form.PARTS: VECTORS | {"sum_of_8"},
 }
 
 

@@ -11,7 +11,6 @@ from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import frame, pixel_offset
 from smelt.codegen.kernels.c.loops import LANES, Block, lane_blocks, total
 from smelt.codegen.kernels.c.store import helpers_in, offset, stored
-from smelt.codegen.kernels.c.vectors import UNROLL
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.fixed_point import clamp_limits
@@ -158,7 +157,7 @@ class PoolKernel(Kernel):
             stem=f"{op.kind}_pool_{op.window[0]}x{op.window[1]}",
             parameters=parameters,
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=helpers_in(results) | (UNROLL if vectors else frozenset[str]()),
+            helpers=helpers_in(results),
             summary=f"{op.kind} of {op.window[0]}x{op.window[1]} windows, "
             f"{lanes} channels at a time",
             form=f"c_{op.kind}_pool",

@@ -23,7 +23,7 @@ from smelt.codegen.kernels.base import (
     Scratch,
 )
 from smelt.codegen.kernels.c.store import helpers_in
-from smelt.codegen.kernels.c.vectors import LANES, UNROLL, VECTORS, vectors_of, without_branch
+from smelt.codegen.kernels.c.vectors import LANES, vectors_of, without_branch
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, Value
 from smelt.ops.recurrence import GATES, OPERANDS, Gate, Recurrence
@@ -151,8 +151,7 @@ class RecurrenceKernel(Kernel):
                 (names.index(n), OPERANDS.index(n)) for n in ("hidden", "cell") if n in given
             ),
             helpers=helpers_in(line for f in functions for line in f.lines)
-            | ({"clamp_float"} if op.cell_clip else frozenset[str]())
-            | (UNROLL | VECTORS if vectors else frozenset[str]()),
+            | ({"clamp_float"} if op.cell_clip else frozenset[str]()),
             summary=f"{rows} x {products[0].block} sums of sequences x gates at a time",
         )
 

@@ -17,7 +17,7 @@ from smelt.codegen.kernels.base import (
     Request,
 )
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
-from smelt.codegen.kernels.c.vectors import VECTORS, vector_width
+from smelt.codegen.kernels.c.vectors import vector_width
 from smelt.ir import Array, DType, Node
 from smelt.ops.fixed_point import quantize_multiplier
 from smelt.ops.gemmlowp import exp_on_negative_values
@@ -109,8 +109,7 @@ def _float_call(node: Node, request: Request, stem: str, beta: float) -> KernelC
         },
         operands=(Input(0, "input"), Output(0, "output")),
         in_place=((0, 0),),
-        helpers=helpers_in(f"{name}(" for name in names.values())
-        | (VECTORS if whole else frozenset[str]()),
+        helpers=helpers_in(f"{name}(" for name in names.values()),
         summary="float, three passes a row",
     )
 

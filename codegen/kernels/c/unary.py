@@ -21,7 +21,6 @@ from smelt.codegen.kernels.c.loops import Loop, index, nest
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
 from smelt.codegen.kernels.c.unary_int16 import refuse_int16, unary_int16
 from smelt.codegen.kernels.c.vectors import (
-    VECTORS,
     fills_vectors,
     in_vectors,
     one_lane,
@@ -185,7 +184,7 @@ class UnaryKernel(Kernel):
             },
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.bytes == y.bytes else (),
-            helpers=helpers_in([expression]) | (VECTORS if vectors else frozenset[str]()),
+            helpers=helpers_in([expression]),
             summary=f"{op.kind}, {'several elements' if vectors else 'one element'} at a time",
         )
 

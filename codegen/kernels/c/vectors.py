@@ -13,12 +13,6 @@ from dataclasses import replace
 from smelt.codegen.kernels.c.loops import Loop
 from smelt.targets import Target
 
-VECTORS = frozenset({"SMELT_VECTORS"})
-"""The helper that a function of vector instructions is declared with."""
-
-UNROLL = frozenset({"SMELT_UNROLL"})
-"""The helper that stands before loops over the neighbours of a block (templates/c/lanes.j2)."""
-
 LANES = 16
 """Elements that are computed together in loops over them."""
 
@@ -90,7 +84,7 @@ def in_vectors(
     name = inner.name
     block = [
         f"for (int32_t {name} = 0; {name} < {whole}; {name} += {LANES}) {{",
-        f"    float results[{LANES}];",
+        f"    SMELT_ARRAY float results[{LANES}];",
         f"    {lane}",
         *(f"        {line}" for line in (*several[:-1], f"results[lane] = {value}")),
         "    }",
