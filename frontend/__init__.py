@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from smelt.arguments import as_path
 from smelt.errors import ConfigError, ModelError, UnsupportedError
 from smelt.frontend import onnx
 from smelt.frontend.imported import Imported
@@ -33,12 +34,15 @@ def load(
     Raises:
         ModelError: the file is missing, truncated, corrupted, or of an unknown format.
         UnsupportedError: the network asks for something that Smelt cannot do.
-        ConfigError: `inputs` do not fit the network.
+        ConfigError: `inputs` do not fit the network, or `model` is neither path nor bytes.
     """
-    path = None if isinstance(model, bytes) else Path(model)
-    if path is not None:
+    if isinstance(model, bytearray | memoryview):
+        model = bytes(model)
+    path, data = None, model
+    if not isinstance(data, bytes):
+        path = as_path(model, "the model", "the path of a model file, or its bytes")
         onnx.refuse_large(path)
-    data = model if isinstance(model, bytes) else _read(Path(model))
+        data = _read(path)
     stem = name or ("network" if path is None else _identifier(path.stem))
     try:
         with limited(len(data)):

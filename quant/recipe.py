@@ -35,6 +35,9 @@ class Recipe:
     seed: int = 0
 
 
+ALLOWED = ("float", "int16")
+"""What layers may be besides int8, where it is allowed."""
+
 RECIPES: Mapping[str, Recipe] = {
     "fast": Recipe(
         ranges="minmax",

@@ -7,6 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from typing import Never
 
     from smelt.frontend.onnx.options import Layout
     from smelt.pipeline import Artefact
@@ -56,11 +57,20 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
         SmeltError: see `smelt.pipeline.compile_model`.
     """
     # Importing the pipeline here keeps `import smelt.ir` free of everything above it.
+    from smelt.arguments import as_items, as_path
     from smelt.frontend import InputOptions
     from smelt.pipeline import Options, compile_model
     from smelt.plugins import kernels, load_plugins
 
-    added = kernels(load_plugins(plugins))
-    inputs = InputOptions(dims or {}, shapes or {}, values or {}, input_layout)
+    wanted = "a sequence of paths of Python files"
+    files = [as_path(file, "plugins", wanted) for file in as_items(plugins, "plugins", wanted)]
+    added = kernels(load_plugins(files))
+    none: dict[str, Never] = {}
+    inputs = InputOptions(
+        none if dims is None else dims,
+        none if shapes is None else shapes,
+        none if values is None else values,
+        input_layout,
+    )
     options = Options(target, board, optimize, name, keep_inputs, added, inputs, quantize=quantize)
     return compile_model(model, options)

@@ -12,11 +12,10 @@ import typer
 from smelt.cli_lists import numbers, words
 from smelt.errors import ConfigError
 from smelt.quant.image_files import Preprocessing
-from smelt.quant.recipe import RECIPES, Recipe
+from smelt.quant.recipe import ALLOWED, RECIPES, Recipe
 from smelt.quantize import Settings
 
 PANEL = "Quantization"
-ALLOWED = ("float", "int16")
 
 E = TypeVar("E", bound=StrEnum)
 

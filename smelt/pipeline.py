@@ -7,6 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from smelt import __version__, gpu_options
+from smelt.arguments import (
+    as_choice,
+    as_flag,
+    as_instance,
+    as_items,
+    as_path,
+    as_table,
+    as_text,
+)
 from smelt.boards import Board, Computer, computer_called
 from smelt.boards import load as load_board
 from smelt.codegen import arena
@@ -68,6 +77,9 @@ class Options:
         float16: whether what a GPU computes is stored as float16, and computed so where the device
             is fast at it; inputs and outputs stay float32.
         quantize: how a float network is quantized first; not at all where None.
+
+    Raises:
+        ConfigError: one is of another type.
     """
 
     target: str | None = None
@@ -87,6 +99,21 @@ class Options:
     cpu_fallback: bool = False
     float16: bool = False
     quantize: Settings | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("target", "board", "name", "gpu"):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, as_text(given, name))
+        as_choice(self.optimize, "optimize", Optimize)
+        for name in ("keep_inputs", "fallback", "expand_weights", "cpu_fallback", "float16"):
+            as_flag(getattr(self, name), name)
+        as_table(self.place, "place", "names of backends by layer")
+        as_instance(self.inputs, "inputs", InputOptions, "InputOptions")
+        if self.backends is not None:
+            as_items(self.backends, "backends", "a tuple of names of backends")
+        if self.quantize is not None:
+            as_instance(self.quantize, "quantize", Settings, "smelt.quantize.Settings(calibration)")
 
 
 @dataclass(frozen=True)
@@ -114,7 +141,7 @@ class Artefact:
 
     def write(self, directory: str | Path, *, force: bool = False) -> None:
         """Write the C project; see `Project.write`."""
-        self.project.write(Path(directory), force=force)
+        self.project.write(as_path(directory, "directory"), force=force)
 
     def run(
         self, inputs: Mapping[str, Array], *, on: str | None = None, dequantize: bool = False
@@ -132,6 +159,8 @@ class Artefact:
             ConfigError: the inputs do not fit.
             ToolError: compiler or simulator is missing or failed.
         """
+        if on is not None:
+            on = as_text(on, "on", "'host', 'qemu', 'board' or a serial port")
         samples, batched = bind_samples(self.graph, inputs)
         outputs = run(self, samples, Rig(on)).outputs
         return named_outputs(self.graph, outputs, batched=batched, real=dequantize)

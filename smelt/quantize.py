@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from smelt.arguments import as_flag, as_instance, as_integer, as_items, as_path, wrong
 from smelt.codegen.passes import run_passes
 from smelt.errors import ConfigError, QuantizationError
 from smelt.frontend import Imported
@@ -17,7 +18,7 @@ from smelt.quant.interface import float_interface
 from smelt.quant.observation import evaluated
 from smelt.quant.quantized import Quantized, output_noise
 from smelt.quant.quantizer import quantize, require_float
-from smelt.quant.recipe import RECIPES, Recipe
+from smelt.quant.recipe import ALLOWED, RECIPES, Recipe
 from smelt.quant.samples import check_arrays, check_samples
 from smelt.quant_notes import data_notes, result_notes
 from smelt.samples import Sample, bind_samples, dequantize, load_arrays
@@ -35,6 +36,9 @@ class Settings:
         real_interface: whether inputs and outputs are float32.
         samples: how many of the calibration samples are used; all where None.
         preprocessing: of images; the usual one where None.
+
+    Raises:
+        ConfigError: one is of another type.
     """
 
     calibration: Path
@@ -43,6 +47,27 @@ class Settings:
     real_interface: bool = False
     samples: int | None = None
     preprocessing: Preprocessing | None = None
+
+    def __post_init__(self) -> None:
+        wanted = (
+            "the path of an .npz or .npy file, or of a folder of images or wav files (arrays are "
+            "saved by numpy.savez)"
+        )
+        object.__setattr__(self, "calibration", as_path(self.calibration, "calibration", wanted))
+        if isinstance(self.recipe, str) and self.recipe in RECIPES:
+            object.__setattr__(self, "recipe", RECIPES[self.recipe])
+        names = " or ".join(map(repr, RECIPES))
+        as_instance(self.recipe, "recipe", Recipe, f"a Recipe, or {names}")
+        allowed = f"a set of {' and '.join(map(repr, ALLOWED))}"
+        items = as_items(self.allow, "allow", allowed)
+        if not set(items) <= set(ALLOWED):
+            raise wrong("allow", allowed, self.allow)
+        object.__setattr__(self, "allow", frozenset(items))
+        as_flag(self.real_interface, "real_interface")
+        if self.samples is not None:
+            object.__setattr__(self, "samples", as_integer(self.samples, "samples", 1))
+        if self.preprocessing is not None:
+            as_instance(self.preprocessing, "preprocessing", Preprocessing, "a Preprocessing")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from tokenize import TokenError
 
 import numpy as np
 
+from smelt.arguments import as_instance, as_table
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, TensorType, Value
 from smelt.ops.case import random_array
@@ -97,7 +98,7 @@ def bind_samples(graph: Graph, arrays: Mapping[str, Array]) -> tuple[list[Sample
     Raises:
         ConfigError: an input is missing, or an array's shape or type does not fit it.
     """
-    samples, batched = _bind("input", graph.inputs, arrays, _open_axes(graph))
+    samples, batched = _bind("input", graph.inputs, _arrays("input", arrays), _open_axes(graph))
     for sample in samples:
         sizes_of(graph, sample)
     return samples, batched
@@ -111,7 +112,7 @@ def bind_expected(graph: Graph, arrays: Mapping[str, Array]) -> list[Sample]:
     """
     marks = trace(graph)
     open_ = {v: {marks[v].axis} for v in graph.outputs if v in marks}
-    return _bind("output", graph.outputs, arrays, open_)[0]
+    return _bind("output", graph.outputs, _arrays("output", arrays), open_)[0]
 
 
 def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
@@ -164,6 +165,15 @@ def named_outputs(
         array = np.stack(column) if batched else column[0]
         named[f"output_{i}"] = dequantize(array, value.type) if real else array
     return named
+
+
+def _arrays(role: str, given: object) -> dict[str, Array]:
+    """Arrays by name; `ConfigError` for anything else that a caller may have passed."""
+    table = as_table(given, f"the {role}s", f"a dict of arrays, as {{'{role}_0': array}}")
+    return {
+        name: as_instance(array, f"{role} '{name}'", np.ndarray, "a numpy array")
+        for name, array in table.items()
+    }
 
 
 Axes = Mapping[Value, Set[int]]

@@ -31,7 +31,10 @@ def load(data: bytes, folder: Path | None, name: str, options: InputOptions) -> 
 
 def refuse_large(path: Path) -> None:
     """Raise UnsupportedError for a file above 2 GB, before it is read."""
-    size = path.stat().st_size if path.is_file() else 0
+    try:
+        size = path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return  # to be said when it is read
     if size > LARGEST_FILE:
         raise UnsupportedError(
             f"{path} has {size:,} bytes: ONNX files above 2 GB cannot be read; a network of this "

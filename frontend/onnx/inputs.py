@@ -14,6 +14,7 @@ from smelt.errors import ConfigError, ModelError, UnsupportedError
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.tensors import NARROWED, dtype_of
 from smelt.ir import Array, DType, Length, TensorType
+from smelt.ir.budget import spend
 
 _CHANNELS_FIRST = (0, 3, 1, 2)
 """Brings an image whose channels are last to the layout of the file."""
@@ -133,7 +134,14 @@ class Inputs:
         """An input as a constant, in the layout of the file."""
         dtype = dtype_of(info.type.tensor_type.elem_type, f"input '{info.name}'")
         shape = self._shape(info)
-        array = np.asarray(values).astype(dtype.numpy)
+        spend(f"--value {info.name}", prod(shape))
+        try:
+            with np.errstate(all="ignore"):  # what has changed is refused below
+                array = np.asarray(values).astype(dtype.numpy)
+        except OverflowError as error:
+            raise ConfigError(
+                f"--value {info.name}: {list(values)} cannot be of type {dtype.numpy}"
+            ) from error
         words = any(isinstance(value, bool) for value in values) and dtype is not DType.BOOL
         if words or not np.array_equal(array, values):
             raise ConfigError(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, cast
+
+import numpy as np
+
+from smelt.arguments import as_choice, as_integer, as_items, as_table, wrong
 
 Layout = Literal["model", "nhwc"]
 
@@ -22,6 +26,9 @@ class InputOptions:
         layout: `nhwc` gives images channels last, whatever the file says.
         batch: size of leading dimensions that are open, called as a batch is, and not in `dims`;
             None leaves them open.
+
+    Raises:
+        ConfigError: one is of another type.
     """
 
     dims: Mapping[str, int | tuple[int, int]] = field(
@@ -32,6 +39,48 @@ class InputOptions:
     layout: Layout = "model"
     batch: int | None = None
 
+    def __post_init__(self) -> None:
+        dims = as_table(self.dims, "dims", "sizes by the names of dimensions")
+        shapes = as_table(self.shapes, "shapes", "shapes by the names of inputs")
+        values = as_table(self.values, "values", "numbers by the names of inputs")
+        as_choice(self.layout, "input_layout", Layout)
+        # What was given as a list, or as numbers of numpy's, is brought to Python's.
+        object.__setattr__(self, "dims", {n: _size(d, f"dims['{n}']") for n, d in dims.items()})
+        object.__setattr__(
+            self, "shapes", {n: _shape(s, f"shapes['{n}']") for n, s in shapes.items()}
+        )
+        object.__setattr__(
+            self, "values", {n: _numbers(v, f"values['{n}']") for n, v in values.items()}
+        )
+
     def at(self, sizes: Mapping[str, int]) -> InputOptions:
         """The same with these sizes of symbolic dimensions."""
         return replace(self, dims={**self.dims, **sizes})
+
+
+def _size(given: object, name: str) -> int | tuple[int, int]:
+    if not isinstance(given, tuple | list):
+        return as_integer(given, name)
+    found = as_items(cast("object", given), name, "a size")
+    if len(found) != 2:
+        raise wrong(name, "a size, or the least and the greatest one", found)
+    least, greatest = found
+    return as_integer(least, name), as_integer(greatest, name)
+
+
+def _shape(given: object, name: str) -> tuple[int, ...]:
+    return tuple(as_integer(size, name) for size in as_items(given, name, "a shape, as (1, 64)"))
+
+
+def _numbers(given: object, name: str) -> tuple[float, ...]:
+    if isinstance(given, int | float | np.number):
+        return (_number(cast("object", given), name),)
+    items = as_items(given, name, "a number, or one for each element")
+    return tuple(_number(item, name) for item in items)
+
+
+def _number(given: object, name: str) -> float:
+    number: object = cast("np.generic", given).item() if isinstance(given, np.generic) else given
+    if not isinstance(number, int | float):
+        raise wrong(name, "numbers", number)
+    return number
