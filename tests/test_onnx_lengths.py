@@ -464,10 +464,10 @@ def test_the_range_is_shown(smelt: Callable[..., tuple[int, str]], tmp_path: Pat
     line = f"dimension T: from 2 to {MOST}, known at run time"
     assert line in smelt("inspect", *RANGE)[1]
     assert line in smelt("build", *RANGE, "-o", "out")[1]
-    header = (tmp_path / "out" / "net.h").read_text()
-    assert f"#define NET_T_MAX {MOST}" in header
-    assert "net_status_t net_set_length_T(net_t *ctx, int32_t length);" in header
-    assert "net_set_length_T(&network, size)" in (tmp_path / "out" / "README.md").read_text()
+    header = (tmp_path / "out" / "net_net.h").read_text()
+    assert f"#define NET_NET_T_MAX {MOST}" in header
+    assert "net_net_status_t net_net_set_length_T(net_net_t *ctx, int32_t length);" in header
+    assert "net_net_set_length_T(&network, size)" in (tmp_path / "out" / "README.md").read_text()
     assert "dimension" not in smelt("inspect", "net.onnx", "--dim", "T=4")[1]
 
 
