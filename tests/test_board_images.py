@@ -20,6 +20,7 @@ from elftools.elf.sections import SymbolTableSection
 
 from smelt import boards
 from smelt.boards import Board
+from smelt.boards.device_info import Region
 from smelt.pipeline import Options
 from smelt.run import built
 from smelt.targets import Part
@@ -72,6 +73,18 @@ class Image:
         """What lies at the lowest address that is flashed."""
         return min(self.loads)[1]
 
+    @property
+    def regions(self) -> list[Region]:
+        """What `firmware/regions.c` says of them."""
+        code, weights = (
+            Region(self.symbols[f"smelt_{name}_start"], self._size(name))
+            for name in ("code", "weights")
+        )
+        return [code, weights, Region(self.symbols["smelt_data_load"], self._size("data"))]
+
+    def _size(self, part: str) -> int:
+        return self.symbols[f"smelt_{part}_end"] - self.symbols[f"smelt_{part}_start"]
+
     def words(self, address: int, count: int) -> tuple[int, ...]:
         for start, data in self.loads:
             if start <= address and address + 4 * count <= start + len(data):
@@ -87,6 +100,7 @@ def test_the_image_is_what_the_chip_expects(name: str) -> None:
         image = Image.of(elf.path)
         gaps = sum(len(data) for _, data in image.loads) - elf.flash_elf
         assert 0 <= gaps < 16  # before the weights
+        assert elf.contents.missing(image.regions) is None
     check_places(board, image)
     if board.startup == "riscv":
         check_riscv_start(board, image)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +60,7 @@ def flipped(elf: ElfInfo, run: int, bit: int, to: Path) -> Path:
 
 
 @contextmanager
-def running(artefact: Artefact, program: Path) -> Iterator[Device]:
+def running(artefact: Artefact, program: Path) -> Generator[Device]:
     hash_ = artefact.network.hash
     with open_device(program, artefact.on, artefact.board, expected_hash=hash_) as device:
         yield device
@@ -231,10 +231,12 @@ def test_a_bad_line_costs_time_only(spoil: Callable[[bytes, int], bytes], tmp_pa
 def test_progress_reaches_the_end() -> None:
     artefact = digits()
     seen: list[tuple[int, int]] = []
+
+    def note(done: int, total: int) -> None:
+        seen.append((done, total))
+
     with built(artefact) as elf, running(artefact, elf.path) as device:
-        memory = compare_memory(
-            artefact, elf, device, loaded=True, progress=lambda *both: seen.append(both)
-        )
+        memory = compare_memory(artefact, elf, device, loaded=True, progress=note)
     assert [done for done, _ in seen] == sorted({done for done, _ in seen})
     assert {total for _, total in seen} == {memory.bytes}
     assert seen[-1][0] == memory.bytes

@@ -1,0 +1,81 @@
+"""Faults in lifetimes, the planner, and the validator of plans."""
+
+from functools import partial
+
+from tests.faults.fault import Fault
+
+_of = partial(Fault, "arena")
+_SCHEDULE, _ARENA = ("tests/test_schedule.py",), ("tests/test_arena.py",)
+
+FAULTS = (
+    _of(
+        "a buffer's life ends a step early",
+        "codegen/lifetimes.py",
+        "self._end[buffer] = max(self._end.get(buffer, 0), time + 1)",
+        "self._end[buffer] = max(self._end.get(buffer, 0), time, self._first[buffer] + 1)",
+        _SCHEDULE,
+    ),
+    _of(
+        "a result may overwrite an operand that is read again later",
+        "codegen/lifetimes.py",
+        "and self._end[reuse.source] == reuse.time + 1",
+        "and self._end[reuse.source] >= reuse.time + 1",
+        _SCHEDULE,
+    ),
+    _of(
+        "a result may overwrite an operand although it was written before",
+        "codegen/lifetimes.py",
+        "            and self._first[reuse.target] == reuse.time\n",
+        "",
+        ("tests/test_control_code.py", "-k", "on_the_host or share_memory"),
+    ),
+    _of(
+        "what a loop takes from before it lives for the first turn only",
+        "codegen/lifetimes.py",
+        "self._end[buffer] = max(self._end[buffer], tail + 1)",
+        "self._end[buffer] = max(self._end[buffer], head + 1)",
+        ("tests/test_control_code.py", "-k", "on_the_host"),
+    ),
+    _of(
+        "an output may be overwritten once it is made",
+        "codegen/schedule.py",
+        "for value in (*graph.results, *(graph.inputs if keep_inputs else ())):",
+        "for value in (*graph.inputs,) if keep_inputs else ():",
+        _SCHEDULE,
+    ),
+    _of(
+        "the planner lets two buffers share a granule",
+        "codegen/arena/first_fit.py",
+        "(base - size, base + sizes[other])",
+        "(base - size, base + sizes[other] - 16)",
+        _ARENA,
+    ),
+    _of(
+        "a buffer that ends where another begins counts as dead a step early",
+        "codegen/arena/conflict.py",
+        "live = [i for i in live if buffers[i].end > buffers[second].start]",
+        "live = [i for i in live if buffers[i].end > buffers[second].start + 1]",
+        _ARENA,
+    ),
+    _of(
+        "an overlap in place is allowed at any distance below",
+        "codegen/arena/conflict.py",
+        "choices.append(Choice(-FAR, -overlap.ascending, order))",
+        "choices.append(Choice(-FAR, overlap.ascending, order))",
+        _ARENA,
+    ),
+    _of(
+        "the validator does not look at alignment",
+        "codegen/arena/validate.py",
+        "if placement.offset % buffer.alignment:",
+        "if placement.offset % 1:",
+        _ARENA,
+    ),
+    _of(
+        "the validator overlooks buffers that share their last step",
+        "codegen/arena/validate.py",
+        "together = a.memory == b.memory and a.start < b.end and b.start < a.end",
+        "together = a.memory == b.memory and a.start < b.end - 1 and b.start < a.end - 1",
+        _ARENA,
+    ),
+)

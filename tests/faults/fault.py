@@ -1,0 +1,40 @@
+"""What a planted fault is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A wrong line in place of a right one.
+
+    Attributes:
+        part: of the project, as the table has it.
+        says: what is wrong, in a few words.
+        file: path in the tree.
+        old: the right text, which occurs exactly once in the file.
+        new: the wrong one.
+        tests: arguments of pytest that choose default tests, one of which must fail.
+    """
+
+    part: str
+    says: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def apply(self, tree: Path) -> str:
+        """Plant it in a tree; the file's text from before.
+
+        Raises:
+            ValueError: the right text does not occur exactly once.
+        """
+        path = tree / self.file
+        text = path.read_text(encoding="utf-8")
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"'{self.old}' occurs {count} times in {self.file}, not once")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+        return text

@@ -1,0 +1,109 @@
+"""Faults in kernels: their templates, and the Python that computes what stands in them."""
+
+from functools import partial
+
+from tests.faults.fault import Fault
+
+_of = partial(Fault, "kernel")
+_CASES = ("tests/test_cases_backends.py", "-k", "test_every_case and host")
+
+FAULTS = (
+    _of(
+        "requantization rounds ties of negative numbers towards zero's other side",
+        "templates/c/helpers.c.j2",
+        "const int32_t threshold = (mask >> 1) + (high < 0 ? 1 : 0);",
+        "const int32_t threshold = (mask >> 1);",
+        _CASES,
+    ),
+    _of(
+        "the doubling high product is cut off in place of rounded",
+        "templates/c/helpers.c.j2",
+        "int32_t high = (int32_t)((product + (INT64_C(1) << 30)) >> 31);",
+        "int32_t high = (int32_t)(product >> 31);",
+        _CASES,
+    ),
+    _of(
+        "the second rounding of scaled sums forgets the sign",
+        "templates/c/helpers.c.j2",
+        "return (high + (high >> 31) + (1 << (shift - 1))) >> shift;",
+        "return (high + (1 << (shift - 1))) >> shift;",
+        _CASES,
+    ),
+    _of(
+        "int8 softmax does not clamp a probability of one",
+        "templates/c/softmax_int8.j2",
+        "output[i] = (int8_t)(y > 127 ? 127 : y);",
+        "output[i] = (int8_t)y;",
+        _CASES,
+    ),
+    _of(
+        "padding before and behind an image are mixed up",
+        "codegen/kernels/c/window.py",
+        "before = self.padding[axis][0]",
+        "before = self.padding[axis][1]",
+        _CASES,
+    ),
+    _of(
+        "dilation counts as one step too many",
+        "codegen/kernels/c/window.py",
+        'text += f" + {tap}" if dilation == 1 else f" + {tap} * {dilation}"',
+        'text += f" + {tap}" if dilation == 1 else f" + {tap} * {dilation + 1}"',
+        _CASES,
+    ),
+    _of(
+        "an average of integers does not round",
+        "templates/c/pool.j2",
+        "const int32_t half = {{ count // 2 }};",
+        "const int32_t half = 0;",
+        _CASES,
+    ),
+    _of(
+        "the last column of a clipped pooling window is left out",
+        "templates/c/pool.j2",
+        "{{ first }} + {{ span.window }} < {{ span.size }} ? {{ first }} + {{ span.window }} :",
+        "{{ first }} + {{ span.window }} < {{ span.size }} ? {{ first }} + {{ span.window - 1 }} :",
+        _CASES,
+    ),
+    _of(
+        "a direct convolution reads one column beyond the image",
+        "templates/c/convolution_direct.j2",
+        "if (ix < 0 || ix >= {{ w.size[1] }}) {",
+        "if (ix < 0 || ix > {{ w.size[1] }}) {",
+        _CASES,
+    ),
+    _of(
+        "bilinear resizing rounds negative ties up",
+        "templates/c/resize_bilinear.j2",
+        "(sum > 0 ? 524288 : 524287)",
+        "524288",
+        _CASES,
+    ),
+    _of(
+        "an index below zero does not count from the end",
+        "templates/c/helpers.c.j2",
+        "return bounded(index < 0 ? index + size : index, size - 1);",
+        "return bounded(index, size - 1);",
+        _CASES,
+    ),
+    _of(
+        "a constant offset that is right for all sums but the one below a threshold",
+        "codegen/kernels/c/requantization.py",
+        "below = goal - (inside - 1) * reduced - 1",
+        "below = goal - (inside - 1) * reduced",
+        ("tests/test_requantization.py", "-k", "two_roundings"),
+    ),
+    _of(
+        "float weights of the last, incomplete block lie in the wrong order",
+        "codegen/kernels/c/blocks_float.py",
+        "parts.append(chosen.transpose(0, 2, 1).ravel())",
+        "parts.append(chosen.ravel())",
+        ("tests/test_float_kernels.py", "-k", "equals_onnxruntime and host"),
+    ),
+    _of(
+        "sums of two products in a word take a borrow too few",
+        "templates/c/helpers.c.j2",
+        "return (int32_t)(uint32_t)((sums + 0x800000u) >> 24);",
+        "return (int32_t)(uint32_t)(sums >> 24);",
+        _CASES,
+    ),
+)

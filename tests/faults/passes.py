@@ -1,0 +1,88 @@
+"""Faults in passes over the graph."""
+
+from functools import partial
+
+from tests.faults.fault import Fault
+
+_of = partial(Fault, "pass")
+_FOLDING = ("tests/test_passes_folding.py",)
+
+FAULTS = (
+    _of(
+        "a border of stored zeros is taken for one of real zeros",
+        "codegen/passes/pads.py",
+        "if stored != (0 if x.quant is None else x.zero_point) or",
+        "if stored != 0 or",
+        _FOLDING,
+    ),
+    _of(
+        "a border is folded although a window may lie in it alone",
+        "codegen/passes/pads.py",
+        "max(pads) <= (size - 1) * dilation",
+        "max(pads) <= size * dilation",
+        _FOLDING,
+    ),
+    _of(
+        "a maximum is padded with zeros in place of the lowest number",
+        "codegen/passes/pads.py",
+        'lowest = float("-inf") if x.dtype.is_float else x.dtype.limits[0]',
+        "lowest = 0 if x.dtype.is_float else x.dtype.limits[0]",
+        _FOLDING,
+    ),
+    _of(
+        "a clamp is fused although others read what is not clamped",
+        "codegen/passes/activations.py",
+        "before = matcher.sole(x)",
+        "before = matcher.producer(x)",
+        (*_FOLDING, "tests/test_passes_transposes.py", "-k", "fused or all_passes or clamps"),
+    ),
+    _of(
+        "the limits of two clamps are not clamped by each other",
+        "codegen/passes/activations.py",
+        "return min(max(first[0], low), high), min(max(first[1], low), high)",
+        "return max(first[0], low), min(first[1], high)",
+        (*_FOLDING, "tests/test_passes_functions.py", "-k", "clamp"),
+    ),
+    _of(
+        "the greatest number that a tensor can hold is not looked at",
+        "codegen/passes/functions.py",
+        "int(known.high.max()) - lowest + 1)",
+        "int(known.high.max()) - lowest)",
+        ("tests/test_passes_functions.py",),
+    ),
+    _of(
+        "a slice that reverses is taken for one that changes nothing",
+        "codegen/passes/drop.py",
+        "return node.input(0).type == node.output.type and set(node.op.steps) <= {1}",
+        "return node.input(0).type == node.output.type",
+        ("tests/test_passes.py",),
+    ),
+    _of(
+        "an operator is dropped although its output is the caller's",
+        "codegen/passes/drop.py",
+        "if not _is_identity(node) or node.outputs[0] in results:",
+        "if not _is_identity(node):",
+        ("tests/test_passes.py",),
+    ),
+    _of(
+        "one divided by x is taken for x",
+        "codegen/passes/duplicates.py",
+        'commutes = kind in ("add", "mul")',
+        'commutes = kind in ("add", "mul", "div")',
+        ("tests/test_passes_patterns.py",),
+    ),
+    _of(
+        "a neutral operand that broadcasts is dropped",
+        "codegen/passes/duplicates.py",
+        "if x is None or k is None or x.type != node.output.type or k.data is None:",
+        "if x is None or k is None or k.data is None:",
+        ("tests/test_passes_patterns.py",),
+    ),
+    _of(
+        "a stack of matrices is taken for one",
+        "codegen/passes/dense.py",
+        "alone = stacked.ndim <= rank and all(size == 1 for size in stacked.shape[:-2])",
+        "alone = all(size == 1 for size in stacked.shape[:-2])",
+        _FOLDING,
+    ),
+)

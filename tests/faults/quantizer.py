@@ -1,0 +1,82 @@
+"""Faults in the quantizer and in the arithmetic that the oracle shares with it."""
+
+from functools import partial
+
+from tests.faults.fault import Fault
+
+_of = partial(Fault, "quantizer")
+_CORE = ("tests/test_quant_core.py",)
+_REFERENCE = ("tests/test_ops_reference.py",)
+
+FAULTS = (
+    _of(
+        "scales of depthwise weights lie along the wrong axis",
+        "quant/weights.py",
+        "last = isinstance(node.op, DepthwiseConv2D | ConvTranspose)",
+        "last = isinstance(node.op, ConvTranspose)",
+        _CORE,
+    ),
+    _of(
+        "the zero point is one too high",
+        "quant/ranges.py",
+        "min(max(round(-128 - low / scale), -128), 127)",
+        "min(max(round(-127 - low / scale), -128), 127)",
+        _CORE,
+    ),
+    _of(
+        "a range need not hold zero",
+        "quant/ranges.py",
+        "low, high = min(range_[0], 0.0), max(range_[1], 0.0)",
+        "low, high = range_[0], max(range_[1], 0.0)",
+        _CORE,
+    ),
+    _of(
+        "the scale of a bias forgets the input's",
+        "quant/convert.py",
+        "bias_scales = tuple(float(np.float32(x.type.scale * scale)) for scale in scales)",
+        "bias_scales = tuple(float(np.float32(scale)) for scale in scales)",
+        _CORE,
+    ),
+    _of(
+        "a bias is stored in units of the weights alone",
+        "quant/weights.py",
+        "units = np.rint(bias / (input_scale * scales))",
+        "units = np.rint(bias / scales)",
+        _CORE,
+    ),
+    _of(
+        "a table is made of the output's real numbers, not the input's",
+        "quant/convert.py",
+        "numbers = dequantize_onnx(np.arange(-128, 128, dtype=np.int8), x.type.quant)",
+        "numbers = dequantize_onnx(np.arange(-128, 128, dtype=np.int8), quant)",
+        _CORE,
+    ),
+    _of(
+        "sums of large weights and biases may leave 32 bits",
+        "quant/weights.py",
+        "least = np.maximum(reach / _SUM_LIMIT, 1e-12)",
+        "least = np.maximum(reach / 2.0**40, 1e-12)",
+        _CORE,
+    ),
+    _of(
+        "an LSTM's cell state is stored with the hidden state's scale",
+        "quant/convert.py",
+        "quant, wide = self._quants[hidden[-1]], self._quants[cell]",
+        "quant, wide = self._quants[hidden[-1]], self._quants[hidden[-1]]",
+        ("tests/test_lstm_quantized.py",),
+    ),
+    _of(
+        "real numbers are stored with ties away from zero",
+        "smelt/ops/fixed_point.py",
+        "scaled = np.rint(real.astype(np.float32) / scale.astype(np.float32))",
+        "scaled = round_half_away(real.astype(np.float32) / scale.astype(np.float32))",
+        (*_REFERENCE, "tests/test_onnx_quantized_operators.py", "tests/test_onnx_quantized.py"),
+    ),
+    _of(
+        "the limits of a fused clamp forget the zero point",
+        "smelt/ops/fixed_point.py",
+        "return zero_point + (round(quotient)",
+        "return (round(quotient)",
+        _REFERENCE,
+    ),
+)

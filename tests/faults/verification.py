@@ -1,0 +1,96 @@
+"""Faults in what judges: tolerances, the comparison of memory and of outputs."""
+
+from functools import partial
+
+from tests.faults.fault import Fault
+
+_of = partial(Fault, "verify")
+_VERIFY = ("tests/test_verify.py", "-k", "not simulated")
+_MEMORY = ("tests/test_memory.py", "-k", "not mps2 and not riscv")
+
+FAULTS = (
+    _of(
+        "floats may differ by a thousandth of the range",
+        "smelt/tolerances.py",
+        "FLOAT_TOLERANCE = 1e-5",
+        "FLOAT_TOLERANCE = 1e-3",
+        _VERIFY,
+    ),
+    _of(
+        "what is no number passes",
+        "smelt/tolerances.py",
+        "wrong = ~(distance <= max(part, FLOAT_TOLERANCE) * range_)",
+        "wrong = distance > max(part, FLOAT_TOLERANCE) * range_",
+        _VERIFY,
+    ),
+    _of(
+        "differences of integers wrap",
+        "smelt/tolerances.py",
+        "return np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64)",
+        "return np.abs(a - b).astype(np.uint64)",
+        _VERIFY,
+    ),
+    _of(
+        "classes may be one off",
+        "smelt/tolerances.py",
+        "wrong = distance > max(part * levels, part > 0 and levels >= _COUNTS)",
+        "wrong = distance > max(part * levels, 1)",
+        _VERIFY,
+    ),
+    _of(
+        "state is not carried from one sample of the reference to the next",
+        "smelt/verify.py",
+        "        states = evaluation.states\n",
+        "",
+        _VERIFY,
+    ),
+    _of(
+        "the outputs that are expected are compared with themselves",
+        "smelt/verify.py",
+        "difference = compare(want, found, parts.get(value, 0.0))",
+        "difference = compare(want, want, parts.get(value, 0.0))",
+        _VERIFY,
+    ),
+    _of(
+        "only the first sample is compared",
+        "smelt/verify.py",
+        "in enumerate(zip(references, result.outputs, strict=True)):",
+        "in [(0, (references[0], result.outputs[0]))]:",
+        _VERIFY,
+    ),
+    _of(
+        "memory is compared in its first half alone",
+        "boards/contents.py",
+        "for start in range(0, len(section.data), _PIECE):",
+        "for start in range(0, len(section.data) // 2, _PIECE):",
+        _MEMORY,
+    ),
+    _of(
+        "the search for the byte that differs is off by one",
+        "boards/contents.py",
+        "start, end = (middle, end) if same else (start, middle)",
+        "start, end = (middle + 1, end) if same else (start, middle)",
+        _MEMORY,
+    ),
+    _of(
+        "regions of another build are taken for those of this one",
+        "boards/contents.py",
+        "own = [region for region in regions if self._has(region)]",
+        "own = list(regions)",
+        _MEMORY,
+    ),
+    _of(
+        "arrays are compared by their sizes",
+        "smelt/memory.py",
+        "if found != expected:",
+        "if len(found) != len(expected):",
+        _MEMORY,
+    ),
+    _of(
+        "a network whose memory differs is let through where it was just loaded",
+        "smelt/memory.py",
+        "    if altered is not None:\n",
+        "    if altered is not None and not loaded:\n",
+        _MEMORY,
+    ),
+)

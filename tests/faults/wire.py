@@ -1,0 +1,97 @@
+"""Faults in the protocol of the wire, on the device and on the host."""
+
+from functools import partial
+
+from tests.faults.fault import Fault
+
+_of = partial(Fault, "wire")
+_LINE = ("tests/test_wire_line.py", "-k", "not mps2")
+_COMMANDS = ("tests/test_wire_line.py", "-k", "wrong_command")
+_MEMORY = ("tests/test_memory.py", "-k", "not mps2 and not riscv")
+
+FAULTS = (
+    _of(
+        "the device does not compare the CRC of what it loads",
+        "templates/project/wire.c",
+        "if (crc != expected) {",
+        "if (crc != expected && part.bytes == 0u) {",
+        _LINE,
+    ),
+    _of(
+        "the device obeys a load whose command was spoilt",
+        "templates/project/wire.c",
+        "(uint32_t)(strrchr(command, ' ') - command)) != meant) {",
+        "(uint32_t)(strrchr(command, ' ') - command)) != meant && part.bytes == 0u) {",
+        _LINE,
+    ),
+    _of(
+        "an offset and a size may wrap around 32 bits",
+        "templates/project/wire.c",
+        "return part->offset <= whole && part->bytes <= whole - part->offset;",
+        "return part->offset + part->bytes <= whole;",
+        _COMMANDS,
+    ),
+    _of(
+        "a number that exceeds 32 bits is taken modulo",
+        "templates/project/wire.c",
+        "if (*text == start || number > UINT32_MAX ||",
+        "if (*text == start ||",
+        _COMMANDS,
+    ),
+    _of(
+        "a line's CRC goes on from the line before",
+        "templates/project/text.c",
+        '    smelt_put("\\r\\n");\n    check = 0;',
+        '    smelt_put("\\r\\n");',
+        _COMMANDS,
+    ),
+    _of(
+        "a step is taken for any step that is said again",
+        "templates/project/wire.c",
+        "!read_step(session, arguments, &steps) || walk->count - steps > 1u) {",
+        "!read_step(session, arguments, &steps)) {",
+        ("tests/test_wire_line.py", "-k", "while_a_step_waits"),
+    ),
+    _of(
+        "the CRC of a region is computed beyond its end",
+        "templates/project/wire.c",
+        "} else if (!is_within(&part, region.bytes)) {",
+        "} else if (part.offset > region.bytes) {",
+        _COMMANDS,
+    ),
+    _of(
+        "the CRC of bytes takes every nibble once",
+        "templates/project/text.c",
+        "        crc ^= *byte++;\n        crc = (crc >> 4) ^ table[crc & 15u];\n",
+        "        crc ^= *byte++;\n",
+        ("tests/test_wire.py", "-k", "host and computes"),
+    ),
+    _of(
+        "the host does not compare the CRC of a line",
+        "boards/line.py",
+        "if crc != f\"{crc32(text.encode('ascii', errors='replace')):08x}]\":",
+        "if not crc:",
+        _LINE,
+    ),
+    _of(
+        "the host takes an answer to something else",
+        "boards/line.py",
+        "if found[: len(numbers)] != list(map(str, numbers)) or len(found)",
+        "if len(found)",
+        (*_LINE[:2], "spoilt_index or any_byte or bad_line"),
+    ),
+    _of(
+        "the host does not compare the CRC of an output",
+        "boards/wire.py",
+        'if f"{crc32(piece):08x}" != crc:',
+        "if not crc:",
+        _LINE,
+    ),
+    _of(
+        "the host does not notice that the device started anew",
+        "boards/wire.py",
+        'if last["count"] != self._count + 1:',
+        'if last["count"] < self._count + 1:',
+        (*_LINE[:2], "another_count"),
+    ),
+)
