@@ -38,19 +38,22 @@ class Pace:
 
     Where that is no QEMU of this computer's, or the system does not tell (only Linux does), all of
     it counts.
+
+    Attributes:
+        computed_s: for how long QEMU had computed when it was last looked at.
     """
 
     def __init__(self, port: str) -> None:
         """See `pace_of`."""
         self._port = port
         self._process: Path | None = None
-        self._computed_s = 0.0
+        self.computed_s = 0.0
 
     def part_of(self, waited_s: float) -> float:
         """The part that counts of so many seconds without an answer, the last ones."""
         computed_s, busy = self._look()
-        used_s = computed_s - self._computed_s
-        self._computed_s = computed_s
+        used_s = computed_s - self.computed_s
+        self.computed_s = computed_s
         return min(waited_s, used_s) if busy else waited_s
 
     def _look(self) -> tuple[float, bool]:
@@ -58,12 +61,12 @@ class Pace:
         if self._process is None or not self._process.exists():
             self._process = _server(self._port)
         if self._process is None:
-            return self._computed_s, False
+            return self.computed_s, False
         try:
             words = _words(self._process)
             states = [_words(thread)[0] for thread in (self._process / "task").iterdir()]
         except OSError:  # it has ended
-            return self._computed_s, False
+            return self.computed_s, False
         ticks = int(words[11]) + int(words[12])
         return ticks / os.sysconf("SC_CLK_TCK"), any(state in _WANTS_TO_RUN for state in states)
 

@@ -100,8 +100,8 @@ class Simulator:
             arguments: more of QEMU's, such as those of a plugin.
             pty: whether the UART is a pseudo-terminal, which the board does not wait for.
             clocked: whether an instruction takes about a cycle of the board's clock, in place of
-                a nanosecond, and the board is no quicker than that for us either: times are then
-                plausible, and no count.
+                a nanosecond: its times are then plausible, and no count. It is as quick as QEMU
+                can be all the same, so that who waits for it does not wait in vain.
 
         Raises:
             ConfigError: no machine of QEMU stands in for this board.
@@ -120,7 +120,7 @@ class Simulator:
         pace = "shift=0"
         if clocked:
             cycle = math.log2(INSTRUCTIONS_PER_SECOND / board.clock_hz)
-            pace = f"shift={max(0, round(cycle))},align=on"
+            pace = f"shift={max(0, round(cycle))}"
         wait = "off" if elf is None else "on"
         uart = "pty,id=wire" if pty else f"socket,id=wire,fd={_UART},{_SERVER},wait={wait}"
         command = [

@@ -20,6 +20,7 @@ import serial
 
 from smelt import boards
 from smelt.boards import Board
+from smelt.boards.pace import pace_of
 from smelt.boards.simulate import Simulator
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, Quant, TensorType, Value
@@ -196,6 +197,30 @@ def test_the_runners_exchange_gives_the_reference_kernels_results(build: Build, 
             thrice, again = host.infer(3, 2)
             assert again == results
             assert thrice == pytest.approx(3 * once, rel=0.05, abs=5)
+
+
+@pytest.mark.qemu
+def test_a_long_window_takes_less_time_than_the_board_says(build: Build) -> None:
+    """The runner's own window is 10 s, and it waits for 30 s, whatever else the computer does.
+
+    Measured is the processor's time, not the clock on the wall, so QEMU must not sleep meanwhile to
+    be no quicker than the board.
+    """
+    firmware = build("ad_int8")
+    with simulated(firmware) as port, Host(port) as host:
+        host.load(firmware.sent(0))
+        pace = pace_of(port)
+        assert pace is not None
+        pace.part_of(0)
+        assert pace._process is not None
+        command = (pace._process / "cmdline").read_bytes().split(b"\0")
+        assert b"align" not in command[command.index(b"-icount") + 1]
+        before = pace.computed_s
+        window_us, _ = host.infer(1000, 0)
+        pace.part_of(0)
+        computed_s = pace.computed_s - before
+    assert window_us > 5e6
+    assert computed_s < window_us / 2e6
 
 
 @pytest.mark.parametrize("name", IDS)
