@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from smelt.boards.line import Line, Lost, checked
 from smelt.errors import DeviceError
+from smelt.terminal import plain
 
 VERSION = 4
 """Of the protocol."""
@@ -137,7 +138,7 @@ def _read_info(lines: Sequence[str]) -> DeviceInfo:
         if int(fields["timer"]) <= 0:
             raise ValueError("its timer does not tick")
         return DeviceInfo(
-            name=fields["name"],
+            name=plain(fields["name"]),
             hash=fields["hash"],
             arena_bytes=int(fields["arena"]),
             timer_hz=int(fields["timer"]),

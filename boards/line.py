@@ -34,6 +34,8 @@ _PATIENCE_S = 0.25
 twice as long."""
 _SHORTEST_S, _LOOK_S = 0.01, 0.25
 """Of a wait for a simulated device, before one looks whether it was let compute."""
+_LONGEST = 1 << 16
+"""Bytes of a line, and of what is waited out: who sends more is no device of ours."""
 _BITS = 10
 """Of a byte, with those that begin and end it."""
 _UNASKED = "e-[Unknown command: ]"
@@ -173,6 +175,9 @@ class Line:
         line = ""
         while not line:
             while (end := self._buffer.find(b"\n")) < 0:
+                if len(self._buffer) > _LONGEST:
+                    self._buffer.clear()
+                    raise Lost(f"more than {_LONGEST:,} bytes without the end of a line came")
                 self._receive(deadline, computing=computing)
             line = self._buffer[:end].decode("ascii", errors="replace").rstrip("\r")
             del self._buffer[: end + 1]
@@ -214,7 +219,7 @@ class Line:
         heard, self._buffer = self._buffer, bytearray()
         wait = max(self._quiet_s, timeout_s)
         while end not in heard and (data := self._hear(wait)):
-            heard += data
+            heard = (heard + data)[-_LONGEST:]
             wait = self._quiet_s
             if self.now() > start + timeout_s + self._quiet_s:
                 break

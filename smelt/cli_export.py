@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from smelt.cli_options import BuildGroup, Model, QuietOption
+from smelt.cli_output import say
 from smelt.codegen.export import Package, export_project, find_format, formats
 from smelt.errors import ConfigError
 from smelt.pipeline import compile_model
@@ -51,6 +52,6 @@ def export(
         )
         library.write(output, force=force)
     for note in artefact.notes:
-        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"note: {note}")
     if not quiet:
         typer.echo(f"wrote {output}: {chosen.summary}; its README.md says how to use it")

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from smelt import show_quantize
 from smelt.cli_options import InputGroup, JsonOption, Model, QuietOption
+from smelt.cli_output import say
 from smelt.cli_quant_options import QuantGroup
 from smelt.errors import ConfigError
 from smelt.files import temporary_folder, write_files
@@ -100,7 +101,7 @@ def quantize(
             raise ConfigError(f"'{path}' is read: name another file to write")
     write_files(contents)
     for note in done.imported.notes:
-        console.print(f"note: {note}", highlight=False, markup=False)
+        say(console, f"note: {note}")
     if json_:
         typer.echo(json.dumps(found, indent=2))
     else:
@@ -160,4 +161,4 @@ def _require_suffix(option: str, path: Path | None, suffix: str) -> None:
 def _show(console: Console, found: dict[str, Any], written: list[Path]) -> None:
     show_quantize.show(console, found)
     for path in written:
-        console.print(f"wrote {path}", highlight=False, markup=False)
+        say(console, f"wrote {path}")

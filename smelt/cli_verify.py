@@ -66,7 +66,7 @@ def verify(
     artefact = compiled(model, proof, console)
     report = judge(artefact, proof, Rig(on, gpu=device), console)
     line = f"{show_verify.place(artefact, on, report)}: {report['verification']['message']}"
-    Console().print(line, highlight=False, markup=False, soft_wrap=True)
+    say(Console(), line)
 
 
 def deploy(
@@ -107,7 +107,7 @@ def deploy(
     report = judge(artefact, proof, rig, console, timed)
     if layers:
         show_verify.layers(report).print(Console())
-    Console().print(show_verify.headline(report), highlight=False, markup=False, soft_wrap=True)
+    say(Console(), show_verify.headline(report))
 
 
 def _deploying(

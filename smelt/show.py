@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from smelt import boards as boards_room
 from smelt import targets as targets_room
 from smelt.boards import Board
+from smelt.cli_output import say
 from smelt.codegen.kernels.base import backend
 from smelt.frontend import Imported
 from smelt.ir import Array, DType, Node, TensorType
@@ -21,6 +22,7 @@ from smelt.ops import all_cases
 from smelt.ops.case import build as build_case
 from smelt.ops.reshape import Reshape
 from smelt.report import lengths, measured_elsewhere
+from smelt.terminal import plain
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Table:
             numeric = all(isinstance(row[index], int) for row in self.rows)
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")
         for row in self.rows:
-            table.add_row(*(_cell(x) for x in row))
+            table.add_row(*(plain(_cell(x)) for x in row))
         if not console.is_terminal:  # There is no edge that lines should be folded at.
             console.width = _PAGE_WIDTH
         console.print(table, highlight=False, markup=False)
@@ -236,9 +238,9 @@ def inspect(console: Console, imported: Imported) -> None:
         highlight=False,
     )
     for length in lengths(graph):
-        console.print(_range(length), highlight=False, markup=False)
+        say(console, _range(length))
     for note in imported.notes:
-        console.print(f"note: {note}", highlight=False, markup=False)
+        say(console, f"note: {note}")
 
 
 def _range(length: Mapping[str, Any]) -> str:
@@ -254,7 +256,7 @@ def build(console: Console, directory: Path, report: Mapping[str, Any]) -> None:
     partition(console, report)
     console.print()
     measured(console, report)
-    console.print(f"wrote {directory}", highlight=False, markup=False)
+    say(console, f"wrote {directory}")
 
 
 def partition(console: Console, report: Mapping[str, Any], *, candidates: bool = False) -> None:
@@ -283,7 +285,7 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
     columns = ("", "layer", "backend", "form of kernel", *costs, "why")
     Table(columns, tuple(rows)).print(console)
     for sentence, number in notes.items():
-        console.print(f"{number}: {sentence}", highlight=False, markup=False)
+        say(console, f"{number}: {sentence}")
 
 
 def _microseconds(beside: Mapping[str, Any]) -> tuple[str, str]:
@@ -333,7 +335,7 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
         rows.append(("stack", f"{inference['stack']:,} bytes"))
     Table(("", ""), tuple(rows)).print(console)
     for length in report["network"]["lengths"]:
-        console.print(_range(length), highlight=False, markup=False)
+        say(console, _range(length))
 
 
 def run(

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from smelt.cli_output import say
 from smelt.codegen.render import environment
 from smelt.files import write_files
 from smelt.show import Table
@@ -73,7 +74,7 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
         console
     )
     for remark in remarks(report):
-        console.print(remark, highlight=False, markup=False)
+        say(console, remark)
     console.print()
 
 

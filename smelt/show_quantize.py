@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from smelt import __version__
+from smelt.cli_output import say
 from smelt.codegen.render import environment
 from smelt.ir import TensorType
 from smelt.quant.quantized import Layer, hurting
@@ -108,12 +109,12 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
     """Print the tables of a report."""
     steps(found).print(console)
     for line in losses(found):
-        console.print(line, highlight=False, markup=False)
+        say(console, line)
     console.print()
     layers(found).print(console)
     console.print()
     for line in summary(found):
-        console.print(line, highlight=False, markup=False)
+        say(console, line)
 
 
 def steps(found: Mapping[str, Any]) -> Table:

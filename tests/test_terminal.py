@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
+from smelt.cli_output import say
+from smelt.show import Table
 from smelt.terminal import plain
 
 
@@ -25,3 +28,14 @@ from smelt.terminal import plain
 def test_what_is_shown(text: str, shown: str) -> None:
     assert plain(text) == shown
     assert plain(shown) == shown
+
+
+def test_names_of_others_in_tables_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(force_terminal=True, color_system=None, width=80)
+    Table(("name",), (("\x1b[2Jlayer\x1b]0;t\x07",), ("[red]x[/]",))).print(console)
+    say(console, "a \x1b[31mnote\r of [b]\u202eit")
+    shown = capsys.readouterr().out
+    assert "\x1b[2J" not in shown
+    assert "layer" in shown
+    assert "[red]x[/]" in shown
+    assert "a note\\r of [b]\\u202eit" in shown

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.boards import Device
+from smelt.boards.line import Line, Lost
 from smelt.boards.stream import ProcessStream, Stream
 from smelt.errors import DeviceError
 from tests.fake_project import (
@@ -374,3 +375,29 @@ def test_a_wrong_size_is_refused_at_once(build: Build) -> None:
         with pytest.raises(DeviceError, match="the network has no output 7; it has 3"):
             device.output(7)
         assert device.retries == 0
+
+
+class Flood:
+    """Says the same for ever."""
+
+    def __init__(self, data: bytes) -> None:
+        """Says `data`."""
+        self.data, self.said = data, 0
+
+    def send(self, data: bytes) -> None:
+        pass
+
+    def receive(self, timeout_s: float) -> bytes:
+        del timeout_s
+        self.said += len(self.data)
+        return self.data
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_line_without_end_is_not_kept() -> None:
+    flood = Flood(b"x" * 1000)
+    with pytest.raises(Lost, match="more than 65,536 bytes without the end of a line"):
+        Line(flood, 1000, 115_200).read_line()
+    assert flood.said < 70_000
