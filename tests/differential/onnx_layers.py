@@ -155,8 +155,9 @@ def normalization(b: OnnxBuilder) -> None:
     x = b.pick(b.of_rank(3, 4))
     channels, last = b.shape(x)[1], b.shape(x)[-1]
     kind = b.draw.pick(("instance", "layer", "group", "lrn"))
+    # A variance near 0 would be divided by; of a large mean, onnxruntime loses what varies.
     noise = b.const(b.draw.real(b.shape(x)))
-    x = b.add("Add", x, noise)  # a variance near 0 would be divided by
+    x = b.add("Add", b.add("Clip", x, b.const(-4), b.const(4)), noise)
     if kind == "instance":
         scale, bias = (b.const(b.draw.real((channels,))) for _ in range(2))
         b.add("InstanceNormalization", x, scale, bias, epsilon=1e-2)
