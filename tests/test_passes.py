@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from textwrap import dedent
 
 import numpy as np
@@ -11,11 +13,14 @@ from smelt.codegen.passes import PASSES, Pass, run_passes
 from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
 from smelt.codegen.passes.fold import fold_constants
 from smelt.codegen.passes.materialize import materialize_results
-from smelt.errors import GraphError
+from smelt.errors import GraphError, ModelError, UnsupportedError
 from smelt.frontend import load
-from smelt.ir import Graph, evaluate, verify
+from smelt.ir import DType, Graph, evaluate, verify
 from smelt.ir.text import parse_graph, print_graph
+from smelt.ops import all_cases
+from smelt.ops.case import Data, build
 from smelt.samples import random_samples
+from tests.graphs import compile_graph
 from tests.shared import Network, networks
 
 
@@ -82,6 +87,24 @@ def test_folded_constants_keep_their_quantization() -> None:
         output %y
         """,
     )
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_tensors_without_elements_are_compiled_or_refused(axis: int) -> None:
+    """One case of every kind of operator, whose first operand has none."""
+    kinds = {f"{case.op.name} {len(case.arguments)}": case for case in all_cases()}
+    for case in kinds.values():
+        first, *others = case.arguments
+        if DType.FLOAT32 not in case.dtypes or not isinstance(first, Data) or not first.shape:
+            continue
+        shape = list(first.shape)
+        shape[axis] = 0
+        alike = [replace(first, shape=tuple(shape)) if a == first else a for a in others]
+        with suppress(ModelError, UnsupportedError):
+            empty = (replace(first, shape=tuple(shape)), *alike)
+            graph = build(replace(case, arguments=empty), DType.FLOAT32)
+            compile_graph(graph)
+            evaluate(graph, random_samples(graph, 1, 0)[0])
 
 
 def test_a_folded_output_is_a_constant() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -729,3 +732,57 @@ def test_a_network_without_ends_is_refused(role: str) -> None:
 
     with pytest.raises(ModelError, match=f"the network has no {role}"):
         load(edited(_digits("int8"), change))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_tensors_without_elements_are_refused(name: str) -> None:
+    """Declared so, or left open and computed so: each tensor and axis in turn, in a sentence."""
+    model: Any = schema.ModelT.InitFromPackedBuf(NETWORKS[name], 0)
+    tensors: list[Any] = model.subgraphs[0].tensors
+    for index, tensor in enumerate(tensors):
+        for axis, size in itertools.product(range(len(tensor.shape)), (0, -1)):
+            changed = edited(NETWORKS[name], partial(_emptied, index=index, axis=axis, size=size))
+            with suppress(ModelError, UnsupportedError):
+                graph = load(changed).graph
+                assert all(value.type.size for value in graph.values() if not value.is_constant)
+
+
+def _emptied(model: Any, *, index: int, axis: int, size: int) -> None:
+    """One axis of a tensor without elements, and of all its namesakes: declared 0, or left open."""
+    graph = model.subgraphs[0]
+    tensor = graph.tensors[index]
+    for other in graph.tensors:
+        if other.buffer == 0 and list(other.shape[axis : axis + 1]) == [tensor.shape[axis]]:
+            other.shapeSignature = [size if i == axis else n for i, n in enumerate(other.shape)]
+    tensor.shape = [0 if i == axis else n for i, n in enumerate(tensor.shape)]
+    tensor.shapeSignature = [0 if i == axis and not size else n for i, n in enumerate(tensor.shape)]
+
+
+SELECTING = {
+    "SLICE": (
+        schema.SliceOptionsT,
+        [const("begin", [0, 1], np.int32), const("n", [0, 4], np.int32)],
+    ),
+    "STRIDED_SLICE": (
+        schema.StridedSliceOptionsT,
+        [const(n, v, np.int32) for n, v in (("a", [3, 0]), ("b", [3, 4]), ("c", [1, 1]))],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SELECTING)
+def test_what_selects_nothing_is_refused(kind: str) -> None:
+    """The file leaves the shape open, so that only the operator says that nothing is left."""
+    options, constants = SELECTING[kind]
+    tensors = [T("x", (3, 5)), *constants, T("y", (1, 4)), T("z", (1, 4))]
+    steps = [
+        O(kind, ["x", *(c.name for c in constants)], ["y"], options),
+        O("RELU", ["y"], ["z"]),
+    ]
+
+    def opened(model: Any) -> None:
+        for tensor in model.subgraphs[0].tensors[-2:]:
+            tensor.shapeSignature = [-1, -1]
+
+    with pytest.raises(UnsupportedError, match=f"{kind} #0.* without elements"):
+        load(edited(network(tensors, steps, ["x"], ["z"]), opened))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from smelt.codegen.passes.control import Simplifier
 from smelt.codegen.passes.inside import Names
 from smelt.ir import Graph, Node, Rewrite, Value
@@ -13,11 +15,14 @@ def fold_constants(graph: Graph) -> Graph:
     """Compute every node whose operands are all constant, and resolve control flow that is known.
 
     Also in the graphs inside operators, which are told which operands are constant. What would
-    take more than the budget leaves is computed as the network runs.
+    take more than the budget leaves is computed as the network runs. What makes only tensors without
+    elements has nothing to compute, and no kernel is ever asked about it.
     """
     control = Simplifier(Names(graph), frozenset(graph.results), fold_constants)
 
     def fold(node: Node) -> Rewrite:
+        if all(value.type.size == 0 for value in node.outputs):
+            return (), [_without_elements(value) for value in node.outputs]
         if not node.inputs or not all(v is None or v.is_constant for v in node.inputs):
             return control(node)
         if not affords(node.effort):
@@ -29,3 +34,8 @@ def fold_constants(graph: Graph) -> Graph:
         ]
 
     return graph.rewrite(fold)
+
+
+def _without_elements(value: Value) -> Value:
+    none = np.zeros(value.type.shape, value.type.dtype.numpy)
+    return Value.constant(value.name, none, value.type.quant)

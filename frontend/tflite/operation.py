@@ -342,6 +342,9 @@ class Operation:
             raise ModelError(f"{self}: {error}") from error
         if len(inferred) != outputs:
             raise ModelError(f"{self} has {outputs} outputs; it makes {len(inferred)}")
+        for made in inferred:
+            if made.size == 0 and not all(v is None or v.is_constant for v in inputs):
+                raise UnsupportedError(f"{self} makes a tensor {made} without elements: remove it")
         return inferred
 
     def refuse_open_shapes(self) -> None:

@@ -56,9 +56,13 @@ def evaluate(
 def compute(node: Node, operands: Sequence[Array | None]) -> tuple[Array, ...]:
     """What a node makes of its operands; float16 numbers are computed with as float32.
 
+    No operator is asked about results without elements: there is nothing to compute.
+
     Raises:
         UnsupportedError: there is a budget (`budget.limited`), and it takes more than is left.
     """
+    if all(value.type.size == 0 for value in node.outputs):
+        return tuple(np.zeros(v.type.shape, v.type.dtype.numpy) for v in node.outputs)
     budget = current()
     if budget is None:
         return _computed(node, operands)

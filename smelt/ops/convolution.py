@@ -198,7 +198,7 @@ class DepthwiseConv2D(_Convolution):
         """See `Op.infer`."""
         x, weights = _operands(self, inputs)
         one, height, width, outputs = weights.shape
-        if one != 1 or outputs % x.shape[3]:
+        if one != 1 or not x.shape[3] or outputs % x.shape[3]:
             raise ModelError(f"DepthwiseConv2D of {x} cannot use weights {weights}")
         _check_bias(self, inputs, outputs)
         spatial = window_output(
