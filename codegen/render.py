@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -40,6 +41,7 @@ def environment() -> Environment:
     env.filters["c_float"] = c_float
     env.filters["c_int"] = c_int
     env.filters["c_comment"] = c_comment
+    env.filters["code_span"] = code_span
     return env
 
 
@@ -82,7 +84,12 @@ def c_comment(text: str) -> str:
     """Text made safe inside a C comment: printable ASCII that cannot open or close one."""
     text = text.replace("…", "...")
     printable = "".join(c if " " <= c <= "~" else "_" for c in text)
-    return printable.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?")
+    return re.sub(r"\?(?=\?)", "? ", printable.replace("*/", "* /").replace("/*", "/ *"))
+
+
+def code_span(text: str) -> str:
+    """Text made safe between the backticks of Markdown, where nothing but these has a meaning."""
+    return c_comment(text).replace("`", "'")
 
 
 def c_elements(array: Array) -> list[str]:

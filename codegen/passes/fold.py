@@ -15,8 +15,8 @@ def fold_constants(graph: Graph) -> Graph:
     """Compute every node whose operands are all constant, and resolve control flow that is known.
 
     Also in the graphs inside operators, which are told which operands are constant. What would
-    take more than the budget leaves is computed as the network runs. What makes only tensors without
-    elements has nothing to compute, and no kernel is ever asked about it.
+    take more than the budget leaves is computed as the network runs. What makes only tensors
+    without elements has nothing to compute, and no kernel is ever asked about it.
     """
     control = Simplifier(Names(graph), frozenset(graph.results), fold_constants)
 
