@@ -29,6 +29,8 @@ _MOST, _LEAST = 4096, 32
 None takes more than a second on the line, so that silence is told from a slow line.
 """
 _FIRST_S = 600.0
+_OVERRUN = 100
+"""Status of an inference that wrote behind its arena, which only this computer can tell."""
 
 
 @dataclass(frozen=True)
@@ -420,6 +422,8 @@ class Device:
         return last
 
     def _invocation(self, last: Mapping[str, int]) -> Invocation:
+        if last["status"] == _OVERRUN:
+            raise DeviceError("the inference wrote behind the end of its arena")
         if last["status"] != 0:
             raise DeviceError(f"the inference failed with status {last['status']}")
         timer = self.info.timer_hz

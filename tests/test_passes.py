@@ -165,6 +165,7 @@ def test_what_changes_nothing_is_dropped(identity: str) -> None:
         "%i: f32[1,4] = Reshape(%x) {shape=(1, 4)}",
         "%i: f32[1,2,2] = Transpose(%x) {permutation=(0, 2, 1)}",
         "%i: f32[1,2,3] = Pad(%x) {padding=((0, 0), (0, 0), (0, 1))}",
+        "%i: f32[1,2,2] = Slice(%x) {starts=(0, 0, 1), sizes=(1, 2, 2), steps=(1, 1, -1)}",
     ],
 )
 def test_what_changes_something_stays(useful: str) -> None:

@@ -314,6 +314,22 @@ def test_other_functions_are_not_fused(fields: str) -> None:
     assert body(fuse_activations(graph)) == body(graph)
 
 
+def test_a_clamp_of_what_others_read_is_not_fused() -> None:
+    """Else the layer would be computed twice, once for either reader."""
+    unchanged(
+        fuse_activations,
+        """
+        input %x: f32[1,2]
+        const %w: f32[2,2] = [1.0, 2.0, 3.0, 4.0]
+        %c: f32[1,2] = FullyConnected(%x, %w) from FC #0 "c"
+        %r: f32[1,2] = Unary(%c) {kind="relu"} from RELU #1 "r"
+        %n: f32[1,2] = Unary(%c) {kind="neg"} from NEG #2 "n"
+        output %r
+        output %n
+        """,
+    )
+
+
 def test_minimum_and_maximum_are_a_clamp() -> None:
     check(
         fuse_activations,
@@ -455,6 +471,7 @@ def test_a_product_with_a_constant_matrix_is_a_dense_layer() -> None:
         "%y: f32[2,1,2] = MatMul(%x, %m) {left=(0, 2, 1)}",
         "%y: f32[2,2,1] = MatMul(%x, %m) {result=(0, 2, 1), left=(0, 2, 1)}",
         "%y: f32[2,3,2] = MatMul(%x, %n)",
+        "%y: f32[1,2,3,2] = MatMul(%x, %o)",
     ],
 )
 def test_other_products_stay(product: str) -> None:
@@ -464,6 +481,7 @@ def test_other_products_stay(product: str) -> None:
         input %x: f32[2,3,1]
         const %m: f32[3,2] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
         const %n: f32[2,1,2] = [1.0, 2.0, 3.0, 4.0]
+        const %o: f32[1,1,1,2] = [1.0, 2.0]
         {product} from MATMUL #0 "y"
         output %y
         """,

@@ -121,6 +121,14 @@ def test_one_function_alone_stays_as_it_is() -> None:
     assert merged(Chain().add(Unary("relu"), IN).graph()) == ["Unary(relu)"]
 
 
+def test_what_loses_the_greatest_number_alone_stays() -> None:
+    """A pool that clamps at 6 gives 117 at most, which is 128 with the other zero point."""
+    pool = Pool2D("max", (2, 2), (1, 1), ((0, 1), (0, 1)), Activation.RELU6)
+    moved = Quant.per_tensor(0.05, 8)
+    chain = Chain().add(pool, IN).add(Quantize(DType.INT8), moved).add(Quantize(DType.INT8), IN)
+    assert merged(chain.graph()) == ["Pool2D(max)", "Table"]
+
+
 def test_a_clamp_that_never_clamps_goes() -> None:
     """What comes out of a pool that clamps at zero is not negative."""
     pool = Pool2D("max", (2, 2), (1, 1), ((0, 1), (0, 1)), Activation.RELU)

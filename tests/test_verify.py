@@ -13,7 +13,7 @@ from onnx import NodeProto
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from smelt.codegen.network import render_network
-from smelt.errors import VerifyError
+from smelt.errors import DeviceError, VerifyError
 from smelt.frontend import Imported
 from smelt.ir import (
     Array,
@@ -117,6 +117,19 @@ def test_a_fault_after_the_last_step_is_told_apart() -> None:
     files = {**artefact.project.files, name: source[:start] + wrong}
     broken = replace(artefact, project=replace(artefact.project, files=files))
     with pytest.raises(VerifyError, match="With taps every step agrees"):
+        verify_model(broken, random_samples(artefact.graph, 1, 0))
+
+
+def test_what_is_written_behind_the_arena_is_found() -> None:
+    """The output of the last step lies 16 bytes too high, where nothing else is."""
+    artefact = compile_graph(scaled(2.0), Options(keep_inputs=True))
+    name, end = f"{artefact.network.name}.c", artefact.network.arena_bytes
+    source = artefact.project.files[name]
+    last = max(int(offset) for offset in re.findall(r"arena \+ (\d+)", source))
+    wrong = re.sub(rf"arena \+ {last}\b", f"arena + {end}", source)
+    files = {**artefact.project.files, name: wrong}
+    broken = replace(artefact, project=replace(artefact.project, files=files))
+    with pytest.raises(DeviceError, match="wrote behind the end of its arena"):
         verify_model(broken, random_samples(artefact.graph, 1, 0))
 
 

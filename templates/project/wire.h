@@ -46,6 +46,7 @@
 #include <stdint.h>
 
 #define SMELT_WIRE_VERSION 4
+#define SMELT_OVERRUN 100 /* status of an inference that wrote behind its arena */
 
 #ifndef SMELT_LOAD_TIMEOUT_MS
 #define SMELT_LOAD_TIMEOUT_MS 2000u
