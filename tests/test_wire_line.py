@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.boards import Device
-from smelt.boards.line import Line, Lost
+from smelt.boards.line import Line, Lost, words
 from smelt.boards.stream import ProcessStream, Stream
 from smelt.errors import DeviceError
 from tests.fake_project import (
@@ -302,6 +302,34 @@ def test_a_spoilt_index_spoils_no_other_input(build: Build) -> None:
         FaultyStream(device, redirect)
         assert_computes(device, 1)
     assert done
+
+
+def test_a_spoilt_byte_of_an_output_is_read_again(build: Build) -> None:
+    heard = bytearray()
+    done: list[int] = []
+
+    def spoil_first(number: int, data: bytes) -> bytes:
+        """The first byte behind the first line that announces some."""
+        heard.extend(data)
+        line = heard.find(b"m-raw-[")
+        end = -1 if line < 0 else heard.find(b"\r\n", line)
+        if end < 0 or len(heard) != end + 3 or done:
+            return data
+        done.append(number)
+        return flip_a_bit(data, 0)
+
+    with build("host", taps=False).open() as device:
+        FaultyStream(device, came=spoil_first)
+        assert_computes(device, 1)
+        assert device.retries == 1
+    assert done
+
+
+@pytest.mark.parametrize("answer", ["", "1 2", "1 3 ab", "2 1 ab", "1 2 ab cd"])
+def test_what_answers_something_else_is_lost(answer: str) -> None:
+    assert words("1 2 ab", (1, 2), 1) == ["ab"]
+    with pytest.raises(Lost, match="which answers something else"):
+        words(answer, (1, 2), 1)
 
 
 def test_an_error_of_something_earlier_while_a_load_is_under_way(build: Build) -> None:

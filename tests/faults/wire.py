@@ -7,7 +7,6 @@ from tests.faults.fault import Fault
 _of = partial(Fault, "wire")
 _LINE = ("tests/test_wire_line.py", "-k", "not mps2")
 _COMMANDS = ("tests/test_wire_line.py", "-k", "wrong_command")
-_MEMORY = ("tests/test_memory.py", "-k", "not mps2 and not riscv")
 
 FAULTS = (
     _of(
@@ -43,7 +42,7 @@ FAULTS = (
         "templates/project/text.c",
         '    smelt_put("\\r\\n");\n    check = 0;',
         '    smelt_put("\\r\\n");',
-        _COMMANDS,
+        ("tests/test_wire.py", "-k", "host and computes"),
     ),
     _of(
         "a step is taken for any step that is said again",
@@ -78,20 +77,20 @@ FAULTS = (
         "boards/line.py",
         "if found[: len(numbers)] != list(map(str, numbers)) or len(found)",
         "if len(found)",
-        (*_LINE[:2], "spoilt_index or any_byte or bad_line"),
+        (*_LINE[:2], "something_else"),
     ),
     _of(
         "the host does not compare the CRC of an output",
         "boards/wire.py",
         'if f"{crc32(piece):08x}" != crc:',
         "if not crc:",
-        _LINE,
+        (*_LINE[:2], "spoilt_byte"),
     ),
     _of(
         "the host does not notice that the device started anew",
         "boards/wire.py",
         'if last["count"] != self._count + 1:',
-        'if last["count"] < self._count + 1:',
+        'if last["count"] == self._count:',
         (*_LINE[:2], "another_count"),
     ),
 )
