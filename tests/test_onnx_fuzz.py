@@ -34,13 +34,13 @@ DIGITS = Path(__file__).parents[1] / "examples/digits/digits.onnx"
 
 def refused_or_read(data: bytes) -> bool:
     """Whether the file was read; anything but the frontend's own errors fails the test."""
-    start = time.monotonic()
+    start = time.process_time()
     try:
         compile_model(data)
     except (ModelError, UnsupportedError):
         return False
     finally:
-        assert time.monotonic() - start < SECONDS
+        assert time.process_time() - start < SECONDS
     return True
 
 

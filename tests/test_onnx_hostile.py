@@ -136,10 +136,10 @@ def doubling(levels: int, first: onnx.NodeProto) -> onnx.ModelProto:
 
 
 def test_functions_that_grow_exponentially_are_refused_at_once() -> None:
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(UnsupportedError, match=rf"more than {LARGEST_NETWORK:,} operators"):
         imported(doubling(60, node("Relu", "a", "b")))
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     assert len(imported(doubling(5, node("Neg", "a", "b"))).graph.nodes) == 32
 
 

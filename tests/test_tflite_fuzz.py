@@ -23,13 +23,13 @@ FILES = {path.stem: path.read_bytes() for path in sorted(DIGITS.glob("*.tflite")
 
 def _refused_or_read(data: bytes) -> bool:
     """Whether the file was read; anything but the frontend's own errors fails the test."""
-    start = time.monotonic()
+    start = time.process_time()
     try:
         load(data)
     except (ModelError, UnsupportedError):
         return False
     finally:
-        assert time.monotonic() - start < SECONDS
+        assert time.process_time() - start < SECONDS
     return True
 
 

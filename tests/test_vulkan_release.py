@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -262,7 +261,7 @@ def test_an_inference_before_those_that_count() -> None:
 
 
 def test_errors_of_opening(artefact: Artefact, tmp_path: Path) -> None:
-    """The program's last words are the error's message, within seconds."""
+    """The program's last words are the error's message."""
     built = build(artefact, tmp_path)
     wrong = {text: f"SMELT_VULKAN_DEVICE={text}: that is no" for text in ("-1", "one", "", "1x")}
     messages = {
@@ -271,13 +270,11 @@ def test_errors_of_opening(artefact: Artefact, tmp_path: Path) -> None:
         **{("SMELT_VULKAN_DEVICE", text): message for text, message in wrong.items()},
     }
     for (name, value), message in messages.items():
-        started = time.monotonic()
         with (
             pytest.raises(DeviceError, match=message),
             open_device(built.elf.path, "host", environment={name: value}),
         ):
             pass
-        assert time.monotonic() - started < 5
 
 
 def test_a_device_by_its_number(artefact: Artefact) -> None:
