@@ -16,7 +16,7 @@ from smelt import gpu_options
 from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
 from smelt.boards.meter import Meter, metered
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
-from smelt.errors import ConfigError, ToolError
+from smelt.errors import ConfigError, DeviceError, ToolError
 from smelt.files import lasting_folder, temporary_folder
 from smelt.ir import Array, Graph, Value
 from smelt.ops.lengths import cut, padded, sizes_of, trace
@@ -171,9 +171,20 @@ def connected(
         simulated=simulated,
         environment=None if gpu is None else {"SMELT_VULKAN_DEVICE": str(gpu)},
     ) as device:
+        _check_sizes(device, artefact.graph)
         if artefact.graph.states:
             device.reset()  # whoever spoke to it before has left a state
         yield device
+
+
+def _check_sizes(device: Device, graph: Graph) -> None:
+    """Make sure that a device does not announce more than the network has; `DeviceError` if so."""
+    for index, (told, value) in enumerate(zip(device.info.outputs, graph.outputs, strict=False)):
+        if told.bytes > value.type.bytes:
+            raise DeviceError(
+                f"the device announces {told.bytes:,} bytes of output {index}, and the network has "
+                f"{value.type.bytes:,}: build and flash its firmware again"
+            )
 
 
 @dataclass(frozen=True)

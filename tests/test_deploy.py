@@ -13,9 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ import pytest
 import serial
 
 from smelt import boards
-from smelt.boards import Device, ElfInfo, session
+from smelt.boards import Device, ElfInfo, device_info, session
+from smelt.boards.device_info import DeviceInfo
 from smelt.boards.flash import Way
 from smelt.boards.meter import Meter
 from smelt.boards.simulate import Simulator
@@ -550,6 +551,24 @@ def test_a_meter_that_writes_without_end(script: str, words: str, tmp_path: Path
     gone = Path("/proc") / child.read_text().strip() / "stat"
     while gone.exists() and gone.read_text().rpartition(")")[2].split()[0] not in "ZX":
         time.sleep(0.05)
+
+
+def test_a_device_that_announces_more_than_the_network_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be read for as long as it likes."""
+    simulable(boards.load(BOARD))
+    artefact = artefact_for(BOARD)
+    (sample,) = random_samples(artefact.graph, 1, 0)
+    real = device_info._read_info
+
+    def lying(lines: Sequence[str]) -> DeviceInfo:
+        told = real(lines)
+        return replace(told, outputs=(replace(told.outputs[0], bytes=10**12),))
+
+    monkeypatch.setattr(device_info, "_read_info", lying)
+    with pytest.raises(DeviceError, match="announces 1,000,000,000,000 bytes of output 0"):
+        run(artefact, [sample], Rig("qemu"))
 
 
 # A simulated board for others
