@@ -66,7 +66,7 @@ def stopped(port: str, seconds: float = 4 * LIMIT_S) -> Generator[None]:
 def test_a_device_that_is_not_let_run_is_waited_for(
     artefact: Artefact, pty: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # QEMU looks once a second whether somebody has opened its pseudo-terminal, and sleeps meanwhile.
+    # QEMU looks once a second whether its pseudo-terminal was opened, and sleeps meanwhile.
     limit_s = 2.0 if pty else LIMIT_S
     monkeypatch.setattr(session, "_SOCKET_S", limit_s)
     monkeypatch.setattr(session, "_PORT_S", limit_s)
