@@ -156,5 +156,5 @@ def test_the_command_reports_what_it_ran(
 ) -> None:
     words = f"--kind float --seed {SEED} --only 3 --builds gcc-O0 --optimize size".split()
     assert command.main([*words, "--keep", str(tmp_path)]) == 0
-    assert '"findings": 0' in capsys.readouterr().out
+    assert '"findings": []' in capsys.readouterr().out
     assert (tmp_path / "float_3.onnx").read_bytes() == generate(Recipe("float", SEED, 3)).data

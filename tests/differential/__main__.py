@@ -36,8 +36,12 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--channels", type=int, default=CHANNELS, help="most channels of a layer")
     parser.add_argument("--keep", type=Path, help="a folder for the model files of --only")
     parser.add_argument("--no-shrink", action="store_true", help="report findings as they are")
-    parser.add_argument("--report", type=Path, help="a JSON file for the figures")
-    return parser.parse_args(words)
+    parser.add_argument("--report", type=Path, help="a JSON file for the figures so far")
+    arguments = parser.parse_args(words)
+    arguments.builds = arguments.builds.split(",")
+    if unknown := {*arguments.builds} - BUILDS.keys():
+        parser.error(f"no build is called {', '.join(unknown)}; there are {', '.join(BUILDS)}")
+    return arguments
 
 
 def _recipes(arguments: argparse.Namespace) -> list[Recipe]:
@@ -68,7 +72,7 @@ def _batches(
 def main(words: Sequence[str] | None = None) -> int:
     """Run a campaign; 1 if anything was found."""
     arguments = _arguments(words)
-    builds, reasons = available(arguments.builds.split(","))
+    builds, reasons = available(arguments.builds)
     for reason in reasons:
         print(f"left out: {reason}", flush=True)
     recipes = _recipes(arguments)
@@ -85,12 +89,11 @@ def main(words: Sequence[str] | None = None) -> int:
             tally += result
             done = sum(tally.networks.values())
             print(f"{done} networks, {time.monotonic() - start:.0f} s", flush=True)
+            if arguments.report is not None:
+                arguments.report.write_text(json.dumps(summary(tally), indent=2) + "\n")
     for reason, count in tally.refused.most_common():
         print(f"refused: {reason} ({count} times)")
-    text = json.dumps(summary(tally), indent=2)
-    print(text)
-    if arguments.report is not None:
-        arguments.report.write_text(text + "\n")
+    print(json.dumps(summary(tally), indent=2))
     return 1 if tally.findings else 0
 
 

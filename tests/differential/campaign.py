@@ -238,5 +238,5 @@ def summary(tally: Tally) -> Mapping[str, object]:
         "builds": dict(sorted(tally.builds.items())),
         "refused": len(tally.refused),
         "operators": dict(tally.operators.most_common()),
-        "findings": len(tally.findings),
+        "findings": [[finding.what, finding.command] for finding in tally.findings],
     }
