@@ -22,7 +22,7 @@
  *                        size N from now on; tensors still come and go in their largest size
  *   smelt invoke%        m-invoke-begin, then one inference, then m-invoke-[ticks T stack S status E
  *                        count K C]: its time in ticks of the timer, the stack it used in bytes, what
- *                        NAME_invoke returned, and how many there were since the device started
+ *                        NAME_net_invoke returned, and how many there were since the device started
  *   smelt last%          the second line again, so that a host that lost it knows whether there was one
  *   smelt out I O N%     m-raw-[I O N D HASH C], then the N raw bytes of output I from its byte O on,
  *                        whose CRC is D
