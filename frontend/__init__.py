@@ -17,6 +17,7 @@ from smelt.ir.budget import limited
 __all__ = ["Imported", "InputOptions", "load"]
 
 _TFLITE_IDENTIFIER = b"TFL3"
+_LONGEST_MESSAGE = 4000
 _ZIP_MAGIC = b"PK\x03\x04"
 
 
@@ -53,9 +54,12 @@ def load(
             "none for an embedded device, or the file is damaged"
         ) from error
     except (ModelError, UnsupportedError, ConfigError) as error:
-        if path is None or str(error).startswith(str(path)):
+        message = _shortened(str(error))
+        if path is not None and not message.startswith(str(path)):
+            message = f"{path}: {message}"
+        if message == str(error):
             raise
-        raise type(error)(f"{path}: {error}") from error
+        raise type(error)(message) from error
 
 
 def _load(
@@ -81,6 +85,14 @@ def _load(
         folder = None if path is None else path.parent
         return onnx.load(data, folder, stem, inputs or InputOptions())
     raise ModelError("not a TFLite file, an ONNX file (.onnx) or a .smelt archive")
+
+
+def _shortened(message: str) -> str:
+    """A message without its middle, where it repeats very much of a file."""
+    if len(message) <= _LONGEST_MESSAGE:
+        return message
+    half = _LONGEST_MESSAGE // 2
+    return f"{message[:half]} … {message[-half:]}"
 
 
 def _refuse_options(inputs: InputOptions | None, what: str) -> None:

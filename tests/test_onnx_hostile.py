@@ -388,3 +388,123 @@ def test_projections_are_named() -> None:
     steps = [node("LSTM", "x w r _ _ _ c", "y", hidden_size=4)]
     with pytest.raises(ModelError, match=r"state 'c' f32\[1,1,10\].*4\. .*\(proj_size\)"):
         imported(model(graph(steps, {"x": [7, 1, 6]}, "y", constants)))
+
+
+# Operands that are one number
+
+
+_NUMBERS: dict[str, tuple[onnx.NodeProto, list[int], dict[str, Any], str]] = {
+    "STFT step": (
+        node("STFT", "x n _ k", "y"),
+        [1, 32, 1],
+        {"n": ints(4, 4), "k": np.asarray(8)},
+        r"frame step 'n' is i64\[2\], not one number",
+    ),
+    "STFT length": (
+        node("STFT", "x n _ k", "y"),
+        [1, 32, 1],
+        {"n": np.asarray(4), "k": ints(8, 8)},
+        r"frame length 'k' is i64\[2\]",
+    ),
+    "STFT real step": (
+        node("STFT", "x n _ k", "y"),
+        [1, 32, 1],
+        {"n": np.asarray(4.5, np.float32), "k": np.asarray(8)},
+        r"frame step 'n' is 4\.5, not an integer",
+    ),
+    "DFT length": (node("DFT", "x n", "y"), [1, 8, 1], {"n": ints(8, 8)}, r"dft_length 'n' is i"),
+    "DFT axis": (node("DFT", "x _ n", "y"), [1, 8, 1], {"n": ints(1, 1)}, r"axis 'n' is i64\[2\]"),
+    "CumSum": (node("CumSum", "x n", "y"), [2, 3], {"n": ints(0, 1)}, r"axis 'n' is i64\[2\]"),
+    "TopK": (node("TopK", "x n", "y i"), [8], {"n": ints(1, 2)}, r"k 'n' is i64\[2\]"),
+    "Trilu": (node("Trilu", "x n", "y"), [3, 3], {"n": ints(1, 2)}, r"diagonal 'n' is i64\[2\]"),
+    "Dropout": (
+        node("Dropout", "x r n", "y"),
+        [3],
+        {"r": np.float32(0.5), "n": np.asarray([True, False])},
+        r"training mode 'n' is bool\[2\]",
+    ),
+    "Pad": (
+        node("Pad", "x p n", "y"),
+        [3],
+        {"p": ints(1, 1), "n": np.ones(2, np.float32)},
+        r"value 'n' is f32\[2\]",
+    ),
+    "Range": (
+        node("Range", "n n n", "y"),
+        [3],
+        {"n": ints(1, 2)},
+        r"start 'n' is i64\[2\], not one number",
+    ),
+    "endless Range": (
+        node("Range", "a b c", "y"),
+        [3],
+        {"a": np.asarray(-1e308), "b": np.asarray(1e308), "c": np.asarray(1e-300)},
+        r"numbers from -1e\+308 to 1e\+308 in steps of 1e-300",
+    ),
+    "Loop": (
+        node("Loop", "n _ x", "y", body=counting(1).graph.node[0].attribute[0].g),
+        [2],
+        {"n": ints(1, 2), "one": np.ones(2, np.float32)},
+        r"trip count 'n' is i64\[2\]",
+    ),
+    "Loop's condition": (
+        node("Loop", "_ n x", "y", body=counting(1).graph.node[0].attribute[0].g),
+        [2],
+        {"n": np.asarray([True, True]), "one": np.ones(2, np.float32)},
+        r"condition 'n' is bool\[2\], not one bool",
+    ),
+    "If": (
+        node(
+            "If",
+            "n",
+            "y",
+            then_branch=graph([_UNFIT], {}, "b"),
+            else_branch=graph([_UNFIT], {}, "b"),
+        ),
+        [2],
+        {"n": ints(1, 0)},
+        r"condition 'n' is i64\[2\], not one bool",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _NUMBERS)
+def test_an_operand_that_must_be_one_number(name: str) -> None:
+    step, shape, constants, message = _NUMBERS[name]
+    infos = {"x": shape}
+    nodes = [step, node("Identity", "x", "z")]
+    with pytest.raises(ModelError, match=message):
+        imported(model(graph(nodes, infos, "y z", constants)))
+
+
+# What is too long
+
+
+def test_long_names_are_refused() -> None:
+    for field in ("op_type", "domain", "name"):
+        proto = model(graph([node("Relu", "x", "y")], {"x": [2]}, "y"))
+        setattr(proto.graph.node[0], field, "n" * 100_000)
+        with pytest.raises(ModelError, match=rf"the {field} 'n{{40}}…' of 100,000 characters"):
+            imported(proto)
+
+
+def test_tensors_of_very_many_dimensions_are_refused() -> None:
+    step = node("Reshape", "x s", "y")
+    with pytest.raises(UnsupportedError, match=r"Reshape #0 'y': it makes a tensor of 70 dimens"):
+        imported(model(graph([step], {"x": [1]}, "y", {"s": np.ones(70, np.int64)})))
+    for shape in ([1] * 70, [2**62, 2**62]):
+        with pytest.raises(UnsupportedError, match=r"input 'x' of .* is too large"):
+            imported(model(graph([node("Relu", "x", "y")], {"x": shape}, "y")))
+
+
+def test_messages_that_repeat_much_of_a_file_are_shortened() -> None:
+    step = node("Transpose", "x", "y", perm=list(range(100_000)))
+    with pytest.raises(ModelError, match=r"perm \[0, 1, .* … .*is no order of the axes") as caught:
+        imported(model(graph([step], {"x": [2]}, "y")))
+    assert len(str(caught.value)) < 5000
+
+
+def test_an_operator_of_very_many_operands_is_refused() -> None:
+    step = helper.make_node("Concat", ["x"] * 70_000, ["y"], axis=0)
+    with pytest.raises(UnsupportedError, match=rf"more than {LARGEST_NETWORK:,} operators"):
+        imported(model(graph([step], {"x": [2]}, "y")))

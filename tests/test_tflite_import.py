@@ -17,7 +17,7 @@ from smelt.codegen.passes import run_passes
 from smelt.errors import ModelError, SmeltError, UnsupportedError
 from smelt.frontend import load
 from smelt.frontend.tflite import CONVERTERS, indexing, recurrent
-from smelt.ir import Array, DType, Graph, Rounding, evaluate
+from smelt.ir import Array, DType, Graph, Quant, Rounding, evaluate
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.reshape import Reshape
 from tests.tflite_networks import DIGITS, O, T, const, dequantized_weights, edited, litert, network
@@ -786,3 +786,46 @@ def test_what_selects_nothing_is_refused(kind: str) -> None:
 
     with pytest.raises(UnsupportedError, match=f"{kind} #0.* without elements"):
         load(edited(network(tensors, steps, ["x"], ["z"]), opened))
+
+
+# Scales per channel, where one is needed
+
+
+@pytest.mark.parametrize("kind", ["input", "computed", "output"])
+def test_scales_along_an_axis_of_what_is_computed_are_refused(kind: str) -> None:
+    """TensorFlow Lite has them for weights and biases."""
+
+    def change(model: Any) -> None:
+        graph = model.subgraphs[0]
+        tensor = {
+            "input": graph.inputs[0],
+            "computed": _operator(model, "CONV_2D").outputs[0],
+            "output": graph.outputs[0],
+        }[kind]
+        stored = graph.tensors[tensor]
+        channels, quant = int(stored.shape[-1]), stored.quantization
+        quant.scale = [float(quant.scale[0])] * max(channels, 2)
+        quant.zeroPoint = [int(quant.zeroPoint[0])] * max(channels, 2)
+        quant.quantizedDimension = len(stored.shape) - 1
+        if channels == 1:  # the digits are grey: rows take the place of channels
+            quant.quantizedDimension, rows = 1, int(stored.shape[1])
+            quant.scale, quant.zeroPoint = quant.scale[:1] * rows, quant.zeroPoint[:1] * rows
+
+    data = edited((DIGITS / "digits_int8.tflite").read_bytes(), change)
+    with pytest.raises(ModelError, match=r"has \d+ scales, along dimension \d, but it is no const"):
+        load(data)
+
+
+def test_a_constant_operand_with_scales_along_an_axis_is_refused() -> None:
+    quant: Any = {"scale": (0.1, 0.2), "zero_point": (0, 0), "axis": 1}
+    tensors = [
+        T("x", (1, 2), np.int8, scale=(0.1,), zero_point=(0,)),
+        const("c", [[1, 2]], np.int8, **quant),
+        T("y", (1, 2), np.int8, scale=(0.1,), zero_point=(0,)),
+    ]
+    operators = [O("ADD", ["x", "c"], ["y"], schema.AddOptionsT)]
+    data = network(tensors, operators, ["x"], ["y"])
+    with pytest.raises(ModelError, match=r"ADD #0 'y': .* cannot use per-channel quantized data"):
+        load(data)
+    with pytest.raises(ModelError, match=r"a tensor has 2 scales, along dimension 1, where an op"):
+        _ = Quant((0.1, 0.2), (0, 0), 1).scalar

@@ -15,6 +15,9 @@ from smelt.errors import ModelError, UnsupportedError
 LARGEST_NETWORK = 1 << 16
 """Operators that a network may have, with functions inlined and loops written out."""
 
+LONGEST_NAME = 1 << 14
+"""Characters of a name; names made by joining those of a network's parts are shorter."""
+
 _IGNORED = frozenset({"doc_string"})
 """Texts that nothing reads."""
 
@@ -40,7 +43,7 @@ def require_text(message: Any) -> None:
     """Check that every name in a message is UTF-8, which protocol buffers leave to their reader.
 
     Raises:
-        ModelError: one is not.
+        ModelError: one is not, or is longer than `LONGEST_NAME`.
     """
     for owner in messages(message):
         for name, repeated in _fields(owner.DESCRIPTOR)[0]:
@@ -49,6 +52,11 @@ def require_text(message: Any) -> None:
                 if isinstance(text, bytes):
                     raise ModelError(
                         f"the file holds the {name} {text!r}, which is not UTF-8: it is damaged"
+                    )
+                if len(text) > LONGEST_NAME:
+                    raise ModelError(
+                        f"the file holds the {name} '{text[:40]}…' of {len(text):,} characters; "
+                        f"{LONGEST_NAME:,} are the most that a name may have"
                     )
 
 

@@ -307,7 +307,7 @@ class _Scope:
 
     def _operator(self, node: onnx.NodeProto, origin: Origin, opsets: Mapping[str, int]) -> None:
         self._shared.converted += 1
-        require_size(self._shared.converted)
+        require_size(max(self._shared.converted, len(node.input), len(node.output)))
         self._types.follow(node)
         operation = Operation(
             {attribute.name: attribute for attribute in node.attribute},

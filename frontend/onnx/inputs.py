@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from smelt.errors import ConfigError, ModelError, UnsupportedError
+from smelt.frontend.onnx.operation import HIGHEST_RANK, LARGEST_TENSOR
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.tensors import NARROWED, dtype_of
 from smelt.ir import Array, DType, Length, TensorType
@@ -93,6 +94,12 @@ class Inputs:
         if code in NARROWED:
             self.narrowed.add(NARROWED[code])
         shape, names = self._shape(info), self._names(info)
+        if len(shape) > HIGHEST_RANK or prod(shape) * dtype.size > LARGEST_TENSOR:
+            shown = str(list(shape)) if len(shape) <= HIGHEST_RANK else f"{len(shape)} dimensions"
+            raise UnsupportedError(
+                f"input '{info.name}' of {shown} is too large: {HIGHEST_RANK} dimensions and "
+                f"{LARGEST_TENSOR:,} bytes are the most"
+            )
         if self._options.layout == "nhwc" and len(shape) == 4:
             n, c, h, w = shape
             moved = {_CHANNELS_FIRST[axis]: name for axis, name in names.items()}

@@ -46,6 +46,10 @@ LARGEST_TENSOR = 2**31 - 1
 """Bytes of the largest tensor: offsets are of type int32_t."""
 
 
+HIGHEST_RANK = 32
+"""Dimensions of a tensor; every version of numpy has as many."""
+
+
 class Scope(Protocol):
     """What an operation asks of the graph that it stands in.
 
@@ -262,6 +266,11 @@ class Operation(Attributes):
         except (ModelError, UnsupportedError) as error:
             raise type(error)(f"{self}: {error}") from error
         for type_ in types:
+            if len(type_.shape) > HIGHEST_RANK:
+                raise self.refuse(
+                    f"it makes a tensor of {len(type_.shape)} dimensions; {HIGHEST_RANK} are the "
+                    "most that Smelt computes with"
+                )
             if type_.bytes > LARGEST_TENSOR:
                 raise self.refuse(
                     f"it makes a tensor {type_} of {type_.bytes:,} bytes; {LARGEST_TENSOR:,} is "

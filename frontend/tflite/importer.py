@@ -30,7 +30,7 @@ from smelt.frontend.tflite.file import (
     read,
     short_name,
 )
-from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.frontend.tflite.operation import Converter, Operation, require_one_scale
 from smelt.frontend.tflite.tensors import (
     check_fixed_shape,
     constant_array,
@@ -103,6 +103,9 @@ class _Importer:
             self._check_types(stored, operation, converter)
             converter.convert(operation)
         outputs = tuple(self.value(tensor) for tensor in self._model.outputs)
+        for role, values in (("the network's inputs", inputs), ("its outputs", outputs)):
+            for value in values:
+                require_one_scale(value, role)
         graph = Graph(name, inputs, outputs, tuple(self._nodes), self._states())
         return Imported(verify(graph, "the TFLite import"), self._notes(), self._values)
 

@@ -228,9 +228,12 @@ class Operation:
             for made, value in zip(inferred, outputs, strict=True)
         )
         present = [v for v in (*inputs, *outputs) if v is not None]
+        if not all(v is None or v.is_constant for v in inputs):
+            for value in present:
+                require_one_scale(value, str(self))
         rounds = not moves_data and any(v.type.is_quantized for v in present)
         node = Node(op, inputs, results, self.origin, Rounding.TFLM if rounds else None)
-        op.check(node)
+        self._check(node)
         if results == outputs and all(v is None or v.is_constant for v in inputs):
             self._settle(node, tensors)
             return
@@ -262,6 +265,8 @@ class Operation:
             ModelError: operands and the file's own output type contradict each other.
             UnsupportedError: an operand is no state.
         """
+        for value in (v for v in inputs if v is not None):
+            require_one_scale(value, str(self))
         before = tuple(self._network.state(self._operand(i), shape) for i in states)
         first, *_ = self._inferred(op, (*inputs, *before), 1 + len(before))
         output = self._network.value(self._tensor(self._stored.outputs, 0, "output"))
@@ -273,7 +278,7 @@ class Operation:
         after = tuple(Value(f"{v.name}:after", v.type) for v in before)
         rounding = Rounding.TFLM if made.type.is_quantized else None
         node = Node(op, (*inputs, *before), (made, *after), self.origin, rounding)
-        op.check(node)
+        self._check(node)
         self._network.add(node)
         for old, new in zip(before, after, strict=True):
             self._network.update(old, new)
@@ -301,12 +306,21 @@ class Operation:
         title = f"{self._network.value(self._stored.outputs[0]).name}:{name}"
         value = Value(title, TensorType(made.shape, made.dtype, quant))
         node = Node(op, inputs, (value,), self.origin)
-        op.check(node)
+        self._check(node)
         if all(v.is_constant for v in inputs):
             (array,) = compute(node, [v.data for v in inputs])
             return Value.constant(title, array, quant)
         self._network.add(node)
         return value
+
+    def _check(self, node: Node) -> None:
+        """What the operator demands of its operands' quantization, of the file's operator."""
+        try:
+            node.op.check(node)
+        except ModelError as error:
+            if str(error).startswith(str(self)):
+                raise
+            raise ModelError(f"{self}: {error}") from error
 
     def _settle(self, node: Node, tensors: Sequence[int]) -> None:
         """Compute what depends on constants alone: later operators may need it as weights."""
@@ -368,6 +382,21 @@ class Operation:
         if index >= len(tensors) or tensors[index] < 0:
             raise ModelError(f"{self} has no {role} {index}: the file is corrupted")
         return tensors[index]
+
+
+def require_one_scale(value: Value, where: str) -> None:
+    """Refuse scales along an axis of a tensor that is computed, or fed, as the network runs.
+
+    TensorFlow Lite's 8-bit specification has them for weights and biases, which are constant.
+    """
+    quant = value.type.quant
+    if value.is_constant or quant is None or quant.is_per_tensor:
+        return
+    raise ModelError(
+        f"{where}: tensor '{value.name}' {value.type} has {len(quant.scale)} scales, along "
+        f"dimension {quant.axis}, but it is no constant: only weights and biases may be quantized "
+        "per channel; convert the network with one scale for each activation"
+    )
 
 
 def _rows(type_: TensorType) -> tuple[DType, int, tuple[int, ...]]:

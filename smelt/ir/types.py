@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smelt.errors import ModelError
+
 Array = NDArray[Any]
 """A numpy array of any of the element types below."""
 
@@ -122,7 +124,17 @@ class Quant:
 
     @property
     def scalar(self) -> tuple[float, int]:
-        """`(scale, zero_point)` of a per-tensor quantization."""
+        """`(scale, zero_point)` of a per-tensor quantization.
+
+        Raises:
+            ModelError: there are several, along an axis.
+        """
+        if not self.is_per_tensor:
+            raise ModelError(
+                f"a tensor has {len(self.scale)} scales, along dimension {self.axis}, where an "
+                "operator needs one: only weights and biases may be quantized per channel; "
+                "quantize it per tensor"
+            )
         (scale,), (zero_point,) = self.scale, self.zero_point
         return scale, zero_point
 
