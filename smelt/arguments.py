@@ -62,15 +62,16 @@ def as_flag(given: object, name: str) -> bool:
     raise wrong(name, "True or False", given)
 
 
-def as_integer(given: object, name: str, least: int = 0) -> int:
+def as_integer(given: object, name: str, least: int | None = 0) -> int:
     """An integer, Python's or numpy's."""
     number = None
     if isinstance(given, np.integer):
         number = int(cast("int", given))
     elif isinstance(given, int) and not isinstance(given, bool):
         number = given
-    if number is None or number < least:
-        raise wrong(name, f"an integer from {least} on", cast("object", given))
+    if number is None or (least is not None and number < least):
+        from_least = "" if least is None else f" from {least} on"
+        raise wrong(name, f"an integer{from_least}", cast("object", given))
     return number
 
 

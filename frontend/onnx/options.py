@@ -65,7 +65,8 @@ def _size(given: object, name: str) -> int | tuple[int, int]:
     if len(found) != 2:
         raise wrong(name, "a size, or the least and the greatest one", found)
     least, greatest = found
-    return as_integer(least, name), as_integer(greatest, name)
+    # A range that cannot be is refused with the names that the network has.
+    return as_integer(least, name, None), as_integer(greatest, name, None)
 
 
 def _shape(given: object, name: str) -> tuple[int, ...]:
