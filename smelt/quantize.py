@@ -213,7 +213,7 @@ def read_labels(source: str) -> Array:
             f"{', '.join(sorted(arrays)) or 'nothing'}"
         )
     labels = arrays[name]
-    if labels.dtype.kind not in "iu" or labels.size != labels.shape[0]:
+    if labels.dtype.kind not in "iu" or labels.size != next(iter(labels.shape), 0):
         raise ConfigError(
             f"--labels {source}: an array of {labels.dtype}{list(labels.shape)}; one integer a "
             "sample is needed, the index of the class"

@@ -155,7 +155,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         ("constants.npz", b"", "not a zip file"),
         ("constants.npz", pack({}), "is not in the store"),
         ("constants.npz", pack({"a.npy": b""}), "damaged"),
-        ("constants.npz", pack({"a.npy": b"\x93NUMPY\x02\x00"}), "not in version 1.0"),
+        ("constants.npz", pack({"a.npy": b"\x93NUMPY\x02\x00"}), "no readable header"),
         ("constants.npz", pack({"a.npy": npy(np.zeros(4))[:-1]}), r"31 bytes for float64\[4\]"),
         ("constants.npz", pack({"a.npy": npy(np.zeros(4)) + b" "}), r"33 bytes for float64\[4\]"),
         ("constants.npz", pack({"a.npy": npy(np.zeros(4, ">i4"))}), "16 bytes for >i4"),
@@ -241,3 +241,23 @@ def test_damaged_files_raise_only_our_errors(
         return
     # What is not covered by a checksum (names' flags, time stamps) may change unnoticed.
     assert print_graph(loaded) == print_graph(GRAPH)
+
+
+def test_a_graph_without_outputs(good: bytes, scratch: Path) -> None:
+    text = b"\n".join(line for line in text_of(good).split(b"\n") if b"output" not in line)
+    members = {"graph.txt": text, "constants.npz": pack(arrays_of(good))}
+    with pytest.raises(ModelError, match="it has no outputs"):
+        load_bytes(pack(members), scratch)
+
+
+def test_members_by_other_methods_of_compression(good: bytes, scratch: Path) -> None:
+    """The header of LZMA says how much memory reading takes: up to 4 GiB."""
+    constants = pack(arrays_of(good))
+    for members in (
+        pack({"graph.txt": text_of(good), "constants.npz": constants}, zipfile.ZIP_LZMA),
+        pack(
+            {"graph.txt": text_of(good), "constants.npz": pack(arrays_of(good), zipfile.ZIP_LZMA)}
+        ),
+    ):
+        with pytest.raises(ModelError, match="compressed by method 14"):
+            load_bytes(members, scratch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import struct
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.errors import ConfigError
-from smelt.ir import Array, DType, Graph, Quant, TensorType, Value
+from smelt.ir import Array, DType, Graph, Quant, TensorType, Value, npy
 from smelt.samples import (
     bind_expected,
     bind_samples,
@@ -244,3 +246,64 @@ def test_damaged_files_are_refused_or_read(
     path.write_bytes(bytes(damaged[: data.draw(st.sampled_from([cut, len(damaged)]))]))
     with suppress(ConfigError):
         assert all(isinstance(array, np.ndarray) for array in load_arrays(path).values())
+
+
+def header(text: str) -> bytes:
+    """An `.npy` file without data, whose header is that text."""
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(text) + 1) + text.encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'descr': '|i1', 'fortran_order': False, 'shape': (412316860416,)}",
+        "{'descr': '|i1', 'fortran_order': False, 'shape': (0, 10000000000000000000000)}",
+        "{'descr': '|V0', 'fortran_order': False, 'shape': (1000,)}",
+        "{'descr': '|i1', 'fortran_order': False, 'shape': (-1, -4)}",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (0,)}",
+        "{1: 2, 'descr': '|i1', 'fortran_order': False, 'shape': (1,)}",
+        "(" * 300,
+    ],
+)
+def test_headers_that_lie_are_refused(text: str, tmp_path: Path) -> None:
+    """No memory is taken for what a header says and the file does not have."""
+    (tmp_path / "x.npy").write_bytes(header(text))
+    with pytest.raises(ConfigError, match=r"x\.npy' is not a readable \.npy file"):
+        load_arrays(tmp_path / "x.npy")
+
+
+def packed(path: Path, method: int, size: int = 100) -> bytearray:
+    with zipfile.ZipFile(path, "w", method) as file:
+        buffer = io.BytesIO()
+        np.save(buffer, np.zeros(size, np.int8))
+        file.writestr("input_0.npy", buffer.getvalue())
+    return bytearray(path.read_bytes())
+
+
+def test_members_that_lie_are_refused(tmp_path: Path) -> None:
+    """About their size, by which zipfile takes memory, or about where they are."""
+    path = tmp_path / "x.npz"
+    data = packed(path, zipfile.ZIP_STORED)
+    central = data.index(b"PK\1\2")
+    for place, word in ((20, 2**31 - 1), (24, 2**31 - 1), (42, 2**32 - 2)):
+        spoilt = bytearray(data)
+        struct.pack_into("<I", spoilt, central + place, word)
+        path.write_bytes(spoilt)
+        with pytest.raises(ConfigError, match="larger than the file"):
+            load_arrays(path)
+
+
+def test_members_that_grow_too_large_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.npz"
+    packed(path, zipfile.ZIP_DEFLATED, 5000)
+    assert load_arrays(path)["input_0"].size == 5000
+    monkeypatch.setattr(npy, "MAX_INFLATED", 4000)
+    with pytest.raises(ConfigError, match=r"have 5128 bytes, more than the 4000 accepted"):
+        load_arrays(path)
+    packed(path, zipfile.ZIP_STORED, 5000)
+    assert load_arrays(path)["input_0"].size == 5000
+    packed(path, zipfile.ZIP_LZMA)  # whose header says how much memory it takes
+    with pytest.raises(ConfigError, match="compressed by method 14"):
+        load_arrays(path)

@@ -10,7 +10,6 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping
-from math import prod
 from pathlib import Path
 from secrets import token_hex
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from smelt.errors import ConfigError, GraphError, ModelError
 from smelt.ir.graph import Graph
+from smelt.ir.npy import read_array, require_honest
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ir.types import Array
 from smelt.ir.verify import verify
@@ -70,6 +70,7 @@ def load(path: Path) -> Graph:
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            require_honest(archive)
             text = _member(archive, _TEXT, MAX_TEXT)
             constants = _member(archive, _CONSTANTS, MAX_CONSTANTS)
         graph = parse_graph(text.decode(), _arrays(constants))
@@ -81,6 +82,8 @@ def load(path: Path) -> Graph:
         raise ModelError(f"{path} is no .smelt file, or damaged: {error}") from error
     except (LookupError, ValueError) as error:
         raise ModelError(f"{path} is damaged: {error}") from error
+    if not graph.outputs:
+        raise ModelError(f"{path} holds no valid graph: it has no outputs")
     try:
         return verify(graph, "reading it")
     except (GraphError, ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -108,27 +111,24 @@ def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     info = archive.getinfo(name)
     if info.file_size > limit:
         raise ModelError(f"{name} has {info.file_size} bytes, more than the {limit} accepted")
-    return archive.read(info)  # never more than file_size
+    return archive.read(info)
 
 
 def _arrays(constants: bytes) -> dict[str, Array]:
-    arrays: dict[str, Array] = {}
     with zipfile.ZipFile(io.BytesIO(constants)) as archive:
+        require_honest(archive)
         total = sum(info.file_size for info in archive.infolist())
         if total > MAX_CONSTANTS:
             raise ModelError(f"constants of {total} bytes, more than the {MAX_CONSTANTS} accepted")
-        for info in archive.infolist():
-            arrays[info.filename.removesuffix(".npy")] = _array(archive.read(info), info.filename)
-    return arrays
+        return {
+            info.filename.removesuffix(".npy"): _array(archive.read(info), info.filename)
+            for info in archive.infolist()
+        }
 
 
 def _array(data: bytes, name: str) -> Array:
-    """An array of the .npy format, version 1.0, that is exactly as long as its header says."""
-    stream = io.BytesIO(data)
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ModelError(f"{name} is not in version 1.0 of the .npy format")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    contents = data[stream.tell() :]
-    if fortran or dtype not in _ELEMENTS or prod(shape) * dtype.itemsize != len(contents):
-        raise ModelError(f"{name} holds {len(contents)} bytes for {dtype}{list(shape)}")
-    return np.frombuffer(contents, dtype).reshape(shape)
+    """An array of an element type that graphs have, in rows."""
+    array = read_array(data, name)
+    if array.dtype not in _ELEMENTS or not array.flags.c_contiguous:
+        raise ModelError(f"{name} holds {array.nbytes} bytes for {array.dtype}{list(array.shape)}")
+    return array
