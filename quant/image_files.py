@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ Colours: TypeAlias = Literal["rgb", "bgr"]
 Fit: TypeAlias = Literal["stretch", "crop"]
 
 _CHANNELS = (1, 3)
+_MOST_PIXELS = 1 << 25
+"""Of an image: a small file may hold one that takes gigabytes of memory."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,12 @@ def _pixels(
             "or give the calibration data as .npz"
         ) from error
     try:
-        with Image.open(file) as opened:
+        # From memory, which gives no more than there is, however much a header speaks of.
+        with Image.open(io.BytesIO(file.read_bytes())) as opened:
+            if opened.width * opened.height > _MOST_PIXELS:
+                raise ValueError(
+                    f"{opened.width} x {opened.height} pixels, {_MOST_PIXELS:,} are the most"
+                )
             image = _eight_bits(opened)
             image = image.convert("L" if channels == 1 else "RGB")
             if preprocessing.fit == "crop":
@@ -158,8 +166,10 @@ def _eight_bits(image: Image) -> Image:
 
     if not image.mode.startswith("I"):
         return image
-    levels = np.asarray(image).astype(np.float64)
-    return Image.fromarray(np.clip(np.rint(levels / 257.0), 0, 255).astype(np.uint8))
+    levels = np.asarray(image).astype(np.float32)
+    levels /= 257.0
+    np.rint(levels, levels)
+    return Image.fromarray(np.clip(levels, 0, 255, levels).astype(np.uint8))
 
 
 def _cropped(image: Image, size: tuple[int, int]) -> Image:

@@ -12,6 +12,8 @@ from smelt.errors import ConfigError, QuantizationError
 from smelt.ir import Array, Value
 
 SUFFIXES = frozenset({".wav", ".wave"})
+_WIDEST = 4
+"""Bytes of a sample."""
 
 
 def read_waves(files: Sequence[Path], value: Value) -> list[Array]:
@@ -76,8 +78,12 @@ def _read(file: Path) -> tuple[int, Array]:
     try:
         with wave.open(str(file), "rb") as sound:
             width, channels = sound.getsampwidth(), sound.getnchannels()
-            rate, data = sound.getframerate(), sound.readframes(sound.getnframes())
-    except (wave.Error, EOFError, OSError, ZeroDivisionError) as error:
+            if width > _WIDEST:
+                raise wave.Error(f"samples of {8 * width} bits, {8 * _WIDEST} are the most")
+            # A header may speak of more than there is, and memory is taken for as much as is read.
+            most = file.stat().st_size // (width * channels)
+            rate, data = sound.getframerate(), sound.readframes(min(sound.getnframes(), most))
+    except (wave.Error, EOFError, OSError, RuntimeError, ZeroDivisionError) as error:
         raise QuantizationError(
             f"'{file}' is not a readable wav file of PCM samples: {error or 'it ends too early'}; "
             "remove it from the calibration data, or convert it to 16 bits"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import wave
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from smelt.errors import ConfigError, QuantizationError, SmeltError
 from smelt.ir import Array, DType, Graph, TensorType, Value
+from smelt.quant import image_files
 from smelt.quant.data import padded, read_folder, spread
 from smelt.quant.image_files import Preprocessing, read_images
 from smelt.quant.quantized import sqnr
@@ -171,6 +173,15 @@ def test_what_is_wrong_about_sounds(tmp_path: Path) -> None:
         read_waves([a], image((1, 49, 10, 1)))
     with pytest.raises(QuantizationError, match=r"d\.wav' holds no samples"):
         read_waves([a, sound(tmp_path / "d.wav", b"")], image((1, 4)))
+    for at, form, number, message in (
+        (34, "<H", 64, "samples of 64 bits, 32 are the most"),
+        (16, "<I", 2**32 - 1, "not a readable wav file"),  # of the header's own chunk
+    ):
+        spoilt = bytearray(a.read_bytes())
+        struct.pack_into(form, spoilt, at, number)
+        (tmp_path / "c.wav").write_bytes(spoilt)
+        with pytest.raises(QuantizationError, match=message):
+            read_waves([tmp_path / "c.wav"], image((1, 4)))
     (tmp_path / "c.wav").write_bytes(a.read_bytes()[:20])
     with pytest.raises(QuantizationError, match="not a readable wav file"):
         read_waves([tmp_path / "c.wav"], image((1, 4)))
@@ -406,3 +417,16 @@ def test_labels(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             read_labels(str(tmp_path / source))
+
+
+def test_an_image_of_too_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photograph(tmp_path / "a.png", pixels(8, 8))
+    monkeypatch.setattr(image_files, "_MOST_PIXELS", 60)
+    with pytest.raises(QuantizationError, match="8 x 8 pixels, 60 are the most"):
+        read_images([tmp_path / "a.png"], image((1, 4, 4, 3)), Preprocessing())
+
+
+def test_a_label_that_is_no_vector(tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.asarray(3))
+    with pytest.raises(ConfigError, match=r"int64\[\]; one integer a sample"):
+        read_labels(str(tmp_path / "labels.npy"))
