@@ -508,3 +508,21 @@ def test_an_operator_of_very_many_operands_is_refused() -> None:
     step = helper.make_node("Concat", ["x"] * 70_000, ["y"], axis=0)
     with pytest.raises(UnsupportedError, match=rf"more than {LARGEST_NETWORK:,} operators"):
         imported(model(graph([step], {"x": [2]}, "y")))
+
+
+# What a fuzzer found
+
+
+def test_an_operator_without_a_definition_for_its_operands_is_refused() -> None:
+    body = graph([node("Neg", "a", "b")], {"a": [2]}, "b")
+    step = node("SequenceMap", "x", "y", "", body=body)
+    with pytest.raises(ModelError, match=r"SequenceMap.*no definition of it for these operands"):
+        imported(model(graph([step], {"x": [2]}, "y")))
+
+
+@pytest.mark.parametrize("version", [2**31, 2**63 - 1, -1])
+def test_operator_sets_that_cannot_be_are_refused(version: int) -> None:
+    proto = model(graph([node("Scaler", "x", "y", "ai.onnx.ml")], {"x": [2]}, "y"), ai_onnx_ml=3)
+    proto.opset_import[1].version = version
+    with pytest.raises(ModelError, match=rf"operator set {version} of 'ai.onnx.ml'"):
+        imported(proto)

@@ -70,9 +70,14 @@ def body(node: onnx.NodeProto, operation: Operation) -> Body | None:
         versions = schema.context_dependent_function_opset_versions
         chosen = max((v for v in versions if v <= operation.version), default=max(versions))
         types = [_type_proto(value) for value in operation.operands]
-        text: bytes = schema.get_context_dependent_function_with_opset_version(
-            chosen, node.SerializeToString(), types
-        )
+        try:
+            text: bytes = schema.get_context_dependent_function_with_opset_version(
+                chosen, node.SerializeToString(), types
+            )
+        except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
+            raise ModelError(
+                f"{operation}: ONNX has no definition of it for these operands: {error}"
+            ) from error
         function.ParseFromString(text)
     elif schema.has_function:
         versions = schema.function_opset_versions

@@ -88,6 +88,12 @@ def _standard_opset(model: onnx.ModelProto) -> int:
 
 
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+    for entry in (e for m in (model, *model.functions) for e in m.opset_import):
+        if not 0 <= entry.version < 1 << 31:
+            raise ModelError(
+                f"the network uses operator set {entry.version} of '{entry.domain or 'ai.onnx'}', "
+                "which cannot be: the file is damaged"
+            )
     opsets = {
         "" if entry.domain in STANDARD_DOMAINS else entry.domain: entry.version
         for entry in model.opset_import
