@@ -27,6 +27,7 @@ from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.prelu import PRelu
 from smelt.ops.quantize import Quantize
 from smelt.ops.reduce import Reduce
+from smelt.ops.unary import Unary
 from tests.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together
 from tests.test_project_sanitizers import run_sanitized
 from tests.vulkan_tools import requires_vulkan
@@ -195,3 +196,12 @@ def test_quotients_and_means_saturate_at_scales_far_apart() -> None:
         numbers[0, 5] = number
         (found,) = evaluate(graph, (numbers,)).outputs
         assert found.tolist() == [wanted]
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_slope_that_no_float32_holds_leaves_nothing() -> None:
+    """As every left shift by 32 bits and more does."""
+    graph = _far_apart(Unary("leaky_relu", 3e38), _int8((3,), 1.0), _int8((3,), 0.01, 7))
+    (found,) = evaluate(graph, (np.array([-1, 0, 1], np.int8),)).outputs
+    assert found.tolist() == [7, 7, 107]
+    compile_graph(graph)

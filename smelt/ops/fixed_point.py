@@ -143,6 +143,8 @@ def rescale_multiplier(real: float) -> tuple[int, int]:
     Of an int32 that is shifted left by 32 bits or more nothing is left, as it is here at every
     shift that wraps; TFLite Micro's C leaves undefined what it is.
     """
+    if math.isinf(real):  # scales so far apart that their ratio is no float32
+        return 0, 0
     multiplier, shift = quantize_multiplier(real)
     return (multiplier, shift) if shift < WORD else (0, 0)
 

@@ -66,7 +66,8 @@ def leaky_relu(x: Array, alpha: float, source: TensorType, y: TensorType) -> Arr
 
 def leaky_scales(x: TensorType, y: TensorType, alpha: float) -> tuple[float, float]:
     """What LEAKY_RELU multiplies elements by from zero on, and below, rounded to float32."""
-    slope = np.float32(x.scale) * np.float32(alpha) / np.float32(y.scale)
+    with np.errstate(over="ignore"):
+        slope = np.float32(x.scale) * np.float32(alpha) / np.float32(y.scale)
     return scale_ratio(x, y), float(slope)
 
 
