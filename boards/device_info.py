@@ -108,7 +108,7 @@ def _ask(line: Line, doubt: str) -> list[str]:
     )
 
 
-_VERSION = re.compile(r"m-info-\[version (\d+)\]")
+_VERSION = re.compile(r"m-info-\[version (\d{1,9})\]")
 
 
 def _refuse_version(version: int, before: int) -> None:

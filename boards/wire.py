@@ -297,17 +297,23 @@ class Device:
 
         return self._line.insist(sized, failure)
 
-    def taps(self, timeout_s: float = 600) -> Iterator[Tap]:
+    def taps(self, sizes: Sequence[int] | None = None, timeout_s: float = 600) -> Iterator[Tap]:
         """One inference, yielding every output of every step as it is produced.
 
         Args:
+            sizes: bytes that an output of each step has at most, in order; None: what it says.
             timeout_s: seconds to wait for each.
 
         Raises:
-            DeviceError: the firmware was built without taps, the inference failed, or the line is
-                too bad.
+            DeviceError: the firmware was built without taps, the inference failed, the line is too
+                bad, or the device tells of a step that the network does not have.
         """
         for step in self._steps(timeout_s):
+            if sizes is not None and not 0 <= step.bytes <= _most(sizes, step.index):
+                raise DeviceError(
+                    f"the device tells of a step {step.index} with an output of {step.bytes} bytes,"
+                    " which the network does not have: build and flash it again"
+                )
             failure = f"the output of step {step.index} cannot be read"
             yield Tap(step.index, self._fetch("tap", step.number, step.bytes, failure))
 
@@ -449,6 +455,11 @@ def _numbers(answer: str) -> Mapping[str, int]:
     if tuple(found[::2]) != ("ticks", "stack", "status", "count"):
         raise Lost(f"a broken line came from the device: '{answer}'")
     return dict(zip(found[::2], integers(" ".join(found[1::2]), 4), strict=True))
+
+
+def _most(sizes: Sequence[int], step: int) -> int:
+    """Bytes that an output of a step has at most; -1 where there is no such step."""
+    return sizes[step] if 0 <= step < len(sizes) else -1
 
 
 def _element(tensors: Sequence[TensorInfo], index: int, kind: str) -> TensorInfo:

@@ -171,20 +171,35 @@ def connected(
         simulated=simulated,
         environment=None if gpu is None else {"SMELT_VULKAN_DEVICE": str(gpu)},
     ) as device:
-        _check_sizes(device, artefact.graph)
+        require_tensors(device, artefact.graph)
         if artefact.graph.states:
             device.reset()  # whoever spoke to it before has left a state
         yield device
 
 
-def _check_sizes(device: Device, graph: Graph) -> None:
-    """Make sure that a device does not announce more than the network has; `DeviceError` if so."""
-    for index, (told, value) in enumerate(zip(device.info.outputs, graph.outputs, strict=False)):
-        if told.bytes > value.type.bytes:
+def require_tensors(device: Device, graph: Graph) -> None:
+    """Demand a device whose inputs and outputs are as large as the network's.
+
+    Raises:
+        DeviceError: they are not, although it says that it runs the network.
+    """
+    sides = (
+        ("input", device.info.inputs, graph.inputs),
+        ("output", device.info.outputs, graph.outputs),
+    )
+    for kind, said, values in sides:
+        found, wanted = [t.bytes for t in said], [v.type.bytes for v in values]
+        if found != wanted:
             raise DeviceError(
-                f"the device announces {told.bytes:,} bytes of output {index}, and the network has "
-                f"{value.type.bytes:,}: build and flash its firmware again"
+                f"the device says that the {kind}s of '{graph.name}' have {found} bytes, not "
+                f"{wanted}: build and flash it again"
             )
+
+
+def step_sizes(artefact: Artefact) -> list[int]:
+    """Bytes that an output of each step has at most."""
+    steps = artefact.schedule.steps
+    return [max((v.type.bytes for v in step.node.outputs), default=0) for step in steps]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from smelt.ops.cast import Cast
 from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.pipeline import Artefact
 from smelt.report import Report
-from smelt.run import Progress, Result, Rig, device_inputs, run, set_sizes
+from smelt.run import Progress, Result, Rig, device_inputs, run, set_sizes, step_sizes
 from smelt.samples import Sample
 from smelt.tolerances import FLOAT_TOLERANCE, Difference, compare, inexact
 
@@ -186,12 +186,20 @@ def find_first_difference(
         sizes, marks = set_sizes(device, artefact.graph, samples[-1]), trace(artefact.graph)
         device.load_all(device_inputs(artefact.graph, samples[-1]))
         counts: dict[int, int] = {}
-        for tap in device.taps():
+        for tap in device.taps(step_sizes(artefact)):
             step = artefact.schedule.steps[tap.step]
             if step.inside is not None:  # runs any number of times; what controls it is compared
                 continue
-            value = step.node.outputs[counts.get(tap.step, 0)]
-            counts[tap.step] = counts.get(tap.step, 0) + 1
+            made = counts.get(tap.step, 0)
+            counts[tap.step] = made + 1
+            if made >= len(step.node.outputs):
+                raise DeviceError(f"the device tells of step {tap.step} more than once")
+            value = step.node.outputs[made]
+            if len(tap.data) != value.type.bytes:
+                raise DeviceError(
+                    f"the device says that step {tap.step} makes {len(tap.data)} bytes, not "
+                    f"{value.type.bytes}"
+                )
             dtype = value.type.dtype.numpy
             found = cut(value, np.frombuffer(tap.data, dtype), marks, sizes)
             difference = compare(reference[value], found, parts.get(value, 0.0))
