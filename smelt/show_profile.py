@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from smelt.cli_output import say
-from smelt.codegen.render import environment
 from smelt.files import write_files
+from smelt.pages import page
 from smelt.show import Table
 
 _COLUMNS = ("step", "layer", "operator", "backend", "kernel")
@@ -110,13 +110,12 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
 
 def html(report: Mapping[str, Any]) -> str:
     """One page that needs no other file."""
-    # Names of layers come from the model's file, and may hold any character.
-    pages = environment().overlay(autoescape=True)
     rows = layers(report).rows
     shares = [layer["share"] or 0.0 for layer in report["layers"]]
     shares.append(report["profile"]["outside"]["share"])
     widest = max(shares) or 1.0
-    return pages.get_template("report/profile.html.j2").render(
+    return page(
+        "profile.html.j2",
         report=report,
         columns=layers(report).columns,
         texts=len(_COLUMNS),

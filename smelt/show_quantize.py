@@ -12,8 +12,8 @@ from rich.console import Console
 
 from smelt import __version__
 from smelt.cli_output import say
-from smelt.codegen.render import environment
 from smelt.ir import TensorType
+from smelt.pages import page
 from smelt.quant.quantized import Layer, hurting
 from smelt.quant_cost import island_costs
 from smelt.quantize import Comparison, Quantization
@@ -210,9 +210,8 @@ def summary(found: Mapping[str, Any]) -> Iterator[str]:
 
 def html(found: Mapping[str, Any]) -> str:
     """One page that needs no other file."""
-    # Names of layers come from the model's file, and may hold any character.
-    pages = environment().overlay(autoescape=True)
-    return pages.get_template("report/quantize.html.j2").render(
+    return page(
+        "quantize.html.j2",
         report=found,
         summary=list(summary(found)),
         steps=_bars(steps(found).rows, [step["sqnr_db"] for step in found["steps"]]),

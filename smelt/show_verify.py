@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND
-from smelt.codegen.render import environment
 from smelt.farm import Outcome
 from smelt.files import write_files
+from smelt.pages import page
 from smelt.report import HERE, measured_elsewhere
 from smelt.show import Table
 
@@ -134,12 +134,8 @@ def farm(outcomes: Sequence[Outcome]) -> Table:
 
 def html(report: Mapping[str, Any]) -> str:
     """One page that needs no other file."""
-    # Names of layers come from the model's file, and may hold any character.
-    pages = environment().overlay(autoescape=True)
     timed = layers(report) if "timer" in report else None
-    return pages.get_template("report/verify.html.j2").render(
-        report=report, figures=list(figures(report)), layers=timed
-    )
+    return page("verify.html.j2", report=report, figures=list(figures(report)), layers=timed)
 
 
 def write_html(path: Path, report: Mapping[str, Any]) -> None:
