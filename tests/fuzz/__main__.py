@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,7 @@ import typer
 from tests.fuzz import report
 from tests.fuzz.campaign import Campaign, run
 from tests.fuzz.case import Case, cases
-from tests.fuzz.forked import FAILURES, Limits, Result, tried
+from tests.fuzz.forked import FAILURES, Limits, Result, tried, warm
 from tests.fuzz.formats import ALL, BY_NAME
 from tests.fuzz.shrink import shrunk
 
@@ -48,8 +49,11 @@ def main(
     if minutes is None and files is None:
         minutes = 1.0
     chosen = [BY_NAME[name] for name in format_] if format_ else list(ALL)
+    warm(chosen)
     source = islice(cases(chosen, seed, wide=not small), files)
-    campaign = run(_until(source, minutes), BY_NAME, Limits(), jobs, _observe)
+    campaign = Campaign()
+    with suppress(KeyboardInterrupt):  # what was found until then is worth telling
+        run(_until(source, minutes), BY_NAME, Limits(), jobs, _observe, campaign)
     for line in report.table(campaign):
         typer.echo(line)
     for number, failure in enumerate(campaign.failures.values()):

@@ -59,15 +59,24 @@ class Campaign:
         return failure.count == 1
 
 
+Observer = Callable[[Campaign, Case, Result, bool], None]
+
+
 def run(
     cases: Iterable[Case],
     formats: Mapping[str, Format],
     limits: Limits,
     jobs: int = 1,
-    observe: Callable[[Campaign, Case, Result, bool], None] = lambda *_: None,
+    observe: Observer | None = None,
+    campaign: Campaign | None = None,
 ) -> Campaign:
-    """Try all cases; `observe` hears of each, and whether its failure is new."""
-    campaign = Campaign()
+    """Try all cases; `observe` hears of each, and whether its failure is new.
+
+    What is found goes into `campaign`, which is returned; a new one where None.
+    """
+    campaign = Campaign() if campaign is None else campaign
     for case, result in tried(cases, formats, limits, jobs):
-        observe(campaign, case, result, campaign.add(case, result))
+        new = campaign.add(case, result)
+        if observe is not None:
+            observe(campaign, case, result, new)
     return campaign

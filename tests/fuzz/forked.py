@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -70,6 +71,16 @@ class Result:
     def key(self) -> tuple[str, str]:
         """Equal for failures that are taken for the same; a hang stops at no certain place."""
         return self.kind, "" if self.kind == "hang" else self.place
+
+
+def warm(formats: Iterable[Format]) -> None:
+    """Try sound files in this process, so that its children need not import what they use."""
+    with tempfile.TemporaryDirectory(prefix="smelt-fuzz-") as folder:
+        for format_ in formats:
+            for variant, name in enumerate(list(format_.seeds())[: format_.variants]):
+                path = Path(folder) / f"model{format_.suffix}"
+                path.write_bytes(format_.sound(name))
+                outcome(partial(format_.check, path, variant), format_)
 
 
 def tried(
@@ -215,7 +226,7 @@ def _one(case: Case, format_: Format, limits: Limits, folder: Path) -> Result:
     before, start = _status("VmRSS"), time.process_time()
     signal.setitimer(signal.ITIMER_PROF, limits.seconds)
     try:
-        result = outcome(lambda: format_.check(path, case.variant), format_)
+        result = outcome(partial(format_.check, path, case.variant), format_)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     seconds, peak = time.process_time() - start, max(_status("VmHWM") - before, 0)

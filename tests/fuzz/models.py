@@ -9,7 +9,7 @@ from smelt.ir import Graph
 from smelt.pipeline import Options, compile_model
 
 TARGETS = ("host", "cortex-m4", "cortex-m0", "cortex-m55", "cortex-m3", "host", "rv32imac")
-_NODES, _ELEMENTS = 60, 1 << 16
+_NODES, _ELEMENTS = 24, 1 << 13
 """What of a network is small enough to be compiled by the thousand."""
 
 

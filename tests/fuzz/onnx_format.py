@@ -55,7 +55,7 @@ def _with_messages_damaged(data: bytes, steps: Sequence[Random]) -> bytes:
         return data
 
 
-def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
+def graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
     """The graph and those within it."""
     found: list[onnx.GraphProto] = []
     waiting = [model.graph]
@@ -70,11 +70,11 @@ def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
 
 def _nodes(model: onnx.ModelProto) -> list[Any]:
     """Lists of nodes: of graphs and of functions."""
-    return [g.node for g in _graphs(model)] + [f.node for f in model.functions]
+    return [g.node for g in graphs(model)] + [f.node for f in model.functions]
 
 
 def _graph(model: onnx.ModelProto, rng: Random) -> onnx.GraphProto:
-    return rng.choice(_graphs(model))
+    return rng.choice(graphs(model))
 
 
 def _node(model: onnx.ModelProto, rng: Random) -> onnx.NodeProto:
@@ -130,8 +130,7 @@ def _repeated(values: Any, field: Any, everything: list[Message], rng: Random) -
             else:
                 values.add()
         case 3 if len(values) > 1 and field.type == FieldDescriptor.TYPE_MESSAGE:
-            # Upside down, or in another order.
-            values.sort(key=lambda _: rng.random())
+            values.reverse()
         case _ if field.type != FieldDescriptor.TYPE_MESSAGE:
             before = values[place - 1] if values else None
             values.insert(place, _scalar(field, before, rng))
@@ -206,7 +205,7 @@ def _added_attribute(model: onnx.ModelProto, rng: Random) -> None:
         "STRING": lambda: rng.choice(("", "linear", "SAME_UPPER", "reflect", hostile_name(rng))),
         "STRINGS": lambda: [rng.choice(("Relu", "Tanh", "Affine", "")) for _ in range(3)],
         "TENSOR": lambda: numpy_helper.from_array(_numbers(rng), "t"),
-        "GRAPH": lambda: rng.choice(_graphs(model)),
+        "GRAPH": lambda: rng.choice(graphs(model)),
     }
     if kind in values:
         node.attribute.append(helper.make_attribute(name, values[kind]()))
@@ -365,7 +364,7 @@ def _function(model: onnx.ModelProto, rng: Random) -> None:
     """Nodes become the calls of a function, which may call itself."""
     nodes = list(model.graph.node)
     chosen = rng.choice(nodes)
-    opsets = list(model.opset_import) + [helper.make_opsetid("own", 1)]
+    opsets = [*model.opset_import, helper.make_opsetid("own", 1)]
     body = [chosen, *(rng.choice(nodes) for _ in range(rng.randrange(3)))]
     name = rng.choice(("F", chosen.op_type))
     made = helper.make_function("own", name, chosen.input, chosen.output, body, opsets)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from tests.fuzz.case import Case, Format, made
 from tests.fuzz.forked import Limits, Result, tried
 
-_QUICK, _SLOW = 800, 24
+_QUICK, _SLOW = 300, 24
 """Files that are tried at most: fewer where each takes all the time that it may."""
 
 
@@ -20,10 +20,8 @@ def shrunk(case: Case, format_: Format, wanted: Result, limits: Limits) -> Case:
         steps = _reduced(case.steps, lambda steps: replace(case, steps=tuple(steps)), trials)
         case = replace(case, steps=tuple(steps))
         case = replace(case, data=made(case, format_))
-    before = list(case.data or b"")
-    case = replace(
-        case, data=bytes(_reduced(before, lambda d: replace(case, data=bytes(d)), trials))
-    )
+    few = _reduced(case.data or b"", lambda data: replace(case, data=bytes(data)), trials)
+    case = replace(case, data=bytes(few))
     return _with_zeros(case, trials)
 
 

@@ -68,24 +68,24 @@ def more() -> Mapping[str, bytes]:
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
     """The file after the steps: those that change tables come first, whatever their order."""
-    chosen = [(Random(step), Random(step).random() < 0.85) for step in steps]
-    tables = [rng for rng, structural in chosen if structural]
-    changed = _with_tables_damaged(data, tables) if tables else data
-    for rng in (rng for rng, structural in chosen if not structural):
-        changed = scratched(changed, rng)
+    tables = [step for step in steps if Random(step).random() < 0.85]
+    changed = _with_tables_damaged(data, tables)
+    for step in steps:
+        if step not in tables:
+            changed = scratched(changed, Random(step))
     return changed
 
 
-def _with_tables_damaged(data: bytes, steps: Sequence[Random]) -> bytes:
+def _with_tables_damaged(data: bytes, steps: Sequence[Step]) -> bytes:
+    if not steps:
+        return data
     model = copy.deepcopy(_unpacked(data))
-    packed = data
-    for rng in steps:
+    for rng in map(Random, steps):
         rng.choice(DAMAGES)(model, rng)
-        try:
-            packed = pack(model)
-        except Exception:  # noqa: BLE001 - a number that no field of that width holds
-            return packed
-    return packed
+    try:
+        return pack(model)
+    except Exception:  # noqa: BLE001 - a number that no field of that width holds: fewer steps
+        return _with_tables_damaged(data, steps[:-1])
 
 
 @cache
@@ -143,7 +143,7 @@ def _changed(value: Any, rng: Random) -> Any:
         return _changed_array(value, rng)
     if isinstance(value, list):
         return _changed_list(value, rng)
-    return None if value is not None else rng.choice(([], [0], [1, 1], b"x"))
+    return None if value is not None else rng.choice(([], [0], [1, 1]))
 
 
 def _changed_array(array: Any, rng: Random) -> Any:
@@ -286,7 +286,7 @@ def _option(model: Any, rng: Random) -> None:
     """A field of an operator's options."""
     operator = _operator(model, rng)
     options = None if operator is None else operator.builtinOptions
-    if options is None or not vars(options):
+    if not hasattr(options, "Pack") or not vars(options):
         return
     name = rng.choice(sorted(vars(options)))
     value = getattr(options, name)

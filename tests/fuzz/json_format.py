@@ -1,0 +1,78 @@
+"""Damaged JSON: tunings that `build` takes, and reports that `flash` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from smelt.cli_flash import _of_project
+from smelt.cli_options import BuildGroup
+from smelt.codegen.kernels.base import layer_key
+from smelt.codegen.project import REPORT
+from smelt.codegen.tuning import load_tuning
+from smelt.errors import ConfigError
+from smelt.frontend import Imported, load
+from smelt.pipeline import Options, compile_model
+from tests.fuzz import trees
+from tests.fuzz.case import Format, Step
+from tests.fuzz.raw import scratched
+from tests.onnx_networks import graph, model, node
+
+
+@cache
+def _network() -> Imported:
+    """Two products that a GPU takes."""
+    weights = {n: np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8) for n in ("v", "w")}
+    nodes = [node("MatMul", "x v", "a"), node("Relu", "a", "b"), node("MatMul", "b w", "y")]
+    return load(model(graph(nodes, {"x": [4, 8]}, "y", weights)).SerializeToString())
+
+
+@cache
+def seeds() -> Mapping[str, bytes]:
+    """A tuning of the network, and the report of a build."""
+    nodes = compile_model(_network(), Options(target="vulkan")).graph.nodes
+    block = {"pixels": 1, "quads": 1, "across": True, "local": 64}
+    layer = {"gpu_ns": 900.0, "cpu_ns": 4000.0}
+    layers = {layer_key(n): {**layer, "block": block} if i else layer for i, n in enumerate(nodes)}
+    tuning = {"version": 2, "gpu": "lavapipe", "device": "llvmpipe", "submit_ns": 5e4}
+    report = compile_model(_network(), Options(board=BOARD)).report
+    return {
+        "tuning": json.dumps({**tuning, "layers": layers}).encode(),
+        "report": json.dumps(report).encode(),
+    }
+
+
+BOARD = "nucleo-f446re"
+
+
+def damage(data: bytes, steps: Sequence[Step]) -> bytes:
+    """The file after the steps: those that change values come first."""
+    chosen = [(Random(step), Random(step).random() < 0.85) for step in steps]
+    tree = json.loads(data)
+    for rng in (rng for rng, structural in chosen if structural):
+        tree = trees.damaged(tree, rng)
+    data = json.dumps(tree, ensure_ascii=False).encode(errors="surrogatepass")
+    for rng in (rng for rng, structural in chosen if not structural):
+        data = scratched(data, rng)
+    return data
+
+
+def check(path: Path, variant: int) -> None:
+    """Read as a tuning, of which a network is built in one case of three, or as a report."""
+    if variant == 0:
+        _ = load_tuning(path).costs
+    elif variant == 1:
+        compile_model(_network(), Options(target="vulkan", tuning=load_tuning(path)))
+    else:
+        path.replace(path.with_name(REPORT))
+        _of_project(path.parent, BuildGroup())
+
+
+FORMAT = Format(
+    *("json", ".json", seeds, damage, check), variants=3, refusals=(ConfigError,), weight=3
+)
