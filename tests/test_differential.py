@@ -121,6 +121,9 @@ def test_a_crash_is_attributed_and_the_rest_goes_on(plant: Planter) -> None:
     spoiled = """//% if net.title == "float_2"
     *(volatile float *)1 = 0.0f;
 //% endif
+//% if net.title == "float_3"
+    *(uint8_t *){{ net.name }}_input(ctx, 0) ^= 1;
+//% endif
 //% if net.title == "float_4"
     ctx->arena[{{ net.macro }}_ARENA_BYTES] = 0;
 //% endif
@@ -130,6 +133,7 @@ def test_a_crash_is_attributed_and_the_rest_goes_on(plant: Planter) -> None:
     tally = run_batch(recipes, [(GCC, "speed")])
     assert {finding.recipe.index: finding.what for finding in tally.findings} == {
         2: "ends with SIGSEGV",
+        3: "overwrites its inputs, though asked to keep them",
         4: "writes behind its memory",
     }
     assert tally.builds == {"gcc-O0 speed": 6}

@@ -2,8 +2,8 @@
 
 Not every network goes through every build: a batch is compiled for the host by one of its
 compilers, and for one Cortex-M core in one of its builds; compilers, cores and the values of
-`--optimize` take turns. So every combination gets many networks, and a network costs
-little.
+`--optimize` take turns. So every combination gets many networks, and a network costs little. Every
+other network is compiled with `--keep-inputs`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from smelt.errors import GraphError, SmeltError
@@ -156,6 +156,7 @@ def _compile(
     compiled = list[tuple[Subject, Compiled]]()
     for subject in subjects:
         options = build.options(optimize, subject.recipe.name)
+        options = replace(options, keep_inputs=subject.recipe.index % 2 == 1)
         try:
             artefact = compile_model(subject.imported, options)
         except GraphError:

@@ -96,6 +96,7 @@ _STATUS = {
     90: "is out of memory",
     91: "writes behind its memory",
     92: "does not give back its status or its data",
+    93: "overwrites its inputs, though asked to keep them",
 }
 
 
@@ -140,10 +141,19 @@ class Compiled:
             f"    uint8_t *const {m} = memory_of({size}, {max(net.alignment, 8)});\n"
             for m, size in memories
         )
+        given = "".join(
+            f"    static uint8_t given{i}[{t.bytes}];\n" for i, t in enumerate(net.inputs)
+        )
         reads = "".join(
-            f"        need(fread({net.name}_input(&context, {i}), 1, {t.bytes}, in)"
-            f" == {t.bytes});\n"
+            f"        need(fread(given{i}, 1, {t.bytes}, in) == {t.bytes});\n"
+            f"        memcpy({net.name}_input(&context, {i}), given{i}, {t.bytes});\n"
             for i, t in enumerate(net.inputs)
+        )
+        kept = "".join(
+            f"        if (memcmp({net.name}_input(&context, {i}), given{i}, {t.bytes})) {{\n"
+            "            exit(93);\n        }\n"
+            for i, t in enumerate(net.inputs)
+            if net.keep_inputs
         )
         writes = "".join(
             f"        need(fwrite({net.name}_output(&context, {i}), 1, {t.bytes}, out)"
@@ -153,11 +163,12 @@ class Compiled:
         checks = "".join(f"        check_guard({m}, {size});\n" for m, size in memories)
         return (
             f"static void run_{net.name}(FILE *in, FILE *out) {{\n"
-            f"    static {net.name}_t context;\n{made}"
+            f"    static {net.name}_t context;\n{given}{made}"
             f"    const {net.name}_memory_t memory = {{{', '.join(m for m, _ in memories)}}};\n"
             f"    need(!{net.name}_init(&context, &memory));\n"
             f"    for (int sample = 0; sample < {len(self.samples)}; ++sample) {{\n"
-            f"{reads}        need(!{net.name}_invoke(&context));\n{writes}{checks}    }}\n}}\n"
+            f"{reads}        need(!{net.name}_invoke(&context));\n"
+            f"{writes}{checks}{kept}    }}\n}}\n"
         )
 
     def outputs(self, path: Path) -> Outputs:
