@@ -322,8 +322,6 @@ EXACT = (
     Exact(Softmax(), (_Q(0.1, 4),), _Q(1 / 256, -128), _I8, 0xF8A2A5B1),
     Exact(LogSoftmax(), (_Q(0.1, 4),), _Q(1 / 16, 127), _I8, 0x8728EAFB),
     Exact(Softmax(), (_Q(0.004, 4),), _Q(1 / 256, -128), _I8, 0x29259C0B),
-    Exact(Unary("abs"), (_Q(0.0003937008),), _Q(0.00039215686, -128), _I8, 0x3771259D),
-    Exact(Unary("abs"), (_Q(0.0003937008),), _Q(0.00039215686), _I16, 0xD6E684C4),
     Exact(LogSoftmax(), (_Q(0.004, 4),), _Q(1 / 16, 127), _I8, 0x5B000D22),
     Exact(Softmax(), (_Q(3.0, 4),), _Q(1 / 256, -128), _I8, 0xD51EBA6F),
     Exact(LogSoftmax(), (_Q(3.0, 4),), _Q(1 / 16, 127), _I8, 0x5BCE6B74),

@@ -76,16 +76,9 @@ def absolute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array
     del alpha
     value = np.abs(x - source.zero_point)
     if source.scale != y.scale:
-        value = multiply_by_quantized_multiplier(value, *absolute_multiplier(source, y))
+        multiplier = rescale_multiplier(scale_ratio(source, y))
+        value = multiply_by_quantized_multiplier(value, *multiplier)
     return value + y.zero_point
-
-
-def absolute_multiplier(x: TensorType, y: TensorType) -> tuple[int, int]:
-    """What ABS rescales by: TensorFlow Lite Micro divides its scales in double precision.
-
-    It did in float32 until October 2026, as LiteRT does: some elements are one apart.
-    """
-    return rescale_multiplier(float(np.float32(x.scale)) / float(np.float32(y.scale)))
 
 
 def rsqrt(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:

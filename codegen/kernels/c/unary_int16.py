@@ -13,13 +13,7 @@ from smelt.ir import Node
 from smelt.ops.fixed_point import INT32_MAX, Activation, rescale_multiplier
 from smelt.ops.lookup import sigmoid_samples
 from smelt.ops.unary import Unary
-from smelt.ops.unary_integer import (
-    TABLE_SHIFTS,
-    absolute_multiplier,
-    leaky_scales,
-    scale_ratio,
-    table_scaling,
-)
+from smelt.ops.unary_integer import TABLE_SHIFTS, leaky_scales, scale_ratio, table_scaling
 
 _CLAMPS = {kind: Activation(kind) for kind in ("relu", "relu6", "relu_n1_to_1", "relu_0_to_1")}
 _SERVED = (*_CLAMPS, *TABLE_SHIFTS, "abs", "leaky_relu")
@@ -76,7 +70,7 @@ def _lines(op: Unary, node: Node) -> list[str]:
         lines = [f"const int32_t scaled = x >= 0 ? {_scaled('x', one)} : {sign}{below};"]
     else:
         if op.kind == "abs":
-            one, first = absolute_multiplier(x, y), "(x < 0 ? -x : x)"
+            first = "(x < 0 ? -x : x)"
         same = op.kind == "abs" and x.scale == y.scale
         lines = [f"const int32_t scaled = {first if same else _scaled(first, one)};"]
     return [*lines, f"output[i] = {store('scaled')};"]
