@@ -23,7 +23,7 @@ from tests.tflite_networks import litert
 
 _NOISE = 2.0**-22
 """Relative size of the noise that shows how a network amplifies rounding errors."""
-LITERT_DEPARTS = frozenset({"FULLY_CONNECTED", "SUM"})
+LITERT_DEPARTS = frozenset({"ABS", "FULLY_CONNECTED", "SUM"})
 """Operators of int8 that LiteRT rounds in another way, or computes wrongly."""
 _ARENA = 2**22
 """Bytes, far more than these networks need."""
