@@ -237,6 +237,9 @@ within the tolerance that the case states, or 1e-6 of the expected output's rang
 float16 and bfloat16, which Smelt computes in float32, within 1e-3 and 1e-2.
 
 *Passed or frozen* counts these two, and of *onnxruntime* what would be one of them.
+
+Networks of the set *light* make their weights by ConstantOfShape: up to half a gigabyte of a few
+kilobytes, which Smelt refuses of an ordinary file. Here the limit is raised.
 """
 
 

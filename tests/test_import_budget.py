@@ -257,6 +257,13 @@ def test_many_constants_may_be_computed_of_many() -> None:
     assert budget.spent == 0  # each file has a budget of its own
 
 
+def test_a_caller_may_allow_a_file_more() -> None:
+    data = made([node("ConstantOfShape", "many", "c")], many=ints(1 << 26)).SerializeToString()
+    assert "to compute what is constant takes" in refusal(data)[1]
+    with limited(1 << 24):
+        load(data)
+
+
 def test_constants_of_a_loop_that_is_written_out_are_counted() -> None:
     """Each turn has its own copy of what the body stores."""
     sequence = helper.make_tensor_sequence_value_info

@@ -84,8 +84,14 @@ def current() -> Budget | None:
 
 @contextmanager
 def limited(constants: int) -> Generator[Budget]:
-    """What is computed while this runs has a budget, for so many bytes of constants."""
-    budget = Budget(constants)
+    """What is computed while this runs has a budget, for so many bytes of constants.
+
+    Inside of another one with a larger limit, that limit holds: so a caller who trusts a file may
+    allow it more.
+    """
+    budget, around = Budget(constants), _current.get()
+    if around is not None:
+        budget.limit = max(budget.limit, around.limit)
     token = _current.set(budget)
     try:
         yield budget
