@@ -191,8 +191,8 @@ def require_tensors(device: Device, graph: Graph) -> None:
         found, wanted = [t.bytes for t in said], [v.type.bytes for v in values]
         if found != wanted:
             raise DeviceError(
-                f"the device says that the {kind}s of '{graph.name}' have {found} bytes, not "
-                f"{wanted}: build and flash it again"
+                f"the device announces {kind}s of {found} bytes, and the network has {wanted}: "
+                "build and flash its firmware again"
             )
 
 
