@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from random import Random
 from typing import Any
@@ -81,7 +82,9 @@ def _with_tables_damaged(data: bytes, steps: Sequence[Step]) -> bytes:
         return data
     model = copy.deepcopy(_unpacked(data))
     for rng in map(Random, steps):
-        rng.choice(DAMAGES)(model, rng)
+        # What an earlier step has left may be of any kind, and no tensor or operator any more.
+        with suppress(TypeError, ValueError, AttributeError, LookupError):
+            rng.choice(DAMAGES)(model, rng)
     try:
         return pack(model)
     except Exception:  # noqa: BLE001 - a number that no field of that width holds: fewer steps
