@@ -28,6 +28,8 @@ Kind = Literal["fine", "refused", "traceback", "crash", "hang", "memory"]
 FAILURES: tuple[Kind, ...] = ("traceback", "crash", "hang", "memory")
 
 _TESTS = str(Path("tests", "fuzz"))
+FUZZER = "the fuzzer itself"
+"""The place of what failed in nothing of Smelt's."""
 _DEEP = 3
 """Innermost places of ours by which failures are told apart."""
 
@@ -276,7 +278,7 @@ def places_of(error: BaseException) -> str:
         for frame in frames
         if (place := _place(frame.filename)) and not place.startswith(_TESTS)
     ]
-    inner = list(reversed(ours[-_DEEP:])) or ["the fuzzer itself", *map(_line, frames[-1:])]
+    inner = list(reversed(ours[-_DEEP:])) or [FUZZER, *map(_line, frames[-1:])]
     return " < ".join([type(error).__name__, *inner])
 
 
@@ -299,7 +301,7 @@ def _dumped(text: str) -> str:
     found = [(_place(file), name) for file, name in _DUMPED.findall(text)]
     places = [f"{place} {name}" for place, name in found if place]
     ours = [place for place in places if not place.startswith(_TESTS)]
-    return " < ".join((ours or ["the fuzzer itself", *places])[:_DEEP])
+    return " < ".join((ours or [FUZZER, *places])[:_DEEP])
 
 
 def _forget_peak() -> None:
