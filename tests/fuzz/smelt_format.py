@@ -97,6 +97,8 @@ def _text(text: str, rng: Random) -> str:
 
 def _lines(text: str, rng: Random) -> str:
     lines = text.splitlines(keepends=True)
+    if not lines:  # an earlier damage emptied the text
+        return hostile_name(rng)
     place, other = rng.randrange(len(lines)), rng.randrange(len(lines))
     match rng.randrange(4):
         case 0:
