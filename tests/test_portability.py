@@ -31,7 +31,8 @@ ATTRIBUTES = {
 """What modules have on POSIX only."""
 ASKED_FOR_FIRST = {
     "boards/simulate.py": {"pread", "sched_getaffinity"},
-    "boards/flash/process.py": {"killpg", "SIGKILL"},
+    "boards/pace.py": {"sysconf"},  # once /proc has told of a simulator
+    "boards/tools.py": {"killpg", "SIGKILL"},
 }
 """Where a file makes sure that it is there."""
 

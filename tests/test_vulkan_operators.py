@@ -342,7 +342,9 @@ def islands(dtype: DType) -> tuple[Member, Mapping[str, Node]]:
         if name in found or dtype not in case.dtypes or not serves(case, dtype):
             continue
         graph = build(case, dtype)
-        if all(v.type.shape for v in (*graph.inputs, *graph.outputs)):  # scalars cannot be turned
+        ends = (*graph.inputs, *graph.outputs)
+        # Scalars cannot be turned, and what has no elements is a constant.
+        if all(v.type.shape and v.type.size for v in ends):
             member = _between(case, dtype)
             if isinstance(case.op, Copy) or _changes(member):
                 found[name] = member
