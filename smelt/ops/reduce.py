@@ -253,6 +253,7 @@ CASES = (
         if kind != "log_sum"
         for shape in ((2, 5, 3),)
     ),
+    _case("log_sum", "of_positives", Data((2, 9, 3), 0.5, 4.0), (1,)),
     _case("log_sum", "of_none", Data((2, 0, 3)), (1,)),
     _case("log_sum_exp", "far", Data((2, 9, 3), -900.0, 300.0), (1,)),
     _case("mean", "many", Data((1, 17, 19, 3), -100.0, 0.1), (1, 2)),
