@@ -15,7 +15,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -270,13 +270,25 @@ def parse(title: str, text: str) -> Board:
         ConfigError: it is not TOML, or something in it is wrong.
     """
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = read_table(text)
+    except ValueError as error:
         raise ConfigError(f"board file {title} is not TOML: {error}") from error
     try:
         return Board.model_validate(table)
     except ValidationError as error:
         raise ConfigError(f"board file {title}: {'; '.join(complaints(error))}") from error
+
+
+def read_table(text: str) -> dict[str, Any]:
+    """The table that the text of a board file describes.
+
+    Raises:
+        ValueError: it is not TOML, has a number of thousands of digits, or is nested too deeply.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("its tables or arrays are nested too deeply") from error
 
 
 def complaints(error: ValidationError) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Literal
 
 from pydantic import ValidationError, field_validator
 
-from smelt.boards.board import complaints, computers
+from smelt.boards.board import complaints, computers, read_table
 from smelt.boards.tables import Comment, Identifier, Table
 from smelt.errors import ConfigError
 from smelt.targets import Platform, get, library
@@ -73,8 +72,8 @@ def computer_called(name: str) -> Computer | None:
     else:
         return None
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        table = read_table(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None  # which `smelt.boards.load` will say, and why
     if "gpu" not in table:
         return None

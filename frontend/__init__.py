@@ -112,4 +112,4 @@ def _read(path: Path) -> bytes:
 
 def _identifier(stem: str) -> str:
     word = re.sub(r"\W", "_", stem, flags=re.ASCII)
-    return word if word and not word[0].isdigit() else f"network_{word}"
+    return word if word[:1].isalpha() else f"network_{word.strip('_')}".rstrip("_")

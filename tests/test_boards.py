@@ -132,6 +132,8 @@ alternate = 7
         ('driver = "cmsdk"', 'driver = "nrf5"', "'nrf5' needs tx_pin and rx_pin"),
         ('driver = "cmsdk"', 'driver = "pl110"', r"uart\.driver: .*\(it is 'pl110'\)"),
         ("[uart]", "[uart", "is not TOML"),
+        ("[uart]", f"more = {'[' * 3000}\n[uart]", "is not TOML: .* nested too deeply"),
+        ("[uart]", f"more = {'9' * 5000}\n[uart]", "is not TOML: .*digits"),
         ('"cortex-m4"', '"rv32imac"', "startup 'cortexm' is not for target 'rv32imac'"),
         ('"cortex-m4"', '"rv32imac"\nstartup = "riscv"', "riscv: startup 'riscv' needs this table"),
         ("[uart]", "[stm32]\ngpio = 0\ntx = 'A2'\n[uart]", r"stm32\.tx: .*\(it is 'A2'\)"),

@@ -261,3 +261,19 @@ def test_members_by_other_methods_of_compression(good: bytes, scratch: Path) -> 
     ):
         with pytest.raises(ModelError, match="compressed by method 14"):
             load_bytes(members, scratch)
+
+
+@pytest.mark.parametrize(
+    "shape", ["[4294967296,1]", "[4611686018427387904,4]", "[0,4611686018427387904]"]
+)
+def test_tensors_beyond_what_c_addresses_are_refused(
+    shape: str, good: bytes, scratch: Path
+) -> None:
+    with zipfile.ZipFile(io.BytesIO(good)) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    text, type_ = members["graph.txt"].decode(), str(GRAPH.inputs[0].type)
+    assert type_ in text
+    members["graph.txt"] = text.replace(type_, type_[: type_.index("[")] + shape).encode()
+    scratch.write_bytes(pack(members))
+    with pytest.raises(UnsupportedError, match="is too large: 2,147,483,647 bytes are the most"):
+        load(scratch)

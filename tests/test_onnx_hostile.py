@@ -490,10 +490,10 @@ def test_long_names_are_refused() -> None:
 
 def test_tensors_of_very_many_dimensions_are_refused() -> None:
     step = node("Reshape", "x s", "y")
-    with pytest.raises(UnsupportedError, match=r"Reshape #0 'y': it makes a tensor of 70 dimens"):
+    with pytest.raises(UnsupportedError, match=r"Reshape #0 'y': a tensor of 70 dimensions"):
         imported(model(graph([step], {"x": [1]}, "y", {"s": np.ones(70, np.int64)})))
     for shape in ([1] * 70, [2**62, 2**62]):
-        with pytest.raises(UnsupportedError, match=r"input 'x' of .* is too large"):
+        with pytest.raises(UnsupportedError, match=r"input 'x': a tensor .* is too large"):
             imported(model(graph([node("Relu", "x", "y")], {"x": shape}, "y")))
 
 
@@ -525,4 +525,30 @@ def test_operator_sets_that_cannot_be_are_refused(version: int) -> None:
     proto = model(graph([node("Scaler", "x", "y", "ai.onnx.ml")], {"x": [2]}, "y"), ai_onnx_ml=3)
     proto.opset_import[1].version = version
     with pytest.raises(ModelError, match=rf"operator set {version} of 'ai.onnx.ml'"):
+        imported(proto)
+
+
+_VAST = 2**62
+
+
+@pytest.mark.parametrize(
+    ("kind", "operands"),
+    [
+        ("ConstantOfShape", {"shape": ints(0, _VAST)}),
+        ("Tile", {"x": np.zeros((0, 1), np.float32), "repeats": ints(1, _VAST)}),
+        ("Expand", {"x": np.zeros((0, 1), np.float32), "shape": ints(0, _VAST)}),
+    ],
+)
+def test_a_tensor_without_elements_may_not_be_vast(kind: str, operands: dict[str, Any]) -> None:
+    """What it has none of still has strides, which numpy cannot count."""
+    nodes = [node(kind, " ".join(operands), "big"), node("Concat", "i big", "y", axis=1)]
+    with pytest.raises(UnsupportedError, match=r"#0 'big': a tensor f32\[0,\d+\] is too large"):
+        imported(model(graph(nodes, {"i": [0, 1]}, "y", operands)))
+
+
+def test_a_mask_of_more_keys_than_there_are_is_refused() -> None:
+    nodes = [node("Attention", "q k k mask", "y", q_num_heads=1, kv_num_heads=1)]
+    proto = model(graph(nodes, {"q": [1, 2, 4], "k": [1, 3, 4]}, "y", {"mask": uniform(2, 5)}))
+    proto.opset_import[0].version = 23
+    with pytest.raises(ModelError, match=r"mask of shape \[2, 5\] for 3 keys"):
         imported(proto)

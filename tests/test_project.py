@@ -17,7 +17,7 @@ from smelt.boards import compile_project, open_device
 from smelt.errors import ConfigError, SmeltError
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.binary import Binary
-from smelt.pipeline import Artefact, Options
+from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run, write_project
 from tests.graphs import compile_graph
 from tests.projects import (
@@ -246,6 +246,22 @@ def test_folder_is_as_readable_as_any(tmp_path: Path) -> None:
 def test_names_that_cannot_be_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="--name"):
         digits(Options(name=name))
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("1st-net", "network_1st_net"),
+        ("_x", "network_x_net"),
+        ("ümlaut", "network_mlaut_net"),
+        ("日本", "network_net"),
+        ("my net", "my_net"),
+    ],
+)
+def test_a_file_of_any_name_gives_the_network_one(file: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{file}.tflite"
+    path.write_bytes((DIGITS / "digits_int8.tflite").read_bytes())
+    assert compile_model(path).network.name == name
 
 
 def test_name_is_in_front_of_everything(tmp_path: Path) -> None:

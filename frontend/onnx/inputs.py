@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 
 from smelt.errors import ConfigError, ModelError, UnsupportedError
-from smelt.frontend.onnx.operation import HIGHEST_RANK, LARGEST_TENSOR
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.tensors import NARROWED, dtype_of
 from smelt.ir import Array, DType, Length, TensorType
@@ -94,18 +93,15 @@ class Inputs:
         if code in NARROWED:
             self.narrowed.add(NARROWED[code])
         shape, names = self._shape(info), self._names(info)
-        if len(shape) > HIGHEST_RANK or prod(shape) * dtype.size > LARGEST_TENSOR:
-            shown = str(list(shape)) if len(shape) <= HIGHEST_RANK else f"{len(shape)} dimensions"
-            raise UnsupportedError(
-                f"input '{info.name}' of {shown} is too large: {HIGHEST_RANK} dimensions and "
-                f"{LARGEST_TENSOR:,} bytes are the most"
-            )
+        try:
+            type_ = TensorType(shape, dtype)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"input '{info.name}': {error}") from error
         if self._options.layout == "nhwc" and len(shape) == 4:
             n, c, h, w = shape
             moved = {_CHANNELS_FIRST[axis]: name for axis, name in names.items()}
-            type_ = TensorType((n, h, w, c), dtype)
-            return InputTensor(info.name, type_, _CHANNELS_FIRST, moved)
-        return InputTensor(info.name, TensorType(shape, dtype), None, names)
+            return InputTensor(info.name, type_.with_shape((n, h, w, c)), _CHANNELS_FIRST, moved)
+        return InputTensor(info.name, type_, None, names)
 
     def _names(self, info: onnx.ValueInfoProto) -> dict[int, str]:
         """The names of the axes that are open and that --shape does not fix."""

@@ -42,13 +42,6 @@ Converter = Callable[["Operation"], Results | None]
 Or None, before it emits any, to leave the operator to its function in the standard.
 """
 
-LARGEST_TENSOR = 2**31 - 1
-"""Bytes of the largest tensor: offsets are of type int32_t."""
-
-
-HIGHEST_RANK = 32
-"""Dimensions of a tensor; every version of numpy has as many."""
-
 
 class Scope(Protocol):
     """What an operation asks of the graph that it stands in.
@@ -265,17 +258,6 @@ class Operation(Attributes):
             types = op.infer([None if v is None else v.type for v in inputs])
         except (ModelError, UnsupportedError) as error:
             raise type(error)(f"{self}: {error}") from error
-        for type_ in types:
-            if len(type_.shape) > HIGHEST_RANK:
-                raise self.refuse(
-                    f"it makes a tensor of {len(type_.shape)} dimensions; {HIGHEST_RANK} are the "
-                    "most that Smelt computes with"
-                )
-            if type_.bytes > LARGEST_TENSOR:
-                raise self.refuse(
-                    f"it makes a tensor {type_} of {type_.bytes:,} bytes; {LARGEST_TENSOR:,} is "
-                    "the most that Smelt addresses"
-                )
         quants = quants or (None,) * len(types)
         outputs = tuple(
             Value(self.scope.unique(self._stem()), replace(type_, quant=quant))
@@ -317,8 +299,12 @@ class Operation(Attributes):
         self, shape: Sequence[int], number: float, dtype: DType, quant: Quant | None = None
     ) -> Value:
         """A constant whose elements, stored ones if there is a `quant`, are all the same."""
+        try:
+            type_ = TensorType(tuple(shape), dtype)
+        except UnsupportedError as error:
+            raise self.refuse(str(error)) from error
         self.afford(shape)
-        return self.literal(np.full(tuple(shape), number, dtype.numpy), quant)
+        return self.literal(np.full(type_.shape, number, dtype.numpy), quant)
 
     def literal(self, array: Array, quant: Quant | None = None) -> Value:
         """A constant that the graph of the file does not have; see `afford` for large ones."""

@@ -10,10 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smelt.errors import ModelError
+from smelt.errors import ModelError, UnsupportedError
 
 Array = NDArray[Any]
 """A numpy array of any of the element types below."""
+
+
+LARGEST_TENSOR = 2**31 - 1
+"""Bytes of the largest tensor: offsets are of type int32_t."""
+
+HIGHEST_RANK = 32
+"""Dimensions of a tensor; every version of numpy has as many."""
 
 
 class DType(Enum):
@@ -141,11 +148,28 @@ class Quant:
 
 @dataclass(frozen=True)
 class TensorType:
-    """Shape, element type and quantization. Spatial tensors are `n, h, w, c`."""
+    """Shape, element type and quantization. Spatial tensors are `n, h, w, c`.
+
+    Raises:
+        UnsupportedError: it has more than `HIGHEST_RANK` dimensions or `LARGEST_TENSOR` bytes. For
+            a tensor without elements, the dimensions other than 0 are what counts.
+    """
 
     shape: tuple[int, ...]
     dtype: DType
     quant: Quant | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.shape) > HIGHEST_RANK:
+            raise UnsupportedError(
+                f"a tensor of {len(self.shape)} dimensions is too large: {HIGHEST_RANK} are the "
+                "most that Smelt computes with"
+            )
+        if prod(size or 1 for size in self.shape) * self.dtype.size > LARGEST_TENSOR:
+            raise UnsupportedError(
+                f"a tensor {self} is too large: {LARGEST_TENSOR:,} bytes are the most that Smelt "
+                "addresses"
+            )
 
     @property
     def size(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smelt.errors import ModelError
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.ir import Array, DType, Value
 from smelt.ops.binary import Binary
@@ -136,6 +137,11 @@ def _bias(operation: Operation, q: Heads, k: Heads) -> Array | None:
     added: Array = np.zeros(1, np.float32)
     if operation.optional(3) is not None:
         mask = operation.constant(3, "mask")
+        if not mask.ndim or mask.shape[-1] > keys:
+            raise ModelError(
+                f"{operation} has a mask of shape {list(mask.shape)} for {keys} keys: its last "
+                "dimension must not be larger"
+            )
         missing = [(0, 0)] * (mask.ndim - 1) + [(0, keys - mask.shape[-1])]
         if mask.dtype == np.bool_:
             allowed = allowed & np.pad(mask, missing)
