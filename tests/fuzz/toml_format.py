@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -39,16 +40,28 @@ def _network() -> Imported:
 
 def damage(data: bytes, steps: Sequence[Step]) -> bytes:
     """The file after the steps: those that change tables come first."""
-    chosen = [(Random(step), Random(step).random() < 0.85) for step in steps]
-    tables = [rng for rng, structural in chosen if structural]
-    if tables:
+    structural, others = list[Random](), list[Random]()
+    for step in steps:
+        rng = Random(step)
+        (structural if rng.random() < 0.85 else others).append(rng)
+    if structural:
         tree = tomllib.loads(data.decode())
-        for rng in tables:
+        for rng in structural:
             tree = trees.damaged(tree, rng)
         data = trees.toml(tree).encode(errors="surrogatepass")
-    for rng in (rng for rng, structural in chosen if not structural):
-        data = scratched(data, rng)
+    for rng in others:
+        data = _overdone(data, rng) if rng.random() < 0.2 else scratched(data, rng)
     return data
+
+
+def _overdone(data: bytes, rng: Random) -> bytes:
+    """The file with one value nested, or a number as long, as no board needs."""
+    vast = rng.choice((b"[" * 3000, b"{a=" * 3000, b"9" * 5000, b"0x" + b"f" * 5000))
+    values = list(re.finditer(rb"(?<== )\S+", data))
+    if not values:
+        return b"name = " + vast
+    value = rng.choice(values)
+    return data[: value.start()] + vast + data[value.end() :]
 
 
 def check(path: Path, variant: int) -> None:
