@@ -24,7 +24,14 @@ from smelt.samples import load_arrays
 ONE_PLACE = "--boards says where: leave --board and --on out; a board's port is given as BOARD=PORT"
 
 
-def verify_all(model: Path, boards: Sequence[str], at_once: int | None, proof: ProofGroup) -> None:
+def verify_all(
+    model: Path,
+    boards: Sequence[str],
+    at_once: int | None,
+    proof: ProofGroup,
+    *,
+    any_build: bool = False,
+) -> None:
     """Verify a network on many boards, so many at once.
 
     Raises:
@@ -34,7 +41,7 @@ def verify_all(model: Path, boards: Sequence[str], at_once: int | None, proof: P
     if proof.html is not None or proof.meter is not None or proof.gates() != Gates():
         raise ConfigError("--boards: --html, --meter and limits are for one board at a time")
     distinct({"--json": proof.json_, "--junit": proof.junit})
-    work = _jobs(model, boards, proof)
+    work = [replace(job, any_build=any_build) for job in _jobs(model, boards, proof)]
     places = [(job.board, job.on) for job in work]
     found: list[Outcome] = []
     workers = min(at_once or os.cpu_count() or 1, len(work))

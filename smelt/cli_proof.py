@@ -114,6 +114,8 @@ def judge(
     rig: Rig,
     console: Console,
     timed: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    any_build: bool = False,
 ) -> Mapping[str, Any]:
     """Verify, and write what is asked for; that it failed, too, before the error goes on.
 
@@ -123,6 +125,7 @@ def judge(
         rig: where it runs.
         console: for progress.
         timed: what the report says besides.
+        any_build: whether firmware that is there already may be another build of the network.
     """
     start = time.monotonic()
     samples, expected = proof.of(artefact)
@@ -138,6 +141,7 @@ def judge(
                     expected,
                     lambda done: advance("samples", done, len(samples)),
                     partial(advance, "bytes of memory"),
+                    any_build=any_build,
                 )
         except SmeltError as error:
             report = {**failed(artefact.report, error, time.monotonic() - start), **timed}

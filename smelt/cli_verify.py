@@ -41,6 +41,14 @@ def verify(
         int | None,
         typer.Option("--jobs", min=1, help="How many at a time [default: one a core]."),
     ] = None,
+    any_build: Annotated[
+        bool,
+        typer.Option(
+            "--any-build",
+            help="Accept another build of the network on a device that was flashed before; its "
+            "memory is then not compared.",
+        ),
+    ] = False,
     proof: ProofGroup,
 ) -> None:
     """Check that the device holds what was built, and on samples computes what the model says.
@@ -58,13 +66,19 @@ def verify(
             raise ConfigError(ONE_PLACE)
         if device is not None:
             raise ConfigError("--device is for one target at a time: leave --boards out")
-        verify_all(model, boards, jobs, proof)
+        verify_all(model, boards, jobs, proof, any_build=any_build)
         return
     if jobs is not None:
         raise ConfigError("--jobs needs --boards, which says what is done side by side")
     console = progress_console(proof.quiet)
     artefact = compiled(model, proof, console)
-    report = judge(artefact, proof, Rig(on, gpu=device), console)
+    rig = Rig(on, gpu=device)
+    if any_build and rig.loads(artefact):
+        raise ConfigError(
+            "--any-build is for a device that was flashed before, at --on PORT: leave it out, for "
+            "here the firmware is built and started now"
+        )
+    report = judge(artefact, proof, rig, console, any_build=any_build)
     line = f"{show_verify.place(artefact, on, report)}: {report['verification']['message']}"
     say(Console(), line)
 

@@ -41,6 +41,7 @@ class Job:
         inputs: arrays by name, as of `smelt.samples`; random where None.
         expect: the outputs that are expected, by name.
         samples, seed: of random inputs.
+        any_build: whether firmware that is there already may be another build of the network.
     """
 
     model: str | bytes
@@ -52,6 +53,7 @@ class Job:
     expect: Mapping[str, Array] | None = None
     samples: int = 8
     seed: int = 0
+    any_build: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def verify_job(job: Job) -> Outcome:
         else:
             samples, _ = bind_samples(artefact.graph, job.inputs)
         expected = None if job.expect is None else bind_expected(artefact.graph, job.expect)
-        verdict = verify_model(artefact, samples, Rig(job.on), expected)
+        verdict = verify_model(artefact, samples, Rig(job.on), expected, any_build=job.any_build)
         report, message = verified(verdict), str(verdict)
     except SmeltError as problem:
         error, message = problem.kind, str(problem)

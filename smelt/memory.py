@@ -54,6 +54,7 @@ def compare_memory(
     device: Device,
     *,
     loaded: bool,
+    any_build: bool = False,
     progress: MemoryProgress | None = None,
 ) -> Memory:
     """Compare the arrays of a firmware with the network, and a device's memory with the firmware.
@@ -63,6 +64,7 @@ def compare_memory(
         elf: the firmware that was built of it.
         device: that runs a firmware of this network.
         loaded: whether that was loaded just now, and must be `elf`.
+        any_build: whether one that was not may be another build, whose memory is not compared.
         progress: called after every piece.
 
     Raises:
@@ -78,13 +80,19 @@ def compare_memory(
             f"{len(missing.data):,} bytes at {missing.address:#010x}, is in none of the regions "
             "that the device tells of"
         )
+    if missing is not None and not any_build:
+        raise VerifyError(
+            "the memory that the device tells of is not that of this build: it runs firmware of "
+            "another build (other compiler, other options), or it is damaged. Flash it again with "
+            "`smelt deploy` or `smelt flash`; or give --any-build where another build is meant, "
+            "whose memory is not compared"
+        )
     if missing is not None:
         return Memory(
             0,
             count,
-            "the device's memory was not compared, since the firmware on it is another build of "
-            "this network, by other options or another compiler; `smelt deploy` flashes the one "
-            "that can be compared",
+            "the device's memory was not compared (--any-build): what it tells of is not that of "
+            "this build",
         )
     altered = first_altered(device, elf.contents, progress or (lambda _done, _total: None))
     if altered is not None:

@@ -67,6 +67,8 @@ def verify_model(
     expected: Sequence[Sequence[Array]] | None = None,
     progress: Progress | None = None,
     memory_progress: MemoryProgress | None = None,
+    *,
+    any_build: bool = False,
 ) -> Verdict:
     """Check every step of the road on every sample, one after the other as a device takes them.
 
@@ -76,6 +78,9 @@ def verify_model(
     optimized graph equals the device. (4) If `expected` is given, the device's outputs equal it.
     On a mismatch in (3), a second build with taps finds the first step that differs. What equal
     means is in `smelt.tolerances`.
+
+    With `any_build`, firmware that was flashed earlier may be another build of the network; its
+    memory then goes uncompared.
 
     Raises:
         ConfigError: outputs are expected of another number of samples.
@@ -95,8 +100,14 @@ def verify_model(
     compared: list[Memory] = []
 
     def inspect(elf: ElfInfo, device: Device) -> None:
-        loaded = rig.loads(artefact)
-        found = compare_memory(artefact, elf, device, loaded=loaded, progress=memory_progress)
+        found = compare_memory(
+            artefact,
+            elf,
+            device,
+            loaded=rig.loads(artefact),
+            any_build=any_build,
+            progress=memory_progress,
+        )
         compared.append(found)
 
     result = run(artefact, samples, rig, progress, inspect)
@@ -137,7 +148,11 @@ def verified(verdict: Verdict) -> Report:
         "message": str(verdict),
         "samples": verdict.samples,
         "tolerance": verdict.tolerance,
-        "memory": {"bytes": verdict.memory.bytes, "arrays": verdict.memory.arrays},
+        "memory": {
+            "bytes": verdict.memory.bytes,
+            "arrays": verdict.memory.arrays,
+            "why_not": verdict.memory.why_not or None,
+        },
         "seconds": verdict.result.seconds,
     }
     return {**verdict.result.report, "verification": judged}

@@ -209,6 +209,8 @@ def test_run_quantizes_and_dequantizes(smelt: Smelt, tmp_path: Path) -> None:
 
 
 def test_verify(smelt: Smelt) -> None:
+    needless = smelt("verify", MODEL, "--any-build")
+    refused(needless, "ConfigError", "--any-build is for a device that was flashed before, at --on")
     ran = smelt("verify", MODEL, "--samples", "3", "--json", "report.json")
     assert ran.code == 0
     told = (
@@ -221,6 +223,7 @@ def test_verify(smelt: Smelt) -> None:
     assert verification["message"] == match[1]
     assert verification["memory"]["bytes"] > 20_000
     assert verification["memory"]["arrays"] > 5
+    assert verification["memory"]["why_not"] is None
 
 
 @pytest.mark.parametrize("option", ["--on", "--board", "--target", "--boards", "--meter"])

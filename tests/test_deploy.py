@@ -185,7 +185,7 @@ def test_a_wrong_layer_is_named_by_flashing_again() -> None:
 
 
 def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise VerifyError("sample 0: everything differs")
 
     monkeypatch.setattr("smelt.cli_proof.verify_model", broken)

@@ -37,6 +37,9 @@ from tests.test_wire_line import (
 from tests.vulkan_tools import ON_GPU, dense, requires_vulkan
 
 MODELS = ("digits_int8", "digits_float32")
+OTHER_REGIONS = (
+    "is not that of this build: .* or it is damaged.*`smelt deploy` or `smelt flash`.*--any-build"
+)
 BOARDS = [pytest.param(name, marks=pytest.mark.qemu) for name in ("mps2-an385", "virt-riscv32")]
 
 
@@ -242,18 +245,46 @@ def test_progress_reaches_the_end() -> None:
     assert seen[-1][0] == memory.bytes
 
 
-def test_another_build_that_was_flashed_before_is_said_and_one_loaded_now_is_refused() -> None:
+def test_another_build_is_refused_unless_it_is_meant() -> None:
     artefact = digits()
     with (
         built(artefact, taps=True) as other,
         built(artefact) as elf,
         running(artefact, other.path) as device,
     ):
-        memory = compare_memory(artefact, elf, device, loaded=False)
+        with pytest.raises(VerifyError, match=OTHER_REGIONS):
+            compare_memory(artefact, elf, device, loaded=False)
+        memory = compare_memory(artefact, elf, device, loaded=False, any_build=True)
         assert memory.bytes == 0
-        assert str(memory).startswith("the device's memory was not compared, since")
-        with pytest.raises(VerifyError, match="is in none of the regions that the device"):
-            compare_memory(artefact, elf, device, loaded=True)
+        assert str(memory).startswith("the device's memory was not compared (--any-build)")
+        for any_build in (False, True):
+            with pytest.raises(VerifyError, match="is in none of the regions that the device"):
+                compare_memory(artefact, elf, device, loaded=True, any_build=any_build)
+
+
+def test_regions_that_are_told_wrongly_do_not_turn_the_comparison_off() -> None:
+    """As by a flipped bit in the code that tells of them: a bit of each number, and none at all."""
+    artefact = digits()
+    with built(artefact) as elf, running(artefact, elf.path) as device:
+        right = device.info
+        regions: list[tuple[Region, ...]] = [()]
+        for index, region in enumerate(right.regions):
+            needed = [s for s in elf.contents.sections if s.fixed and s.address >= region.address]
+            if not any(s.end <= region.address + region.bytes for s in needed):
+                continue  # nothing lies there that would be compared
+            for bit in (0, 3, 12, 31):
+                for wrong in (
+                    Region(region.address ^ 1 << bit, region.bytes),
+                    Region(region.address, region.bytes ^ 1 << bit),
+                ):
+                    regions.append((*right.regions[:index], wrong, *right.regions[index + 1 :]))
+        assert len(regions) > 8
+        for told in regions:
+            device.__dict__["info"] = replace(right, regions=told)
+            with pytest.raises(VerifyError, match=OTHER_REGIONS):
+                compare_memory(artefact, elf, device, loaded=False)
+        device.__dict__["info"] = right
+        assert compare_memory(artefact, elf, device, loaded=False).bytes > 20_000
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -85,9 +86,20 @@ def test_a_simulator_keeps_to_one_core(
 def test_verify_and_profile_through_a_server_of_rfc_2217(smelt: Smelt) -> None:
     with running(digits(Options(board=BOARD))) as simulator:
         port = f"rfc2217://{rfc2217(simulator.port).address}"
-        done = smelt("verify", MODEL, "--board", BOARD, "--on", port, "--samples", "3")
+        verify = ("verify", MODEL, "--board", BOARD, "--on", port, "--samples", "3")
+        done = smelt(*verify)
+        assert (done.code, done.out) == (1, "")
+        assert "the memory that the device tells of is not that of this build" in done.err
+        done = smelt(*verify, "--any-build", "--json", "a.json")
         assert done.code == 0, done.err
+        assert "memory was not compared (--any-build)" in done.out
         layers = smelt("profile", MODEL, "--board", BOARD, "--on", port, "--json").json["layers"]
+        farm = ("verify", MODEL, "--boards", f"{BOARD}={port}", "--samples", "1")
+        assert "it is damaged" in smelt(*farm).err
+        assert smelt(*farm, "--any-build").code == 0
+    memory = json.loads(Path("a.json").read_text())["verification"]["memory"]
+    assert memory["bytes"] == 0
+    assert memory["why_not"] in done.out
     assert all(layer["seconds"] > 0 for layer in layers)
 
 
@@ -100,14 +112,14 @@ def test_layers_are_timed_and_told_apart_over_a_slow_line(bytes_per_s: int) -> N
     (sample,) = random_samples(artefact.graph, 1, 0)
     with running(artefact) as simulator:
         rig = Rig(f"socket://{slowed(simulator.port, bytes_per_s).address}")
-        assert verify_model(artefact, [sample], rig).samples == 1
+        assert verify_model(artefact, [sample], rig, any_build=True).samples == 1
         layers = time_layers(artefact, sample, rig)["layers"]
     assert all(layer["seconds"] > 0 for layer in layers)
     wrong = with_wrong_weights(digits(Options(board=BOARD)), 2)
     with running(wrong) as simulator:
         rig = Rig(f"socket://{slowed(simulator.port, bytes_per_s).address}")
         with pytest.raises(VerifyError, match="First layer that differs: step 2"):
-            verify_model(wrong, random_samples(wrong.graph, 1, 0), rig)
+            verify_model(wrong, random_samples(wrong.graph, 1, 0), rig, any_build=True)
 
 
 @pytest.mark.qemu

@@ -80,6 +80,13 @@ FAULTS = (
         _MEMORY,
     ),
     _of(
+        "firmware of another build passes unasked",
+        "smelt/memory.py",
+        "if missing is not None and not any_build:",
+        "if missing is not None and any_build:",
+        _MEMORY,
+    ),
+    _of(
         "arrays are compared by their sizes",
         "smelt/memory.py",
         "if found != expected:",
