@@ -20,6 +20,8 @@ from smelt.codegen.arena import (
     require_fit,
     validate,
 )
+from smelt.codegen.arena.conflict import make_arena
+from smelt.codegen.arena.first_fit import sequences
 from smelt.errors import DoesNotFit, GraphError
 
 # (size, start, end) of every activation of two networks of MLPerf Tiny, and the diagonal
@@ -429,6 +431,74 @@ def test_validator_rejects_a_diagonal_without_its_write_order(order: WriteOrder 
     validate(PROBLEM, replace(legal, write_orders={1: WriteOrder.ASCENDING}))
     with pytest.raises(GraphError, match="-16 bytes from its input 'x' at step 1"):
         validate(PROBLEM, replace(legal, write_orders={} if order is None else {1: order}))
+
+
+# --- the work grows with the network, not with its square ----------------------------------------
+
+
+class Counted(int):
+    """A step that counts how often steps are compared."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) < other
+
+    def __le__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) <= other
+
+    def __gt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) > other
+
+    def __ge__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) >= other
+
+
+def steps_compared(work: Callable[[Problem], object], length: int) -> int:
+    buffers = tuple(
+        Buffer(f"t{i}", 160, Counted(i), Counted(i + 2), ("sram",), 16) for i in range(length)
+    )
+    problem = Problem((SRAM,), buffers)
+    Counted.compared = 0
+    work(problem)
+    return Counted.compared
+
+
+def all_sequences(problem: Problem) -> list[list[int]]:
+    return list(sequences(make_arena(problem.buffers, ())))
+
+
+@pytest.mark.parametrize("work", [plan, planned, all_sequences])
+def test_a_chain_eight_times_as_long_takes_eight_times_the_work(
+    work: Callable[[Problem], object],
+) -> None:
+    short, long = steps_compared(work, 50), steps_compared(work, 400)
+    assert short > 50
+    assert long < 10 * short  # all pairs would be 64 times as many
+
+
+def test_the_placement_of_a_buffer_is_found_without_a_search() -> None:
+    class Name(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    names = [Name(f"t{i}") for i in range(200)]
+    placements = tuple(Placement(name, "sram", 0, 16, i, i + 1) for i, name in enumerate(names))
+    result = replace(plan(Problem((SRAM,), ())), placements=placements)
+    Name.compared = 0
+    assert all(result[f"t{i}"].start == i for i in range(200))
+    assert Name.compared <= 2 * 200
+    with pytest.raises(KeyError, match="ghost"):
+        result["ghost"]
 
 
 # --- the problem ---------------------------------------------------------------------------------

@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from smelt.codegen.arena.conflict import Arena, Choice, Pair, align_down, align_up
+from smelt.codegen.arena.conflict import (
+    Arena,
+    Choice,
+    Pair,
+    align_down,
+    align_up,
+    live_at_starts,
+)
 from smelt.codegen.arena.problem import WriteOrder
 
 
@@ -20,13 +27,15 @@ def lower_bound(arena: Arena) -> tuple[int, int]:
         b.offset + s for b, s in zip(arena.buffers, sizes, strict=True) if b.offset is not None
     )
     best, peak = max(pinned, default=0), 0
-    sharing = [p for p in arena.pairs if not p.apart and _saving(p, sizes, None, granule)]
-    for step in sorted({b.start for b in arena.buffers}):
-        live = [i for i, b in enumerate(arena.buffers) if b.start <= step < b.end]
+    sharing: dict[int, list[Pair]] = {}
+    for pair in arena.pairs:
+        if not pair.apart and _saving(pair, sizes, None, granule):
+            sharing.setdefault(pair.first, []).append(pair)
+    for step, live in live_at_starts(arena.buffers):
         total = sum(sizes[i] for i in live)
         if total > best and sharing:
             here = set(live)
-            pairs = [p for p in sharing if p.first in here and p.second in here]
+            pairs = [p for i in live for p in sharing.get(i, ()) if p.second in here]
             if pairs:
                 total = min(_covered(live, pairs, sizes, order, granule) for order in WriteOrder)
         if total > best:

@@ -1,9 +1,10 @@
 """One memory's buffers as indices, and which offset differences each pair of them allows."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 from smelt.codegen.arena.problem import Buffer, Overlap, WriteOrder
 
@@ -137,6 +138,18 @@ def _undominated(choices: list[Choice]) -> tuple[Choice, ...]:
         if not any(choice.within(other) for other in kept):
             kept.append(choice)
     return tuple(sorted(kept, key=lambda c: (c.low, c.high, c.order or "")))
+
+
+def live_at_starts(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
+    """Each step at which a buffer begins, in order, with the indices of those that live then.
+
+    The indices rise. What one step costs is the number of buffers that live then, not of all.
+    """
+    by_start = sorted(range(len(buffers)), key=lambda i: buffers[i].start)
+    live: list[int] = []
+    for step, begun in groupby(by_start, key=lambda i: buffers[i].start):
+        live = sorted([*(i for i in live if buffers[i].end > step), *begun])
+        yield step, live
 
 
 def align_up(value: int, alignment: int) -> int:

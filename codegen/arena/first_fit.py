@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.arena.conflict import Arena, align_up
+from smelt.codegen.arena.conflict import Arena, align_up, live_at_starts
 from smelt.codegen.arena.problem import WriteOrder
 
 Orders = Mapping[int, WriteOrder]
@@ -152,7 +152,7 @@ def sequences(arena: Arena) -> Iterator[list[int]]:
 def _by_pressure(arena: Arena) -> list[int]:
     """The buffers of the step with the most live bytes first, the largest first; and so on."""
     buffers = arena.buffers
-    steps = {b.start: sum(o.size for o in buffers if o.start <= b.start < o.end) for b in buffers}
+    steps = {step: sum(buffers[i].size for i in live) for step, live in live_at_starts(buffers)}
     rank = {step: k for k, step in enumerate(sorted(steps, key=lambda s: (-steps[s], s)))}
 
     def key(i: int) -> tuple[int, int]:

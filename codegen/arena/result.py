@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 from smelt.codegen.arena.problem import WriteOrder
 
@@ -45,7 +46,7 @@ class Effort:
     checks: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """A layout of every buffer.
 
@@ -77,10 +78,11 @@ class Plan:
 
     def __getitem__(self, name: str) -> Placement:
         """The placement of the buffer `name`. Raises KeyError if there is none."""
-        for placement in self.placements:
-            if placement.name == name:
-                return placement
-        raise KeyError(name)
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Placement]:
+        return {placement.name: placement for placement in self.placements}
 
     def use(self, memory: str) -> MemoryUse:
         """What `memory` must hold. Raises KeyError if there is no such memory."""

@@ -1,6 +1,7 @@
 """An independent check of a plan: it knows the problem's rules and nothing of the planner."""
 
-from itertools import combinations
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from smelt.codegen.arena.problem import Buffer, Overlap, Problem, WriteOrder
 from smelt.codegen.arena.result import Placement, Plan
@@ -20,18 +21,31 @@ def validate(problem: Problem, plan: Plan) -> None:
     for placement in plan.placements:
         _check_placement(buffers[placement.name], placement, plan)
     overlaps = {(o.input, o.output): o for o in problem.overlaps}
-    for a, b in combinations(plan.placements, 2):
-        together = a.memory == b.memory and a.start < b.end and b.start < a.end
+    for a, b in _live_together(plan.placements):
         crossing = a.offset < b.offset + b.size and b.offset < a.offset + a.size
-        if together and crossing and a.size and b.size:
+        if a.memory == b.memory and crossing and a.size and b.size:
             _check_shared(a, b, overlaps, plan)
 
 
+def _live_together(placements: Sequence[Placement]) -> Iterator[tuple[Placement, Placement]]:
+    """All pairs of which the second begins while the first still lives.
+
+    One pass by first step keeps only what still lives, since all pairs of a long network are
+    too many to look at.
+    """
+    live: list[Placement] = []
+    for begun in sorted(placements, key=lambda p: p.start):
+        live = [p for p in live if p.end > begun.start]
+        for other in live:
+            yield other, begun
+        live.append(begun)
+
+
 def _check_complete(problem: Problem, plan: Plan) -> None:
-    placed = [p.name for p in plan.placements]
+    placed = Counter(p.name for p in plan.placements)
     for buffer in problem.buffers:
-        if placed.count(buffer.name) != 1:
-            _fail(f"buffer {buffer.name!r} is placed {placed.count(buffer.name)} times")
+        if placed[buffer.name] != 1:
+            _fail(f"buffer {buffer.name!r} is placed {placed[buffer.name]} times")
     if len(placed) != len(problem.buffers):
         unknown = sorted(set(placed) - {b.name for b in problem.buffers})
         _fail(f"places buffers that the problem does not have: {', '.join(unknown)}")
