@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ import serial
 from smelt import boards
 from smelt.boards.simulate import Simulator
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError
-from smelt.targets import HOST, get, library
-from tests.board_tools import simulable
+from smelt.targets import HOST, Placement, get, library
+from tests.board_tools import compilable, simulable
 from tests.fake_project import (
     expected_output,
     inputs,
@@ -57,6 +58,31 @@ def test_what_does_not_fit_is_said_with_numbers(build: Build) -> None:
         build("microbit", extra_cflags="-DFAKE_NET_ARENA_BYTES=20000")
     assert error.value.available == 16384
     assert error.value.needed > 22000
+
+
+@pytest.mark.parametrize("name", ["microbit", "virt-riscv32"])
+@pytest.mark.parametrize(("one", "other"), [("len", "origin"), ("l", "org"), ("length", "o")])
+def test_a_memory_may_be_called_by_a_word_of_the_linkers(
+    tmp_path: Path, name: str, one: str, other: str
+) -> None:
+    board = boards.load(name)
+    compilable(board)
+    platform = board.platform()
+    assert platform.placement is not None
+    first, second = platform.memories
+    called = {first.name: one, second.name: other}
+    places = {part: called[memory] for part, memory in asdict(platform.placement).items()}
+    memories = (replace(first, name=one), replace(second, name=other))
+    renamed = replace(platform, memories=memories, placement=Placement(**places))
+    write_project(tmp_path, renamed)
+    assert renamed.linker_script is not None
+    compiler = f"{platform.target.cross}gcc"
+    script = ["-nostdlib", "-T", renamed.linker_script]
+    linked = subprocess.run(
+        [compiler, *script, "-x", "c", os.devnull, "-o", "linked.elf"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert linked.returncode == 0, linked.stderr
 
 
 def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
