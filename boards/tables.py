@@ -20,8 +20,8 @@ def _bytes(value: object) -> object:
 
 
 Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0, lt=2**32)]
-Registers = Annotated[int, Field(ge=0, lt=2**32, multiple_of=4)]
-"""Where a device's registers begin, which are words."""
+Registers = Annotated[int, Field(gt=0, lt=2**32, multiple_of=4)]
+"""Where a device's registers begin, which are words; none has them at 0, C's null pointer."""
 Word = Annotated[int, Field(ge=0, lt=2**32)]
 Mask = Annotated[int, Field(gt=0, lt=2**32)]
 Hertz = Annotated[int, Field(ge=32_768, lt=2**32)]
@@ -99,6 +99,7 @@ class UartTable(Table):
     def _what_the_driver_takes(self) -> Self:
         if self.driver == "nrf5" and (self.tx_pin is None or self.rx_pin is None):
             raise ValueError("driver 'nrf5' needs tx_pin and rx_pin")
+        _check_pins("tx_pin", self.tx_pin, "rx_pin", self.rx_pin)
         if self.low_power and self.driver != "stm32v2":
             raise ValueError("low_power: only driver 'stm32v2' knows it")
         return self
@@ -189,6 +190,11 @@ class Stm32Table(Table):
     rx: Stm32Pin
     alternate: Annotated[int, Field(ge=0, le=15)]
 
+    @model_validator(mode="after")
+    def _two_pins(self) -> Self:
+        _check_pins("tx", self.tx, "rx", self.rx)
+        return self
+
     @property
     def steps(self) -> tuple[RegisterStep, ...]:
         """What connects the pins; the receiving one is pulled up, in case nobody drives it."""
@@ -202,6 +208,17 @@ class Stm32Table(Table):
             _field(function, four, 0xF, self.alternate, f"{name}, {role}: AF{self.alternate}"),
             _field(base + 0x0C, two, 3, pull, f"{name}: {'pulled up' if pull else 'not pulled'}"),
             _field(base, two, 3, 2, f"{name}: alternate function"),
+        )
+
+
+def _check_pins(
+    send: str, sends: str | int | None, receive: str, receives: str | int | None
+) -> None:
+    """Make sure that two keys do not name the same pin; `ValueError` if they do."""
+    if sends is not None and sends == receives:
+        raise ValueError(
+            f"{send} and {receive} are both {sends}, but a UART sends and receives on two pins; "
+            "the board's schematic names them"
         )
 
 

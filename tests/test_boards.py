@@ -200,6 +200,17 @@ alternate = 7
             r"uart\.base: .* 0x14 bytes from 0xfffffff8, exceed 32 bits",
         ),
         ("0x4000_4000", "0xe000_ed00", r"uart\.base: .* the UART, are also those of the core"),
+        ("base = 0x4000_4000", "base = 0", r"uart\.base: .*greater than 0 \(it is 0\)"),
+        (
+            '"cmsdk"',
+            '"nrf5"\ntx_pin = 6\nrx_pin = 6',
+            r"uart: tx_pin and rx_pin are both 6, but a UART sends and receives on two pins",
+        ),
+        (
+            "[uart]",
+            "[stm32]\ngpio = 0x4002_0000\ntx = 'PA2'\nrx = 'PA2'\nalternate = 7\n[uart]",
+            r"stm32: tx and rx are both PA2, but a UART sends and receives on two pins",
+        ),
         ("0x2000_0000", "0xe000_0000", r"startup: .* the core, lie in memory 'ram'"),
         (
             "[uart]",
