@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
-from smelt.boards.tools import NEW_GROUP, end_with_children
+from smelt.boards.tools import end_with_children, start_tool
 from smelt.errors import ToolError
 from smelt.terminal import plain
 
@@ -57,19 +57,14 @@ class Meter:
         self._answers: queue.Queue[str] = queue.Queue(_LINES)
         self._ended = threading.Event()
         self._errors: deque[str] = deque(maxlen=_LINES)
+        what = f"the meter '{command}'"
         try:
-            self._process = subprocess.Popen(
-                shlex.split(command),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-                creationflags=NEW_GROUP,
-            )
-        except (OSError, ValueError, IndexError) as error:
-            raise ToolError(f"the meter '{command}' cannot be executed: {error}") from error
+            words = shlex.split(command)
+        except ValueError as error:
+            raise ToolError(f"{what} cannot be executed: {error}") from error
+        if not words:
+            raise ToolError(f"{what} cannot be executed: it names no program")
+        self._process = start_tool(words, what=what, stdin=subprocess.PIPE)
         # Not every system can wait for a pipe with a time limit; a thread can wait for it.
         readers = (self._read_answers, self._read_errors)
         self._readers = [threading.Thread(target=reader, daemon=True) for reader in readers]

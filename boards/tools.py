@@ -26,7 +26,7 @@ _HINTS = {
         "apt-get install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
     ),
 }
-NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+_NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 """What Windows has in place of sessions."""
 
 
@@ -52,6 +52,45 @@ def find_tool(name: str) -> str:
     return path
 
 
+def start_tool(
+    command: Sequence[str],
+    *,
+    what: str | None = None,
+    stdin: int = subprocess.DEVNULL,
+    stderr: int = subprocess.PIPE,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[str]:
+    """Start a program in a session of its own, so that `end_with_children` ends what it starts.
+
+    Args:
+        command: program and arguments.
+        what: what messages call it; its name where None.
+        stdin: where it reads from, as for `subprocess.Popen`.
+        stderr: where its errors go, likewise; its standard output is a pipe.
+        folder: where it runs.
+        environment: all of its variables; ours where None.
+
+    Raises:
+        ToolError: it cannot be executed.
+    """
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            creationflags=_NEW_GROUP,
+        )
+    except OSError as error:
+        raise ToolError(f"{what or command[0]} cannot be executed: {error.strerror}") from error
+
+
 def run_tool(
     command: Sequence[str],
     *,
@@ -73,21 +112,7 @@ def run_tool(
         ToolError: it cannot be executed, or took too long.
     """
     what = what or Path(command[0]).name
-    try:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            creationflags=NEW_GROUP,
-        )
-    except OSError as error:
-        raise ToolError(f"{command[0]} cannot be executed: {error.strerror}") from error
+    process = start_tool(command, folder=folder, environment=environment)
     with process:
         try:
             output, errors = process.communicate(timeout=timeout_s)

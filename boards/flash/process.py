@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from smelt.boards.pace import Pace
-from smelt.boards.tools import NEW_GROUP, end_with_children
+from smelt.boards.tools import end_with_children, start_tool
 from smelt.errors import ToolError
 from smelt.terminal import plain
 
@@ -62,19 +62,7 @@ def execute(
     Raises:
         ToolError: it cannot be executed, failed, or took too long; with its last lines.
     """
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            creationflags=NEW_GROUP,
-        )
-    except OSError as error:
-        raise ToolError(f"{command[0]} cannot be executed: {error.strerror}") from error
+    process = start_tool(command, stderr=subprocess.STDOUT)
     assert process.stdout is not None
     last: deque[str] = deque(maxlen=_LINES_SHOWN)
     refused: list[str] = []
