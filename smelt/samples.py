@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import numpy as np
 from smelt.arguments import as_instance, as_table
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, TensorType, Value
-from smelt.ir.npy import read_array, require_honest
+from smelt.ir.npy import DAMAGED_ZIP, read_array, require_honest
 from smelt.ops.case import random_array
 from smelt.ops.fixed_point import round_half_away
 from smelt.ops.lengths import sizes_of, trace
@@ -63,11 +61,8 @@ def _format(path: Path) -> str:
     )
 
 
-_UNREADABLE = (
-    *(OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile),
-    *(zlib.error, struct.error),
-)
-"""What zipfile raises on damaged files, and `read_array`."""
+_UNREADABLE = (OSError, ValueError, *DAMAGED_ZIP)
+"""What `read_array` and zipfile raise on files that are damaged or absent."""
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -289,7 +289,7 @@ def test_members_that_lie_are_refused(tmp_path: Path) -> None:
         spoilt = bytearray(data)
         struct.pack_into("<I", spoilt, central + place, word)
         path.write_bytes(spoilt)
-        with pytest.raises(ConfigError, match="larger than the file"):
+        with pytest.raises(ConfigError, match="claims more bytes than the file has"):
             load_arrays(path)
 
 

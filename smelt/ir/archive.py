@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from secrets import token_hex
@@ -17,7 +16,7 @@ import numpy as np
 
 from smelt.errors import ConfigError, GraphError, ModelError
 from smelt.ir.graph import Graph
-from smelt.ir.npy import read_array, require_honest
+from smelt.ir.npy import DAMAGED_ZIP, read_array, require_honest
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ir.types import Array
 from smelt.ir.verify import verify
@@ -78,7 +77,7 @@ def load(path: Path) -> Graph:
         raise ModelError(f"{path}: {error}") from error
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except DAMAGED_ZIP as error:
         raise ModelError(f"{path} is no .smelt file, or damaged: {error}") from error
     except (LookupError, ValueError) as error:
         raise ModelError(f"{path} is damaged: {error}") from error

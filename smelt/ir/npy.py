@@ -1,13 +1,15 @@
 """Arrays out of `.npy` and zip files that anyone may have made.
 
-numpy and zipfile believe what headers say, and reserve memory for it. Here a file is read only if
-what it says of itself fits its own size.
+numpy and zipfile believe what headers say, and reserve memory for it. This module reads a file only
+if the sizes in its headers fit the size of the file.
 """
 
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
+import zlib
 from math import prod
 
 import numpy as np
@@ -15,13 +17,23 @@ import numpy as np
 from smelt.ir.types import Array
 
 MAX_INFLATED = 256 << 20
-"""Bytes that the compressed members of an archive may have together: what a small file may make of
-a large memory."""
+"""Bytes that the compressed members of an archive may expand to together, since a small file can
+expand to any size."""
+DAMAGED_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What zipfile raises on a damaged archive: RuntimeError for an encrypted member, and
+NotImplementedError for a version of the format that it does not read."""
 _LARGEST = 1 << 48  # of a dimension
 
 
 def require_honest(archive: zipfile.ZipFile) -> None:
-    """Demand an archive whose members are no larger than its size lets expect.
+    """Check that an archive's members fit into it, and do not expand to more than `MAX_INFLATED`.
 
     Raises:
         ValueError: with the member that is not, and why.
@@ -36,9 +48,9 @@ def require_honest(archive: zipfile.ZipFile) -> None:
         within = 0 <= info.header_offset <= end - info.compress_size
         stored = info.compress_type == zipfile.ZIP_STORED
         if not within or (stored and info.file_size != info.compress_size):
-            raise ValueError(f"member '{info.filename}' says to be larger than the file")
+            raise ValueError(f"member '{info.filename}' claims more bytes than the file has")
     if sum(info.compress_size for info in infos) > end:
-        raise ValueError("its members say to be larger than the file together")
+        raise ValueError("its members together claim more bytes than the file has")
     inflated = sum(i.file_size for i in infos if i.compress_type != zipfile.ZIP_STORED)
     if inflated > MAX_INFLATED:
         raise ValueError(
