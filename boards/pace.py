@@ -1,7 +1,7 @@
-"""How long a simulated board has had to answer: its own time, whatever else the computer does.
+"""How long a simulated board has had to answer, independently of the computer's load.
 
-On a busy computer a board that QEMU simulates is slow, and not broken. Of a wait for it only that
-counts in which QEMU computed, or had nothing to do.
+On a busy computer QEMU gets little processor time, and a simulated board answers late without being
+broken. So a time limit counts only the time in which QEMU computed or was idle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WANTS_TO_RUN = "RDT"
 
 
 def pace_of(port: str) -> Pace | None:
-    """How time passes for whoever serves a port; None where that cannot be a simulated board.
+    """The pace of the simulated board at a port; None where that cannot be a simulated board.
 
     Args:
         port: a serial port, `socket://HOST:PORT`, or HOST:PORT of a GDB server.
@@ -34,10 +34,10 @@ def pace_of(port: str) -> Pace | None:
 
 
 class Pace:
-    """What counts of the time for which one waits for whoever serves a port.
+    """Tells how much of a wait for a port counts towards a time limit.
 
-    Where that is no QEMU of this computer's, or the system does not tell (only Linux does), all of
-    it counts.
+    All of it counts where the port is not served by a QEMU on this computer, and on systems other
+    than Linux, which do not tell how long a process has computed.
 
     Attributes:
         computed_s: for how long QEMU had computed when it was last looked at.

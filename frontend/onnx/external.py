@@ -15,7 +15,7 @@ from smelt.frontend.onnx.checks import messages
 from smelt.ir.budget import current
 
 MOST_BYTES = 1 << 30
-"""What all constants together may take from other files; as much as a `.smelt` archive may hold."""
+"""Bytes that all constants together may take from other files, as in a `.smelt` archive."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class _Piece:
 def load_external(model: onnx.ModelProto, folder: Path | None) -> None:
     """Put the data of every external tensor, wherever in the model it stands, into the model.
 
-    They must be in regular files inside of `folder`, whatever links lead there: a model that
-    somebody else made must not bring other files of the user into the generated code.
+    The data must be in regular files inside `folder`, with links followed. Otherwise a model from a
+    stranger could copy other files of the user into the generated code.
 
     Args:
         model: changed in place; no tensor of it refers to another file afterwards.
@@ -46,8 +46,8 @@ def load_external(model: onnx.ModelProto, folder: Path | None) -> None:
         return
     if folder is None:
         raise ModelError(
-            f"{_called(found[0])} lies in a file of its own, which a model given as bytes "
-            "has not: give the path of the model"
+            f"{_called(found[0])} lies in a file of its own, and a model given as bytes has no "
+            "folder to find it in: give the path of the model"
         )
     pieces = [_piece(tensor, folder) for tensor in found]
     # Known before anything is read: tensors may all take the same bytes of one file.
@@ -55,7 +55,7 @@ def load_external(model: onnx.ModelProto, folder: Path | None) -> None:
     if total > MOST_BYTES:
         raise UnsupportedError(
             f"the model's constants take {total:,} bytes of other files; {MOST_BYTES:,} are the "
-            "most that Smelt reads: a network of this size is none for an embedded device"
+            "most that Smelt reads"
         )
     budget = current()
     if budget is not None:

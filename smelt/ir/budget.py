@@ -1,8 +1,8 @@
 """How much may be computed of a network while it is read and compiled.
 
-A few bytes of a file can ask for any amount: a loop of constants has as many turns as a number
-says, a constant repeated becomes as large. So whatever is computed on constants is counted
-before: the same file is refused on every machine, and in moments.
+A small file can ask for any amount of work: a constant loop may have 10^9 turns, and a constant
+may be repeated until it fills the memory. So the work is counted before it is done, and refused
+beyond a limit. Work is counted rather than timed, so that every machine refuses the same files.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from contextvars import ContextVar
 from smelt.errors import UnsupportedError
 
 OPERATOR = 1 << 10
-"""Elementary operations that take as long as it takes to start one operator's reference."""
+"""What starting one operator's reference counts as, in elementary operations."""
 
 _LEAST = 1 << 25
 _EACH_BYTE = 16
-"""What every network may have, and what it may have for each byte of its constants: each is
-brought to another type, order or scale a few times."""
+"""The limit is `_LEAST`, and `_EACH_BYTE` more for each byte of constants, because constants are
+converted, transposed and rescaled a few times each."""
 
 
 class Budget:
     """Elementary operations that may be computed, and those that have been.
 
-    One is about what numpy does to an element: all that a node reads and makes count, its
-    multiply-accumulates, and `OPERATOR` for itself. What is made of that many elements is what
-    memory holds, too.
+    An elementary operation is about what numpy does to one element. A node counts the elements
+    that it reads and makes, its multiply-accumulates, and `OPERATOR` for itself. Since every
+    element made counts, the limit bounds memory too.
 
     Attributes:
         limit: how many there may be.
@@ -35,16 +35,16 @@ class Budget:
     """
 
     def __init__(self, constants: int) -> None:
-        """For a network, or a file, with so many bytes of constants."""
+        """Make a budget for a network or file with `constants` bytes of constants."""
         self.limit = _LEAST + _EACH_BYTE * constants
         self.spent = 0
         self._around: str | None = None
 
     def spend(self, what: object, operations: int) -> None:
-        """Count what is about to be computed; `what` names it, mostly an operator's origin.
+        """Count operations that are about to be computed; `what` names them in messages.
 
         Raises:
-            UnsupportedError: it is too much.
+            UnsupportedError: they exceed the limit; nothing is counted then.
         """
         if self.affords(operations):
             self.spent += operations
@@ -57,16 +57,16 @@ class Budget:
         )
 
     def grow(self, constants: int) -> None:
-        """Allow what so many more bytes of constants may have."""
+        """Raise the limit for `constants` more bytes of constants."""
         self.limit += _EACH_BYTE * constants
 
     def affords(self, operations: int) -> bool:
-        """Whether so many are left."""
+        """Whether that many operations are left."""
         return self.spent + operations <= self.limit
 
     @contextmanager
     def inside(self, what: object) -> Generator[None]:
-        """While this runs, messages name `what`: a loop whose turns are computed one by one."""
+        """Name `what` in messages while this runs: a loop whose turns are computed one by one."""
         around, self._around = self._around, self._around or str(what)
         try:
             yield
@@ -84,10 +84,10 @@ def current() -> Budget | None:
 
 @contextmanager
 def limited(constants: int) -> Generator[Budget]:
-    """What is computed while this runs has a budget, for so many bytes of constants.
+    """Limit what is computed while this runs, for a file with `constants` bytes of constants.
 
-    Inside of another one with a larger limit, that limit holds: so a caller who trusts a file may
-    allow it more.
+    If a budget with a larger limit is in force already, its limit holds, so that a caller who
+    trusts a file can allow it more.
     """
     budget, around = Budget(constants), _current.get()
     if around is not None:
@@ -101,7 +101,7 @@ def limited(constants: int) -> Generator[Budget]:
 
 @contextmanager
 def unlimited() -> Generator[None]:
-    """What is computed while this runs has been counted already."""
+    """Count nothing while this runs, because it has been counted already."""
     token = _current.set(None)
     try:
         yield
@@ -110,9 +110,9 @@ def unlimited() -> Generator[None]:
 
 
 def affords(operations: int | None) -> bool:
-    """Whether what takes so many operations (None: nobody knows) may be computed or left.
+    """Whether the budget in force allows that many operations; False if their number is not known.
 
-    Where there is no budget, that of a small network holds.
+    Without a budget in force, the limit of a network without constants holds.
     """
     if operations is None:
         return False
