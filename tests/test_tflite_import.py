@@ -405,6 +405,35 @@ def test_names_are_kept_and_made_unique() -> None:
     assert any(name.startswith("twice_") for name in names)
 
 
+def test_weights_that_are_laid_out_anew_may_have_several_readers() -> None:
+    fields = {"strideH": 2, "strideW": 2, "padding": SAME}
+    small, large = (1, 4, 5, 3), (1, 8, 10, 3)
+    tensors = (
+        *(const(name, shape, np.int32) for name, shape in (("s", small), ("l", large))),
+        const("w", _real(3, 3, 3, 3)),
+        *(T("x", (1, 2, 3, 3)), T("y", small), T("z", large)),
+    )
+    operators = [
+        O("TRANSPOSE_CONV", names, [made], schema.TransposeConvOptionsT, fields)
+        for names, made in ((("s", "w", "x"), "y"), (("l", "w", "y"), "z"))
+    ]
+    data = network(tensors, operators, ["x"], ["z", "w"])
+    x = _real(1, 2, 3, 3)
+    for output, expected in zip(
+        evaluate(load(data).graph, [x]).outputs, litert(data, x), strict=True
+    ):
+        np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["y:blocks", "y:moved"])
+def test_names_of_the_file_and_of_what_is_made_of_it_differ(name: str) -> None:
+    tensors = (T(name, (1, 4, 6, 2)), T("y", (1, 2, 3, 8)))
+    kind = O("SPACE_TO_DEPTH", [name], ["y"], schema.SpaceToDepthOptionsT, {"blockSize": 2})
+    names = [v.name for v in load(network(tensors, [kind], [name], ["y"])).graph.values()]
+    assert len(set(names)) == len(names)
+    assert name in names
+
+
 def test_a_bias_may_carry_the_axis_of_its_weights() -> None:
     def change(model: Any) -> None:
         _operand(model, "CONV_2D", 2).quantization.quantizedDimension = 3

@@ -22,6 +22,7 @@ from smelt.frontend.onnx.operation import Operand, Operation, TensorSequence
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
 from smelt.frontend.onnx.tensors import array_of
+from smelt.frontend.unique import UniqueNames
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ir.budget import spend
 from smelt.ir.evaluate import compute
@@ -66,18 +67,18 @@ def _load(model: StoredModel, name: str, options: InputOptions) -> Imported:
             "the network has no inputs that change: its outputs are constants, and nothing is left "
             "to compute on a device"
         )
-    shared = _Shared({}, model.opsets)
+    shared = _Shared(UniqueNames(), model.opsets)
     scope = _Scope(shared, model.graph)
     values: list[Value] = []
     for tensor in inputs.tensors:
-        value = Value(shared.unique(tensor.name), tensor.type)
+        value = Value(shared.names.take(tensor.name), tensor.type)
         values.append(value)
         scope.bind(tensor.name, value)
         if tensor.permutation is not None:
             origin = Origin("INPUT", len(values) - 1, tensor.name)
             scope.bind(tensor.name, scope.transposed(value, tensor.permutation, origin))
     for name_, array in inputs.constants.items():
-        scope.bind(name_, Value.constant(shared.unique(name_), array))
+        scope.bind(name_, Value.constant(shared.names.take(name_), array))
     scope.convert(model.graph)
     outputs = scope.results(model.graph)
     graph = Graph(name, tuple(values), outputs, tuple(scope.nodes), lengths=inputs.lengths)
@@ -90,26 +91,16 @@ class _Shared:
     """What all graphs of one file share.
 
     Attributes:
-        taken: names of values, with the last number that was put behind each.
+        names: of values.
         opsets: versions of operator sets.
         converted: how many operators there have been.
         added: how many nodes they became.
     """
 
-    taken: dict[str, int]
+    names: UniqueNames
     opsets: Mapping[str, int]
     converted: int = 0
     added: int = 0
-
-    def unique(self, name: str) -> str:
-        candidate, count = name, self.taken.get(name, 1)
-        while candidate in self.taken:
-            count += 1
-            candidate = f"{name}:{count}"
-        # The search goes on from here: a loop written out makes a name very often.
-        self.taken[name] = count
-        self.taken.setdefault(candidate, 1)
-        return candidate
 
 
 class _Scope:
@@ -180,7 +171,7 @@ class _Scope:
 
     def unique(self, name: str) -> str:
         """See `operation.Scope`."""
-        return self._shared.unique(name)
+        return self._shared.names.take(name)
 
     def add(self, node: Node) -> None:
         """See `operation.Scope`."""
@@ -347,7 +338,7 @@ class _Scope:
             if isinstance(value, TensorSequence):
                 continue
             if value in made and value not in renamed and value.name != name:
-                free = name not in self._shared.taken
+                free = name not in self._shared.names
                 renamed[value] = Value(self.unique(name) if free else value.name, value.type)
         if renamed:
             self.nodes[start:] = [

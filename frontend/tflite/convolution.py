@@ -108,16 +108,16 @@ def _transpose_conv(operation: Operation) -> None:
         )
     )
     op = ConvTranspose(stride, cut, (1, 1), activation=options.activation())
-    operation.emit(op, x, _taps(weights), operation.bias(3, data=2))
+    operation.emit(op, x, _taps(operation, weights), operation.bias(3, data=2))
 
 
-def _taps(weights: Value) -> Value:
+def _taps(operation: Operation, weights: Value) -> Value:
     """Weights `[o, kh, kw, i]` as `[kh, kw, i, o]`."""
     quant = weights.type.quant
     if quant is not None and quant.axis is not None:
         quant = replace(quant, axis=3)
     array = np.ascontiguousarray(weights.array.transpose(1, 2, 3, 0))
-    return Value.constant(weights.name, array, quant)
+    return operation.derived(f"{weights.name}:taps", array, quant)
 
 
 def _fully_connected(operation: Operation) -> None:

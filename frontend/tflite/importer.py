@@ -37,6 +37,7 @@ from smelt.frontend.tflite.tensors import (
     dequantized,
     tensor_type,
 )
+from smelt.frontend.unique import UniqueNames
 from smelt.ir import Array, DType, Graph, Node, State, TensorType, Value, verify
 from smelt.ir.budget import spend
 
@@ -80,6 +81,7 @@ class _Importer:
         self._values: dict[int, Value] = {}
         self._dequantized: dict[int, Value] = {}
         self._names = _value_names(model.tensors)
+        self._taken = UniqueNames(self._names)
         self._before: dict[int, Value] = {}
         self._after: dict[Value, Value] = {}
         self._folded = {"float16": 0, "integer": 0}
@@ -131,11 +133,12 @@ class _Importer:
         """See `Network`."""
         if tensor not in self._dequantized:
             value = self.value(tensor)
-            name = value.name + "_float32"
-            while name in self._names:
-                name += "_"
-            self._dequantized[tensor] = self._as_float(name, value)
+            self._dequantized[tensor] = self._as_float(self.unique(f"{value.name}_float32"), value)
         return self._dequantized[tensor]
+
+    def unique(self, name: str) -> str:
+        """See `Network`."""
+        return self._taken.take(name)
 
     def type(self, tensor: int) -> TensorType:
         """See `Network`."""

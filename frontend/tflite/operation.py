@@ -11,7 +11,7 @@ import numpy as np
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.tflite.file import StoredOperator, reading, short_name
 from smelt.frontend.tflite.options import Options
-from smelt.ir import Array, DType, Node, Op, Origin, Rounding, TensorType, Value
+from smelt.ir import Array, DType, Node, Op, Origin, Quant, Rounding, TensorType, Value
 from smelt.ir.evaluate import compute
 from smelt.ops.reshape import Reshape
 from smelt.ops.transpose import Transpose
@@ -31,6 +31,10 @@ class Network(Protocol):
 
     def dequantized(self, tensor: int) -> Value:
         """A constant tensor as float32."""
+        ...
+
+    def unique(self, name: str) -> str:
+        """A name for a value that is no tensor of the file: `name`, or one like it if taken."""
         ...
 
     def type(self, tensor: int) -> TensorType:
@@ -291,9 +295,14 @@ class Operation:
         if (made.shape, made.dtype) == (stored.shape, stored.dtype):
             return value
         if same_rows and _rows(made) == _rows(stored):
-            return Value(f"{value.name}:rows", TensorType(made.shape, made.dtype, stored.quant))
+            name = self._network.unique(f"{value.name}:rows")
+            return Value(name, TensorType(made.shape, made.dtype, stored.quant))
         self.refuse_open_shapes()
         raise ModelError(f"{self} makes {made}, but the file says that '{value.name}' is {stored}")
+
+    def derived(self, name: str, array: Array, quant: Quant | None) -> Value:
+        """A constant that is made of constants of the file, which other operators may read too."""
+        return Value.constant(self._network.unique(name), array, quant)
 
     def step(self, op: Op, *inputs: Value, name: str = "step") -> Value:
         """Add a node of one output that rounds no integers, ahead of what `emit` adds.
@@ -303,7 +312,7 @@ class Operation:
         """
         (made,) = self._inferred(op, inputs, 1)
         quant = op.output_quant([v.type for v in inputs])
-        title = f"{self._network.value(self._stored.outputs[0]).name}:{name}"
+        title = self._network.unique(f"{self._network.value(self._stored.outputs[0]).name}:{name}")
         value = Value(title, TensorType(made.shape, made.dtype, quant))
         node = Node(op, inputs, (value,), self.origin)
         self._check(node)

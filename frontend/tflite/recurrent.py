@@ -100,7 +100,7 @@ def _joined(
     if first.type.dtype is DType.INT8:
         scales, zeros = zip(*(_scalar(operation, v) for v in gates), strict=True)
         quant = Quant(scales, zeros, 0)
-    return Value.constant(f"{first.name}:gates", join([v.array for v in gates]), quant)
+    return operation.derived(f"{first.name}:gates", join([v.array for v in gates]), quant)
 
 
 def _scalar(operation: Operation, constant: Value) -> tuple[float, int]:
