@@ -22,7 +22,8 @@ from smelt.codegen.arena import (
 )
 from smelt.codegen.arena.conflict import make_arena
 from smelt.codegen.arena.first_fit import sequences
-from smelt.errors import DoesNotFit, GraphError
+from smelt.codegen.arena.planner import MOST_PAIRS
+from smelt.errors import DoesNotFit, GraphError, UnsupportedError
 
 # (size, start, end) of every activation of two networks of MLPerf Tiny, and the diagonal
 # overlaps (input, output, ascending, descending) of the first one's layers.
@@ -564,3 +565,28 @@ def test_forms() -> None:
         "name": "conv", "memory": "sram", "offset": 1024, "size": 512, "start": 1, "end": 2,
     }  # fmt: skip
     assert (data["bytes"], data["lower_bound"], data["optimal"]) == (1536, 1536, True)
+
+
+def at_once(count: int) -> Problem:
+    """A problem whose buffers all live at the same time."""
+    buffers = tuple(Buffer(f"t{i}", 16 + 16 * (i % 3), 0, 2, ("sram",), 16) for i in range(count))
+    return Problem((SRAM,), buffers, (), ("Split #0",))
+
+
+def test_buffers_that_live_together_are_planned_without_their_pairs() -> None:
+    problem = at_once(1000)
+    arena = make_arena(problem.buffers, ())
+    assert arena.pair_count == 1000 * 999 // 2
+    assert arena.sharing == ()
+    assert len(list(arena.pairs())) == arena.pair_count
+    planned(problem)
+
+
+def test_more_than_can_be_planned_is_refused_by_its_number() -> None:
+    count = next(n for n in itertools.count() if n * (n - 1) // 2 > MOST_PAIRS)
+    with pytest.raises(UnsupportedError) as refused:
+        plan(at_once(count))
+    assert str(refused.value).startswith(
+        f"{count:,} tensors and buffers are in use at the same time at Split #0: "
+    )
+    plan(at_once(count // 8))

@@ -28,8 +28,8 @@ def lower_bound(arena: Arena) -> tuple[int, int]:
     )
     best, peak = max(pinned, default=0), 0
     sharing: dict[int, list[Pair]] = {}
-    for pair in arena.pairs:
-        if not pair.apart and _saving(pair, sizes, None, granule):
+    for pair in arena.sharing:
+        if _saving(pair, sizes, None, granule):
             sharing.setdefault(pair.first, []).append(pair)
     for step, live in live_at_starts(arena.buffers):
         total = sum(sizes[i] for i in live)

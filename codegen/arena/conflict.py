@@ -58,16 +58,24 @@ class Pair:
         return tuple(gaps)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Arena:
     """The buffers that share one memory.
 
-    `contested` lists the steps with several diagonal overlaps, which must agree on a write order.
-    Every offset is a multiple of `granule`, the smallest alignment (bytes).
+    Attributes:
+        buffers: in the problem's order.
+        apart: for each buffer, those that live at the same time and may share no byte with it:
+            almost all pairs, of which there can be millions.
+        sharing: the other pairs of buffers that live at the same time.
+        pair_count: how many pairs there are of both kinds.
+        contested: the steps with several diagonal overlaps, which must agree on a write order.
+        granule: the smallest alignment (bytes); every offset is a multiple of it.
     """
 
     buffers: tuple[Buffer, ...]
-    pairs: tuple[Pair, ...]
+    apart: tuple[list[int], ...]
+    sharing: tuple[Pair, ...]
+    pair_count: int
     contested: tuple[int, ...]
     granule: int
 
@@ -76,6 +84,14 @@ class Arena:
         ends = (o + b.size for o, b in zip(offsets, self.buffers, strict=True))
         return align_up(max(ends, default=0), self.granule)
 
+    def pairs(self) -> Iterator[Pair]:
+        """All pairs of buffers that live at the same time, by the later one's first step."""
+        sharing = {frozenset((p.first, p.second)): p for p in self.sharing}
+        for second, live in _living_with(self.buffers):
+            for first in live:
+                pair = sharing.get(frozenset((first, second)))
+                yield pair or _pair_apart(self.buffers, first, second)
+
 
 def make_arena(buffers: Sequence[Buffer], overlaps: Iterable[Overlap]) -> Arena:
     """Collect the pairs among `buffers`; overlaps with buffers elsewhere do not matter."""
@@ -83,33 +99,52 @@ def make_arena(buffers: Sequence[Buffer], overlaps: Iterable[Overlap]) -> Arena:
     inside = [o for o in overlaps if o.input in index and o.output in index]
     directed = Counter(buffers[index[o.output]].start for o in inside if o.directed)
     contested = tuple(sorted(step for step, count in directed.items() if count > 1))
-    allowed = {frozenset((index[o.input], index[o.output])): o for o in inside}
-    pairs: list[Pair] = []
-    by_start = sorted(range(len(buffers)), key=lambda i: buffers[i].start)
+    partners: dict[int, dict[int, Overlap]] = {}
+    for overlap in inside:
+        a, b = index[overlap.input], index[overlap.output]
+        partners.setdefault(a, {})[b] = overlap
+        partners.setdefault(b, {})[a] = overlap
+    apart: tuple[list[int], ...] = tuple([] for _ in buffers)
+    sharing: list[Pair] = []
+    count = 0
+    for second, live in _living_with(buffers):
+        count += len(live)
+        allowed = partners.get(second, {})
+        for first in live:
+            if first in allowed:
+                pair = _make_pair(buffers, index, contested, allowed[first])
+                if not pair.apart:
+                    sharing.append(pair)
+                    continue
+            apart[second].append(first)
+            apart[first].append(second)
+    granule = min((b.alignment for b in buffers), default=1)
+    return Arena(tuple(buffers), apart, tuple(sharing), count, contested, granule)
+
+
+def _living_with(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
+    """Each buffer that has bytes, by its first step, with those before it that still live then."""
     live: list[int] = []
-    for second in by_start:
+    for second in sorted(range(len(buffers)), key=lambda i: buffers[i].start):
         if buffers[second].size == 0:
             continue
         live = [i for i in live if buffers[i].end > buffers[second].start]
-        for first in live:
-            overlap = allowed.get(frozenset((first, second)))
-            pairs.append(_make_pair(buffers, index, contested, first, second, overlap))
+        yield second, live
         live.append(second)
-    granule = min((b.alignment for b in buffers), default=1)
-    return Arena(tuple(buffers), tuple(pairs), contested, granule)
+
+
+def _pair_apart(buffers: Sequence[Buffer], first: int, second: int) -> Pair:
+    a, b = buffers[first], buffers[second]
+    return Pair(first, second, b.start, _apart(a.size, b.size), apart=True)
 
 
 def _make_pair(
     buffers: Sequence[Buffer],
     index: dict[str, int],
     contested: tuple[int, ...],
-    first: int,
-    second: int,
-    overlap: Overlap | None,
+    overlap: Overlap,
 ) -> Pair:
-    if overlap is None:
-        a, b = buffers[first], buffers[second]
-        return Pair(first, second, b.start, _apart(a.size, b.size), apart=True)
+    """The pair of buffers that an overlap speaks of."""
     first, second = index[overlap.input], index[overlap.output]
     a, b = buffers[first], buffers[second]
     apart = _apart(a.size, b.size)

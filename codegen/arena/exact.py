@@ -9,8 +9,9 @@ soon as no pair is violated there.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from smelt.codegen.arena.conflict import Arena, Choice, align_down, align_up
+from smelt.codegen.arena.conflict import Arena, Choice, Pair, align_down, align_up
 from smelt.codegen.arena.problem import WriteOrder
 
 
@@ -27,23 +28,34 @@ class _Node:
         return _Node(self.low.copy(), self.high.copy(), choices, self.orders.copy())
 
 
-@dataclass(slots=True)
+@dataclass
 class ExactSearch:
     """The search on one arena. `checks` counts the pairs looked at."""
 
     arena: Arena
     checks: int = 0
-    _touching: list[list[int]] = field(init=False)
-    _at_step: dict[int, list[int]] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._touching = [[] for _ in self.arena.buffers]
-        self._at_step = {step: [] for step in self.arena.contested}
-        for p, pair in enumerate(self.arena.pairs):
-            self._touching[pair.first].append(p)
-            self._touching[pair.second].append(p)
-            if pair.step in self._at_step:
-                self._at_step[pair.step].append(p)
+    @cached_property
+    def _pairs(self) -> tuple[Pair, ...]:
+        return tuple(self.arena.pairs())
+
+    @cached_property
+    def _touching(self) -> list[list[int]]:
+        """For each buffer, the pairs that it is one of."""
+        touching: list[list[int]] = [[] for _ in self.arena.buffers]
+        for p, pair in enumerate(self._pairs):
+            touching[pair.first].append(p)
+            touching[pair.second].append(p)
+        return touching
+
+    @cached_property
+    def _at_step(self) -> dict[int, list[int]]:
+        """For each contested step, the pairs that begin there."""
+        steps: dict[int, list[int]] = {step: [] for step in self.arena.contested}
+        for p, pair in enumerate(self._pairs):
+            if pair.step in steps:
+                steps[pair.step].append(p)
+        return steps
 
     def within(self, limit: int, budget: int) -> tuple[list[int] | None, bool]:
         """Look for offsets that need at most `limit` bytes (whole granules).
@@ -52,13 +64,13 @@ class ExactSearch:
         means that there is no such layout, and False that `budget` checks were not enough. A
         budget that does not reach for every pair once is not begun.
         """
-        if budget < len(self.arena.pairs):
+        if budget < self.arena.pair_count:
             return None, False
         stop = self.checks + budget
         root = self._root(limit)
         if any(low > high for low, high in zip(root.low, root.high, strict=True)):
             return None, True
-        stack: list[tuple[_Node, Iterable[int]]] = [(root, range(len(self.arena.pairs)))]
+        stack: list[tuple[_Node, Iterable[int]]] = [(root, range(len(self._pairs)))]
         while stack:
             node, fresh = stack.pop()
             if not self._propagate(node, fresh):
@@ -84,7 +96,7 @@ class ExactSearch:
 
     def _root_choices(self) -> list[tuple[Choice, ...]]:
         """All choices, but one only between buffers that could swap places: symmetry."""
-        buffers, pairs = self.arena.buffers, self.arena.pairs
+        buffers, pairs = self.arena.buffers, self._pairs
 
         def plain(i: int) -> bool:
             return buffers[i].offset is None and all(pairs[p].apart for p in self._touching[i])
@@ -117,7 +129,7 @@ class ExactSearch:
     def _narrow(self, node: _Node, p: int) -> list[int] | None:
         """Apply one pair; the pairs to look at again, or None on a contradiction."""
         self.checks += 1
-        pair, low, high = self.arena.pairs[p], node.low, node.high
+        pair, low, high = self._pairs[p], node.low, node.high
         i, j = pair.first, pair.second
         least, most = low[j] - high[i], high[j] - low[i]
         order = node.orders.get(pair.step)
@@ -146,9 +158,9 @@ class ExactSearch:
 
     def _branching_pair(self, node: _Node) -> int | None:
         """The violated pair with the fewest choices, then the largest buffers; None: a layout."""
-        self.checks += len(self.arena.pairs)
+        self.checks += len(self._pairs)
         best, best_key = None, (0, 0)
-        for p, pair in enumerate(self.arena.pairs):
+        for p, pair in enumerate(self._pairs):
             choices = node.choices[p]
             delta = node.low[pair.second] - node.low[pair.first]
             order = node.orders.get(pair.step)
@@ -162,6 +174,6 @@ class ExactSearch:
 
     def _cheapest_last(self, node: _Node, p: int) -> list[Choice]:
         """The pair's choices; the one that raises an offset least will be explored first."""
-        pair = self.arena.pairs[p]
+        pair = self._pairs[p]
         delta = node.low[pair.second] - node.low[pair.first]
         return sorted(node.choices[p], key=lambda c: min(delta - c.low, c.high - delta))

@@ -28,36 +28,30 @@ class Link:
 class FirstFit:
     """First fit on one arena, with the write orders of its contested steps fixed.
 
-    `apart` lists for each buffer those that it shares no byte with, as almost all, `links` the
-    others that live together with it. `layouts` counts the layouts made.
+    `links` lists for each buffer those that it may share bytes with. `layouts` counts the layouts
+    made.
     """
 
     arena: Arena
-    apart: list[list[int]]
     links: list[list[Link]]
     layouts: int = 0
 
     @classmethod
     def of(cls, arena: Arena, orders: Orders) -> "FirstFit":
         """Prepare the links between the buffers of `arena`."""
-        apart: list[list[int]] = [[] for _ in arena.buffers]
         links: list[list[Link]] = [[] for _ in arena.buffers]
-        for pair in arena.pairs:
-            if pair.apart:
-                apart[pair.second].append(pair.first)
-                apart[pair.first].append(pair.second)
-                continue
+        for pair in arena.sharing:
             gaps = pair.gaps(orders.get(pair.step))
             exact = tuple(c.low for c in pair.choices if c.low == c.high)
             links[pair.second].append(Link(pair.first, gaps, exact))
             mirrored = tuple((-high, -low) for low, high in reversed(gaps))
             links[pair.first].append(Link(pair.second, mirrored, tuple(-d for d in exact)))
-        return cls(arena, apart, links)
+        return cls(arena, links)
 
     @property
     def cost(self) -> int:
         """Elementary steps that one layout takes, roughly."""
-        return len(self.arena.buffers) + 2 * len(self.arena.pairs)
+        return len(self.arena.buffers) + 2 * self.arena.pair_count
 
     def place(self, sequence: Sequence[int], *, in_place: bool) -> list[int]:
         """Offsets (bytes) by buffer. With `in_place`, sharing comes before a low offset."""
@@ -71,7 +65,7 @@ class FirstFit:
             size = sizes[i]
             forbidden = [
                 (base - size, base + sizes[other])
-                for other in self.apart[i]
+                for other in self.arena.apart[i]
                 if (base := offsets[other]) >= 0
             ]
             wanted: list[int] = []
@@ -125,7 +119,7 @@ class FirstFit:
         sizes = (b.size for b in self.arena.buffers)
         above = [i for i, size in enumerate(sizes) if offsets[i] + size > goal]
         around = {link.other for i in above for link in self.links[i]}
-        around.update(other for i in above for other in self.apart[i])
+        around.update(other for i in above for other in self.arena.apart[i])
         return above + sorted(around.difference(above))
 
 

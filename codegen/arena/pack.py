@@ -83,7 +83,7 @@ class _Search:
         return better
 
     def _try_sequences(self, fit: FirstFit) -> None:
-        exact = any(c.low == c.high for p in self.arena.pairs for c in p.choices)
+        exact = any(c.low == c.high for p in self.arena.sharing for c in p.choices)
         modes = (True, False) if exact else (False,)
         for sequence, in_place in product(sequences(self.arena), modes):
             if self._done() or fit.layouts * fit.cost > _SEQUENCES:

@@ -1,5 +1,6 @@
 """The planner: gives every buffer a memory and an offset."""
 
+from bisect import bisect_right
 from collections.abc import Mapping
 
 from smelt.codegen.arena.bound import lower_bound
@@ -7,6 +8,7 @@ from smelt.codegen.arena.conflict import Arena, make_arena
 from smelt.codegen.arena.pack import Packing, pack
 from smelt.codegen.arena.problem import Buffer, Memory, Problem, WriteOrder
 from smelt.codegen.arena.result import Effort, MemoryUse, Placement, Plan
+from smelt.errors import UnsupportedError
 
 
 def plan(problem: Problem) -> Plan:
@@ -15,7 +17,11 @@ def plan(problem: Problem) -> Plan:
     Buffers go to their preferred memory; where that would exceed its size, as few bytes as
     the search finds are moved to the next memory that they allow. A plan may still need more than
     a memory holds: `require_fit` says so.
+
+    Raises:
+        UnsupportedError: more buffers live at the same time than can be planned.
     """
+    _require_plannable(problem)
     home = _assign(problem)
     placements: dict[str, Placement] = {}
     uses: list[MemoryUse] = []
@@ -42,6 +48,29 @@ def plan(problem: Problem) -> Plan:
         steps=problem.steps,
         effort=Effort(layouts, checks),
     )
+
+
+MOST_PAIRS = 4_000_000
+"""Pairs of buffers that live at the same time, at most: 2,800 at once make about as many.
+
+Planning so many takes two or three seconds, and some hundred megabytes.
+"""
+
+
+def _require_plannable(problem: Problem) -> None:
+    begins = sorted(b.start for b in problem.buffers if b.size)
+    ends = sorted(b.end for b in problem.buffers if b.size)
+    living = [i - bisect_right(ends, start) for i, start in enumerate(begins)]
+    pairs = sum(living)
+    if pairs > MOST_PAIRS:
+        most = max(living)
+        step = begins[living.index(most)]
+        where = f" at {problem.steps[step]}" if step < len(problem.steps) else ""
+        raise UnsupportedError(
+            f"{most + 1:,} tensors and buffers are in use at the same time{where}: {pairs:,} pairs "
+            f"may not share memory, and Smelt plans at most {MOST_PAIRS:,}. Split the network, or "
+            "join its many small tensors into larger ones."
+        )
 
 
 def _arena_of(problem: Problem, memory: Memory, home: Mapping[str, str]) -> Arena:
