@@ -43,7 +43,7 @@ from smelt.cli_simulate import simulate
 from smelt.cli_tune import tune
 from smelt.cli_verify import deploy, verify
 from smelt.deploy import time_layers
-from smelt.errors import ConfigError, SmeltError
+from smelt.errors import ConfigError, DeviceError, SmeltError, ToolError
 from smelt.frontend import load as load_model
 from smelt.ir.text import print_graph
 from smelt.pipeline import compile_model
@@ -52,7 +52,7 @@ from smelt.profile import profile_model, profiled
 from smelt.run import Rig, write_project
 from smelt.run import run as run_model
 from smelt.samples import bind_samples, load_arrays, named_outputs, random_samples, save_arrays
-from smelt.terminal import plain
+from smelt.terminal import one_line, plain
 
 app = typer.Typer(
     name="smelt",
@@ -308,7 +308,9 @@ def main() -> None:
         app(standalone_mode=True)
     except SmeltError as error:
         Console(stderr=True).print(f"[bold red]{error.kind}[/]: ", end="", highlight=False)
-        sys.stderr.write(f"{plain(str(error))}\n")
+        # What a program or a device said may have lines; a name in any other message may not.
+        shown = plain if isinstance(error, ToolError | DeviceError) else one_line
+        sys.stderr.write(f"{shown(str(error))}\n")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

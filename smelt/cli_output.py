@@ -24,7 +24,7 @@ from smelt.errors import ConfigError
 from smelt.files import write_files
 from smelt.ir import Graph
 from smelt.ir.text import print_graph
-from smelt.terminal import plain
+from smelt.terminal import one_line
 
 
 def progress_console(quiet: bool) -> Console:
@@ -38,8 +38,8 @@ def results_console(quiet: bool) -> Console:
 
 
 def say(console: Console, text: str) -> None:
-    """Print a line as it is, but for what a terminal would obey."""
-    console.print(plain(text), highlight=False, markup=False, soft_wrap=True)
+    """Print a line as it is, but for what a terminal would obey; names stay on it."""
+    console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def notes(console: Console, sentences: Iterable[str]) -> None:

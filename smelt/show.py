@@ -22,7 +22,7 @@ from smelt.ops import all_cases
 from smelt.ops.case import build as build_case
 from smelt.ops.reshape import Reshape
 from smelt.report import lengths, measured_elsewhere
-from smelt.terminal import plain
+from smelt.terminal import one_line
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Table:
             numeric = all(isinstance(row[index], int) for row in self.rows)
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")
         for row in self.rows:
-            table.add_row(*(plain(_cell(x)) for x in row))
+            table.add_row(*(one_line(_cell(x)) for x in row))
         if not console.is_terminal:  # There is no edge that lines should be folded at.
             console.width = _PAGE_WIDTH
         console.print(table, highlight=False, markup=False)

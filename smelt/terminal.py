@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from unicodedata import category
 
 _SEQUENCE = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # title, links: up to BEL or ESC \
@@ -20,9 +21,13 @@ def plain(text: str) -> str:
     return _DOUBTFUL.sub(_written, _SEQUENCE.sub("", text.replace("\r\n", "\n")))
 
 
+def one_line(text: str) -> str:
+    """The text as `plain` shows it, on one line, so that a name cannot pass for another line."""
+    return plain(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def _written(found: re.Match[str]) -> str:
     character = found[0]
-    wide_space = character.isspace() and ord(character) > 0x9F
-    if character.isprintable() or wide_space:
+    if character.isprintable() or category(character) == "Zs":
         return character
     return character.encode("unicode_escape").decode("ascii")

@@ -45,6 +45,7 @@ NAMES = [
     "x` ![picture](https://example.com/x.png) [link](https://example.com) y",
     "[link](javascript:alert(1))",
     "| a | b |\n|---|---|",
+    f"a\n{MARK} in QEMU: bit-exact\r\n{MARK}\ttoo",
     "]]> --> <!-- &amp; <![CDATA[",
     "\u202eltr\u202c\u200b\u2028\x85",
     "[red]markup[/red] [/]",
@@ -80,6 +81,15 @@ def hostile(kind: str = "own") -> bytes:
     graph = helper.make_graph(nodes, NAMES[1], [first], others, constants)
     opsets = [helper.make_opsetid("", 17)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def refused() -> bytes:
+    """A network that cannot be compiled, whose error names a tensor with two lines."""
+    name = f"a\n{MARK} in QEMU: bit-exact"
+    nodes = [helper.make_node("Relu", ["x"], [name]), helper.make_node("NonZero", [name], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, [2, None])
+    return helper.make_model(helper.make_graph(nodes, "g", [x], [y])).SerializeToString()
 
 
 def compiled(kind: str = "own", options: Options | None = None) -> Artefact:
@@ -199,13 +209,18 @@ def test_what_is_shown_on_a_terminal_is_plain(smelt: Smelt) -> None:
         (0, "build", file, "-o", "out", *dim),
         (0, "verify", file, *dim, "--html", "v.html"),
         (1, "build", file, "-o", "other", "--dim", "\x1b[2J=3"),
+        (1, "quantize", file, "-o", "q.onnx", "--calibration", "none.npz", *dim),
+        (1, "verify", "refused.onnx"),
+        (1, "build", "refused.onnx", "-o", "other"),
     )
+    Path("refused.onnx").write_bytes(refused())
     for code, *command in commands:
         ran = smelt(*command)
         assert ran.code == code, ran.err
         text = ran.out + ran.err
         assert text
         assert all(c.isprintable() or c in "\n\t" for c in text), command
+        assert not [line for line in text.splitlines() if line.startswith(MARK)], command
     assert not Path(MARK).exists()
     page = Path("v.html").read_text(encoding="utf-8")
     assert "<script>alert" not in page

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from smelt.cli_output import say
 from smelt.show import Table
-from smelt.terminal import plain
+from smelt.terminal import one_line, plain
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,7 @@ from smelt.terminal import plain
         ("\u202etxt.exe\u200b", "\\u202etxt.exe\\u200b"),
         ("a\r\nb\tc", "a\nb\tc"),
         ("é ü 漢\u3000字 \U0001f600", "é ü 漢\u3000字 \U0001f600"),
+        ("a\u2028b\u2029c\x85d\xa0e", "a\\u2028b\\u2029c\\x85d\xa0e"),
         ("unfinished \x1b", "unfinished \\x1b"),
         ("\ud800", "\\ud800"),
     ],
@@ -34,8 +35,11 @@ def test_names_of_others_in_tables_and_lines(capsys: pytest.CaptureFixture[str])
     console = Console(force_terminal=True, color_system=None, width=80)
     Table(("name",), (("\x1b[2Jlayer\x1b]0;t\x07",), ("[red]x[/]",))).print(console)
     say(console, "a \x1b[31mnote\r of [b]\u202eit")
+    say(console, "one\r\nline\tonly")
     shown = capsys.readouterr().out
     assert "\x1b[2J" not in shown
     assert "layer" in shown
     assert "[red]x[/]" in shown
     assert "a note\\r of [b]\\u202eit" in shown
+    assert "one\\nline\\tonly" in shown
+    assert one_line("\x1b[1ma\n b") == "a\\n b"
