@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import onnx
@@ -20,9 +19,6 @@ LONGEST_NAME = 1 << 14
 
 _IGNORED = frozenset({"doc_string"})
 """Texts that nothing reads."""
-
-FunctionKey = tuple[str, str, str]
-"""A function's domain, name and overload."""
 
 
 def messages(message: Any) -> Iterator[Any]:
@@ -74,36 +70,6 @@ def _fields(kind: Descriptor) -> tuple[list[tuple[str, bool]], list[tuple[str, b
     return of(FieldDescriptor.TYPE_STRING), of(FieldDescriptor.TYPE_MESSAGE)
 
 
-def require_expandable(model: onnx.ModelProto) -> None:
-    """Check that the model is of a size to compile, with its local functions inlined.
-
-    A function that calls another twice, which does so in turn, is small in the file only.
-
-    Raises:
-        ModelError: functions call one another in a circle.
-        UnsupportedError: there are more operators than `LARGEST_NETWORK`.
-    """
-    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-    calls = {
-        key: [called for node in _nodes(f.node) if (called := _key(node)) in functions]
-        for key, f in functions.items()
-    }
-    try:
-        order = list(TopologicalSorter(calls).static_order())
-    except CycleError as error:
-        names = " calls ".join(f"'{key[1]}'" for key in error.args[1][::-1])
-        raise ModelError(f"the model's local functions never end: {names}") from error
-    sizes: dict[FunctionKey, int] = {}
-    for key in order:
-        sizes[key] = _expanded(functions[key].node, sizes)
-    require_size(_expanded(model.graph.node, sizes))
-
-
-def _expanded(nodes: Iterable[onnx.NodeProto], sizes: dict[FunctionKey, int]) -> int:
-    """Operators that nodes are, with functions of these sizes in the place of their calls."""
-    return sum(sizes.get(_key(node), 1) for node in _nodes(nodes))
-
-
 def require_size(operators: int) -> None:
     """Raise UnsupportedError for more operators than `LARGEST_NETWORK`."""
     if operators > LARGEST_NETWORK:
@@ -113,40 +79,35 @@ def require_size(operators: int) -> None:
         )
 
 
-def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Nodes, and those of the graphs inside of them."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _nodes(graph.node)
-
-
-def _key(node: onnx.NodeProto) -> FunctionKey:
-    return node.domain, node.op_type, node.overload
-
-
-def require_known_attributes(node: onnx.NodeProto, domain: str, version: int, where: str) -> None:
-    """Check that an operator of the standard has the attributes that a node gives it.
+def require_known_attributes(
+    node: onnx.NodeProto,
+    domain: str,
+    version: int,
+    where: str,
+    declared: Sequence[str] | None = None,
+) -> None:
+    """Check that an operator has the attributes that a node gives it.
 
     Args:
         node: of the file.
         domain: of its operator set, ONNX's own as "".
         version: of its operator set.
         where: the node in messages.
+        declared: the operator's attributes where the standard does not know it.
 
     Raises:
         ModelError: it has not. A misspelt attribute would silently keep its default.
     """
-    known = _attributes(node.op_type, domain, version)
+    known = _attributes(node.op_type, domain, version) if declared is None else declared
     if known is None:
         return
     for attribute in node.attribute:
         # The standard leaves names that begin like this to tools.
         if attribute.name not in known and not attribute.name.startswith("__"):
             raise ModelError(
-                f"{where}: operator {node.op_type} of operator set {version} has no attribute "
-                f"'{attribute.name}'; it has {', '.join(known) or 'none'}"
+                f"{where}: operator {node.op_type} of operator set {version}"
+                f"{f' of {domain}' if domain else ''} has no attribute '{attribute.name}'; it has "
+                f"{', '.join(known) or 'none'}"
             )
 
 

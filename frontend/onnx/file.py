@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-import onnx.inliner
 import onnx.version_converter
 from google.protobuf.message import DecodeError
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.onnx.checks import require_expandable, require_text
+from smelt.frontend.onnx.checks import require_text
 from smelt.frontend.onnx.external import load_external
+from smelt.frontend.onnx.functions import inlined
 from smelt.frontend.onnx.order import sort_operators
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28
@@ -52,7 +52,7 @@ def read(data: bytes, folder: Path | None) -> StoredModel:
     model = _upgraded(model)
     opsets = _opsets(model)
     if model.functions:
-        model = _inlined(model)
+        model = inlined(model)
     return StoredModel(model.graph, opsets)
 
 
@@ -106,12 +106,3 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
             f"{OLDEST_OPSET} to {NEWEST_OPSET}: export it with another opset"
         )
     return opsets
-
-
-def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the calls of its own functions replaced by their bodies."""
-    require_expandable(model)
-    try:
-        return onnx.inliner.inline_local_functions(model)
-    except Exception as error:
-        raise ModelError(f"the model's local functions cannot be inlined: {error}") from error

@@ -184,6 +184,7 @@ def _along(operation: Operation, x: Value, given: Value, axis: int, block: int) 
     blocks = -(-shape[axis] // block)
     if given.type.shape != (*shape[:axis], blocks, *shape[axis + 1 :]):
         raise operation.wrong(f"'{given.name}' of {given.type} does not fit blocks of {x.type}")
+    operation.afford(shape[axis : axis + 1])
     index = operation.literal(np.arange(shape[axis], dtype=np.int64) // block)
     (result,) = operation.apply("Gather", given, index, axis=axis)
     return result

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from decimal import Decimal
 
 from smelt.errors import UnsupportedError
 
@@ -20,6 +21,14 @@ _LEAST = 1 << 25
 _EACH_BYTE = 16
 """The limit is `_LEAST`, and `_EACH_BYTE` more for each byte of constants, because constants are
 converted, transposed and rescaled a few times each."""
+
+_LONG = 10**15
+"""The least count that is not written out."""
+
+
+def number(count: int) -> str:
+    """A count as messages have it: one with very many digits is rounded."""
+    return f"{count:,}" if abs(count) < _LONG else f"{Decimal(count):.1e}"
 
 
 class Budget:
@@ -51,9 +60,9 @@ class Budget:
             return
         raise UnsupportedError(
             f"{self._around or what}: to compute what is constant takes "
-            f"{self.spent + operations:,} elementary operations up to here; {self.limit:,} are the "
-            "most that Smelt computes of a network of this size while it compiles: export the "
-            "network with the result as a constant, or with less to compute"
+            f"{number(self.spent + operations)} elementary operations up to here; "
+            f"{self.limit:,} are the most that Smelt computes of a network of this size while it "
+            "compiles: export the network with the result as a constant, or with less to compute"
         )
 
     def grow(self, constants: int) -> None:

@@ -120,12 +120,27 @@ def _cached(operation: Operation, heads: Heads, past: int) -> Heads:
 def _bias(operation: Operation, q: Heads, k: Heads) -> Array | None:
     """What the masks add to the scores, 0 or -inf but for a mask of floats; None for nothing."""
     queries, keys = q.size(_SEQUENCE), k.size(_SEQUENCE)
-    operation.afford((queries, keys), 8)
-    allowed = np.ones((1, 1, queries, keys), np.bool_)
     past = operation.optional(4)
     offset = np.asarray(0 if past is None else past.type.shape[_SEQUENCE]).reshape(-1, 1, 1, 1)
-    if operation.optional(6) is not None:
-        valid = operation.constant(6, "number of keys").reshape(-1, 1, 1, 1)
+    mask = None if operation.optional(3) is None else operation.constant(3, "mask")
+    valid = None if operation.optional(6) is None else operation.constant(6, "number of keys")
+    if mask is not None and (not mask.ndim or mask.shape[-1] > keys):
+        raise ModelError(
+            f"{operation} has a mask of shape {list(mask.shape)} for {keys} keys: its last "
+            "dimension must not be larger"
+        )
+    masked = () if mask is None else (*mask.shape[:-1], keys)
+    counts = () if valid is None else (valid.size, 1, 1, 1)
+    try:
+        shape = np.broadcast_shapes((1, 1, queries, keys), masked, counts)
+    except ValueError as error:
+        raise operation.wrong(
+            f"its mask of shape {list(masked)} fits neither {queries} queries nor {keys} keys"
+        ) from error
+    operation.afford(shape, 8)
+    allowed = np.ones((1, 1, queries, keys), np.bool_)
+    if valid is not None:
+        valid = valid.reshape(counts)
         allowed = allowed & (np.arange(keys) < valid)
         offset = valid - queries if past is None else offset
     ahead = np.arange(keys) - (np.arange(queries)[:, None] + offset)
@@ -135,13 +150,7 @@ def _bias(operation: Operation, q: Heads, k: Heads) -> Array | None:
         allowed = allowed & (ahead <= 0)
     allowed = allowed & ((ahead <= right) | (right < 0)) & ((-ahead <= left) | (left < 0))
     added: Array = np.zeros(1, np.float32)
-    if operation.optional(3) is not None:
-        mask = operation.constant(3, "mask")
-        if not mask.ndim or mask.shape[-1] > keys:
-            raise ModelError(
-                f"{operation} has a mask of shape {list(mask.shape)} for {keys} keys: its last "
-                "dimension must not be larger"
-            )
+    if mask is not None:
         missing = [(0, 0)] * (mask.ndim - 1) + [(0, keys - mask.shape[-1])]
         if mask.dtype == np.bool_:
             allowed = allowed & np.pad(mask, missing)

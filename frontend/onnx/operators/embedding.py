@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.frontend.onnx.operators.elementwise import binary
-from smelt.ir import Value
+from smelt.ir import DType, Value
 from smelt.ops.normalization import Normalization
 
 
@@ -17,7 +17,10 @@ def _embed_layer(operation: Operation) -> list[Value]:
     """
     ids = operation.image(0, 2)
     length = ids.type.shape[1]
-    position = operation.optional(8) or operation.literal(np.arange(length, dtype=np.int32))
+    position = operation.optional(8)
+    if position is None:
+        operation.afford((length,))
+        position = operation.literal(np.arange(length, dtype=np.int32))
     total = binary(operation, "add", _rows(operation, 2, ids), _rows(operation, 3, position))
     if operation.optional(1) is not None:
         total = binary(operation, "add", total, _rows(operation, 4, operation.value(1)))
@@ -34,10 +37,12 @@ def _rows(operation: Operation, table: int, chosen: Value) -> Value:
 def _count(operation: Operation, ids: Value) -> Value:
     mask = operation.optional(7)
     if mask is None:
-        return operation.literal(np.zeros(ids.type.shape[0], np.int32))
+        return operation.filled(ids.type.shape[:1], 0, DType.INT32)
     axes = operation.literal(np.asarray([1], np.int64))
     (count,) = operation.apply("ReduceSum", mask, axes, keepdims=0)
     return count
 
 
-CONVERTERS: dict[str, Converter] = {"com.microsoft::EmbedLayerNormalization": _embed_layer}
+CONVERTERS: dict[str, Converter] = {
+    "com.microsoft::EmbedLayerNormalization": Declared(_embed_layer, ("epsilon", "mask_index_type"))
+}

@@ -85,6 +85,7 @@ def _average_pool(operation: Operation) -> Value:
     x = operation.channels_last(operation.value(0))
     if not counts_padding:
         return operation.channels_first(_pooled(operation, "average", x, window))
+    operation.afford((sum(window.outputs),), 8)
     counts = [window.covered(axis, padded=True) for axis in range(len(window.kernel))]
     if all((c == k).all() for c, k in zip(counts, window.kernel, strict=True)):
         return operation.channels_first(

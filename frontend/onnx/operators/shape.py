@@ -11,6 +11,7 @@ import numpy as np
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import DType, Value
+from smelt.ir.budget import number
 from smelt.ops.concat import Concat
 from smelt.ops.pad import Pad
 from smelt.ops.slice import Slice
@@ -183,7 +184,7 @@ def require_size(operation: Operation, shape: Sequence[int]) -> None:
     """Refuse a result that no device can hold, before anything is computed of it."""
     if prod(shape) > _MOST_ELEMENTS:
         raise operation.refuse(
-            f"its result of shape {list(shape)} would have {prod(shape):,} elements"
+            f"its result of shape {list(shape)} would have {number(prod(shape))} elements"
         )
 
 

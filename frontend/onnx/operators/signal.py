@@ -22,6 +22,9 @@ _MOST_ELEMENTS = 1 << 24
 _EACH = 8
 """Elementary operations that an element of a matrix takes: angles, sines, cosines."""
 
+_EACH_INDEX = 2
+"""Elementary operations that the place of an element of a frame takes."""
+
 _LARGEST_DETERMINANT = 4
 
 
@@ -136,12 +139,20 @@ def _stft(operation: Operation) -> Value:
         # A window that is shorter than a frame leaves positions behind the last frame.
         cut = image if image.type.shape[2] == frames else _first(operation, image, frames)
         return operation.reshape(cut, shape)
+    operation.afford((frames, given), _EACH_INDEX)
     starts = np.arange(frames)[:, None] * step + np.arange(given)
     framed = operation.emit(Gather(1), x, operation.literal(starts))
     weighted = operation.emit(Binary("mul"), framed, operation.reshape(window, (given, 1)))
     rows = operation.reshape(weighted, (batch, frames, given * parts))
     product = matrix.reshape(given * parts, -1).astype(x.type.dtype.numpy)
     return operation.reshape(dense(operation, rows, product), shape)
+
+
+def _window(operation: Operation) -> None:
+    """HannWindow and its like are left to their functions, which take a negative size for none."""
+    size = operation.whole_number(0, "size")
+    if size < 0:
+        raise operation.wrong(f"a window of {size} elements cannot be")
 
 
 def _first(operation: Operation, image: Value, frames: int) -> Value:
@@ -173,4 +184,7 @@ CONVERTERS: dict[str, Converter] = {
     "DFT": _dft,
     "STFT": _stft,
     "Det": _det,
+    "BlackmanWindow": _window,
+    "HammingWindow": _window,
+    "HannWindow": _window,
 }

@@ -1,0 +1,190 @@
+"""A model's own functions: what their calls become is counted, then they are inlined."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+
+import onnx
+import onnx.inliner
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend.onnx.checks import messages, require_size
+from smelt.ir.budget import number
+
+LEAST_BYTES = 1 << 25
+"""Bytes that functions may take once they are inlined, whatever size the model has."""
+
+_LARGER = 2
+"""How many times the model's own size they may take beside `LEAST_BYTES`."""
+
+_NOTES = ("doc_string", "metadata_props")
+"""Fields that nothing reads, and that each call would copy."""
+
+_Key = tuple[str, str, str]
+"""A function's domain, name and overload."""
+
+_Functions = Mapping[_Key, onnx.FunctionProto]
+
+
+@dataclass
+class _Extent:
+    """What nodes become when the functions that they call stand in the place of the calls.
+
+    Attributes:
+        operators: how many they are.
+        growth: bytes that are added to those of the nodes.
+        copies: how often each attribute of the function around them is copied into them.
+    """
+
+    operators: int = 0
+    growth: int = 0
+    copies: Counter[str] = field(default_factory=Counter[str])
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A function's extent, and the bytes of its nodes with that."""
+
+    extent: _Extent
+    size: int
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the calls of its own functions replaced by their bodies.
+
+    Raises:
+        ModelError: functions call one another in a circle, or cannot be inlined.
+        UnsupportedError: there are more operators then than `checks.LARGEST_NETWORK`, or many
+            more bytes than the model has.
+    """
+    functions = _called(model)
+    del model.functions[:]
+    for function in functions.values():
+        for message in messages(function):
+            for name in _NOTES:
+                if name in message.DESCRIPTOR.fields_by_name:
+                    message.ClearField(name)
+    # Known before anything is copied: a function that calls another twice, which does so in turn,
+    # is small in the file only.
+    _require_small(model, functions)
+    for nodes in (model.graph.node, *(f.node for f in functions.values())):
+        _fill_defaults(nodes, functions)
+    model.functions.extend(functions.values())
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:
+        raise ModelError(f"the model's local functions cannot be inlined: {error}") from error
+
+
+def _called(model: onnx.ModelProto) -> dict[_Key, onnx.FunctionProto]:
+    """Copies of the functions that the graph needs, each after those that it calls."""
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+    calls: dict[_Key, set[_Key]] = {}
+    waiting = _keys(model.graph.node) & functions.keys()
+    while waiting:
+        key = waiting.pop()
+        calls[key] = _keys(functions[key].node) & functions.keys()
+        waiting |= calls[key] - calls.keys()
+    try:
+        order = list(TopologicalSorter(calls).static_order())
+    except CycleError as error:
+        names = " calls ".join(f"'{key[1]}'" for key in error.args[1][::-1])
+        raise ModelError(f"the model's local functions never end: {names}") from error
+    copies: dict[_Key, onnx.FunctionProto] = {}
+    for key in order:
+        copies[key] = onnx.FunctionProto()
+        copies[key].CopyFrom(functions[key])
+    return copies
+
+
+def _require_small(model: onnx.ModelProto, functions: _Functions) -> None:
+    most = LEAST_BYTES + _LARGER * (
+        model.ByteSize() + sum(function.ByteSize() for function in functions.values())
+    )
+    bodies: dict[_Key, _Body] = {}
+    for key, function in functions.items():
+        extent = _extent(function.node, functions, bodies)
+        bodies[key] = _Body(extent, _bytes(function.node) + extent.growth)
+    whole = _extent(model.graph.node, functions, bodies)
+    require_size(whole.operators)
+    if whole.growth > most:
+        key = max(functions, key=lambda key: bodies[key].size)
+        raise UnsupportedError(
+            f"the model's functions take {number(whole.growth)} bytes once each call of them is "
+            f"replaced by what the function does (one call of '{key[1]}' takes "
+            f"{number(bodies[key].size)}); {number(most)} are the most that Smelt takes of a model "
+            "of this size: pass large constants to the functions as inputs, or export the model "
+            "without functions"
+        )
+
+
+def _extent(
+    nodes: Iterable[onnx.NodeProto], functions: _Functions, bodies: Mapping[_Key, _Body]
+) -> _Extent:
+    """What nodes become, the functions that they call being known."""
+    found = _Extent()
+    for node in nodes:
+        key = _key(node)
+        body = bodies.get(key)
+        found.operators += 1 if body is None else body.extent.operators
+        found.growth += 0 if body is None else body.size
+        attributes = list(node.attribute)
+        if body is not None:
+            attributes += _defaults(node, functions[key])
+        for attribute in attributes:
+            times = 1 if body is None else max(body.extent.copies[attribute.name], 1)
+            if attribute.ref_attr_name:
+                found.copies[attribute.ref_attr_name] += times
+            elif body is not None:
+                found.growth += times * attribute.ByteSize()
+            for graph in _graphs(attribute):
+                inner = _extent(graph.node, functions, bodies)
+                found.operators += times * inner.operators
+                found.growth += times * inner.growth
+                for name, count in inner.copies.items():
+                    found.copies[name] += times * count
+    return found
+
+
+def _defaults(node: onnx.NodeProto, function: onnx.FunctionProto) -> list[onnx.AttributeProto]:
+    """The function's attributes that a call leaves out and that have a default."""
+    given = {attribute.name for attribute in node.attribute}
+    return [a for a in function.attribute_proto if a.name not in given]
+
+
+def _fill_defaults(nodes: Iterable[onnx.NodeProto], functions: _Functions) -> None:
+    """Write out the attributes that calls leave out: the inliner knows no defaults."""
+    for node in _nodes(nodes):
+        function = functions.get(_key(node))
+        if function is not None:
+            node.attribute.extend(_defaults(node, function))
+
+
+def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes, and those of the graphs inside of them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in _graphs(attribute):
+                yield from _nodes(graph.node)
+
+
+def _graphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
+    if attribute.HasField("g"):
+        yield attribute.g
+    yield from attribute.graphs
+
+
+def _keys(nodes: Iterable[onnx.NodeProto]) -> set[_Key]:
+    return {_key(node) for node in _nodes(nodes)}
+
+
+def _key(node: onnx.NodeProto) -> _Key:
+    return node.domain, node.op_type, node.overload
+
+
+def _bytes(nodes: Iterable[onnx.NodeProto]) -> int:
+    return sum(node.ByteSize() for node in nodes)
