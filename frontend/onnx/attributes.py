@@ -89,6 +89,11 @@ class Attributes:
         found: Any = self._read(name, _ATTRIBUTE.TENSOR, "t", _REQUIRED)
         return found
 
+    def stored_sparse_tensor(self, name: str) -> onnx.SparseTensorProto:
+        """A sparse tensor as the file has it."""
+        found: Any = self._read(name, _ATTRIBUTE.SPARSE_TENSOR, "sparse_tensor", _REQUIRED)
+        return found
+
     def graph(self, name: str) -> onnx.GraphProto:
         """A graph."""
         found: Any = self._read(name, _ATTRIBUTE.GRAPH, "g", _REQUIRED)

@@ -12,7 +12,8 @@ import onnx
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.checks import messages
-from smelt.ir.budget import current
+from smelt.frontend.onnx.tensors import is_external, needed_bytes, type_name
+from smelt.ir.budget import current, number
 
 MOST_BYTES = 1 << 30
 """Bytes that all constants together may take from other files, as in a `.smelt` archive."""
@@ -66,11 +67,6 @@ def load_external(model: onnx.ModelProto, folder: Path | None) -> None:
         del tensor.external_data[:]
 
 
-def is_external(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor's data lie in another file."""
-    return tensor.data_location == onnx.TensorProto.EXTERNAL
-
-
 def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     for message in messages(model):
         if isinstance(message, onnx.TensorProto) and is_external(message):
@@ -100,6 +96,14 @@ def _piece(tensor: onnx.TensorProto, folder: Path) -> _Piece:
     if offset + size > has:
         raise _wrong(
             tensor, f"it is said to be bytes {offset} to {offset + size} of {file}, which has {has}"
+        )
+    needed = needed_bytes(tensor)
+    if size != needed:
+        raise _wrong(
+            tensor,
+            f"its shape {list(tensor.dims)} of {type_name(tensor.data_type)} takes "
+            f"{number(needed)} bytes, but it is said to be {size:,} of {file}, from byte "
+            f"{offset:,} on",
         )
     return _Piece(file, offset, size)
 

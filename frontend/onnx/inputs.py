@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -62,6 +63,7 @@ class Inputs:
 
     def __init__(self, graph: onnx.GraphProto, options: InputOptions) -> None:
         constants = {tensor.name for tensor in graph.initializer}
+        constants |= {sparse.values.name for sparse in graph.sparse_initializer}
         fed = [i for i in graph.input if i.name not in constants]
         self._options = options
         self.narrowed: set[str] = set()
@@ -165,7 +167,7 @@ class Inputs:
             if given is None:
                 raise UnsupportedError(
                     f"the file gives no shape for input '{info.name}': give one with "
-                    f"--shape {info.name}=1x3x96x96"
+                    f"{_option('--shape', info.name, '1x3x96x96')}"
                 )
             return given
         dims = stored.shape.dim
@@ -206,13 +208,7 @@ class Inputs:
             return given
         if size is None:
             raise UnsupportedError(
-                f"dimension {axis} of input '{name}' is open"
-                + (
-                    f" (called '{dim.dim_param}'): fix it with --dim {dim.dim_param}=1, or the "
-                    f"shape with --shape {name}=…"
-                    if dim.dim_param
-                    else f": fix the shape with --shape {name}=…"
-                )
+                f"dimension {axis} of input '{name}' is open{_remedy(name, dim.dim_param)}"
             )
         return size if isinstance(size, int) else size[1]
 
@@ -234,6 +230,24 @@ class Inputs:
                     f"--dim names dimension '{name}'; the network's inputs have "
                     f"{', '.join(sorted(open_)) or 'no open dimensions'}"
                 )
+
+
+def _remedy(name: str, dimension: str) -> str:
+    """What to do about an open dimension of an input."""
+    shape = _option("--shape", name, "…")
+    if not dimension:
+        return f": fix the shape with {shape}"
+    one, some = (_option("--dim", dimension, size) for size in ("1", "1..64"))
+    return (
+        f" (called '{dimension}'): fix it with {one} or the shape with {shape}, or leave it open "
+        f"up to a greatest size with {some}"
+    )
+
+
+def _option(option: str, name: str, given: str) -> str:
+    """A command line's option as a shell takes it, whatever the name holds."""
+    quoted = name if re.fullmatch(r"[\w.:/@%+,-]+", name, re.ASCII) else shlex.quote(name)
+    return f"{option} {quoted}={given}"
 
 
 def _is_batch(axis: int, name: str) -> bool:

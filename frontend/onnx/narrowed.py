@@ -18,7 +18,8 @@ class ElementTypes:
         declared = (*graph.input, *graph.value_info, *graph.output)
         self._outer = outer
         self._codes = {info.name: info.type.tensor_type.elem_type for info in declared}
-        self._codes |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+        constants = (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
+        self._codes |= {tensor.name: tensor.data_type for tensor in constants}
 
     def code(self, name: str) -> int:
         """ONNX's code of a tensor's element type; 0 where it is not known."""

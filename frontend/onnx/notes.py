@@ -30,7 +30,8 @@ def _batches(inputs: Inputs) -> Iterator[str]:
 
 
 def _narrowing(graph: onnx.GraphProto, inputs: Inputs) -> Iterator[str]:
-    kinds = {NARROWED[t.data_type] for t in graph.initializer if t.data_type in NARROWED}
+    constants = (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
+    kinds = {NARROWED[t.data_type] for t in constants if t.data_type in NARROWED}
     kinds |= inputs.narrowed
     if kinds:
         yield f"{' and '.join(sorted(kinds))} tensors are imported as float32"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+from typing import Any
+
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.onnx.external import is_external
-from smelt.ir import Array, DType
+from smelt.ir import Array, DType, TensorType
+from smelt.ir.budget import number, spend
 
 _PROTO = onnx.TensorProto
 
@@ -66,6 +69,30 @@ def dtype_of(code: int, what: str) -> DType:
     return DTYPES[code]
 
 
+def is_external(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor's data lie in another file."""
+    return tensor.data_location == _PROTO.EXTERNAL
+
+
+def needed_bytes(tensor: onnx.TensorProto) -> int:
+    """The bytes that a tensor's shape takes in its element type.
+
+    Raises:
+        ModelError: it has no element type, or one whose elements have no size.
+    """
+    name = type_name(tensor.data_type)
+    try:
+        each = 8 * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except (KeyError, ValueError, TypeError) as error:
+        raise ModelError(f"constant '{tensor.name}' is of {name}, not of numbers") from error
+    packed = _PACKED.get(name, each)
+    return -(-prod(tensor.dims) * packed // 8)
+
+
+_PACKED = {"int4": 4, "uint4": 4, "float4e2m1": 4, "int2": 2, "uint2": 2}
+"""Bits of an element, for types of which several share a byte."""
+
+
 def array_of(tensor: onnx.TensorProto, what: str) -> Array:
     """A constant of the file, in the graph's element type.
 
@@ -90,12 +117,58 @@ def stored_array(tensor: onnx.TensorProto, what: str) -> Array:
     if is_external(tensor):
         # The package onnx would look for the file in the current folder.
         raise ValueError(f"{what} is still in a file of its own: load_external reads all of them")
+    _require_filled(tensor, what)
     try:
         array = np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, MemoryError, OverflowError) as error:
         raise ModelError(f"{what} cannot be read: {error}") from error
-    if array.shape != tuple(tensor.dims):
-        raise ModelError(
-            f"{what} has {array.size} elements, which do not fill shape {list(tensor.dims)}"
-        )
     return array
+
+
+def _require_filled(tensor: onnx.TensorProto, what: str) -> None:
+    """Check that a constant's data are as many as its shape takes.
+
+    Raises:
+        ModelError: they are not.
+    """
+    if tensor.HasField("raw_data"):
+        unit, needed, found = "bytes", needed_bytes(tensor), len(tensor.raw_data)
+    else:
+        data: Any = getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type))
+        unit, needed, found = "elements", prod(tensor.dims), len(data)
+    if found != needed:
+        raise ModelError(
+            f"{what} has {found:,} {unit} of data, its shape {list(tensor.dims)} of "
+            f"{type_name(tensor.data_type)} takes {number(needed)}: the file is damaged"
+        )
+
+
+def dense_array_of(sparse: onnx.SparseTensorProto, what: str) -> Array:
+    """A constant that the file has as places and values, with zeros everywhere else.
+
+    Raises:
+        ModelError: places, values and shape do not fit.
+        UnsupportedError: see `array_of`; or it takes too much to compute.
+    """
+    shape = tuple(sparse.dims)
+    values, places = array_of(sparse.values, what), stored_array(sparse.indices, what)
+    if values.ndim != 1 or places.shape not in ((values.size,), (values.size, len(shape))):
+        raise ModelError(
+            f"{what} is sparse: its values have shape {list(values.shape)}, their places "
+            f"{list(places.shape)} in shape {list(shape)}: the file is damaged"
+        )
+    if min(shape, default=0) < 0 or places.dtype != np.int64:
+        raise ModelError(f"{what} is sparse, of shape {list(shape)}: the file is damaged")
+    spend(what, prod(shape))
+    dense = np.zeros(TensorType(shape, DType.of(values)).shape, values.dtype)
+    bounds = np.asarray(shape if places.ndim > 1 else dense.size, np.int64)
+    if ((places < 0) | (places >= bounds)).any():
+        raise ModelError(
+            f"{what} is sparse, and has values outside of its shape {list(shape)}: the file is "
+            "damaged"
+        )
+    if places.ndim > 1:
+        steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        places = places @ np.asarray(steps, np.int64)
+    dense.reshape(-1)[places] = values
+    return dense

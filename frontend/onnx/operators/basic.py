@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from smelt.frontend.onnx.operation import Converter, Operand, Operation, Results
-from smelt.frontend.onnx.tensors import array_of
+from smelt.frontend.onnx.tensors import array_of, dense_array_of
 from smelt.ir import DType, Value
 
 
@@ -29,6 +29,9 @@ def _constant(operation: Operation) -> Value:
     if operation.has("value"):
         tensor = operation.stored_tensor("value")
         return operation.literal(array_of(tensor, f"the value of {operation}"))
+    if operation.has("sparse_value"):
+        sparse = operation.stored_sparse_tensor("sparse_value")
+        return operation.literal(dense_array_of(sparse, f"the value of {operation}"))
     for name, read, dtype in (
         ("value_float", operation.real, np.float32),
         ("value_floats", operation.reals, np.float32),
@@ -37,7 +40,7 @@ def _constant(operation: Operation) -> Value:
     ):
         if operation.has(name):
             return operation.literal(np.asarray(read(name), dtype))
-    raise operation.refuse("only numbers can be constants (no strings, no sparse tensors)")
+    raise operation.refuse("only numbers can be constants (no strings)")
 
 
 def _shape(operation: Operation) -> Value:
