@@ -202,6 +202,15 @@ REFUSED: dict[str, tuple[str, str, Operands, dict[str, Any], str]] = {
         *("Attention", "x w b m", {**PROJECTED, "m": np.ones(3 * BATCH + 2, np.int32)}, {}),
         "a mask i32.* is not supported; numbers of keys",
     ),
+    "less than no keys": (
+        *(
+            "Attention",
+            "x w b m",
+            {**PROJECTED, "m": np.full(BATCH, -1, np.int32)},
+            {"constants": ["m"]},
+        ),
+        "its mask 'm' lets -1 keys through",
+    ),
     "no keys": (
         *("MultiHeadAttention", "q k k", {"q": Q, "k": real(BATCH, 0, WIDTH)}, {}),
         "queries, keys or values are empty",

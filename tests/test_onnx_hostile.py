@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
-from onnxruntime.capi.onnxruntime_pybind11_state import InvalidGraph
+from onnx import helper, numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidGraph, get_all_operator_schema
 
 from smelt.errors import ConfigError, ModelError, UnsupportedError
 from smelt.frontend import Imported, InputOptions, load
 from smelt.frontend.onnx.checks import LARGEST_NETWORK
+from smelt.frontend.onnx.converters import CONVERTERS
+from smelt.frontend.onnx.operation import Declared
 from smelt.ir import Array
 from smelt.pipeline import Options, compile_model
 from tests.onnx_networks import agrees, graph, ints, model, node, session, tensor_info
@@ -120,8 +124,8 @@ def test_a_huge_scale_is_refused(scale: float) -> None:
         imported(proto)
 
 
-def doubling(levels: int, first: onnx.NodeProto) -> onnx.ModelProto:
-    """Local functions, each of which calls the one before twice; the first is an operator."""
+def doubling(levels: int, *first: onnx.NodeProto) -> onnx.ModelProto:
+    """Local functions, each of which calls the one before twice; the first holds operators."""
     calls = [
         [node(f"F{level}", f"{a}", b, "own") for a, b in (("a", "t"), ("t", "b"))]
         for level in range(levels)
@@ -130,7 +134,7 @@ def doubling(levels: int, first: onnx.NodeProto) -> onnx.ModelProto:
     proto = model(graph([node(f"F{levels}", "x", "y", "own")], {"x": [2]}, "y"), own=1)
     proto.functions.extend(
         helper.make_function("own", f"F{level}", ["a"], ["b"], body, opsets)
-        for level, body in enumerate([[first], *calls])
+        for level, body in enumerate([list(first), *calls])
     )
     return proto
 
@@ -146,6 +150,97 @@ def test_functions_that_grow_exponentially_are_refused_at_once() -> None:
 def test_functions_that_call_one_another_are_refused() -> None:
     with pytest.raises(ModelError, match=r"never end: 'F\d' calls 'F\d'"):
         imported(doubling(2, node("F2", "a", "b", "own")))
+
+
+OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+
+
+def calling(calls: int, body: list[onnx.NodeProto], **large: Array) -> onnx.ModelProto:
+    """Calls of a function one after the other, each with a large attribute perhaps."""
+    names = [f"t{index}" for index in range(calls)]
+    tensors = {name: numpy_helper.from_array(array) for name, array in large.items()}
+    nodes = [node("F", a, b, "own", **tensors) for a, b in pairwise(["x", *names[1:], "y"])]
+    proto = model(graph(nodes, {"x": [1]}, "y"), own=1)
+    proto.functions.append(
+        helper.make_function("own", "F", ["a"], ["b"], body, OPSETS, list(large))
+    )
+    return proto
+
+
+def holding(times: int, **attributes: Any) -> list[onnx.NodeProto]:
+    """A function's body: it adds the greatest elements of constants."""
+    nodes = [node("Identity", "a", "t0")]
+    for i in range(times):
+        nodes += [
+            node("Constant", "", f"c{i}", "", **attributes),
+            node("ReduceMax", f"c{i}", f"m{i}", keepdims=0),
+            node("Add", f"t{i} m{i}", f"t{i + 1}"),
+        ]
+    return [*nodes, node("Identity", f"t{times}", "b")]
+
+
+def referring(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """The nodes, whose constants are the function's attribute `big`."""
+    for step in nodes:
+        if step.op_type == "Constant":
+            step.attribute.add(name="value", ref_attr_name="big", type=onnx.AttributeProto.TENSOR)
+    return nodes
+
+
+_LARGE = np.ones(2**18, np.float32)
+
+
+def _doubled() -> onnx.ModelProto:
+    """Through ten functions, each of which calls the one before twice."""
+    return doubling(10, *holding(1, value=numpy_helper.from_array(_LARGE)))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: calling(2**9, holding(1, value=numpy_helper.from_array(_LARGE))),
+        _doubled,
+        lambda: calling(1, referring(holding(2**9)), big=_LARGE),
+    ],
+    ids=["called often", "doubled", "attribute that is copied"],
+)
+def test_functions_that_copy_much_are_refused_before_they_do(
+    made: Callable[[], onnx.ModelProto],
+) -> None:
+    with pytest.raises(
+        UnsupportedError,
+        match=r"functions take [\d,]{11,} bytes once.* 3\d,\d{3},\d{3} are the most",
+    ):
+        imported(made())
+
+
+def test_notes_of_functions_are_not_copied() -> None:
+    proto = calling(2**9, [node("Neg", "a", "b", doc_string="n" * 2**18)])
+    proto.functions[0].doc_string = "f" * 2**18
+    proto.functions[0].node[0].metadata_props.add(key="k", value="m" * 2**13)
+    assert len(imported(proto).graph.nodes) == 2**9
+
+
+def test_functions_that_nothing_calls_are_not_counted() -> None:
+    proto = calling(4, [node("Neg", "a", "b")])
+    body = [node("F", "a", "t", "own"), node("Unused", "t", "b", "own")]
+    proto.functions.append(helper.make_function("own", "Unused", ["a"], ["b"], body, OPSETS))
+    assert len(imported(proto).graph.nodes) == 4
+
+
+def test_defaults_of_a_function_are_those_of_calls_without() -> None:
+    """Of an operator's attribute and of a constant, for a call and for one inside of a function."""
+    body = [node("Constant", "", "k"), node("LeakyRelu", "a", "t"), node("Mul", "t k", "b")]
+    for step, own, outer in ((body[0], "value_float", "factor"), (body[1], "alpha", "slope")):
+        step.attribute.add(name=own, ref_attr_name=outer, type=onnx.AttributeProto.FLOAT)
+    defaults = [helper.make_attribute("factor", 3.0), helper.make_attribute("slope", 0.25)]
+    calls = [node("F", "a", "t", "own"), node("F", "t", "b", "own", factor=2.0)]
+    nodes = [node("F", "x", "t", "own", slope=0.5), node("G", "t", "y", "own")]
+    proto = model(graph(nodes, {"x": [4]}, "y"), own=1)
+    inner = helper.make_function("own", "F", ["a"], ["b"], body, OPSETS, [], defaults)
+    outer = helper.make_function("own", "G", ["a"], ["b"], calls, OPSETS)
+    proto.functions.extend([inner, outer])
+    agrees(proto, {"x": uniform(4)})
 
 
 def nested(depth: int) -> onnx.GraphProto:
@@ -227,6 +322,24 @@ def test_attributes_are_those_of_the_operator_set() -> None:
     imported(model(graph([step], {"x": [2, 3]}, "y"), 12))
     with pytest.raises(ModelError, match=r"ReduceSum of operator set 13 has no attribute 'axes'"):
         imported(model(graph([step], {"x": [2, 3]}, "y"), 13))
+
+
+@pytest.mark.parametrize("name", [name for name in CONVERTERS if "::" in name])
+def test_operators_outside_of_the_standard_have_only_their_attributes(name: str) -> None:
+    """Those that onnxruntime declares."""
+    domain, kind = name.split("::")
+    if domain != "com.microsoft":
+        assert onnx.defs.has(kind, domain)
+        return
+    converter = CONVERTERS[name]
+    assert isinstance(converter, Declared)
+    assert sorted(converter.attributes) == sorted(OPERATORS[kind].attributes)
+    proto = model(graph([node(kind, "x", "y", domain, foo=1)], {"x": [2]}, "y"), com_microsoft=1)
+    with pytest.raises(ModelError, match=rf"{kind} of .* of com.microsoft has no attribute 'foo'"):
+        imported(proto)
+
+
+OPERATORS = {s.name: s for s in get_all_operator_schema() if s.domain == "com.microsoft"}
 
 
 def test_attributes_inside_of_branches_are_checked() -> None:
@@ -552,3 +665,96 @@ def test_a_mask_of_more_keys_than_there_are_is_refused() -> None:
     proto.opset_import[0].version = 23
     with pytest.raises(ModelError, match=r"mask of shape \[2, 5\] for 3 keys"):
         imported(proto)
+
+
+# Constants
+
+
+def added(shape: list[int]) -> onnx.ModelProto:
+    return model(graph([node("Add", "x c", "y")], {"x": shape}, "y"))
+
+
+@pytest.mark.parametrize("places", [ints(1, 5), np.asarray([[0, 1], [1, 2]])])
+def test_sparse_constants(places: Array) -> None:
+    """With places in the tensor as a whole, or one for each axis."""
+    values = numpy_helper.from_array(np.asarray([2.5, 3.5], np.float32), "c")
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(places), [2, 3])
+    proto = added([2, 3])
+    proto.graph.sparse_initializer.append(sparse)
+    agrees(proto, {"x": uniform(2, 3)})
+    steps = [node("Constant", "", "c", sparse_value=sparse), node("Add", "x c", "y")]
+    attribute = model(graph(steps, {"x": [3]}, "y"))
+    agrees(attribute, {"x": uniform(3)})
+
+
+@pytest.mark.parametrize(
+    ("places", "dims", "message"),
+    [
+        (ints(1, 6), [2, 3], r"values outside of its shape \[2, 3\]"),
+        (ints(1, -1), [2, 3], "values outside of its shape"),
+        (np.asarray([[0, 1], [2, 0]]), [2, 3], "values outside of its shape"),
+        (ints(1), [2, 3], r"its values have shape \[2\], their places \[1\]"),
+        (ints(0, 0), [], None),
+        (ints(0, 1), [-1, 6], r"of shape \[-1, 6\]"),
+        (ints(0, 1), [2**40], "elementary operations"),
+        (ints(0, 1), [0, 2**62], "outside|large"),
+    ],
+)
+def test_sparse_constants_that_cannot_be(
+    places: Array, dims: list[int], message: str | None
+) -> None:
+    values = numpy_helper.from_array(np.asarray([2.5, 3.5], np.float32), "c")
+    sparse = onnx.SparseTensorProto(
+        values=values, indices=numpy_helper.from_array(places), dims=dims
+    )
+    proto = added([2, 3])
+    proto.graph.sparse_initializer.append(sparse)
+    if message is None:
+        imported(proto)
+        return
+    with pytest.raises((ModelError, UnsupportedError), match=rf"constant 'c'.*{message}"):
+        imported(proto)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"float_data": [1, 2, 3]}, r"3 elements of data, its shape \[4\] of float takes 4"),
+        ({"raw_data": b"abc"}, r"3 bytes of data, its shape \[4\] of float takes 16"),
+        ({"raw_data": b"abcd" * 3}, r"12 bytes of data, its shape \[4\] of float takes 16"),
+    ],
+)
+def test_data_that_do_not_fit_a_shape(data: dict[str, Any], message: str) -> None:
+    proto = added([4])
+    proto.graph.initializer.add(name="c", dims=[4], data_type=onnx.TensorProto.FLOAT, **data)
+    with pytest.raises(ModelError, match=rf"constant 'c' has {message}"):
+        imported(proto)
+
+
+# Messages
+
+
+@pytest.mark.parametrize("kind", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+def test_windows_of_a_negative_size_are_refused(kind: str) -> None:
+    steps = [node(kind, "n", "w"), node("ReduceSum", "w", "m"), node("Add", "x m", "y")]
+    proto = model(graph(steps, {"x": [1]}, "y", {"n": np.asarray(-3)}))
+    with pytest.raises(ModelError, match=rf"{kind} #0 'w': a window of -3 elements"):
+        imported(proto)
+
+
+def test_very_large_counts_are_rounded() -> None:
+    bounds = {n: np.asarray(b, np.float32) for n, b in (("a", 0), ("b", 1e30), ("c", 1e-30))}
+    steps = [node("Range", "a b c", "r"), node("Add", "x r", "y")]
+    with pytest.raises(UnsupportedError, match=r"takes 1\.0e\+60 elementary operations"):
+        imported(model(graph(steps, {"x": [1]}, "y", bounds)))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("T", "T"), ("seq len;", "'seq len;'"), ("a'b", "'a'\"'\"'b'")]
+)
+def test_the_remedy_for_an_open_dimension_is_what_a_shell_takes(name: str, said: str) -> None:
+    proto = model(graph([node("Neg", "x", "y")], {"x": [1, name]}, "y"))
+    with pytest.raises(UnsupportedError) as caught:
+        imported(proto)
+    assert f"fix it with --dim {said}=1 or" in str(caught.value)
+    assert f"with --dim {said}=1..64" in str(caught.value)

@@ -190,6 +190,11 @@ def test_statistics_of_a_sum() -> None:
             "Clip has 2 parameters, the file gives 1",
         ),
         (
+            case("BiasGelu", (1, 3, 8)),
+            ModelError,
+            "BiasGelu.* has no input 1",
+        ),
+        (
             case("SkipLayerNormalization", (1, 3, 8), (2, 3, 8), WIDTH),
             ModelError,
             r"'x1' of f32\[2,3,8\] cannot be broadcast to f32\[1,3,8\]",

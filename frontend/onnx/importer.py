@@ -18,10 +18,10 @@ from smelt.frontend.onnx.inputs import Inputs
 from smelt.frontend.onnx.lengths import checked
 from smelt.frontend.onnx.narrowed import ElementTypes
 from smelt.frontend.onnx.notes import import_notes
-from smelt.frontend.onnx.operation import Operand, Operation, TensorSequence
+from smelt.frontend.onnx.operation import Declared, Operand, Operation, TensorSequence
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
-from smelt.frontend.onnx.tensors import array_of
+from smelt.frontend.onnx.tensors import array_of, dense_array_of
 from smelt.frontend.unique import UniqueNames
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ir.budget import spend
@@ -122,6 +122,7 @@ class _Scope:
         self._outer = outer
         self._values: dict[str, Operand] = {}
         self._stored = {tensor.name: tensor for tensor in graph.initializer}
+        self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self._types = ElementTypes(graph, None if outer is None else outer._types)
         self.captures: dict[Value, Value] | None = {} if closed else None
         self.nodes: list[Node] = [] if closed or outer is None else outer.nodes
@@ -147,6 +148,10 @@ class _Scope:
             array = array_of(self._stored[name], f"constant '{name}'")
             # A loop that is written out has its constants once a turn.
             spend(f"constant '{name}'", array.size)
+            self._values[name] = Value.constant(self.unique(name), array)
+            return self._values[name]
+        if name in self._sparse:
+            array = dense_array_of(self._sparse[name], f"constant '{name}'")
             self._values[name] = Value.constant(self.unique(name), array)
             return self._values[name]
         found = None if self._outer is None else self._outer._find(name)
@@ -293,7 +298,9 @@ class _Scope:
         for index, node in needed:
             name = node.name or next((o for o in node.output if o), "")
             origin, domain = Origin(node.op_type, index, name), _domain(node)
-            require_known_attributes(node, domain, opsets.get(domain, 1), str(origin))
+            converter = CONVERTERS.get(_key(node))
+            declared = converter.attributes if isinstance(converter, Declared) else None
+            require_known_attributes(node, domain, opsets.get(domain, 1), str(origin), declared)
             self._operator(node, origin, opsets)
 
     def _operator(self, node: onnx.NodeProto, origin: Origin, opsets: Mapping[str, int]) -> None:

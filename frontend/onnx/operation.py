@@ -43,6 +43,18 @@ Or None, before it emits any, to leave the operator to its function in the stand
 """
 
 
+@dataclass(frozen=True)
+class Declared:
+    """The converter of an operator that ONNX does not define, with all attributes it may have."""
+
+    convert: Converter
+    attributes: tuple[str, ...]
+
+    def __call__(self, operation: Operation) -> Results | None:
+        """See `Converter`."""
+        return self.convert(operation)
+
+
 class Scope(Protocol):
     """What an operation asks of the graph that it stands in.
 

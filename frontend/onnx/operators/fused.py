@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import helper
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.frontend.onnx.operators.elementwise import binary, unary
 from smelt.ir import Value
 from smelt.ops.unary import Unary
@@ -35,18 +35,21 @@ _CLIP_BY_ATTRIBUTES = 6
 """An operator set in which the limits of Clip are attributes."""
 
 
-def _gelu(kind: str) -> Converter:
-    """Of the sum of one or two operands."""
-
-    def convert(operation: Operation) -> Value:
-        return unary(operation, Unary(kind), _biased(operation))
-
-    return convert
+def _gelu(operation: Operation) -> Value:
+    return unary(operation, Unary("gelu"), operation.value(0))
 
 
-def _biased(operation: Operation) -> Value:
+def _bias_gelu(operation: Operation) -> Value:
+    biased = binary(operation, "add", operation.value(0), operation.value(1))
+    return unary(operation, Unary("gelu"), biased)
+
+
+def _fast_gelu(operation: Operation) -> Value:
+    """By tanh, of the first operand plus a bias if there is one."""
     x = operation.value(0)
-    return x if operation.optional(1) is None else binary(operation, "add", x, operation.value(1))
+    if operation.optional(1) is not None:
+        x = binary(operation, "add", x, operation.value(1))
+    return unary(operation, Unary("gelu_tanh"), x)
 
 
 def _quick_gelu(operation: Operation) -> Value:
@@ -100,11 +103,19 @@ def _activated(operation: Operation, y: Value, parameters: Mapping[str, float]) 
     return result
 
 
+_CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
 CONVERTERS: dict[str, Converter] = {
-    "com.microsoft::Gelu": _gelu("gelu"),
-    "com.microsoft::BiasGelu": _gelu("gelu"),
-    "com.microsoft::FastGelu": _gelu("gelu_tanh"),
-    "com.microsoft::QuickGelu": _quick_gelu,
-    "com.microsoft::FusedConv": _fused_conv,
-    "com.microsoft::FusedGemm": _fused_gemm,
+    "com.microsoft::Gelu": Declared(_gelu, ()),
+    "com.microsoft::BiasGelu": Declared(_bias_gelu, ()),
+    "com.microsoft::FastGelu": Declared(_fast_gelu, ()),
+    "com.microsoft::QuickGelu": Declared(_quick_gelu, ("alpha",)),
+    "com.microsoft::FusedConv": Declared(_fused_conv, (*_CONV, "activation", "activation_params")),
+    "com.microsoft::FusedGemm": Declared(
+        _fused_gemm,
+        (
+            *("alpha", "beta", "transA", "transB", "activation"),
+            *("activation_alpha", "activation_beta", "activation_gamma"),
+        ),
+    ),
 }

@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.frontend.onnx.operators.attention import Heads, attend
 from smelt.frontend.onnx.operators.elementwise import binary
 from smelt.frontend.onnx.operators.integer_products import integer_product, scaled_sums
@@ -146,6 +146,7 @@ def _bias(operation: Operation, q: Heads, k: Heads, mask: int, bias: int | None)
         numbers = (operation.literal(np.asarray(n, np.float32)) for n in (0.0, masked))
         terms += operation.apply("Where", allowed, *numbers)
     if operation.flag("unidirectional"):
+        operation.afford((queries, keys))
         never = np.full((queries, keys), np.finfo(np.float32).min)
         terms.append(operation.literal(np.triu(never, keys - queries + 1)[None, None]))
     if bias is not None and operation.optional(bias) is not None:
@@ -156,6 +157,11 @@ def _bias(operation: Operation, q: Heads, k: Heads, mask: int, bias: int | None)
 def _allowed(operation: Operation, mask: Value, batch: int, queries: int, keys: int) -> Value:
     """Which keys count, of `[batch, 1, queries, keys]`."""
     shape = mask.type.shape
+    if shape in ((batch,), (2 * batch,)):
+        operation.afford((keys,))
+        known = mask.data if mask.data is None else mask.data[:batch]
+        if known is not None and known.min(initial=0) < 0:
+            raise operation.wrong(f"its mask '{mask.name}' lets {known.min()} keys through")
     if shape == (batch,):
         return _compared(operation, "Less", np.arange(keys), mask, (batch, 1, 1, 1))
     if shape == (2 * batch,):
@@ -188,8 +194,13 @@ def _compared(
     return result
 
 
+_HEADS = ("mask_filter_value", "num_heads", "scale", "unidirectional")
+_CACHE = ("do_rotary", "past_present_share_buffer")
+
 CONVERTERS: dict[str, Converter] = {
-    "com.microsoft::Attention": _attention,
-    "com.microsoft::QAttention": _quantized_attention,
-    "com.microsoft::MultiHeadAttention": _multi_head_attention,
+    "com.microsoft::Attention": Declared(
+        _attention, (*_HEADS, *_CACHE, "qkv_hidden_sizes", "rotary_embedding_dim")
+    ),
+    "com.microsoft::QAttention": Declared(_quantized_attention, (*_HEADS, *_CACHE)),
+    "com.microsoft::MultiHeadAttention": Declared(_multi_head_attention, _HEADS),
 }

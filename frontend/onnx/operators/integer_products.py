@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.frontend.onnx.operators.convolution import geometry
 from smelt.frontend.onnx.quantizing import relabelled, unlabelled
 from smelt.frontend.onnx.tensors import PROTO_TYPES
@@ -215,6 +215,6 @@ def _matmul_integer_to_float(operation: Operation) -> Value:
 CONVERTERS: dict[str, Converter] = {
     "MatMulInteger": _matmul_integer,
     "ConvInteger": _conv_integer,
-    "com.microsoft::DynamicQuantizeMatMul": _dynamic_quantize_matmul,
-    "com.microsoft::MatMulIntegerToFloat": _matmul_integer_to_float,
+    "com.microsoft::DynamicQuantizeMatMul": Declared(_dynamic_quantize_matmul, ()),
+    "com.microsoft::MatMulIntegerToFloat": Declared(_matmul_integer_to_float, ()),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation, Results
+from smelt.frontend.onnx.operation import Converter, Declared, Operation, Results
 from smelt.frontend.onnx.operators.elementwise import binary
 from smelt.ir import Value
 from smelt.ops.normalization import LocalResponse, Normalization
@@ -190,9 +190,9 @@ CONVERTERS: dict[str, Converter] = {
     "BatchNormalization": _batch,
     "LayerNormalization": _layer,
     "RMSNormalization": _layer,
-    "SimplifiedLayerNormalization": _simplified_layer,
-    "com.microsoft::SkipLayerNormalization": _skip_layer,
-    "com.microsoft::SkipSimplifiedLayerNormalization": _skip_layer,
+    "SimplifiedLayerNormalization": Declared(_simplified_layer, ("axis", "epsilon", "stash_type")),
+    "com.microsoft::SkipLayerNormalization": Declared(_skip_layer, ("epsilon",)),
+    "com.microsoft::SkipSimplifiedLayerNormalization": Declared(_skip_layer, ("epsilon",)),
     "InstanceNormalization": _instance,
     "GroupNormalization": _group,
     "MeanVarianceNormalization": _mean_variance,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.ir import Array, DType, Value
 from smelt.ops.binary import Binary
 from smelt.ops.fully_connected import FullyConnected
@@ -55,7 +55,8 @@ def _matmul(operation: Operation) -> Value:
         operation,
         matrix_a,
         matrix_b,
-        *(_order(operation, v, s) for v, s in ((matrix_a, "A"), (matrix_b, "B"))),
+        _order(operation, a, "A"),
+        _order(operation, b, "B"),
     )
     shape = y.type.shape
     shape = shape if columns else shape[:-1]
@@ -70,7 +71,12 @@ def _fused_matmul(operation: Operation) -> Value:
 
 
 def _order(operation: Operation, matrix: Value, side: str) -> Permutation:
-    """The axes of a factor as attributes of FusedMatMul turn them: first those of the stack."""
+    """The axes of a factor as attributes of FusedMatMul turn them: first those of the stack.
+
+    A vector stays as it is, as onnxruntime has it.
+    """
+    if len(matrix.type.shape) < 2:
+        return ()
     order = list(range(len(matrix.type.shape)))
     if operation.flag(f"transBatch{side}"):
         order = [*order[1:-1], order[0], order[-1]]
@@ -116,5 +122,7 @@ def _plus(operation: Operation, y: Value, c: Value | None, beta: float) -> Value
 CONVERTERS: dict[str, Converter] = {
     "MatMul": _matmul,
     "Gemm": _gemm,
-    "com.microsoft::FusedMatMul": _fused_matmul,
+    "com.microsoft::FusedMatMul": Declared(
+        _fused_matmul, ("alpha", "transA", "transB", "transBatchA", "transBatchB")
+    ),
 }

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.frontend.onnx.quantizing import dequantized, quantized
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import Value
@@ -181,22 +181,28 @@ def _reduce_mean(operation: Operation) -> Value:
     return _result(operation, y, 3, operation.value(0))
 
 
-_MICROSOFT: Sequence[tuple[str, Converter]] = (
-    ("QuantizeLinear", _quantize_linear),
-    ("DequantizeLinear", _dequantize_linear),
-    ("QLinearConv", _qlinear_conv),
-    ("QLinearAdd", _binary("Add")),
-    ("QLinearMul", _binary("Mul")),
-    ("QLinearSigmoid", _unary("Sigmoid")),
-    ("QLinearLeakyRelu", _unary("LeakyRelu")),
-    ("QLinearSoftmax", _softmax),
-    ("QLinearGlobalAveragePool", _pool("GlobalAveragePool")),
-    ("QLinearAveragePool", _pool("AveragePool")),
-    ("QLinearReduceMean", _reduce_mean),
-    ("NhwcMaxPool", _nhwc_max_pool),
-    ("QLinearConcat", _concat),
-    ("QLinearWhere", _where),
-    ("QGemm", _qgemm),
+_WINDOW = ("auto_pad", "kernel_shape", "pads", "strides")
+
+_MICROSOFT: Sequence[tuple[str, Converter, Sequence[str]]] = (
+    ("QuantizeLinear", _quantize_linear, ("axis",)),
+    ("DequantizeLinear", _dequantize_linear, ("axis",)),
+    ("QLinearConv", _qlinear_conv, (*_WINDOW, "channels_last", "dilations", "group")),
+    ("QLinearAdd", _binary("Add"), ()),
+    ("QLinearMul", _binary("Mul"), ()),
+    ("QLinearSigmoid", _unary("Sigmoid"), ()),
+    ("QLinearLeakyRelu", _unary("LeakyRelu"), ("alpha",)),
+    ("QLinearSoftmax", _softmax, ("axis", "opset")),
+    ("QLinearGlobalAveragePool", _pool("GlobalAveragePool"), ("channels_last",)),
+    (
+        "QLinearAveragePool",
+        _pool("AveragePool"),
+        (*_WINDOW, "ceil_mode", "channels_last", "count_include_pad"),
+    ),
+    ("QLinearReduceMean", _reduce_mean, ("axes", "keepdims")),
+    ("NhwcMaxPool", _nhwc_max_pool, (*_WINDOW, "ceil_mode", "dilations")),
+    ("QLinearConcat", _concat, ("axis",)),
+    ("QLinearWhere", _where, ()),
+    ("QGemm", _qgemm, ("alpha", "transA", "transB")),
 )
 
 CONVERTERS: dict[str, Converter] = {
@@ -204,5 +210,8 @@ CONVERTERS: dict[str, Converter] = {
     "DequantizeLinear": _dequantize_linear,
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
-    **{f"com.microsoft::{kind}": convert for kind, convert in _MICROSOFT},
+    **{
+        f"com.microsoft::{kind}": Declared(convert, tuple(attributes))
+        for kind, convert, attributes in _MICROSOFT
+    },
 }
