@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from smelt.codegen.kernels.base import Backend, KernelCall, Request, ShaderCall
+from smelt.codegen.kernels.base import MOST_ENTRIES, Backend, KernelCall, Request, ShaderCall
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.ir import Graph, Node
 from smelt.ops.reshape import Reshape
@@ -124,6 +124,7 @@ class Partitioner:
         self._rooms = rooms or {}
         self._host = host
         self._known: dict[Node, Choice] = {}
+        self._entries = 0
 
     def within(self, rooms: Mapping[Node, int]) -> Partitioner:
         """The same partitioner, with scratch for certain nodes."""
@@ -254,9 +255,10 @@ class Partitioner:
         host = self._host(node) if backend.gpu and self._host is not None else ""
         if host:
             return host
-        kernels = backend.serving(node, self._request.target)
+        kernels = backend.serving(node, self._request.target, MOST_ENTRIES - self._entries)
         if isinstance(kernels, str):
             return kernels
+        self._entries += max(kernel.entries(node) for kernel in kernels)
         prices, found = self._request.target.prices, list[Candidate]()
         request = replace(self._request, room=self._rooms.get(node, self._request.room))
         for kernel in kernels:

@@ -90,6 +90,9 @@ def _type(value: Value) -> str:
     return str(replace(value.type, dtype=DType.FLOAT32) if half else value.type)
 
 
+MOST_ENTRIES = 1 << 22
+"""Entries that the tables of a network may have which kernels make of shapes and attributes."""
+
 ROOM = 4096
 """Bytes of scratch that any call may take for speed, whatever else lives in the arena."""
 
@@ -276,6 +279,14 @@ class Kernel(ABC):
         del node, target
         return None
 
+    def entries(self, node: Node) -> int:
+        """Elements of the tables that `lower` makes of shapes and attributes alone, at most.
+
+        Tables as large as constants of the node are not counted, nor small ones.
+        """
+        del node
+        return 0
+
     @abstractmethod
     def lower(self, node: Node, request: Request) -> KernelCall:
         """The call that computes a supported node."""
@@ -293,13 +304,23 @@ class Backend:
     plugins: tuple[Kernel, ...] = ()
     gpu: bool = False
 
-    def serving(self, node: Node, target: Target) -> list[Kernel] | str:
-        """The kernels that serve the node, or one sentence saying why none does."""
+    def serving(self, node: Node, target: Target, left: int = MOST_ENTRIES) -> list[Kernel] | str:
+        """The kernels that serve the node, or one sentence saying why none does.
+
+        Args:
+            node: to be served.
+            target: what it is served on.
+            left: entries that tables of the node may have; see `Kernel.entries`.
+        """
         found: list[Kernel] = []
         reasons: dict[str, None] = {}
         for kernel in (*self.plugins, *self.kernels):
             if isinstance(node.op, kernel.op) and kernel.runs_on(target):
-                reason = _refuse_float(node, kernel) or kernel.supports(node, target)
+                reason = (
+                    _refuse_float(node, kernel)
+                    or _refuse_tables(node, kernel, left)
+                    or kernel.supports(node, target)
+                )
                 if reason is None:
                     found.append(kernel)
                 else:
@@ -311,6 +332,17 @@ class Backend:
         """The first kernel that serves the node, or one sentence saying why none does."""
         found = self.serving(node, target)
         return found if isinstance(found, str) else found[0]
+
+
+def _refuse_tables(node: Node, kernel: Kernel, left: int) -> str | None:
+    entries = kernel.entries(node)
+    if entries <= left:
+        return None
+    others = f", {MOST_ENTRIES - left:,} of them other layers'" if left < MOST_ENTRIES else ""
+    return (
+        f"{node.op.name} to {node.output.type} takes tables of {entries:,} entries; "
+        f"{MOST_ENTRIES:,} are the most of a network{others}: let it make a smaller tensor."
+    )
 
 
 def _refuse_float(node: Node, kernel: Kernel) -> str | None:

@@ -34,6 +34,10 @@ class BorderKernel(Kernel):
             return "a constant border has a kernel of its own."
         return None
 
+    def entries(self, node: Node) -> int:
+        """See `Kernel.entries`."""
+        return padded_sizes(node)
+
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
         del request
@@ -75,6 +79,12 @@ class BorderKernel(Kernel):
             operands=operands,
             summary=f"{len(loops)} nested loops, {block} elements at a time",
         )
+
+
+def padded_sizes(node: Node) -> int:
+    """The sizes of all axes that a Pad makes longer, added up."""
+    sizes = zip(node.input(0).type.shape, node.output.type.shape, strict=True)
+    return sum(after for before, after in sizes if before != after)
 
 
 KERNELS = (BorderKernel(),)

@@ -18,6 +18,9 @@ from smelt.ir import Array, DType, Node
 from smelt.ops.resize import Resize
 from smelt.targets import Target
 
+_EACH = 4
+"""Entries of tables that a row or a column has, at most."""
+
 
 class ResizeKernel(Kernel):
     """Pixel by pixel; positions and weights of rows and columns are tables."""
@@ -34,6 +37,10 @@ class ResizeKernel(Kernel):
         if bilinear and not (x.dtype is DType.FLOAT32 or (x.dtype is DType.INT8 and x.quant)):
             return f"{op.name} is served for f32 and quantized i8 data, not {x.dtype.value}."
         return None
+
+    def entries(self, node: Node) -> int:
+        """See `Kernel.entries`."""
+        return _EACH * sum(node.output.type.shape[1:3])
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

@@ -14,6 +14,7 @@ from smelt.codegen.kernels.base import (
     Request,
     ShaderCall,
 )
+from smelt.codegen.kernels.c.border import padded_sizes
 from smelt.codegen.kernels.c.loops import dense_strides
 from smelt.codegen.kernels.vulkan.elements import operand_of, spread
 from smelt.codegen.kernels.vulkan.moves import UNITS, Axis, MoveKernel, Moves, move
@@ -105,6 +106,10 @@ class PadKernel(MoveKernel):
 
     op = Pad
 
+    def entries(self, node: Node) -> int:
+        """See `Kernel.entries`."""
+        return padded_sizes(node)
+
     def moves(self, node: Node) -> Moves:
         """See `MoveKernel.moves`."""
         op, x, y = node.op, node.input(0).type, node.output.type
@@ -142,6 +147,10 @@ class ResizeNearestKernel(MoveKernel):
     """Tables of rows and columns."""
 
     op = Resize
+
+    def entries(self, node: Node) -> int:
+        """See `Kernel.entries`."""
+        return sum(node.output.type.shape[1:3])
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""

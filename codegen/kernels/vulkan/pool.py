@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isinf
+from math import isinf, prod
 
 import numpy as np
 
@@ -43,6 +43,10 @@ class PoolKernel(Kernel):
         if dtype not in _TYPES or (op.kind == "sum" and not dtype.is_float):
             return f"{op.name} of {dtype.value} data is not served on the GPU."
         return None
+
+    def entries(self, node: Node) -> int:
+        """See `Kernel.entries`."""
+        return prod(node.op.window) if isinstance(node.op, Pool2D) else 0
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""

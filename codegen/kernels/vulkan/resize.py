@@ -41,6 +41,11 @@ class ResizeBilinearKernel(Kernel):
             return f"{op.name} is served for floats and quantized i8 data, not {x.dtype.value}."
         return None
 
+    def entries(self, node: Node) -> int:
+        """See `Kernel.entries`."""
+        # Two places and two weights a row or column, at most.
+        return 4 * sum(node.output.type.shape[1:3])
+
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
         del request

@@ -1,0 +1,53 @@
+"""Tables that kernels make of sizes alone are bounded, for a layer and for a network."""
+
+from __future__ import annotations
+
+import pytest
+
+from smelt.codegen.kernels.base import MOST_ENTRIES
+from smelt.errors import UnsupportedError
+from smelt.frontend import Imported
+from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value
+from smelt.ops.pad import Pad
+from smelt.ops.resize import Resize
+from smelt.pipeline import Options, compile_model
+
+
+def network(shape: tuple[int, ...], *ops: Op) -> Imported:
+    values, nodes = [Value("x", TensorType(shape, DType.FLOAT32))], list[Node]()
+    for index, op in enumerate(ops):
+        (type_,) = op.infer([values[-1].type])
+        values.append(Value(f"y{index}", type_))
+        origin = Origin(op.name, index, f"y{index}")
+        nodes.append(Node(op, (values[-2],), (values[-1],), origin))
+    return Imported(Graph("net", (values[0],), (values[-1],), tuple(nodes)))
+
+
+FAR = 10**8
+
+
+@pytest.mark.parametrize("target", ["host", "cortex-m4", "vulkan"])
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap", "symmetric"])
+def test_a_far_border_is_refused(mode: str, target: str) -> None:
+    with pytest.raises(
+        UnsupportedError,
+        match=rf"Pad of Pad #0 'y0'.* tables of 200,000,004 entries; {MOST_ENTRIES:,} are the most"
+        r".*: let it make a smaller tensor",
+    ):
+        compile_model(network((4,), Pad(((FAR, FAR),), mode=mode)), Options(target=target))
+
+
+@pytest.mark.parametrize("target", ["host", "vulkan"])
+@pytest.mark.parametrize("kind", ["nearest", "bilinear"])
+def test_a_very_wide_image_is_refused(kind: str, target: str) -> None:
+    op = Resize(kind, (4, 2**23))
+    with pytest.raises(UnsupportedError, match=r"Resize.* takes tables of [\d,]{9,} entries"):
+        compile_model(network((1, 4, 4, 1), op), Options(target=target))
+
+
+def test_tables_of_many_layers_are_added_up() -> None:
+    """Each of them is small enough by itself."""
+    ops = [Pad(((2**18, index),), mode="edge") for index in range(8)]
+    with pytest.raises(UnsupportedError, match=r"a network, [\d,]{9} of them other layers'"):
+        compile_model(network((4,), *ops))
+    compile_model(network((4,), *ops[:4]))
