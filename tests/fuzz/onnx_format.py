@@ -377,6 +377,56 @@ def _function(model: onnx.ModelProto, rng: Random) -> None:
         del model.graph.node[place].attribute[:]
 
 
+LARGE = (2**16, 10**6, 2**24, 10**8, 2**31 - 1)
+"""Sizes that fit every field, and that hardly any memory holds."""
+
+
+def _large_sizes(model: onnx.ModelProto, rng: Random) -> None:
+    """Integers that say how much there is are large: attributes, constants, the inputs' shapes."""
+    size = rng.choice(LARGE)
+    attributes = [a for nodes in _nodes(model) for n in nodes for a in n.attribute]
+    tensors = [t for g in graphs(model) for t in g.initializer]
+    tensors = [t for t in tensors if t.data_type == onnx.TensorProto.INT64]
+    dims = [d for i in model.graph.input for d in i.type.tensor_type.shape.dim]
+    match rng.randrange(3):
+        case 0 if tensors:
+            tensor = rng.choice(tensors)
+            array = np.array(numpy_helper.to_array(tensor))
+            array.reshape(-1)[rng.randrange(array.size)] = size
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        case 1 if any(a.ints for a in attributes):
+            ints = rng.choice([a.ints for a in attributes if a.ints])
+            ints[rng.randrange(len(ints))] = size
+        case _ if dims:
+            rng.choice(dims).dim_value = size
+        case _:
+            pass
+
+
+def _called_often(model: onnx.ModelProto, rng: Random) -> None:
+    """A function with a large constant or note is called in a row, or by functions in a row."""
+    opsets = [*model.opset_import, helper.make_opsetid("often", 1)]
+    constant = numpy_helper.from_array(np.ones(rng.choice((1, 2**12, 2**17)), np.float32))
+    body = [
+        helper.make_node("Constant", [], ["c"], value=constant),
+        helper.make_node("ReduceMax", ["c"], ["m"], keepdims=0),
+        helper.make_node("Add", ["a", "m"], ["b"], doc_string="n" * rng.choice((0, 2**16))),
+    ]
+    levels = rng.choice((0, 1, 3, 10, 13))
+    for level in range(levels + 1):
+        made = helper.make_function("often", f"F{level}", ["a"], ["b"], body, opsets)
+        model.functions.append(made)
+        steps = (("a", "t"), ("t", "b"))
+        body = [helper.make_node(f"F{level}", [a], [b], domain="often") for a, b in steps]
+    model.opset_import.append(helper.make_opsetid("often", 1))
+    output = rng.choice(model.graph.output)
+    for index in range(rng.choice((1, 100, 600))):
+        name = f"often{index}"
+        call = helper.make_node(f"F{levels}", [output.name], [name], domain="often")
+        model.graph.node.append(call)
+        output.name = name
+
+
 def _mixed(model: onnx.ModelProto, rng: Random) -> None:
     """The nodes of another network follow, on a tensor of this one."""
     other = onnx.ModelProto()
@@ -403,6 +453,7 @@ DAMAGES: tuple[Damage, ...] = (
     *(_any_field, _any_field, _any_field, _attribute, _attribute, _attribute, _added_attribute),
     *(_added_attribute, _names, _operator, _operator, _shape, _shape, _constant, _constant),
     *(_constant, _opset, _into_branch, _function, _mixed),
+    *(_large_sizes, _large_sizes, _called_often),
 )
 
 

@@ -91,6 +91,27 @@ def _resized() -> onnx.ModelProto:
     return model(graph(nodes, {"x": [1, 2, 6, 5]}, "y", constants))
 
 
+def _framed() -> onnx.ModelProto:
+    """What constants say the size of: frames, a window, repetitions, a border."""
+    constants = {
+        "step": np.asarray(2),
+        "length": np.asarray(4),
+        "repeats": ints(1, 2, 1),
+        "pads": ints(0, 3, 0, 0, 1, 0),
+        "axes": ints(2, 3),
+    }
+    nodes = [
+        node("Tile", "x repeats", "t"),
+        node("Pad", "t pads", "p", mode="edge"),
+        node("HannWindow", "length", "h"),
+        node("Mul", "w h", "v"),
+        node("STFT", "p step v length", "s"),
+        node("ReduceSum", "s axes", "y"),
+    ]
+    inputs = {"x": [1, 8, 1], "w": [4]}
+    return model(graph(nodes, inputs, "y", constants))
+
+
 def _quantized() -> onnx.ModelProto:
     weights = np.arange(-18, 18, dtype=np.int8).reshape(2, 2, 3, 3)
     constants: dict[str, np.ndarray[Any, Any]] = {
@@ -136,6 +157,7 @@ SMALL: dict[str, onnx.ModelProto] = {
     "control flow": _control_flow(),
     "recurrent": _recurrent(),
     "resized": _resized(),
+    "framed": _framed(),
     "quantized": _quantized(),
     "functions": _functions(),
 }
