@@ -10,6 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from smelt.codegen.destination import (
+    REPORT,
+    bring_kept,
+    check_destination,
+    check_kept,
+    files_below,
+    swap,
+)
 from smelt.codegen.helpers import required_headers
 from smelt.codegen.kernels.cmsis_nn import HEADER, VERSION
 from smelt.codegen.network import Network, render_network
@@ -19,8 +27,6 @@ from smelt.codegen.weights import binary
 from smelt.errors import ConfigError
 from smelt.ir import Array
 from smelt.targets import Optimize, Platform
-
-REPORT = "report.json"
 
 Finish = Callable[[Path], Mapping[str, object]]
 
@@ -38,19 +44,25 @@ class Project:
     report: Mapping[str, object]
     binaries: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
 
-    def write(self, directory: Path, *, force: bool = False, finish: Finish | None = None) -> None:
+    def write(
+        self, directory: Path, *, force: bool = False, finish: Finish | None = None
+    ) -> dict[str, object]:
         """Write the project so that `directory` appears whole or not at all.
 
         Args:
             directory: must not exist, unless it is an empty folder or `force` is given.
-            force: replace what an earlier build wrote there.
+            force: replace the files that an earlier build wrote there, as its report lists them;
+                all others are kept.
             finish: works on the written folder before it appears (compiles it, say) and returns
                 the report to store.
+
+        Returns:
+            The report as it is stored: with `files`, the paths of all files that were written.
 
         Raises:
             ConfigError: the directory holds something, or cannot be written.
         """
-        _check_destination(directory, force=force)
+        replaced = check_destination(directory, force=force)
         directory = directory.resolve()
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +70,7 @@ class Project:
         except OSError as error:
             raise ConfigError(f"cannot write to '{directory.parent}': {error.strerror}") from error
         try:
-            for name, text in self.files.items():
+            for name, text in {**self.files, REPORT: ""}.items():
                 path = staging / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8", newline="\n")
@@ -66,15 +78,22 @@ class Project:
                 with (staging / name).open("wb") as file:
                     for array in arrays:
                         array.tofile(file)
-            report = self.report if finish is None else finish(staging)
+            staging.chmod(0o777 & ~_umask())
+            exists = directory.exists()
+            if exists:
+                check_kept(directory, replaced, staging)
+            report = dict(self.report if finish is None else finish(staging))
+            report["files"] = files_below(staging)
             text = json.dumps(report, indent=2) + "\n"
             (staging / REPORT).write_text(text, encoding="utf-8", newline="\n")
-            staging.chmod(0o777 & ~_umask())
-            _swap(staging, directory)
+            if exists:
+                bring_kept(directory, replaced, staging)
+            swap(staging, directory)
         except OSError as error:
             raise ConfigError(f"cannot write '{directory}': {error.strerror}") from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+        return report
 
 
 def render_project(
@@ -132,38 +151,6 @@ def _has_room_for_db(network: Network, platform: Platform) -> bool:
 
 _FIRMWARE_DATA = 2048
 """Bytes of static data that are enough for the firmware around the network."""
-
-
-def _check_destination(directory: Path, *, force: bool) -> None:
-    if not directory.exists():
-        return
-    if not directory.is_dir():
-        raise ConfigError(f"'{directory}' exists and is not a folder; choose another with -o")
-    if directory.resolve() == Path.cwd():
-        raise ConfigError("the current folder cannot be replaced by a project; name another one")
-    if not any(directory.iterdir()):
-        return
-    if not (directory / REPORT).exists():
-        raise ConfigError(
-            f"'{directory}' is not empty and was not written by Smelt (it has no {REPORT}), so "
-            "not even --force replaces it; choose another with -o"
-        )
-    if not force:
-        raise ConfigError(f"'{directory}' exists and is not empty; --force replaces it")
-
-
-def _swap(staging: Path, directory: Path) -> None:
-    """Put `staging` in place of `directory` by renames, so that no half of it is ever seen."""
-    if not directory.exists():
-        staging.rename(directory)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{directory.name}.old.", dir=directory.parent))
-    try:
-        (old / "project").parent.mkdir(exist_ok=True)
-        directory.rename(old / "project")
-        staging.rename(directory)
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _umask() -> int:

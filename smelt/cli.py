@@ -19,6 +19,7 @@ from smelt.cli_mlperf import mlperf_tiny
 from smelt.cli_options import (
     BuildGroup,
     DeviceOption,
+    ForceOption,
     InputGroup,
     JsonFileOption,
     JsonOption,
@@ -42,6 +43,7 @@ from smelt.cli_quantize import quantize
 from smelt.cli_simulate import simulate
 from smelt.cli_tune import tune
 from smelt.cli_verify import deploy, verify
+from smelt.codegen.destination import check_destination
 from smelt.deploy import time_layers
 from smelt.errors import ConfigError, DeviceError, SmeltError, ToolError
 from smelt.frontend import load as load_model
@@ -70,7 +72,7 @@ def build(
     model: Model,
     *,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the C project.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier build.")] = False,
+    force: ForceOption = False,
     compile_: Annotated[
         bool, typer.Option("--compile", help="Also run `make` and fill in the measured sizes.")
     ] = False,
@@ -88,6 +90,7 @@ def build(
     `smelt build model.tflite -o out --board mps2-an386 --max-arena 16384 --max-flash 65536`
     """
     options = network.build_options()
+    check_destination(output, force=force, remedy="--force")
     console = progress_console(quiet or json_)
     with spinner(console, f"compiling {model.name}"):
         artefact = compile_model(model, options, dumper(network.dump_after))

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from smelt.cli_options import BuildGroup, Model, QuietOption
+from smelt.cli_options import BuildGroup, ForceOption, Model, QuietOption
 from smelt.cli_output import say
+from smelt.codegen.destination import check_destination
 from smelt.codegen.export import Package, export_project, find_format, formats
 from smelt.errors import ConfigError
 from smelt.pipeline import compile_model
@@ -24,7 +25,7 @@ def export(
     *,
     format_: FormatOption,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the library.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    force: ForceOption = False,
     version: Annotated[
         str, typer.Option("--version", help="Of the library, for package managers.")
     ] = Package.version,
@@ -44,6 +45,7 @@ def export(
     if network.dump_after is not None:
         raise ConfigError("--dump-after is of `smelt build`")
     chosen, package = find_format(format_), Package(version, vendor)
+    check_destination(output, force=force, remedy="--force")
     console = Console(stderr=True, quiet=quiet)
     with console.status(f"compiling {model.name}"):
         artefact = compile_model(model, options)

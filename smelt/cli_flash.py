@@ -18,7 +18,7 @@ from smelt.boards.flash import Way, choose, takes_port
 from smelt.boards.ports import find_port
 from smelt.cli_options import BuildGroup, QuietOption
 from smelt.cli_output import notes, progress_console, say
-from smelt.codegen.project import REPORT
+from smelt.codegen.destination import REPORT
 from smelt.errors import ConfigError, DeviceError
 from smelt.pipeline import compile_model
 from smelt.run import built

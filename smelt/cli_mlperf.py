@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smelt.cli_flash import Firmware, FlashGroup, put_on_board
-from smelt.cli_options import BuildGroup, Model, QuietOption
+from smelt.cli_options import BuildGroup, ForceOption, Model, QuietOption
 from smelt.cli_output import dumper, notes, progress_console, say, spinner
 from smelt.cli_simulate import serve
+from smelt.codegen.destination import check_destination
 from smelt.deploy import board_of
 from smelt.errors import ConfigError
 from smelt.mlperf_tiny import benchmark_of, claim, meaning
@@ -36,7 +37,7 @@ def mlperf_tiny(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder of the C project, compiled.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier build.")] = False,
+    force: ForceOption = False,
     flash: Annotated[bool, typer.Option("--flash", help="Put it on the board.")] = False,
     way: FlashGroup,
     simulate: Annotated[
@@ -67,6 +68,8 @@ def mlperf_tiny(
         raise ConfigError("--pty and --seconds are of --simulate: give that too")
     if way != FlashGroup() and not flash:
         raise ConfigError("--runner, --port, --gdb, --drive and --timeout are of --flash: give it")
+    if output is not None:
+        check_destination(output, force=force, remedy="--force")
     console = progress_console(quiet)
     with spinner(console, f"compiling {model.name}"):
         artefact = compile_model(model, network.build_options(), dumper(network.dump_after))

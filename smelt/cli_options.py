@@ -199,6 +199,12 @@ CalibrationSamplesOption = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+ForceOption = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Replace the files of an earlier build in the folder, and keep all others."
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what is asked for.")]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smelt import gpu_options
+from smelt.arguments import as_path
 from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
 from smelt.boards.meter import Meter, metered
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
@@ -49,7 +50,7 @@ class Result:
 
 def write_project(
     artefact: Artefact,
-    directory: Path,
+    directory: str | Path,
     *,
     force: bool = False,
     compile_: bool = False,
@@ -60,7 +61,7 @@ def write_project(
     Args:
         artefact: a compiled network.
         directory: where the project appears, whole or not at all.
-        force: replace an earlier build.
+        force: replace the files of an earlier build; all others in the folder are kept.
         compile_: run `make` in it too, and measure the ELF; gates on flash do that anyway.
         gates: limits that the build must keep; those on stack and instructions run one inference.
 
@@ -70,10 +71,10 @@ def write_project(
         DoesNotFit: the linked firmware is too large for the board, or a gate is exceeded.
     """
     gates = gates or Gates()
-    report: Report = dict(artefact.report)
+    directory = as_path(directory, "directory")
 
     def finish(folder: Path) -> Report:
-        nonlocal report
+        report: Report = dict(artefact.report)
         if compile_ or gates.needs_elf:
             _require_tools(artefact)
             elf = compile_project(folder, artefact.platform, cmsis_nn=artefact.options.cmsis_nn)
@@ -85,8 +86,7 @@ def write_project(
         gates.check(report)
         return report
 
-    artefact.project.write(directory, force=force, finish=finish)
-    return report
+    return artefact.project.write(directory, force=force, finish=finish)
 
 
 def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:

@@ -94,7 +94,7 @@ def test_the_command(smelt: Smelt, tmp_path: Path) -> None:
     assert report["export"] == {"format": "make", "version": "1.0.0", "vendor": "Smelt"}
     again = smelt("export", MODEL, "--format", "cmake", "-o", "lib")
     assert again.code == 1
-    assert "--force replaces it" in again.err
+    assert "--force replaces the files" in again.err
     assert (tmp_path / "lib/digits_int8_net.mk").is_file()
     assert smelt("export", MODEL, "--format", "cmake", "-o", "lib", "--force", "-q").out == ""
     assert not (tmp_path / "lib/digits_int8_net.mk").exists()

@@ -12,8 +12,8 @@ import numpy as np
 
 from smelt.cli_flash import _of_project
 from smelt.cli_options import BuildGroup
+from smelt.codegen.destination import REPORT
 from smelt.codegen.kernels.base import layer_key
-from smelt.codegen.project import REPORT
 from smelt.codegen.tuning import load_tuning
 from smelt.errors import ConfigError
 from smelt.frontend import Imported, load
