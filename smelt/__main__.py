@@ -13,11 +13,14 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends the program without a word, whenever it comes."""
+    """Run the command line; Ctrl-C ends the program without a word from here on."""
     # The module `signal` takes milliseconds to import, for names that are not needed here.
     import _signal as signals  # pyright: ignore[reportMissingModuleSource]
 
-    before = signals.signal(signals.SIGINT, _end_at_once)
+    before = signals.getsignal(signals.SIGINT)
+    heard = before != signals.SIG_IGN  # a shell lets what it starts in the background ignore Ctrl-C
+    if heard:
+        signals.signal(signals.SIGINT, _end_at_once)
     gc.disable()  # imports make many objects, none of them garbage
     from contextlib import suppress
 
@@ -27,12 +30,14 @@ def main() -> None:
     gc.enable()
     try:
         try:
-            signals.signal(signals.SIGINT, before)
+            if heard:
+                signals.signal(signals.SIGINT, before)
             command_line()
         finally:
             with suppress(OSError, ValueError):  # nobody reads it, or it is closed
                 sys.stdout.flush()
-            signals.signal(signals.SIGINT, _end_at_once)
+            if heard:
+                signals.signal(signals.SIGINT, _end_at_once)
     except KeyboardInterrupt:
         os._exit(_INTERRUPTED)
 

@@ -237,7 +237,7 @@ def test_an_option_of_a_variable_that_is_not_set(smelt: Smelt, option: str) -> N
 def test_verify_says_where(smelt: Smelt) -> None:
     for options in ((), ("--on", "qemu")):
         ran = smelt("verify", MODEL, "--board", "mps2-an386", "--samples", "1", *options)
-        assert ran.out.startswith("mps2-an386 in QEMU: bit-exact, 1 samples; "), ran.err
+        assert ran.out.startswith("mps2-an386 in QEMU: bit-exact, 1 sample; "), ran.err
 
 
 def test_verify_against_own_outputs(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
@@ -438,7 +438,7 @@ def test_wrong_usage(smelt: Smelt, arguments: tuple[str, ...]) -> None:
         ({"input_0": np.zeros((1, 8, 9, 1), np.int8)}, ("[1, 8, 9, 1]", "[1, 8, 8, 1]")),
         ({"input_0": np.full((1, 8, 8, 1), 300, np.int32)}, ("300",)),
         ({"input_0": np.full((1, 8, 8, 1), np.nan, np.float32)}, ("NaN",)),
-        ({}, ("the file has: nothing",)),
+        ({}, ("among those given: there is none",)),
     ],
 )
 def test_wrong_inputs(
@@ -598,6 +598,21 @@ def test_ctrl_c_ends_without_a_word(tmp_path: Path, start: str) -> None:
     places = [0, 10, *(imports * part // 3 for part in range(1, 4))]
     found = {place: ended(place) for place in (*map(str, places), "end")}
     assert found == dict.fromkeys(found, (130, ""))
+
+
+def test_ctrl_c_stays_ignored_where_it_was() -> None:
+    """As of a program that a shell's script starts in the background."""
+    code = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        "sys.addaudithook(lambda event, arguments: os.kill(os.getpid(), signal.SIGINT) "
+        "if event == 'import' and arguments[0] in ('smelt.cli', 'smelt.pages') else None); "
+        "sys.argv = ['smelt', '--version']; from smelt.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("smelt ")
 
 
 def test_little_is_imported_before_ctrl_c_is_heeded() -> None:

@@ -84,4 +84,4 @@ def test_a_network_is_verified_without_what_only_posix_has() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "this computer: bit-exact, 1 samples" in done.stdout
+    assert "this computer: bit-exact, 1 sample" in done.stdout
