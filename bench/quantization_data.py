@@ -141,7 +141,7 @@ def _faces(names: str) -> Iterator[Candidate | Missing]:
         import skimage
         from PIL import Image
     except ImportError:
-        yield Missing(name, "needs photographs: pip install smelt-edge[bench]")
+        yield Missing(name, "needs photographs: python -m pip install scikit-image pillow")
         return
     folder = Path(skimage.__file__).parent / "data"
     rng = np.random.default_rng(0)

@@ -134,11 +134,11 @@ def _pixels(
 ) -> Array:
     """The pixels of one file: float64 `[height, width, channels]`, from 0 to 255."""
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise ConfigError(
-            "images are read by Pillow, which is not installed: pip install smelt-edge[images], "
-            "or give the calibration data as .npz"
+            "images are read by Pillow, which is not installed: python -m pip install pillow, or "
+            "give the calibration data as .npz"
         ) from error
     try:
         # From memory, which gives no more than there is, however much a header speaks of.
@@ -153,8 +153,11 @@ def _pixels(
                 image = _cropped(image, size)
             image = image.resize(size, Image.Resampling.BILINEAR)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        # Pillow would name the bytes that it was given, as an object of Python's.
+        unknown = isinstance(error, UnidentifiedImageError)
+        reason = "no format that Pillow knows" if unknown else error
         raise QuantizationError(
-            f"'{file}' is not a readable image: {error}; remove it from the calibration data"
+            f"'{file}' is not a readable image: {reason}; remove it from the calibration data"
         ) from error
     pixels = np.asarray(image, np.float64).reshape(size[1], size[0], channels)
     return pixels[:, :, ::-1] if preprocessing.colours == "bgr" else pixels

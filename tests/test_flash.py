@@ -259,7 +259,10 @@ def test_gdb_resets_a_chip_before_it_loads(name: str, tmp_path: Path, fakes: Fak
 
 def test_the_first_runner_that_is_installed_is_chosen(fakes: Fakes) -> None:
     board = boards.load("nucleo-f446re")
-    with pytest.raises(ToolError, match=r"openocd \(apt-get install openocd\); pyocd \(pip"):
+    with pytest.raises(
+        ToolError,
+        match=r"openocd \(apt-get install openocd\); pyocd \(python -m pip install pyocd\)",
+    ):
         choose(board, None, None)
     fakes.add("st-flash")
     assert choose(board, None, None).runner == "st-flash"

@@ -89,3 +89,9 @@ def test_the_command_is_installed(wheel: Path) -> None:
         (name,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
         entry_points.read_string(archive.read(name).decode())
     assert dict(entry_points["console_scripts"]) == {"smelt": "smelt.__main__:main"}
+
+
+def test_hints_name_no_extra_of_a_package_that_is_not_published() -> None:
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    files += [p for room in ROOMS for p in (ROOT / room).rglob("*") if p.is_file()]
+    assert [p for p in files if b"smelt-edge[" in p.read_bytes()] == []

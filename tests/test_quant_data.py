@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 import wave
 from pathlib import Path
 
@@ -203,13 +204,22 @@ def test_folders(tmp_path: Path) -> None:
     with pytest.raises(QuantizationError, match="10 samples, 11 were asked for"):
         read_folder(tmp_path, graph, Preprocessing(), 11)
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8 broken")
-    with pytest.raises(QuantizationError, match=r"broken\.jpg' is not a readable image"):
+    with pytest.raises(QuantizationError, match=r"broken\.jpg' is not a readable image: no for"):
         read_folder(tmp_path, graph, Preprocessing())
     sound(tmp_path / "a.wav", bytes(20))
     with pytest.raises(QuantizationError, match="both images"):
         read_folder(tmp_path, graph, Preprocessing())
     with pytest.raises(ConfigError, match="2 inputs"):
         read_folder(tmp_path, network((4,), (4,)), Preprocessing())
+
+
+def test_pillow_is_asked_for_by_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.png").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ConfigError, match="not installed: python -m pip install pillow, or give"):
+        read_folder(tmp_path, network((1, 4, 6, 3)), Preprocessing())
 
 
 def test_samples_are_spread() -> None:
@@ -278,7 +288,7 @@ def wrong(case: str) -> dict[str, Array]:
         ("shape", r"input 'x0' has shape \[5, 3, 2\]; \[2, 3\] is needed"),
         ("integers", r"array of uint8 cannot be used.*float32.*pixels / 255"),
         ("text", "array of <U1|shape"),
-        ("name", "no array for input 'x0'.*the file has: other"),
+        ("name", "no array for input 'x0'.*among those given: other"),
         ("none", "no sample"),
         ("NaN", r"sample 3 of input 'x0' holds nan at \[1, 2\]; remove"),
         ("NaN in float64", r"sample 3 of input 'x0' holds nan at \[1, 2\]; remove"),

@@ -75,7 +75,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "pyocd": Program(
         ("pyocd",),
-        "pip install smelt-edge[pyocd]",
+        "python -m pip install pyocd",
         "elf",
         (("flash", "--target", "{target}", "{image}"),),
         hint="`pyocd pack install {target}` fetches what it must know of the chip",
@@ -135,7 +135,7 @@ PROGRAMS: dict[str, Program] = {
     # The image is made for the chip's boot loader, which has its place in flash.
     "esptool": Program(
         ("esptool", "esptool.py"),
-        "pip install smelt-edge[esptool]",
+        "python -m pip install esptool",
         "elf",
         (
             ("--chip", "{target}", "elf2image", "-o", "{image}.bin", "{image}"),
