@@ -5,6 +5,8 @@ The files are made by `tests/fuzz`, which is tried here too: whether it finds wh
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -277,3 +279,13 @@ def test_pages_command_no_browser() -> None:
 def _imported() -> None:
     """Children have what this process has imported."""
     warm(ALL)
+
+
+def test_the_guided_fuzzer_runs(tmp_path: Path) -> None:
+    pytest.importorskip("atheris", reason="Atheris is not installed: it is the extra `fuzz`")
+    command = (sys.executable, "-m", "tests.fuzz.guided", "toml", str(tmp_path), "-runs=20")
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert any(tmp_path.iterdir())

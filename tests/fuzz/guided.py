@@ -1,10 +1,11 @@
 """The same formats under Atheris, which looks for files that take new paths through the code.
 
-    python -m pip install atheris
+    python -m pip install -e '.[fuzz]'
     python -m tests.fuzz.guided onnx build/guided -max_total_time=600
 
 The folder keeps the files that took new paths, and is filled with sound ones where it is empty;
-what follows it is for libFuzzer. Atheris is no requirement of the tests: nothing else uses it.
+what follows it is for libFuzzer. Atheris comes with the extra `fuzz`; without it the test of this
+module is skipped.
 """
 
 from __future__ import annotations
