@@ -104,7 +104,7 @@ def _ask(line: Line, doubt: str) -> list[str]:
         before = version
     raise DeviceError(
         f"no answer from the device in {line.timeout_s:g} s: is it the right port, is "
-        f"the firmware flashed, and does it run?{doubt}"
+        f"the firmware flashed and undamaged, and does it run?{doubt}"
     )
 
 
@@ -150,4 +150,7 @@ def _read_info(lines: Sequence[str]) -> DeviceInfo:
             regions=tuple(regions[i] for i in range(len(regions))),
         )
     except (KeyError, ValueError) as error:
-        raise DeviceError(f"the device's description of itself is broken: {error}") from error
+        raise DeviceError(
+            f"the device's description of itself is broken: {error}; its code may be damaged, or "
+            "another build: build and flash it again"
+        ) from error

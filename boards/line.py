@@ -19,6 +19,10 @@ from smelt.errors import DeviceError
 
 T = TypeVar("T")
 
+_OUTSIDE = (
+    ", outside of any inference: its code may be damaged, or another build; build and flash it "
+    "again"
+)
 RESTARTED = (
     "the device started anew in the middle: it was reset, lost its power, or a watchdog bit; "
     "what was loaded, and the network's state, is gone"
@@ -166,7 +170,8 @@ class Line:
                 raise Lost("the end of an answer is lost")
             line = self._next_line(deadline, computing=computing)
         if line.startswith("e-[fault"):
-            raise DeviceError(f"the device faulted: {line.removeprefix('e-[').removesuffix(']')}")
+            fault = line.removeprefix("e-[").removesuffix("]")
+            raise DeviceError(f"the device faulted: {fault}{'' if computing else _OUTSIDE}")
         if line == "m-init-done" and self.introduced:
             raise DeviceError(RESTARTED)
         return line
