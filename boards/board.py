@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -238,8 +239,14 @@ def load(name: str | Path) -> Board:
             "a program to be compiled on it"
         )
     if name not in available():
-        close = get_close_matches(name, (*available(), *computers()), n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else "."
+        if "," in name:
+            raise ConfigError(
+                f"'{name}' is no board's name: give one; `smelt verify --boards {name}` verifies "
+                "on several side by side"
+            )
+        known = (*available(), *computers())
+        close = get_close_matches(name, known, n=1) or [n for n in known if n.startswith(name)]
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
         raise ConfigError(
             f"unknown board '{name}'{hint} Known boards: {', '.join(available())}; computers, "
             f"which take no firmware: {', '.join(computers())}; or give the path of a .toml file "
@@ -276,7 +283,7 @@ def parse(title: str, text: str) -> Board:
     try:
         return Board.model_validate(table)
     except ValidationError as error:
-        raise ConfigError(f"board file {title}: {'; '.join(complaints(error))}") from error
+        raise ConfigError(f"board file {title}: {'; '.join(complaints(error, table))}") from error
 
 
 def read_table(text: str) -> dict[str, Any]:
@@ -291,11 +298,25 @@ def read_table(text: str) -> dict[str, Any]:
         raise ValueError("its tables or arrays are nested too deeply") from error
 
 
-def complaints(error: ValidationError) -> list[str]:
-    """One sentence per mistake: where, what, which value."""
+def _where(keys: Sequence[str | int], table: object) -> str:
+    """The place of a mistake in a file; a row of a table by its name, if it has one."""
+    parts: list[str] = []
+    for key in keys:
+        try:
+            table = cast("Any", table)[key]
+        except (LookupError, TypeError):
+            table = None
+        row = cast("dict[str, object]", table) if isinstance(table, dict) else {}
+        name = row.get("name") if isinstance(key, int) else None
+        parts.append(f"'{name}'" if isinstance(name, str) else str(key))
+    return ".".join(parts)
+
+
+def complaints(error: ValidationError, table: object) -> list[str]:
+    """One sentence per mistake in a file's table: where, what, which value."""
     sentences: list[str] = []
     for mistake in error.errors():
-        where = ".".join(str(part) for part in mistake["loc"])
+        where = _where(mistake["loc"], table)
         message = mistake["msg"].removeprefix("Value error, ")
         given = "" if isinstance(mistake["input"], dict) else f" (it is {mistake['input']!r})"
         sentences.append(f"{where}: {message}{given}" if where else message)

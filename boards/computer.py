@@ -80,4 +80,4 @@ def computer_called(name: str) -> Computer | None:
     try:
         return Computer.model_validate(table)
     except ValidationError as error:
-        raise ConfigError(f"board file {name}: {'; '.join(complaints(error))}") from error
+        raise ConfigError(f"board file {name}: {'; '.join(complaints(error, table))}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -10,6 +11,21 @@ from smelt.boards.tables import Runner, UartDriver
 from smelt.codegen.render import environment
 from smelt.errors import ConfigError
 from smelt.targets import get
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+def check_name(name: str) -> None:
+    """Make sure that a board can have that name.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"'{name}' cannot be a board's name: small letters, digits, `-` and `_`, and a letter "
+            "first, as my-board"
+        )
 
 
 def skeleton(name: str, target: str, path: Path) -> str:

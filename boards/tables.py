@@ -16,6 +16,8 @@ _SIZE = re.compile(r"[0-9]+[KM]")
 def _bytes(value: object) -> object:
     if isinstance(value, str) and _SIZE.fullmatch(value):
         return int(value[:-1]) * _UNITS[value[-1]]
+    if isinstance(value, str):
+        raise ValueError('give a number of bytes, or a text with its unit, K or M, as "512K"')
     return value
 
 

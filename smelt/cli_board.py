@@ -10,7 +10,7 @@ from rich.console import Console
 
 from smelt import show
 from smelt.boards import load
-from smelt.boards.skeleton import copied, skeleton
+from smelt.boards.skeleton import check_name, copied, skeleton
 from smelt.errors import ConfigError
 from smelt.files import write_files
 
@@ -38,6 +38,7 @@ def new(
 
     `smelt board new my-board --like nucleo-f446re`
     """
+    check_name(name)
     path = Path(f"{name}.toml") if output is None else output
     if path.suffix != ".toml":
         raise ConfigError(f"-o {path}: a board file's name ends in .toml")

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from smelt import show_verify
+from smelt.boards import computer_called, load
 from smelt.cli_output import bar, progress_console, write_json
 from smelt.cli_proof import ProofGroup
 from smelt.errors import ConfigError, VerifyError
@@ -20,6 +21,7 @@ from smelt.farm import Job, Outcome, end_with_parent, junit, verify_jobs
 from smelt.files import distinct, write_files
 from smelt.report import Gates
 from smelt.samples import load_arrays
+from smelt.targets import HOST
 
 ONE_PLACE = "--boards says where: leave --board and --on out; a board's port is given as BOARD=PORT"
 
@@ -74,6 +76,9 @@ def verify_all(
 def _jobs(model: Path, boards: Sequence[str], proof: ProofGroup) -> list[Job]:
     """One a board."""
     places = _places(boards)
+    for board, _ in places:  # before any runs
+        if board != HOST.name and computer_called(board) is None:
+            load(board)
     proof.check()
     if proof.board is not None:
         raise ConfigError(ONE_PLACE)

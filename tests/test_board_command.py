@@ -43,7 +43,7 @@ def test_a_board_like_another_runs_the_same(smelt: Smelt, name: str) -> None:
     model = Path(__file__).parent.parent / "examples/digits/digits_int8.tflite"
     done = smelt("verify", model, "--board", "other.toml", "--samples", "1")
     assert done.code == 0, done.err
-    assert done.out.startswith(f"twin in QEMU ({name}): bit-exact, 1 samples; ")
+    assert done.out.startswith(f"twin in QEMU ({name}): bit-exact, 1 sample; ")
 
 
 @pytest.mark.parametrize("name", boards.available())
@@ -62,7 +62,13 @@ def test_every_board_can_be_copied_and_checked(smelt: Smelt, name: str) -> None:
         (["new", "x", "--target", "nope"], "unknown target 'nope'. Known targets: "),
         (["new", "x", "--target", "host"], "target 'host' is no microcontroller's"),
         (["new", "x", "--like", "pica"], "did you mean 'pico'?"),
-        (["new", "My Board", "--target", "cortex-m4"], "name: String should match pattern"),
+        (
+            ["new", "My Board", "--target", "cortex-m4"],
+            "'My Board' cannot be a board's name",
+        ),
+        (["new", "Bad/Name", "--like", "pico"], "'Bad/Name' cannot be a board's name"),
+        (["check", "mps2"], "did you mean 'mps2-an385' or 'mps2-an386' or 'mps2-an500'"),
+        (["check", "pico,microbit"], "`smelt verify --boards pico,microbit` verifies on several"),
         (["new", "x", "--target", "cortex-m4", "-o", "x.txt"], "name ends in .toml"),
         (["check", "none.toml"], "board file none.toml cannot be read"),
     ],

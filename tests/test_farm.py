@@ -138,9 +138,10 @@ def test_the_command(smelt: Smelt) -> None:
 
 
 def test_one_that_fails_makes_the_command_fail(smelt: Smelt) -> None:
-    done = smelt("verify", MODEL, "--boards", "host,nil", "--samples", "1", "--junit", "a.xml")
+    boards = "host,host=/dev/none"
+    done = smelt("verify", MODEL, "--boards", boards, "--samples", "1", "--junit", "a.xml")
     assert done.code == 1
-    assert "VerifyError: 1 of 2 boards: nil: unknown board 'nil'" in done.err
+    assert "VerifyError: 1 of 2 boards: host: " in done.err
     assert "FAILED" in done.out
     assert 'tests="2" failures="0" errors="1"' in Path("a.xml").read_text()
 
@@ -150,6 +151,7 @@ def test_one_that_fails_makes_the_command_fail(smelt: Smelt) -> None:
     [
         (["--boards", "host,,microbit"], "give boards with commas between them"),
         (["--boards", "host="], "as BOARD=PORT"),
+        (["--boards", "host,microbitt"], "ConfigError: unknown board 'microbitt'; did you mean"),
         (["--boards", "host,host"], "names a place twice"),
         (["--boards", "host", "--board", "microbit"], "leave --board and --on out"),
         (["--boards", "host", "--html", "a.html"], "are for one board at a time"),
