@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from smelt.errors import ConfigError, QuantizationError
+from smelt.errors import ConfigError, QuantizationError, counted
 from smelt.ir import Graph
 from smelt.quant import image_files, wave_files
 from smelt.quant.image_files import Preprocessing, read_images
@@ -93,7 +93,9 @@ def spread(items: Sequence[T], count: int | None, source: Path) -> list[T]:
     if count is None:
         return list(items)
     if count > len(items):
-        raise QuantizationError(f"'{source}' holds {len(items)} samples, {count} were asked for")
+        raise QuantizationError(
+            f"'{source}' holds {counted(len(items), 'sample')}, {count} were asked for"
+        )
     return [items[index * len(items) // count] for index in range(count)]
 
 

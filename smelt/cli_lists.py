@@ -20,10 +20,13 @@ _DIGITS = r"\d{1,18}"
 
 
 def words(option: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """The words of an option, in order; `ConfigError` where one is empty."""
+    """The words of an option, in order; `ConfigError` where one is empty or comes twice."""
     found = [word.strip() for text in texts for word in text.split(",")]
     if not all(found):
         raise ConfigError(f"{option} '{','.join(texts)}': give names with commas between them")
+    twice = next((word for word in found if found.count(word) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{option} names '{twice}' twice: give it once")
     return tuple(found)
 
 

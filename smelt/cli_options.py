@@ -106,16 +106,16 @@ InputLayoutOption = Annotated[
     InputLayout, typer.Option("--input-layout", help="nhwc: images come channels last (cameras).")
 ]
 MaxArena = Annotated[
-    int | None, typer.Option("--max-arena", help="Fail if the arena takes more bytes.")
+    int | None, typer.Option("--max-arena", min=0, help="Fail if the arena takes more bytes.")
 ]
 MaxFlash = Annotated[
-    int | None, typer.Option("--max-flash", help="Fail if the network takes more flash.")
+    int | None, typer.Option("--max-flash", min=0, help="Fail if the network takes more flash.")
 ]
 MaxStack = Annotated[
-    int | None, typer.Option("--max-stack", help="Fail if an inference takes more stack.")
+    int | None, typer.Option("--max-stack", min=0, help="Fail if an inference takes more stack.")
 ]
 MaxInstructions = Annotated[
-    int | None, typer.Option("--max-instructions", help="Fail if an inference takes more.")
+    int | None, typer.Option("--max-instructions", min=0, help="Fail if an inference takes more.")
 ]
 BackendsOption = Annotated[
     list[str] | None,

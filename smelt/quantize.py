@@ -10,7 +10,7 @@ import numpy as np
 
 from smelt.arguments import as_flag, as_instance, as_integer, as_items, as_path, wrong
 from smelt.codegen.passes import run_passes
-from smelt.errors import ConfigError, QuantizationError
+from smelt.errors import ConfigError, QuantizationError, counted
 from smelt.frontend import Imported
 from smelt.ir import Array, Graph, evaluate
 from smelt.quant.data import Preprocessing, not_images, padded, read_folder, spread
@@ -60,9 +60,9 @@ class Settings:
         as_instance(self.recipe, "recipe", Recipe, f"a Recipe, or {names}")
         allowed = f"a set of {' and '.join(map(repr, ALLOWED))}"
         items = as_items(self.allow, "allow", allowed)
-        if not set(items) <= set(ALLOWED):
+        if not all(isinstance(item, str) and item in ALLOWED for item in items):
             raise wrong("allow", allowed, self.allow)
-        object.__setattr__(self, "allow", frozenset(items))
+        object.__setattr__(self, "allow", frozenset(map(str, items)))
         as_flag(self.real_interface, "real_interface")
         if self.samples is not None:
             object.__setattr__(self, "samples", as_integer(self.samples, "samples", 1))
@@ -276,7 +276,7 @@ def _accuracy(outputs: Sequence[Sequence[Array]], labels: Array) -> float:
 def _require_labels(graph: Graph, samples: int, labels: Array) -> None:
     if len(labels) != samples:
         raise ConfigError(
-            f"there are {len(labels)} labels and {samples} samples: give one a sample"
+            f"{counted(len(labels), 'label')} for {counted(samples, 'sample')}: give one a sample"
         )
     output = graph.outputs[0]
     classes = output.type.size

@@ -6,10 +6,11 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
-from smelt.arguments import as_instance, as_table
+from smelt.arguments import as_instance, as_items, as_table, wrong
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, TensorType, Value
 from smelt.ir.npy import DAMAGED_ZIP, read_array, require_honest
@@ -96,6 +97,45 @@ def bind_samples(graph: Graph, arrays: Mapping[str, Array]) -> tuple[list[Sample
     for sample in samples:
         sizes_of(graph, sample)
     return samples, batched
+
+
+def check_samples(graph: Graph, samples: object) -> list[Sample]:
+    """Samples that Python code passes: one array per input each, of exactly its type.
+
+    Raises:
+        ConfigError: there are none, or one is something else.
+    """
+    wanted = "a list of samples, each a tuple of one array per input"
+    if isinstance(samples, np.ndarray | Mapping):
+        raise wrong("samples", wanted, cast("object", samples))
+    checked: list[Sample] = []
+    for index, sample in enumerate(as_items(samples, "samples", wanted)):
+        name = f"samples[{index}]"
+        if isinstance(sample, np.ndarray | Mapping):
+            raise wrong(name, "a tuple of one array per input", cast("object", sample))
+        arrays = as_items(sample, name, "a tuple of one array per input")
+        if len(arrays) != len(graph.inputs):
+            names = ", ".join(value.name for value in graph.inputs)
+            raise ConfigError(
+                f"{name} must have one array for each input ({names}), and has {len(arrays)}"
+            )
+        checked.append(_checked(graph, name, arrays))
+    if not checked:
+        raise ConfigError("samples must hold one sample at least, and is empty")
+    return checked
+
+
+def _checked(graph: Graph, name: str, arrays: Sequence[object]) -> Sample:
+    open_ = _open_axes(graph)
+    found: list[Array] = []
+    for value, given in zip(graph.inputs, arrays, strict=True):
+        array = as_instance(given, f"{name}, input '{value.name}',", np.ndarray, "a numpy array")
+        fits = _fits(array.shape, value.type.shape, open_.get(value, frozenset()))
+        if not fits or array.dtype != value.type.dtype.numpy:
+            raise wrong(f"{name}, input '{value.name}',", f"an array of {value.type}", array)
+        found.append(array)
+    sizes_of(graph, tuple(found))
+    return tuple(found)
 
 
 def bind_expected(graph: Graph, arrays: Mapping[str, Array]) -> list[Sample]:
@@ -221,8 +261,8 @@ def _find(
     name = value.name if value.name in arrays else default
     if name not in arrays:
         raise ConfigError(
-            f"no array for {role} '{value.name}' (or '{default}'); the file has: "
-            f"{', '.join(sorted(arrays)) or 'nothing'}"
+            f"no array for {role} '{value.name}' (or '{default}') among those given: "
+            f"{', '.join(sorted(arrays)) or 'there is none'}"
         )
     array, shape = arrays[name], value.type.shape
     if _fits(array.shape, shape, open_):

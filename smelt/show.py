@@ -16,6 +16,7 @@ from smelt import targets as targets_room
 from smelt.boards import Board
 from smelt.cli_output import say
 from smelt.codegen.kernels.base import backend
+from smelt.errors import counted
 from smelt.frontend import Imported
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops import all_cases
@@ -233,7 +234,7 @@ def inspect(console: Console, imported: Imported) -> None:
     console.print()
     _layers(imported).print(console)
     console.print(
-        f"\n{len(graph.nodes)} layers, {graph.macs:,} multiply-accumulates, "
+        f"\n{counted(len(graph.nodes), 'layer')}, {graph.macs:,} multiply-accumulates, "
         f"{_parameters(imported):,} parameters",
         highlight=False,
     )
@@ -314,7 +315,8 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
     removed = report["removed"]
     if removed["channels"]:
         count = sum(r["constant"] + r["unread"] for r in removed["channels"])
-        why = f"{count:,} channels of {len(removed['channels'])} layers, constant or never read"
+        layers = counted(len(removed["channels"]), "layer")
+        why = f"{counted(count, 'channel')} of {layers}, constant or never read"
         rows.append(("removed", f"{removed['macs']:,} MACs: {why}"))
     if report["state"]["bytes"]:
         rows.append(("state", f"{report['state']['bytes']:,} bytes"))

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from smelt import __version__
 from smelt.cli_output import say
+from smelt.errors import counted
 from smelt.ir import TensorType
 from smelt.pages import page
 from smelt.quant.quantized import Layer, hurting
@@ -186,8 +187,8 @@ def summary(found: Mapping[str, Any]) -> Iterator[str]:
     """What it comes to, one sentence a line."""
     measured = found["measured"]
     yield (
-        f"SQNR of the outputs {decibels(measured['sqnr_db'])} on {measured['samples']} samples of "
-        f"{measured['on']}"
+        f"SQNR of the outputs {decibels(measured['sqnr_db'])} on "
+        f"{counted(measured['samples'], 'sample')} of {measured['on']}"
     )
     if len(measured["outputs_db"]) > 1:
         names = [value["name"] for value in found["outputs"]]

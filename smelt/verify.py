@@ -15,7 +15,7 @@ import numpy as np
 from smelt.boards import Device, ElfInfo
 from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.quantized import use_integer_arithmetic
-from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError
+from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError, counted
 from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
 from smelt.memory import Memory, MemoryProgress, compare_memory
 from smelt.ops.cast import Cast
@@ -23,7 +23,7 @@ from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.pipeline import Artefact
 from smelt.report import Report
 from smelt.run import Progress, Result, Rig, device_inputs, run, set_sizes, step_sizes
-from smelt.samples import Sample
+from smelt.samples import Sample, check_samples
 from smelt.tolerances import FLOAT_TOLERANCE, Difference, compare, inexact
 
 
@@ -50,7 +50,7 @@ class Verdict:
         how = (
             f"within {self.tolerance:.3g} of the output's range" if self.tolerance else "bit-exact"
         )
-        text = f"{how}, {self.samples} samples; {self.memory}"
+        text = f"{how}, {counted(self.samples, 'sample')}; {self.memory}"
         if self.real is None:
             return text
         return (
@@ -83,13 +83,16 @@ def verify_model(
     memory then goes uncompared.
 
     Raises:
-        ConfigError: outputs are expected of another number of samples.
+        ConfigError: the samples do not fit the network, or outputs are expected of another number
+            of samples.
         VerifyError: something differs; the message says where, in how many elements, by how much.
     """
     rig = rig or Rig()
+    samples = check_samples(artefact.graph, samples)
     if expected is not None and len(expected) != len(samples):
         raise ConfigError(
-            f"{len(expected)} samples of outputs are expected of {len(samples)} samples of inputs"
+            f"outputs are expected of {counted(len(expected), 'sample')}, and there are inputs of "
+            f"{counted(len(samples), 'sample')}"
         )
     references = [
         {value: e.values[value] for value in artefact.graph.outputs}

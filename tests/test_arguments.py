@@ -15,6 +15,8 @@ from smelt.frontend import load as load_model
 from smelt.pipeline import Artefact, Options
 from smelt.quant.recipe import RECIPES
 from smelt.quantize import Settings
+from smelt.run import write_project
+from smelt.verify import verify_model
 
 DIGITS = Path(__file__).parents[1] / "examples/digits/digits.onnx"
 IMAGE = np.zeros((1, 1, 8, 8), np.float32)
@@ -101,6 +103,8 @@ def test_calibration_is_a_path(given: Any) -> None:
         ("allow", "float", "allow must be a set of 'float' and 'int16', not the str 'float'"),
         ("allow", {"floats"}, "allow must be a set of"),
         ("allow", None, "allow must be a set of"),
+        ("allow", [np.zeros(3)], "allow must be a set of"),
+        ("allow", [[]], "allow must be a set of"),
         ("samples", "3", "samples must be an integer from 1 on, not the str '3'"),
         ("samples", 0, "samples must be an integer from 1 on, not the int 0"),
         ("real_interface", "yes", "real_interface must be True or False"),
@@ -138,7 +142,7 @@ def test_settings_take_texts() -> None:
         ({"input_0": IMAGE.astype(object)}, "input 'input'.*object"),
         ({"input_0": IMAGE.astype(complex)}, "input 'input'.*complex128"),
         ({"input_0": IMAGE.astype(str)}, "input 'input'"),
-        ({}, "no array for input 'input'"),
+        ({}, r"no array for input 'input' .* among those given: there is none"),
     ],
 )
 def test_wrong_inputs(network: Artefact, inputs: Any, message: str) -> None:
@@ -163,3 +167,34 @@ def test_options_are_checked_too() -> None:
     for name, given in wrong.items():
         with pytest.raises(ConfigError, match=f"{name} must be"):
             Options(**{name: given})
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([], "samples must hold one sample at least, and is empty"),
+        (None, "samples must be a list of samples, .*, not None"),
+        (5, "samples must be a list of samples, .*, not the int 5"),
+        ("abc", "samples must be a list of samples, .*, not the str 'abc'"),
+        (IMAGE, r"samples must be a list of samples, .*, not an array of float32\[1, 1, 8, 8\]"),
+        ({"input_0": IMAGE}, "samples must be a list of samples, .*, not the dict"),
+        ([None], r"samples\[0\] must be a tuple of one array per input, not None"),
+        ([{"x": 1}], r"samples\[0\] must be a tuple of one array per input, not the dict"),
+        ([IMAGE], r"samples\[0\] must be a tuple of one array per input, not an array"),
+        ([(IMAGE,), (IMAGE, IMAGE)], r"samples\[1\] must have one array for each .*, and has 2"),
+        ([(3,)], r"samples\[0\], input 'input', must be a numpy array, not the int 3"),
+        ([(IMAGE[0],)], r"samples\[0\], input 'input', must be an array of f32\[1,1,8,8\], not an"),
+        ([(IMAGE.astype(int),)], r"samples\[0\], input 'input', must be an array of f32"),
+    ],
+)
+def test_wrong_samples_of_verify(network: Artefact, samples: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        verify_model(network, samples)
+
+
+def test_a_project_may_be_written_to_a_text(network: Artefact, tmp_path: Path) -> None:
+    write_project(network, str(tmp_path / "out"))
+    assert (tmp_path / "out/report.json").is_file()
+    wrong: Any = None
+    with pytest.raises(ConfigError, match="directory must be a path, not None"):
+        write_project(network, wrong)

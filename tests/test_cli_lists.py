@@ -107,6 +107,8 @@ def test_commas_and_repetition_are_the_same(smelt: Smelt, name: str) -> None:
 
 
 def test_what_several_are_read_as() -> None:
+    with pytest.raises(ConfigError, match=r"^--backends names 'a' twice: give it once"):
+        words("--backends", ["a,b", "a"])
     assert words("--x", ["a,b", " c"]) == ("a", "b", "c")
     assert numbers("--x", ["1,2.5", "3"]) == (1.0, 2.5, 3.0)
     assert dims(["a=1,b=2..3", "c=4"]) == {"a": 1, "b": (2, 3), "c": 4}
@@ -133,6 +135,13 @@ def test_a_text_of_another_form(read: object, text: str) -> None:
     assert callable(read)
     with pytest.raises(ConfigError, match=r"^--\w+ .*: give (a|an) "):
         read([text])
+
+
+@pytest.mark.parametrize("option", ["arena", "flash", "stack", "instructions"])
+def test_a_limit_below_zero_is_refused(smelt: Smelt, option: str) -> None:
+    ran = smelt("build", MODEL, "-o", "out", f"--max-{option}", "-1")
+    assert ran.code == 2
+    assert f"--max-{option}" in ran.err
 
 
 @pytest.mark.parametrize("option", ["--backends", "--place", "--boards"])

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from smelt.codegen.names import c_name
+from smelt.codegen.export import Package, export_project, find_format, formats
+from smelt.codegen.names import LONGEST, c_name
 from smelt.errors import ConfigError
 from smelt.ir import Graph
 from smelt.pipeline import Options
@@ -115,6 +116,20 @@ def write(folder: Path) -> list[str]:
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_text(text)
     return [f'#include "{c_name(title)}.h"\n' for title in TITLES.split()]
+
+
+@pytest.mark.parametrize("format_", ["", *formats()])
+def test_the_longest_name_fits_every_file(format_: str, tmp_path: Path) -> None:
+    title = "n" * (32 if format_ == "cmsis-pack" else LONGEST)  # a pack has its own limit
+    artefact = compile_graph(next(graphs()), Options(name=title))
+    project = artefact.project
+    if format_:
+        project = export_project(
+            project, artefact.platform, "speed", find_format(format_), Package()
+        )
+    project.write(tmp_path / "out")
+    with pytest.raises(ConfigError, match=f"has 201 characters.* {LONGEST} at most with --name"):
+        c_name("n" * (LONGEST + 1))
 
 
 @pytest.mark.parametrize("title", ["pid", "net", "a_net_", "knet", "kws_NET", "NET"])

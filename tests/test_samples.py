@@ -137,7 +137,7 @@ def test_floats_need_a_scale() -> None:
 def test_missing_inputs_are_named() -> None:
     with pytest.raises(ConfigError, match=r"no array for input 'b' \(or 'input_1'\).*: a, x"):
         bind_samples(graph(INT8, FLOAT), {"a": RAW, "x": REAL})
-    with pytest.raises(ConfigError, match="the file has: nothing"):
+    with pytest.raises(ConfigError, match="among those given: there is none"):
         bind_samples(graph(INT8), {})
 
 
@@ -278,6 +278,14 @@ def packed(path: Path, method: int, size: int = 100) -> bytearray:
         np.save(buffer, np.zeros(size, np.int8))
         file.writestr("input_0.npy", buffer.getvalue())
     return bytearray(path.read_bytes())
+
+
+def test_pickled_objects_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", input_0=np.array([{}, "text"], object))
+    with pytest.raises(
+        ConfigError, match=r"input_0\.npy' holds pickled Python objects, which are n"
+    ):
+        load_arrays(tmp_path / "x.npz")
 
 
 def test_members_that_lie_are_refused(tmp_path: Path) -> None:

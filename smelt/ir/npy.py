@@ -63,7 +63,7 @@ def read_array(data: bytes, name: str) -> Array:
     """The array of an `.npy` file, which must be exactly as long as its header says.
 
     Raises:
-        ValueError: it is not, or it holds Python objects.
+        ValueError: it is not, or it holds pickled Python objects.
     """
     stream = io.BytesIO(data)
     try:
@@ -75,7 +75,12 @@ def read_array(data: bytes, name: str) -> Array:
         raise ValueError(f"'{name}' has no readable header of the .npy format: {error}") from error
     size = len(data) - stream.tell()
     fits = all(0 <= n < _LARGEST for n in shape) and prod(shape) * dtype.itemsize == size
-    if dtype.hasobject or not dtype.itemsize or not fits:
+    if dtype.hasobject:
+        raise ValueError(
+            f"'{name}' holds pickled Python objects, which are not read, since they may execute "
+            "code; save arrays of numbers"
+        )
+    if not dtype.itemsize or not fits:
         raise ValueError(f"'{name}' holds {size} bytes for {dtype}{list(shape)}")
     array = np.frombuffer(data, dtype, offset=stream.tell())
     return array.reshape(shape, order="F" if fortran else "C")
