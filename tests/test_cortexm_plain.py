@@ -232,6 +232,8 @@ def cases() -> tuple[Case, ...]:
         convolution((1, 4, 4, 12), 6, steep=40.0, activation=FREE, points=(0, 9)),
         convolution((1, 4, 4, 12), 6, steep=0.01),
         convolution((1, 4, 4, 12), 6, rounding=Rounding.ONNX, activation=FREE, points=(0, 9)),
+        convolution((1, 5, 1, 6), 4, (3, 4), (1, 1), ((1, 1), (2, 2)), points=(3, -4)),
+        convolution((1, 4, 2, 5), 4, (2, 5), (1, 1), ((0, 1), (2, 2)), FREE, points=(-3, 9)),
         *(depthwise((1, h, w, 3)) for h, w in ((1, 1), (1, 6), (5, 1), (2, 2), (7, 6), (6, 7))),
         *(depthwise((1, h, w, 5), (3, 3), (2, 2), AFTER) for h, w in ((8, 6), (9, 7), (12, 12))),
         depthwise((1, 7, 5, 4), (3, 3), (2, 1), SAME, FREE, points=(7, -20)),

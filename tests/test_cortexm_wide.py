@@ -85,6 +85,8 @@ def cases() -> tuple[Case, ...]:
         convolution((1, 4, 4, 12), 6, steep=40.0, activation=FREE, points=(0, 9)),
         convolution((1, 4, 4, 12), 6, steep=0.01),
         convolution((1, 4, 4, 12), 6, rounding=Rounding.ONNX, activation=FREE, points=(0, 9)),
+        convolution((1, 5, 1, 6), 4, (3, 4), (1, 1), ((1, 1), (2, 2)), points=(3, -4)),
+        convolution((1, 4, 2, 5), 4, (2, 5), (1, 1), ((0, 1), (2, 2)), FREE, points=(-3, 9)),
         *(dense(1, k, n) for k in (1, 2, 3, 4, 7, 33, 130) for n in (1, 3, 4, 10)),
         dense(1, 400, 6, FREE, points=(3, 96)),
         dense(1, 64, 12, FREE, points=(-128, 14), optimize="size"),

@@ -196,7 +196,7 @@ def halves(
     one = window.taps == 1 and not window.padded and window.stride == (1, 1)
     dense = one and not place.rectangle and len(slices) == 1 and pixels >= block
     runs = window.dilation[1] == 1 and window.kernel[1] > 1 and not place.source.wraps_rows
-    runs = runs and place.source.pixel == window.depth
+    runs = runs and place.source.pixel == window.depth and window.kernel[1] <= window.size[1]
     slides = runs and window.stride[1] == 1 and window.kernel[1] <= _WIDEST_SLIDE
     parameters: dict[str, object] = {
         **place.variables,

@@ -145,7 +145,7 @@ def convolution(
     walk = Walk.of(steps - 1, _UNROLLED[request.optimize])
     contiguous = window.dilation[1] == 1 and place.source.pixel == window.depth
     contiguous = contiguous and not place.source.wraps_rows
-    runs = contiguous and window.kernel[1] > 1
+    runs = contiguous and 1 < window.kernel[1] <= window.size[1]
     line = _gathered(window) and (window.padded or not contiguous)
     slides = not _gathered(window) and 1 < window.kernel[1] <= _WIDEST_SLIDE
     slides = slides and window.stride[1] == window.dilation[1] == 1
