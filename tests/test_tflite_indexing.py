@@ -93,7 +93,7 @@ def strided(
     return one("STRIDED_SLICE", X, [y], *operands, options=options, **masks)
 
 
-def arg(kind: str, options: Any, axis: int, y: Sequence[int]) -> Build:
+def arg(kind: str, options: Any, axis: int | list[int], y: Sequence[int]) -> Build:
     return one(
         kind,
         (3, 5, 4),
@@ -235,6 +235,12 @@ WRONG: tuple[tuple[Build, type[Exception], str], ...] = (
         ModelError,
         "no 4 equal parts along axis 2",
     ),
+    (
+        one("SPLIT", X, [X] * 2, ints("axis", [1, 2]), first=1, options=schema.SplitOptionsT),
+        ModelError,
+        r"SPLIT #0.*: its axis holds 2 numbers \[1, 2\], not one",
+    ),
+    (arg("ARG_MAX", schema.ArgMaxOptionsT, [0, 1], (3, 4)), ModelError, "its axis holds 2 numbers"),
     (
         one("SLICE", X, [X], T("b", (4,), np.int32), ints("s", X)),
         UnsupportedError,

@@ -49,11 +49,11 @@ def read(data: bytes, folder: Path | None) -> StoredModel:
         raise ModelError("the file holds no network with outputs: it is damaged, or not ONNX")
     sort_operators(model)
     load_external(model, folder)
-    model = _upgraded(model)
-    opsets = _opsets(model)
-    if model.functions:
+    _require_versions(model)
+    if model.functions:  # before anything else that writes out what functions call
         model = inlined(model)
-    return StoredModel(model.graph, opsets)
+    model = _upgraded(model)
+    return StoredModel(model.graph, _opsets(model))
 
 
 def _parse(data: bytes) -> onnx.ModelProto:
@@ -87,13 +87,16 @@ def _standard_opset(model: onnx.ModelProto) -> int:
     return max(versions, default=1 if model.ir_version < 3 else 0)
 
 
-def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+def _require_versions(model: onnx.ModelProto) -> None:
     for entry in (e for m in (model, *model.functions) for e in m.opset_import):
         if not 0 <= entry.version < 1 << 31:
             raise ModelError(
                 f"the network uses operator set {entry.version} of '{entry.domain or 'ai.onnx'}', "
                 "which cannot be: the file is damaged"
             )
+
+
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     opsets = {
         "" if entry.domain in STANDARD_DOMAINS else entry.domain: entry.version
         for entry in model.opset_import

@@ -77,7 +77,7 @@ def _strided_slice(operation: Operation) -> None:
 def _gather(operation: Operation) -> None:
     x, indices = operation.input(0), operation.input(1)
     options = operation.options(tflite.GatherOptions, optional=True)
-    (axis,) = operation.axes([options.integer("Axis")], len(x.type.shape))
+    axis = operation.axis([options.integer("Axis")], len(x.type.shape))
     batch = options.integer("BatchDims")
     batch += len(indices.type.shape) if batch < 0 else 0
     size = x.type.shape[axis]
@@ -105,7 +105,7 @@ def _gather_nd(operation: Operation) -> None:
 def _split(operation: Operation) -> None:
     """SPLIT: its axis is the first operand."""
     x, count = operation.input(1), operation.output_count
-    (axis,) = operation.axes(operation.integers(0, "axis"), len(x.type.shape))
+    axis = operation.axis(operation.integers(0, "axis"), len(x.type.shape))
     if x.type.shape[axis] % count:
         raise ModelError(f"{operation}: {x.type} has no {count} equal parts along axis {axis}")
     _parts(operation, x, axis, [x.type.shape[axis] // count] * count)
@@ -113,7 +113,7 @@ def _split(operation: Operation) -> None:
 
 def _split_v(operation: Operation) -> None:
     x, sizes = operation.input(0), list(operation.integers(1, "sizes"))
-    (axis,) = operation.axes(operation.integers(2, "axis"), len(x.type.shape))
+    axis = operation.axis(operation.integers(2, "axis"), len(x.type.shape))
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = x.type.shape[axis] - sum(sizes) - 1
     if len(sizes) != operation.output_count or sum(sizes) != x.type.shape[axis]:
@@ -134,7 +134,7 @@ def _pack(operation: Operation) -> None:
         raise ModelError(f"{operation} has no operands: the file is corrupted")
     shape = values[0].type.shape
     options = operation.options(tflite.PackOptions)
-    (axis,) = operation.axes([options.integer("Axis")], len(shape) + 1)
+    axis = operation.axis([options.integer("Axis")], len(shape) + 1)
     layer = Reshape((*shape[:axis], 1, *shape[axis:]))
     layers = [operation.step(layer, v, name=f"layer{i}") for i, v in enumerate(values)]
     operation.emit(Concat(axis), *layers, moves_data=True)
@@ -145,7 +145,7 @@ def _unpack(operation: Operation) -> None:
     x = operation.input(0)
     shape = x.type.shape
     options = operation.options(tflite.UnpackOptions)
-    (axis,) = operation.axes([options.integer("Axis")], len(shape))
+    axis = operation.axis([options.integer("Axis")], len(shape))
     if operation.output_count != shape[axis]:
         raise ModelError(
             f"{operation}: {operation.output_count} slices along axis {axis} of {x.type}"
@@ -162,7 +162,7 @@ def _one_hot(operation: Operation) -> None:
     if len(depth) != 1 or operation.input(2).type.size != 1 or operation.input(3).type.size != 1:
         raise ModelError(f"{operation}: depth and values must have one element each")
     options = operation.options(tflite.OneHotOptions, optional=True)
-    (axis,) = operation.axes([options.integer("Axis")], len(indices.type.shape) + 1)
+    axis = operation.axis([options.integer("Axis")], len(indices.type.shape) + 1)
     hot, cold = (
         operation.step(Reshape((1,)), operation.input(i), name=f"value{i}") for i in (2, 3)
     )
@@ -181,7 +181,7 @@ def _top_k(operation: Operation) -> None:
 def _arg(kind: str) -> Converter:
     def convert(operation: Operation) -> None:
         x = operation.input(0)
-        (axis,) = operation.axes(operation.integers(1, "axis")[:1], len(x.type.shape)) or (0,)
+        axis = operation.axis(operation.integers(1, "axis"), len(x.type.shape))
         op = ArgReduce(kind, axis, keep_dims=False, index=operation.output_type.dtype)
         operation.emit(op, x, moves_data=True)
 

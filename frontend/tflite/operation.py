@@ -142,6 +142,12 @@ class Operation:
             raise ModelError(f"{self}: axes {list(axes)} of a tensor with {rank} dimensions")
         return tuple(sorted({axis % rank for axis in axes}))
 
+    def axis(self, axes: Sequence[int], rank: int) -> int:
+        """The one axis of `axes`, counted from 0; `ModelError` where there is not one in range."""
+        if len(axes) != 1:
+            raise ModelError(f"{self}: its axis holds {len(axes)} numbers {list(axes)}, not one")
+        return self.axes(axes, rank)[0]
+
     def weights(self, channel_axis: int, index: int = 1, data: int = 0) -> Value:
         """Constant weights; as float32 where the operator computes in floating point.
 

@@ -41,7 +41,7 @@ def _expand_dims(operation: Operation) -> None:
     x, shape = operation.input(0), operation.output_shape
     if shape.count(-1) > 1:
         rank = len(x.type.shape) + 1
-        (axis,) = operation.axes(operation.integers(1, "axis"), rank) or (0,)
+        axis = operation.axis(operation.integers(1, "axis"), rank)
         shape = (*x.type.shape[:axis], 1, *x.type.shape[axis:])
     operation.emit(Reshape(_completed(shape, x.type.size)), x, moves_data=True)
 
@@ -65,7 +65,7 @@ def _concatenation(operation: Operation) -> None:
     if options.activation() is not Activation.NONE:
         raise ModelError(f"{operation}: a concatenation has no fused activation")
     rank = len(operation.output_type.shape)
-    (axis,) = operation.axes([options.integer("Axis")], rank)
+    axis = operation.axis([options.integer("Axis")], rank)
     operation.emit(Concat(axis), *operation.inputs())
 
 
