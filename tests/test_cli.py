@@ -463,7 +463,10 @@ def test_wrong_expectations(smelt: Smelt, inputs: Path, tmp_path: Path) -> None:
     refused(smelt("verify", MODEL, "--expect", path), "ConfigError", "--expect needs --inputs")
     cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"output_1": expected()}, ("no array for output", "output_0")),
-        ({"output_0": expected(3)}, ("3 samples of outputs are expected of 4 samples of inputs",)),
+        (
+            {"output_0": expected(3)},
+            ("outputs are expected of 3 samples, and there are inputs of 4 samples",),
+        ),
         ({"output_0": expected()[:, :, :9]}, ("[4, 1, 9]", "[1, 10]")),
     ]
     for arrays, words in cases:

@@ -167,7 +167,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         (
             "constants.npz",
             pack({"a.npy": npy(np.array([{}], dtype=object), pickled=True)}),
-            "for object",
+            "pickled Python objects, which are not read",
         ),
     ],
 )

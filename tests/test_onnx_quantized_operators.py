@@ -259,5 +259,5 @@ def test_parameters_that_do_not_fit(scale: Array, zero: Array, message: str) -> 
 
 def test_attributes_that_are_handed_on_are_known() -> None:
     proto = _operator("u8", "QLinearConv", [_IMAGE, (6, 4, 3, 3)], _MICROSOFT, turned=1)
-    with pytest.raises(ModelError, match=r"operator Conv .* has no attribute 'turned'"):
+    with pytest.raises(ModelError, match=r"operator QLinearConv .* has no attribute 'turned'"):
         load(proto.SerializeToString(), "net")
