@@ -95,8 +95,6 @@ class Constants:
 
 def _signature(node: Node, call: KernelCall) -> str:
     parameters = [_parameter(operand, node) for operand in call.operands]
-    if call.parameters.get("rectangle"):
-        parameters += [f"int32_t {axis}_{end}" for axis in "yx" for end in ("begin", "end")]
     line = ", ".join(parameters) or "void"
     if len(line) <= _SIGNATURE_WIDTH:
         return line

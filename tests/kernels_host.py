@@ -1,8 +1,8 @@
-"""Compiles calls of kernels for the host, under sanitizers, and runs them piece by piece.
+"""Compiles calls of kernels for the host, under sanitizers, and runs them.
 
 All calls go into one program. It reads commands from standard input: fill a stretch of a buffer,
-call the function for a rectangle, write a stretch of a buffer to standard output. Buffers have
-exactly the size asked for, so that an element too far is an error.
+call the function, write a stretch of a buffer to standard output. Buffers have exactly the size of
+their tensors, so that an element too far is an error.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ typedef struct {
 typedef struct {
     int count;
     const size_t *sizes;
-    void (*call)(void **buffers, const int32_t *r);
+    void (*call)(void **buffers);
 } entry_t;
 
 int main(int argc, char **argv) {
@@ -77,9 +77,8 @@ int main(int argc, char **argv) {
         memset(buffers[i], 0x5A, entry->sizes[i]);
     }
     while (fread(&h, sizeof h, 1, stdin) == 1) {
-        int32_t r[4];
-        if (h.command == 'C' && fread(r, sizeof r, 1, stdin) == 1) {
-            entry->call(buffers, r);
+        if (h.command == 'C') {
+            entry->call(buffers);
         } else if (h.command == 'W') {
             if (fread((uint8_t *)buffers[h.buffer] + h.begin, (size_t)h.count, 1, stdin) != 1) {
                 return 2;
@@ -98,14 +97,10 @@ int main(int argc, char **argv) {
 
 @dataclass(frozen=True)
 class Entry:
-    """One call of a kernel to compile.
-
-    `sizes` gives the elements of buffers that are not whole tensors, by number.
-    """
+    """One call of a kernel to compile."""
 
     node: Node
     call: KernelCall
-    sizes: dict[int, int] = field(default_factory=dict[int, int])
 
     def buffers(self) -> dict[int, tuple[int, DType, int]]:
         """Buffers by number: position among the program's buffers, type, elements."""
@@ -124,7 +119,7 @@ class Entry:
                     number = 100 + len(table)
                 case Packed():
                     continue
-            table[number] = len(table), dtype, self.sizes.get(number, size)
+            table[number] = len(table), dtype, size
         return table
 
     def arguments(self, prefix: str) -> tuple[list[str], list[str]]:
@@ -146,8 +141,6 @@ class Entry:
             kind = DType.of(array).c_name
             constants.append(f"static const {kind} {name}[{array.size}] = {{\n{lines}\n}};")
             arguments.append(name)
-        if self.call.parameters.get("rectangle"):
-            arguments += [f"r[{i}]" for i in range(4)]
         return arguments, constants
 
 
@@ -180,9 +173,9 @@ class Program:
         raw = np.ascontiguousarray(data, dtype.numpy).tobytes()
         self._commands.append(_header("W", position, begin * dtype.size, len(raw)) + raw)
 
-    def call(self, y: tuple[int, int] = (0, 0), x: tuple[int, int] = (0, 0)) -> None:
-        """Queue: call the function (for a rectangle, if it takes one)."""
-        self._commands.append(_header("C", 0, 0, 0) + struct.pack("=4i", *y, *x))
+    def call(self) -> None:
+        """Queue: call the function."""
+        self._commands.append(_header("C", 0, 0, 0))
 
     def read(self, number: int, begin: int, count: int) -> None:
         """Queue: hand out elements of a buffer."""
@@ -266,7 +259,7 @@ def source_of(entries: Sequence[Entry]) -> str:
         constants += defined
         calls.append(
             f"static const size_t sizes{i}[] = {{ {', '.join(sizes)} }};\n"
-            f"static void call{i}(void **buffers, const int32_t *r) {{\n    (void)r;\n"
+            f"static void call{i}(void **buffers) {{\n"
             f"    {name}({', '.join(arguments)});\n}}"
         )
         table.append(f"{{ {len(sizes)}, sizes{i}, call{i} }}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from zlib import crc32
@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Layout, Placement, Request
+from smelt.codegen.kernels.base import Backend, KernelCall, Request
 from smelt.codegen.kernels.c.requantization import Requantization
-from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm import (
     thumb_add,
     thumb_convolution,
@@ -38,12 +37,10 @@ from smelt.samples import Sample
 from smelt.targets import Optimize, get
 from tests.guarded import Core, said_on
 from tests.kernels_host import (
-    OUTPUT,
     READERS,
     RELEASED,
     Entry,
     Run,
-    build_programs,
     check_on_host,
     check_read_by,
 )
@@ -232,6 +229,10 @@ def cases() -> tuple[Case, ...]:
         convolution((1, 4, 4, 12), 6, steep=40.0, activation=FREE, points=(0, 9)),
         convolution((1, 4, 4, 12), 6, steep=0.01),
         convolution((1, 4, 4, 12), 6, rounding=Rounding.ONNX, activation=FREE, points=(0, 9)),
+        convolution((1, 7, 9, 5), 6, (3, 3), (1, 1), SAME),
+        convolution((1, 8, 6, 3), 4, (3, 3), (2, 2), AFTER, points=(9, -128)),
+        convolution((1, 4, 7, 12), 5, activation=FREE, points=(3, -4)),
+        convolution((1, 9, 5, 4), 3, (3, 1), (1, 1), ((1, 1), (0, 0)), dilation=(2, 1)),
         convolution((1, 5, 1, 6), 4, (3, 4), (1, 1), ((1, 1), (2, 2)), points=(3, -4)),
         convolution((1, 4, 2, 5), 4, (2, 5), (1, 1), ((0, 1), (2, 2)), FREE, points=(-3, 9)),
         *(depthwise((1, h, w, 3)) for h, w in ((1, 1), (1, 6), (5, 1), (2, 2), (7, 6), (6, 7))),
@@ -325,44 +326,6 @@ def test_random_nodes(seed: int, target: str, tmp_path: Path) -> None:
             runs.append(Run(case.name, Entry(case.node, call), case.samples, case.expected()))
     assert len(runs) > 20
     assert said_on(core_of(target), runs, tmp_path) == "passed"
-
-
-def rectangles() -> tuple[Case, ...]:
-    """Convolutions that are computed row by row out of a ring of input rows."""
-    return (
-        convolution((1, 7, 9, 5), 6, (3, 3), (1, 1), SAME),
-        convolution((1, 8, 6, 3), 4, (3, 3), (2, 2), AFTER, points=(9, -128)),
-        convolution((1, 4, 7, 12), 5, activation=FREE, points=(3, -4)),
-        convolution((1, 9, 5, 4), 3, (3, 1), (1, 1), ((1, 1), (0, 0)), dilation=(2, 1)),
-    )
-
-
-@pytest.mark.parametrize("target", BACKENDS)
-def test_rectangles_of_rings(target: str, tmp_path: Path) -> None:
-    made: list[tuple[Case, Entry, Layout]] = []
-    for case in rectangles():
-        kernel = BACKENDS[target].find(case.node, get(target))
-        assert isinstance(kernel, Kernel)
-        window, whole = Window.of(case.node), Layout.whole(case.node.input(0).type)
-        ring = replace(whole, ring=whole.row * ((window.kernel[0] - 1) * window.dilation[0] + 1))
-        placed = Placement((ring,), Layout.whole(case.node.output.type))
-        call = kernel.lower(case.node, Request(get(target), placement=placed))
-        made.append((case, Entry(case.node, call, {0: ring.ring or 0}), ring))
-    programs = build_programs([entry for _, entry, _ in made], tmp_path)
-    for (case, _, ring), program in zip(made, programs, strict=True):
-        window, x = Window.of(case.node), case.samples[0][0][0]
-        height, width = case.node.output.type.shape[1:3]
-        fed, rows = 0, (ring.ring or 0) // ring.row
-        for y in range(height):
-            last = y * window.stride[0] - window.padding[0][0] + rows
-            for row in range(fed, min(last, len(x))):
-                program.write(0, row % rows * ring.row, x[row])
-            fed = max(fed, min(last, len(x)))
-            program.call((y, y + 1), (0, width // 2))
-            program.call((y, y + 1), (width // 2, width))
-        program.read(OUTPUT, 0, case.node.output.type.size)
-        (found,) = program.run()
-        np.testing.assert_array_equal(found, case.expected()[0].ravel(), case.name)
 
 
 @st.composite

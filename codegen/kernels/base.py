@@ -15,45 +15,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar
 
-from smelt.ir import Array, DType, Node, Op, TensorType, Value
+from smelt.ir import Array, DType, Node, Op, Value
 from smelt.targets import Optimize, Target
 from smelt.targets.gpus import Gpu
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the pixels of an image stand in memory, in elements.
-
-    Pixel (y, x) starts at `(y * row + x * pixel) % ring` from the base. A ring shorter than the
-    image keeps only its last rows (ring a multiple of `row`) or its last pixels (a multiple of
-    `pixel`); None means that nothing wraps. A pixel's channels always stand together.
-    """
-
-    row: int
-    pixel: int
-    ring: int | None = None
-
-    @staticmethod
-    def whole(type_: TensorType) -> Layout:
-        """The dense layout of an `[n, h, w, c]` tensor."""
-        return Layout(type_.shape[2] * type_.shape[3], type_.shape[3])
-
-    @property
-    def wraps_rows(self) -> bool:
-        """Whether the ring can wrap between two pixels of one row."""
-        return self.ring is not None and self.ring % self.row != 0
-
-
-@dataclass(frozen=True)
-class Placement:
-    """How a spatial kernel finds its images, when not whole tensors computed at once.
-
-    The C function then takes `y_begin, y_end, x_begin, x_end` (int32_t, half-open) after its
-    operands and computes that rectangle of output pixels; input and output may be rings.
-    """
-
-    inputs: tuple[Layout, ...]
-    output: Layout
 
 
 @dataclass(frozen=True)
@@ -109,19 +73,9 @@ class Request:
 
     target: Target
     optimize: Optimize = "speed"
-    placement: Placement | None = None
     expand_weights: bool = False
     room: int = ROOM
     blocks: Mapping[str, Block] = field(default_factory=dict[str, Block])
-
-    def layouts(self, node: Node) -> tuple[tuple[Layout, ...], Layout]:
-        """Layouts of the node's first input(s) and output; whole tensors without placement."""
-        if self.placement is not None:
-            return self.placement.inputs, self.placement.output
-        images = tuple(
-            Layout.whole(v.type) for v in node.inputs if v is not None and len(v.type.shape) == 4
-        )
-        return images, Layout.whole(node.output.type)
 
 
 @dataclass(frozen=True)
@@ -177,7 +131,6 @@ class KernelCall:
         in_place: `(output, input)` indices of which the kernel may be given the same address.
         helpers: names of the functions of `c/helpers.h` that the template calls.
         summary: one line for reports: which form of the kernel, and why.
-        quantum: rows and pixels that a rectangle must be a multiple of (a tensor's end aside).
         form: name of the way in which the call computes, under which targets keep its prices.
         work: how much of what the form's prices are for the call does, as `{"products": 4096}`.
     """
@@ -189,7 +142,6 @@ class KernelCall:
     in_place: tuple[tuple[int, int], ...] = ()
     helpers: frozenset[str] = field(default_factory=lambda: frozenset[str]())
     summary: str = ""
-    quantum: tuple[int, int] = (1, 1)
     form: str = ""
     work: Mapping[str, int] = field(default_factory=dict[str, int])
 
@@ -264,8 +216,6 @@ class Kernel(ABC):
     """Serves the nodes of one operator class on one backend."""
 
     op: ClassVar[type[Op]]
-    spatial: ClassVar[bool] = False
-    """Whether `lower` honours a `Placement`."""
     floats: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
     """The floating-point types that data may have; `supports` need not ask for others."""
 
@@ -382,12 +332,10 @@ __all__ = [
     "Input",
     "Kernel",
     "KernelCall",
-    "Layout",
     "Operand",
     "Optimize",
     "Output",
     "Packed",
-    "Placement",
     "Request",
     "Scratch",
     "ShaderCall",

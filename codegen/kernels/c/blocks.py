@@ -24,7 +24,7 @@ from smelt.codegen.kernels.base import (
     Scratch,
 )
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.requantization import sum_range
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Array, DType, Node
@@ -192,17 +192,17 @@ def blocks(
     pixels = y.size // window.outputs // frame.batch
     cut = choose(window, x.dtype, weights, pixels, request)
     parameters: dict[str, object] = {
-        **frame.variables,
+        "frame": frame,
         "title": f"{node.op.name}: {x} -> {y}, {window.text}",
         "notes": [*finish.notes, *cut.text],
         "w": window,
         "f": finish,
         "b": cut,
-        "pixels": "(y_end - y_begin) * (x_end - x_begin)" if frame.rectangle else str(pixels),
+        "pixels": pixels,
         "top": window.origin(0, "y"),
         "side": window.origin(1, "x"),
-        "pixel": pixel_offset(frame.source, "y", "x"),
-        "output_pixel": pixel_offset(frame.target, "y", "x"),
+        "pixel": frame.source.offset("y", "x"),
+        "output_pixel": frame.target.offset("y", "x"),
     }
     operands: list[Operand] = [Input(0, "input")]
     if window.padded:

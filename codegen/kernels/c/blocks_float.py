@@ -24,7 +24,7 @@ from smelt.codegen.kernels.base import (
     Request,
     Scratch,
 )
-from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.store import Store, stored
 from smelt.codegen.kernels.c.vectors import padded_vectors, vectors_of
 from smelt.codegen.kernels.c.window import Window
@@ -160,7 +160,7 @@ def float_blocks(
     """
     x, y = node.input(0).type, node.output.type
     inputs = x.shape[-1]
-    dense = frame.source.pixel == inputs == window.depth and not frame.source.wraps_rows
+    dense = frame.source.pixel == inputs == window.depth
     runs = _rows_as_runs(window) if dense else window
     gathers = _gathers(runs, request)
     per_group = window.outputs // window.groups
@@ -172,7 +172,7 @@ def float_blocks(
     length = runs.taps * runs.depth if gathers else runs.depth
     blocks = _channels(per_group, outputs, count, length, request)
     parameters: dict[str, object] = {
-        **frame.variables,
+        "frame": frame,
         **_places(frame, runs),
         "title": f"{node.op.name}: {x} -> {y}, {window.text}",
         "w": runs,
@@ -187,7 +187,7 @@ def float_blocks(
         "per_group": per_group,
         "weights_each": 1 + runs.taps * runs.depth,
         "store": store,
-        "left": "(y_end - y_begin) * (x_end - x_begin)" if frame.rectangle else str(pixels),
+        "left": pixels,
     }
     operands: list[Operand] = [Input(0, "input")]
     if window.padded and not gathers:
@@ -210,10 +210,10 @@ def _places(frame: Frame, runs: Window) -> dict[str, str]:
     return {
         "top": runs.origin(0, "y"),
         "side": runs.origin(1, "x"),
-        "pixel": pixel_offset(frame.source, "y", "x"),
-        "row_start": pixel_offset(frame.source, "y", "side"),
-        "first_pixel": pixel_offset(frame.source, "top", "side"),
-        "output_pixel": pixel_offset(frame.target, "y", "x"),
+        "pixel": frame.source.offset("y", "x"),
+        "row_start": frame.source.offset("y", "side"),
+        "first_pixel": frame.source.offset("top", "side"),
+        "output_pixel": frame.target.offset("y", "x"),
     }
 
 

@@ -7,7 +7,7 @@ from smelt.codegen.kernels.c.blocks import blocks
 from smelt.codegen.kernels.c.blocks_float import float_blocks
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import frame
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     constant_bias,
@@ -26,7 +26,6 @@ class Conv2DKernel(Kernel):
     """Sums of products over windows."""
 
     op = Conv2D
-    spatial = True
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -38,7 +37,7 @@ class Conv2DKernel(Kernel):
         op = node.op
         if not isinstance(op, Conv2D):
             raise TypeError(f"{op.name} is no Conv2D")
-        window, place = Window.of(node), frame(node, request)
+        window, place = Window.of(node), Frame.of(node)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
         if x.dtype is DType.FLOAT32 and folds(node):

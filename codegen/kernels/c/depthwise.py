@@ -14,7 +14,7 @@ from smelt.codegen.kernels.c.depthwise_lanes import depthwise_lanes
 from smelt.codegen.kernels.c.depthwise_pairs import depthwise_pairs, serves_pairs
 from smelt.codegen.kernels.c.direct import direct
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import Frame, frame
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     constant_bias,
@@ -33,7 +33,6 @@ class DepthwiseConv2DKernel(Kernel):
     """Sums of products over windows, each channel by itself."""
 
     op = DepthwiseConv2D
-    spatial = True
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -45,7 +44,7 @@ class DepthwiseConv2DKernel(Kernel):
         op = node.op
         if not isinstance(op, DepthwiseConv2D):
             raise TypeError(f"{op.name} is no DepthwiseConv2D")
-        window, place = Window.of(node), frame(node, request)
+        window, place = Window.of(node), Frame.of(node)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"depthwise_{window.kernel[0]}x{window.kernel[1]}"
         if x.dtype is DType.FLOAT32 and folds(node):

@@ -16,7 +16,7 @@ from smelt.codegen.kernels.c.blocks_float import (
     float_store,
     packed_channels,
 )
-from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.vectors import vector_width
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Array, Node
@@ -77,9 +77,9 @@ def depthwise_float(
     parts = (Channels(0, whole, lanes), Channels(whole, channels, channels - whole))
     blocks = tuple(part for part in parts if part.end > part.begin)
     store = float_store(activation, y, request.target)
-    guarded = window.padded or frame.rectangle or width % pixels > 0
+    guarded = window.padded or width % pixels > 0
     parameters: dict[str, object] = {
-        **frame.variables,
+        "frame": frame,
         "title": f"{node.op.name}: {x} -> {y}, {window.text}",
         "w": window,
         "pixels": pixels,
@@ -92,13 +92,13 @@ def depthwise_float(
         "looped": window.taps > _UNROLLED and window.kernel[0] > 1,
         "weights_each": 1 + window.taps,
         "guarded": guarded,
-        "whole_blocks": not frame.rectangle and width % pixels == 0,
+        "whole_blocks": width % pixels == 0,
         "store": store,
         "top": window.origin(0, "y"),
         "side": window.origin(1, "x"),
-        "pixel": pixel_offset(frame.source, "y", "x"),
-        "outputs": [pixel_offset(frame.target, "y", f"(x + {i})") for i in range(pixels)],
-        "first_output": pixel_offset(frame.target, "y", "x"),
+        "pixel": frame.source.offset("y", "x"),
+        "outputs": [frame.target.offset("y", f"(x + {i})") for i in range(pixels)],
+        "first_output": frame.target.offset("y", "x"),
     }
     padding = Packed("padding", np.zeros(channels, np.float32))
     return KernelCall(

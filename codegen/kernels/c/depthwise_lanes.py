@@ -6,7 +6,7 @@ import numpy as np
 
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Array, Node
 
@@ -35,7 +35,7 @@ def depthwise_lanes(
     flat = weights.reshape(channels, -1)
     first = flat[:whole].reshape(-1, lanes, window.taps).transpose(0, 2, 1)
     parameters: dict[str, object] = {
-        **frame.variables,
+        "frame": frame,
         "title": f"{node.op.name}: {x} -> {y}, {window.text}",
         "notes": finish.notes,
         "w": window,
@@ -47,8 +47,8 @@ def depthwise_lanes(
         "looped": window.taps > _UNROLLED,
         "iy": window.tap(0, "y", "ky"),
         "ix": window.tap(1, "x", "kx"),
-        "pixel": pixel_offset(frame.source, "y", "x"),
-        "output_pixel": pixel_offset(frame.target, "y", "x"),
+        "pixel": frame.source.offset("y", "x"),
+        "output_pixel": frame.target.offset("y", "x"),
     }
     operands = [
         Input(0, "input"),

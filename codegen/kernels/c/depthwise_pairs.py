@@ -7,7 +7,7 @@ import numpy as np
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed
 from smelt.codegen.kernels.c.blocks import fits_pairs
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.targets import Target
@@ -42,12 +42,12 @@ def depthwise_pairs(
     run, lines = window.kernel[axis], window.kernel[1 - axis]
     words = [(k * dilation, k * dilation + stride) for k in range(run)]
     used = sorted({column for word in words for column in word})
-    guarded = window.padded or frame.rectangle or y.shape[1 + axis] % 2 == 1
+    guarded = window.padded or y.shape[1 + axis] % 2 == 1
     looped = lines > 1 and lines * run > _UNROLLED
     channels = "const int32_t *channels," if finish.fields else ""
     step = used[1] - used[0]
     parameters: dict[str, object] = {
-        **frame.variables,
+        "frame": frame,
         "title": f"{node.op.name}: {x} -> {y}",
         "notes": [window.text, *finish.notes],
         "w": window,
@@ -68,8 +68,8 @@ def depthwise_pairs(
         "top": window.origin(0, "y"),
         "side": window.origin(1, "x"),
         "second": _second(frame, y.shape[1 + axis], axis),
-        "pixel": pixel_offset(frame.source, "y", "x"),
-        "output_pixel": pixel_offset(frame.target, "y", "x"),
+        "pixel": frame.source.offset("y", "x"),
+        "output_pixel": frame.target.offset("y", "x"),
     }
     ordered = weights if axis else weights.transpose(0, 2, 1)
     padding = np.full(x.shape[3], x.zero_point, np.int8)
@@ -99,8 +99,8 @@ def _cost(window: Window, size: tuple[int, int], axis: int) -> int:
 def _second(frame: Frame, size: int, axis: int) -> str:
     """The C expression of where the second pixel goes: over the first where there is none."""
     y, x = ("y", "x + 1") if axis else ("y + 1", "x")
-    offset = pixel_offset(frame.target, y if axis else f"({y})", f"({x})" if axis else x)
-    if not frame.rectangle and size % 2 == 0:
+    offset = frame.target.offset(y if axis else f"({y})", f"({x})" if axis else x)
+    if size % 2 == 0:
         return f"output + {offset}"
-    variable, end = ("x", frame.x[1]) if axis else ("y", frame.y[1])
+    variable, end = ("x", frame.width) if axis else ("y", frame.height)
     return f"{variable} + 1 < {end} ? output + {offset} : out"

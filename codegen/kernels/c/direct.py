@@ -9,7 +9,7 @@ import numpy as np
 
 from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.products import centred_weights
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import DType, Node
@@ -38,7 +38,7 @@ def direct(
         zero_points = ()
     multiplier = window.outputs // x.shape[-1] if depthwise else 1
     parameters: dict[str, object] = {
-        **frame.variables,
+        "frame": frame,
         "title": f"{node.op.name}: {x} -> {y}",
         "notes": [window.text, *finish.notes],
         "w": window,
@@ -53,8 +53,8 @@ def direct(
         "depthwise": depthwise,
         "iy": window.tap(0, "y", "ky"),
         "ix": window.tap(1, "x", "kx"),
-        "pixel": pixel_offset(frame.source, "iy", "ix"),
-        "output_pixel": pixel_offset(frame.target, "y", "x"),
+        "pixel": frame.source.offset("iy", "ix"),
+        "output_pixel": frame.target.offset("y", "x"),
         "first_weight": "o" if depthwise else f"o * {window.taps * window.depth}",
         "weight_step": window.outputs if depthwise else window.depth,
         "weight_row": window.kernel[1] * (window.outputs if depthwise else window.depth),

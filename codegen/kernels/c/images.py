@@ -1,77 +1,60 @@
-"""How spatial kernels loop over output pixels and find pixels in memory."""
+"""How kernels loop over the output pixels of images, and find pixels in memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.kernels.base import Layout, Request
-from smelt.errors import GraphError
-from smelt.ir import Node
+from smelt.ir import Node, TensorType
 
 
-def pixel_offset(layout: Layout, y: str, x: str) -> str:
-    """The C expression of where pixel (y, x) starts, in elements."""
-    if layout.wraps_rows:
-        return f"({y} * {layout.row} + {x} * {layout.pixel}) % {layout.ring}"
-    column = x if layout.pixel == 1 else f"{x} * {layout.pixel}"
-    return f"{row_offset(layout, y)} + {column}"
+@dataclass(frozen=True)
+class Strides:
+    """How far apart rows and pixels of an image are, in elements; pixel (0, 0) comes first."""
 
+    row: int
+    pixel: int
 
-def row_offset(layout: Layout, y: str) -> str:
-    """The C expression of where row y starts; only where the ring cannot wrap within a row."""
-    if layout.ring is None:
-        return f"{y} * {layout.row}"
-    return f"{y} % {layout.ring // layout.row} * {layout.row}"
+    @staticmethod
+    def of(type_: TensorType) -> Strides:
+        """Those of the images in a tensor `[n, h, w, c]`."""
+        return Strides(type_.shape[2] * type_.shape[3], type_.shape[3])
+
+    def offset(self, y: str, x: str) -> str:
+        """The C expression of where pixel (y, x) starts, in elements; `y` and `x` are C too."""
+        return f"{y} * {self.row} + {x if self.pixel == 1 else f'{x} * {self.pixel}'}"
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What a spatial kernel walks over: C bounds of the output pixels, and the two layouts.
+    """The images that a kernel reads and writes: `batch` of them, one right behind the other.
 
-    `batch` images of `input_size` and `output_size` elements stand one after the other.
+    Attributes:
+        source: strides of an input image, which has `input_size` elements.
+        target: strides of an output image, which has `output_size` elements.
+        height: rows of an output image.
+        width: pixels of such a row.
+        batch: number of images.
     """
 
-    source: Layout
-    target: Layout
-    y: tuple[str, str]
-    x: tuple[str, str]
+    source: Strides
+    target: Strides
+    height: int
+    width: int
     batch: int
     input_size: int
     output_size: int
-    rectangle: bool
+
+    @staticmethod
+    def of(node: Node) -> Frame:
+        """The frame of a node from images `[n, h, w, c]` to others."""
+        x, y = node.input(0).type, node.output.type
+        batch, height, width, _ = y.shape
+        sizes = x.size // batch, y.size // batch
+        return Frame(Strides.of(x), Strides.of(y), height, width, batch, *sizes)
 
     @staticmethod
     def of_rows(node: Node) -> Frame:
         """Rows of a dense layer's input and output, as the pixels of an image of one line."""
         x, y, (outputs, depth) = node.input(0).type, node.output.type, node.input(1).type.shape
-        columns = ("0", str(x.size // depth))
-        source, target = Layout(x.size, depth), Layout(y.size, outputs)
-        return Frame(source, target, ("0", "1"), columns, 1, x.size, y.size, False)
-
-    @property
-    def variables(self) -> dict[str, object]:
-        """The frame as templates know it."""
-        return {"frame": self, "rectangle": self.rectangle}
-
-
-def frame(node: Node, request: Request) -> Frame:
-    """The frame of a node from an `[n, h, w, c]` image to another.
-
-    Raises:
-        GraphError: a placement is asked for a batch of several images.
-    """
-    sources, target = request.layouts(node)
-    x, y = node.input(0).type, node.output.type
-    placed = request.placement is not None
-    if placed and y.shape[0] != 1:
-        raise GraphError(f"{node.origin}: a batch of {y.shape[0]} images cannot be placed in rings")
-    return Frame(
-        sources[0],
-        target,
-        ("y_begin", "y_end") if placed else ("0", str(y.shape[1])),
-        ("x_begin", "x_end") if placed else ("0", str(y.shape[2])),
-        y.shape[0],
-        x.size // x.shape[0],
-        y.size // y.shape[0],
-        placed,
-    )
+        source, target = Strides(x.size, depth), Strides(y.size, outputs)
+        return Frame(source, target, 1, x.size // depth, 1, x.size, y.size)

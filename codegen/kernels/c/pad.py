@@ -1,13 +1,11 @@
-"""Pad: a constant border around a tensor of any rank, or around a rectangle of pixels."""
+"""Pad: a constant border around a tensor of any rank."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.images import frame, pixel_offset
 from smelt.codegen.render import c_elements
-from smelt.errors import GraphError
 from smelt.ir import Array, Node, TensorType
 from smelt.ops.pad import Pad
 from smelt.targets import Target
@@ -18,7 +16,6 @@ class PadKernel(Kernel):
 
     op = Pad
     floats = STORED_FLOATS
-    spatial = True
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -29,6 +26,7 @@ class PadKernel(Kernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
+        del request
         op, x, y = node.op, node.input(0).type, node.output.type
         if not isinstance(op, Pad):
             raise TypeError(f"{op.name} is no Pad")
@@ -36,23 +34,16 @@ class PadKernel(Kernel):
         fill = _fill(np.asarray(op.stored_value(y), y.dtype.numpy).reshape(1))
         if is_read:
             fill |= {"value": "value[0]", "byte": None}
-        parameters: dict[str, object] = {"x": x, "y": y, "padding": op.padding, **fill}
-        if request.placement is None:
-            parameters["axes"] = _axes(op, x)
-            template, summary = "c/pad.j2", "fills and block copies in order"
-        else:
-            parameters |= _pixels(node, op, request)
-            template, summary = "c/pad_pixels.j2", "pixel by pixel"
         return KernelCall(
-            template=template,
+            template="c/pad.j2",
             stem="pad",
-            parameters=parameters,
+            parameters={"x": x, "y": y, "padding": op.padding, "axes": _axes(op, x), **fill},
             operands=(
                 Input(0, "input"),
                 *((Input(1, "value"),) if is_read else ()),
                 Output(0, "output"),
             ),
-            summary=summary,
+            summary="fills and block copies in order",
         )
 
 
@@ -83,24 +74,6 @@ def _axes(op: Pad, x: TensorType) -> list[tuple[int, int, int]]:
         axes.insert(0, (before * width, size, after * width))
         width *= before + size + after
     return [axis for axis in axes[:-1] if axis != (0, 1, 0)] + (axes[-1:] or [(0, 1, 0)])
-
-
-def _pixels(node: Node, op: Pad, request: Request) -> dict[str, object]:
-    if len(op.padding) != 4 or any(op.padding[0]):
-        raise GraphError(f"{node.origin}: only padding of rows, columns and channels can be placed")
-    place = frame(node, request)
-    (top, _), (left, _), (before, after) = op.padding[1:]
-    x = node.input(0).type
-    return {
-        **place.variables,
-        "top": top,
-        "left": left,
-        "before": before,
-        "after": after,
-        "c_type": x.dtype.c_name,
-        "input_pixel": pixel_offset(place.source, "iy", "ix"),
-        "output_pixel": pixel_offset(place.target, "y", "x"),
-    }
 
 
 KERNELS = (PadKernel(),)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Layout, Output, Request
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame, Strides
 from smelt.codegen.kernels.c.loops import LANES, Block, lane_blocks, total
 from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.codegen.render import c_float
@@ -86,7 +86,6 @@ class PoolKernel(Kernel):
     """Accumulates several channels of a window at a time."""
 
     op = Pool2D
-    spatial = True
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -108,13 +107,12 @@ class PoolKernel(Kernel):
         if not isinstance(op, Pool2D):
             raise TypeError(f"{op.name} is no Pool2D")
         x, y = node.input(0).type, node.output.type
-        place = frame(node, request)
+        place = Frame.of(node)
         rows = Span.of(op, 0, x.shape[1], y.shape[1])
         columns = Span.of(op, 1, x.shape[2], y.shape[2])
         count, store = op.window[0] * op.window[1], stored(op.activation, y)
         reciprocal = op.kind == "average" and x.dtype.size == 1 and count <= _RECIPROCAL_LIMIT
-        wraps = place.source.wraps_rows
-        taps = not wraps and not columns.clips and op.window[1] <= _TAPS_LIMIT
+        taps = not columns.clips and op.window[1] <= _TAPS_LIMIT
         clips = rows.clips or columns.clips
         counts = clips and not op.counts_padding
         first, centre = _first(op.kind, x.dtype), 0
@@ -127,7 +125,7 @@ class PoolKernel(Kernel):
             results = [result.replace("%s", name) for name in names]
             first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
         parameters: dict[str, object] = {
-            **place.variables,
+            "frame": place,
             "op": op,
             "x": x,
             "y": y,
@@ -149,8 +147,7 @@ class PoolKernel(Kernel):
             ],
             "vectors": vectors,
             "results": results,
-            "wraps": wraps,
-            "output_pixel": pixel_offset(place.target, "y", "x"),
+            "output_pixel": place.target.offset("y", "x"),
         }
         return KernelCall(
             template="c/pool.j2",
@@ -189,7 +186,7 @@ def _scaled(node: Node, op: Pool2D, *, varies: bool) -> str:
 
 
 def _block(
-    op: Pool2D, block: Block, source: Layout, centre: int, *, vectors: bool
+    op: Pool2D, block: Block, source: Strides, centre: int, *, vectors: bool
 ) -> dict[str, object]:
     """Where a block's elements start, and its steps: a list for each column of the window.
 
@@ -205,7 +202,7 @@ def _block(
             return f"{name} = {element} > {name} ? {element} : {name};"
         return f"{name} += {offset(element, -centre)};"
 
-    pixel = pixel_offset(source, "iy", "ix" if source.wraps_rows else "ix_begin")
+    pixel = source.offset("iy", "ix_begin")
     return {
         "block": block,
         "whole": ((0, block.lanes),),

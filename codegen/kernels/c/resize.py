@@ -13,7 +13,7 @@ from smelt.codegen.kernels.base import (
     Packed,
     Request,
 )
-from smelt.codegen.kernels.c.images import frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame
 from smelt.ir import Array, DType, Node
 from smelt.ops.resize import Resize
 from smelt.targets import Target
@@ -26,7 +26,6 @@ class ResizeKernel(Kernel):
     """Pixel by pixel; positions and weights of rows and columns are tables."""
 
     op = Resize
-    spatial = True
     floats = STORED_FLOATS
 
     def supports(self, node: Node, target: Target) -> str | None:
@@ -47,19 +46,19 @@ class ResizeKernel(Kernel):
         op = node.op
         if not isinstance(op, Resize):
             raise TypeError(f"{op.name} is no Resize")
-        place = frame(node, request)
+        place = Frame.of(node)
         x, y = node.input(0).type, node.output.type
         parameters: dict[str, object] = {
-            **place.variables,
+            "frame": place,
             "op": op,
             "x": x,
             "y": y,
-            "output_pixel": pixel_offset(place.target, "y", "x"),
+            "output_pixel": place.target.offset("y", "x"),
         }
         build = _nearest if op.kind == "nearest" else _bilinear
         own, tables = build(op, node)
         source = place.source
-        own |= {name: pixel_offset(source, *at) for name, at in _pixels(op.kind, own).items()}
+        own |= {name: source.offset(*at) for name, at in _pixels(op.kind, own).items()}
         return KernelCall(
             template=f"c/resize_{op.kind}.j2",
             stem=f"resize_{op.kind}",

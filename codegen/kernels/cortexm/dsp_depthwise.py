@@ -20,7 +20,7 @@ from smelt.codegen.kernels.base import (
     Request,
     Scratch,
 )
-from smelt.codegen.kernels.c.images import frame
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import DspKernel
 from smelt.codegen.kernels.cortexm.dsp_dot import Products, products
@@ -275,13 +275,13 @@ class DspDepthwise(DspKernel):
             raise TypeError(f"{node.origin} is not supported")
         w, walk = found.window, chosen.walk
         x, y = node.input(0).type, node.output.type
-        place = frame(node, request)
+        place = Frame.of(node)
         order = "columns" if walk.down else "rows"
         return KernelCall(
             template="cortexm/dsp_depthwise.j2",
             stem=f"depthwise_{w.kernel[0]}x{w.kernel[1]}",
             parameters={
-                **place.variables,
+                "frame": place,
                 "title": f"{node.op.name}: {x} -> {y}, {w.text}",
                 "notes": [found.scaling.note],
                 "w": w,

@@ -20,7 +20,7 @@ from smelt.codegen.kernels.base import (
     Request,
     Scratch,
 )
-from smelt.codegen.kernels.c.images import frame
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     folds,
@@ -132,10 +132,10 @@ class DspDot(DspKernel):
         }
         operands: list[Operand] = [Input(0, "input")]
         if not flat:
-            place = frame(node, request)
+            place = Frame.of(node)
             count //= place.batch
             parameters |= {
-                **place.variables,
+                "frame": place,
                 "width": y.shape[2],
                 "top": w.origin(0, "y"),
                 "side": w.origin(1, "x"),

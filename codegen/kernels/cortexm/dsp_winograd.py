@@ -22,7 +22,7 @@ from smelt.codegen.kernels.base import (
     Request,
     Scratch,
 )
-from smelt.codegen.kernels.c.images import frame
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import DspKernel
 from smelt.codegen.kernels.cortexm.dsp_dot import products
@@ -211,7 +211,7 @@ class DspWinograd(DspKernel):
         inputs = Transform(_tiles(w, size), w.depth)
         grid = Grid(w, found.scaling, size, inputs)
         weights = found.weights.reshape(w.outputs, 3, 3, w.depth)
-        place = frame(node, request)
+        place = Frame.of(node)
         operands: list[Operand] = [Input(0, "input")]
         if w.padded:
             operands.append(Packed("padding", np.full(w.depth, x.zero_point, np.int8)))
@@ -224,7 +224,7 @@ class DspWinograd(DspKernel):
             template="cortexm/dsp_winograd.j2",
             stem="conv_3x3",
             parameters={
-                **place.variables,
+                "frame": place,
                 "title": f"{node.op.name}: {x} -> {y}, {w.text}",
                 "notes": [found.scaling.note],
                 "w": w,

@@ -26,7 +26,7 @@ from smelt.codegen.kernels.base import (
     Request,
     Scratch,
 )
-from smelt.codegen.kernels.c.images import Frame, frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     folds,
@@ -138,7 +138,6 @@ class ThumbConv2D(ThumbKernel):
     """Convolutions of one group."""
 
     op = Conv2D
-    spatial = True
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -147,7 +146,7 @@ class ThumbConv2D(ThumbKernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        window, place = Window.of(node), frame(node, request)
+        window, place = Window.of(node), Frame.of(node)
         weights = node.input(1).array.reshape(window.outputs, -1)
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
         return halves(node, window, place, weights, request, stem=stem)
@@ -194,12 +193,12 @@ def halves(
     slices = [replace(s, weights=start) for s, start in zip(slices, starts, strict=False)]
     pixels = y.size // window.outputs // place.batch
     one = window.taps == 1 and not window.padded and window.stride == (1, 1)
-    dense = one and not place.rectangle and len(slices) == 1 and pixels >= block
-    runs = window.dilation[1] == 1 and window.kernel[1] > 1 and not place.source.wraps_rows
+    dense = one and len(slices) == 1 and pixels >= block
+    runs = window.dilation[1] == 1 and window.kernel[1] > 1
     runs = runs and place.source.pixel == window.depth and window.kernel[1] <= window.size[1]
     slides = runs and window.stride[1] == 1 and window.kernel[1] <= _WIDEST_SLIDE
     parameters: dict[str, object] = {
-        **place.variables,
+        "frame": place,
         "title": f"{node.op.name}: {x} -> {y}, {window.text}",
         "w": window,
         "s": scaling,
@@ -218,11 +217,11 @@ def halves(
         "block": block,
         "state": state,
         "fields": scaling.rows.shape[1],
-        "pixels": "(y_end - y_begin) * (x_end - x_begin)" if place.rectangle else str(pixels),
+        "pixels": pixels,
         "top": window.origin(0, "y"),
         "side": window.origin(1, "x"),
-        "pixel": pixel_offset(place.source, "y", "x"),
-        "output_pixel": pixel_offset(place.target, "y", "x"),
+        "pixel": place.source.offset("y", "x"),
+        "output_pixel": place.target.offset("y", "x"),
     }
     columns = window.kernel[1] + (block - 1 if slides else 0)
     outside = np.full(columns * window.depth, x.zero_point, np.int8)

@@ -8,7 +8,7 @@ seven for 64 bits. Either two taps share a word (`wide_products`) or two pixels 
 from __future__ import annotations
 
 from smelt.codegen.kernels.base import KernelCall, Request
-from smelt.codegen.kernels.c.images import frame
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
@@ -28,7 +28,6 @@ class WidePairsConv2D(WideKernel):
     """Convolutions of one group, two taps in one multiplication."""
 
     op = Conv2D
-    spatial = True
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -37,7 +36,7 @@ class WidePairsConv2D(WideKernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        window, place = Window.of(node), frame(node, request)
+        window, place = Window.of(node), Frame.of(node)
         weights = node.input(1).array.reshape(window.outputs, -1)
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
         return convolution(node, window, place, weights, request, stem=stem)
@@ -47,7 +46,6 @@ class WideConv2D(WideKernel):
     """Convolutions of one group, two pixels in one multiplication."""
 
     op = Conv2D
-    spatial = True
 
     def supports(self, node: Node, target: Target) -> str | None:
         """See `Kernel.supports`."""
@@ -56,7 +54,7 @@ class WideConv2D(WideKernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        window, place = Window.of(node), frame(node, request)
+        window, place = Window.of(node), Frame.of(node)
         weights = node.input(1).array.reshape(window.outputs, -1)
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
         return halves(node, window, place, weights, request, stem=stem, core=WIDE)

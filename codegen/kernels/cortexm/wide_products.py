@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Request, Scratch
-from smelt.codegen.kernels.c.images import Frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
@@ -141,16 +141,15 @@ def convolution(
     kept = kept.reshape(-1, 2, steps, 2)
     stream = _stream(kept, repairs, scaling, words)
     one = window.taps == 1 and not window.padded and window.stride == (1, 1)
-    together = not place.rectangle and pixels >= PIXELS
+    together = pixels >= PIXELS
     walk = Walk.of(steps - 1, _UNROLLED[request.optimize])
     contiguous = window.dilation[1] == 1 and place.source.pixel == window.depth
-    contiguous = contiguous and not place.source.wraps_rows
     runs = contiguous and 1 < window.kernel[1] <= window.size[1]
     line = _gathered(window) and (window.padded or not contiguous)
     slides = not _gathered(window) and 1 < window.kernel[1] <= _WIDEST_SLIDE
     slides = slides and window.stride[1] == window.dilation[1] == 1
     parameters: dict[str, object] = {
-        **place.variables,
+        "frame": place,
         "title": f"{node.op.name}: {x} -> {y}, {window.text}",
         "w": window,
         "s": scaling,
@@ -171,11 +170,11 @@ def convolution(
         "columns_": y.shape[-2],
         "base": _base(scaling) if together and PIXELS * window.outputs <= _REACH else "",
         "last": pixels - PIXELS,
-        "pixels": "(y_end - y_begin) * (x_end - x_begin)" if place.rectangle else str(pixels),
+        "pixels": pixels,
         "top": window.origin(0, "y"),
         "side": window.origin(1, "x"),
-        "pixel": pixel_offset(place.source, "y", "x"),
-        "output_pixel": pixel_offset(place.target, "y", "x"),
+        "pixel": place.source.offset("y", "x"),
+        "output_pixel": place.target.offset("y", "x"),
     }
     outside = np.full(run if runs else window.depth, x.zero_point, np.int8)
     blocks = -(-pixels // PIXELS) * place.batch

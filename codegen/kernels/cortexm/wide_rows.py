@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Request, Scratch
-from smelt.codegen.kernels.c.images import frame, pixel_offset
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, refuse_sums, scaling_of
@@ -128,7 +128,7 @@ class WideRowsConv2D(WideKernel):
 
     def lower(self, node: Node, request: Request) -> KernelCall:
         """See `Kernel.lower`."""
-        window, scaling, place = Window.of(node), scaling_of(node), frame(node, request)
+        window, scaling, place = Window.of(node), scaling_of(node), Frame.of(node)
         if scaling is None:
             raise ValueError(f"{node.origin} is not served")
         scaling = scaling.signed
@@ -147,7 +147,7 @@ class WideRowsConv2D(WideKernel):
         starts = _starts(kept, repairs)
         constants = _constants(lines, repairs, scaling.rows)
         parameters: dict[str, object] = {
-            **place.variables,
+            "frame": place,
             "title": f"{node.op.name}: {x} -> {y}, {window.text}",
             "w": window,
             "s": scaling,
@@ -167,7 +167,7 @@ class WideRowsConv2D(WideKernel):
             "beyond": _beyond(lines),
             "top": window.padding[0][0],
             "side": window.padding[1][0],
-            "pixel": pixel_offset(place.source, "y", "x" if window.padded else "i"),
+            "pixel": place.source.offset("y", "x" if window.padded else "i"),
         }
         outside = np.full(window.depth, x.zero_point, np.int8)
         calls = place.batch * height * outputs
