@@ -137,7 +137,7 @@ def measure(graph: Graph, board: str, target: str) -> list[Measurement]:
         options = Options(target, board, "speed", "prices", place=place, expand_weights=True)
         artefact = compile_model(Imported(graph), options)
         profile = profile_model(artefact, random_samples(artefact.graph, 1, 0)[0])
-        for step, counts in zip(artefact.schedule.steps, profile.steps, strict=True):
+        for step, counts in zip(artefact.schedule.calls, profile.steps, strict=True):
             call, name = step.call, step.node.name
             if counts is None or (turn >= len(candidates[name]) and turn > 0):
                 continue

@@ -17,7 +17,7 @@ from math import prod
 
 from smelt.codegen import arena
 from smelt.codegen.kernels.base import Output, Scratch, ShaderCall
-from smelt.codegen.schedule import ARENA, InBuffer, InFlash, Schedule, Step
+from smelt.codegen.schedule import ARENA, Call, InBuffer, InFlash, Schedule
 from smelt.codegen.shaders import ELEMENT_BYTES, HALVES, Module, Pipeline
 from smelt.errors import UnsupportedError
 from smelt.targets.gpus import MAX_GROUPS
@@ -126,7 +126,7 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Progra
     Raises:
         UnsupportedError: arena, weights or a dispatch exceed what every device can do.
     """
-    steps = [step for step in schedule.steps if isinstance(step.call, ShaderCall)]
+    steps = [step for step in schedule.calls if isinstance(step.call, ShaderCall)]
     if not steps:
         return None
     uploads = _uploads(schedule, steps, alignment)
@@ -175,7 +175,7 @@ def with_barriers(
     return tuple(done)
 
 
-def _views(step: Step) -> Sequence[str]:
+def _views(step: Call) -> Sequence[str]:
     """What a GPU's step sees its operands as."""
     if not isinstance(step.call, ShaderCall):
         raise TypeError(f"{step.function} is no shader")
@@ -183,7 +183,7 @@ def _views(step: Step) -> Sequence[str]:
 
 
 def _dispatch(
-    step: Step, plan: arena.Plan, uploads: dict[str, Upload], numbers: dict[str, int]
+    step: Call, plan: arena.Plan, uploads: dict[str, Upload], numbers: dict[str, int]
 ) -> Dispatch:
     call = step.call
     if not isinstance(call, ShaderCall):
@@ -218,7 +218,7 @@ def _dispatch(
     )
 
 
-def _uploads(schedule: Schedule, steps: Sequence[Step], alignment: int) -> tuple[Upload, ...]:
+def _uploads(schedule: Schedule, steps: Sequence[Call], alignment: int) -> tuple[Upload, ...]:
     names = dict.fromkeys(a.constant for s in steps for a in s.arguments if isinstance(a, InFlash))
     uploads: list[Upload] = []
     offset = 0
@@ -234,9 +234,9 @@ def _up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-def _regions(schedule: Schedule, steps: Sequence[Step]) -> tuple[tuple[int, int], ...]:
+def _regions(schedule: Schedule, steps: Sequence[Call]) -> tuple[tuple[int, int], ...]:
     """Runs of GPU steps that stand side by side in the outermost block."""
-    place = {x.index: i for i, x in enumerate(schedule.block) if isinstance(x, Step)}
+    place = {x.index: i for i, x in enumerate(schedule.block) if isinstance(x, Call)}
     cuts = [
         i for i, (a, b) in enumerate(pairwise(steps), 1) if place[b.index] != place[a.index] + 1
     ]
@@ -252,7 +252,8 @@ def _require_limits(program: Program, schedule: Schedule) -> None:
             "CPU compute everything with --backends c"
         )
     if program.weights_bytes > MAX_RANGE:
-        heaviest = max((schedule.steps[d.step] for d in program.dispatches), key=_weights)
+        on_gpu = (step for step in schedule.calls if isinstance(step.call, ShaderCall))
+        heaviest = max(on_gpu, key=_weights)
         raise UnsupportedError(
             f"the weights of the GPU's layers would have {program.weights_bytes:,} bytes; "
             f"{MAX_RANGE:,} is what every device can bind. Keep the layers with most on the CPU: "
@@ -276,5 +277,5 @@ def _require_limits(program: Program, schedule: Schedule) -> None:
             )
 
 
-def _weights(step: Step) -> int:
+def _weights(step: Call) -> int:
     return step.call.constant_bytes

@@ -19,6 +19,7 @@ from smelt.codegen.steps import (
     Argument,
     Block,
     Branch,
+    Call,
     InBuffer,
     InFlash,
     Move,
@@ -26,8 +27,8 @@ from smelt.codegen.steps import (
     RowLoop,
     Spare,
     Step,
+    TellLength,
     Turn,
-    own_choice,
 )
 from smelt.codegen.symbols import Constants, Functions
 from smelt.ir import DType, Graph, Node, TensorType, Value
@@ -91,7 +92,7 @@ class Linearizer:
                 case If():
                     actions.append(self._branch(node, node.op, scope, around))
                 case LengthOf():
-                    actions.append(self._length(node, scope, around))
+                    actions.append(self._length(node, node.op, scope, around))
                 case While() | Loop():
                     step, moves = self._repeat(node, graph, scope, around)
                     actions += [step, *moves]
@@ -101,7 +102,7 @@ class Linearizer:
 
     # --- one node --------------------------------------------------------------------------------
 
-    def _call(self, node: Node, scope: Scope, around: _Surroundings) -> Step:
+    def _call(self, node: Node, scope: Scope, around: _Surroundings) -> Call:
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         rows = self._rows(node)
         choice = self._choose(node if rows is None else rows.node)
@@ -132,26 +133,17 @@ class Linearizer:
             owner = f"{owner} cpu"
             own = [self._operand(operand, node, owner, time, seen) for operand in twin.operands]
             spare = Spare(twin, self._functions.add(node, twin), tuple(own))
-        return Step(
-            index,
-            node,
-            choice,
-            function,
-            tuple(arguments),
-            self._results(node, scope),
-            around.inside,
-            rows=loop,
-            spare=spare,
+        results = self._results(node, scope)
+        return Call(
+            index, node, results, around.inside, choice, function, tuple(arguments), loop, spare
         )
 
-    def _length(self, node: Node, scope: Scope, around: _Surroundings) -> Step:
+    def _length(self, node: Node, op: LengthOf, scope: Scope, around: _Surroundings) -> TellLength:
         """Tells the graph a length that the caller has set."""
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         self._use(self._define(node.output, scope), time)
-        choice = own_choice("a length that the caller has set")
         target = self._target(scope[node.output], node.output.type)
-        results = self._results(node, scope)
-        return Step(index, node, choice, "length", (target,), results, around.inside)
+        return TellLength(index, node, self._results(node, scope), around.inside, op, target)
 
     def _operand(
         self, operand: Operand, node: Node, owner: str, time: int, scope: Scope
@@ -174,19 +166,19 @@ class Linearizer:
 
     # --- branches --------------------------------------------------------------------------------
 
-    def _branch(self, node: Node, op: If, scope: Scope, around: _Surroundings) -> Step:
+    def _branch(self, node: Node, op: If, scope: Scope, around: _Surroundings) -> Branch:
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         condition, arguments = node.input(0), node.inputs[1:]
         self._use(_view(scope, condition), time)
         views = [_view(scope, value) for value in arguments if value is not None]
         targets = [self._define(value, scope) for value in node.outputs]
         inner = replace(around, inside=index)
-        control = Branch(
-            self._argument(_view(scope, condition), condition.type, f"step{index}", "condition"),
-            self._arm(op.then_graph, views, targets, inner),
-            self._arm(op.else_graph, views, targets, inner),
-        )
-        return self._control(index, node, "if", control, scope, around)
+        view = _view(scope, condition)
+        pointer = self._argument(view, condition.type, f"step{index}", "condition")
+        then = self._arm(op.then_graph, views, targets, inner)
+        otherwise = self._arm(op.else_graph, views, targets, inner)
+        results = self._results(node, scope)
+        return Branch(index, node, results, around.inside, pointer, then, otherwise)
 
     def _arm(
         self,
@@ -211,7 +203,7 @@ class Linearizer:
 
     def _repeat(
         self, node: Node, graph: Graph, scope: Scope, around: _Surroundings
-    ) -> tuple[Step, Block]:
+    ) -> tuple[Repeat, Block]:
         """The loop; and copies, after it, of operands that it hands on as they are."""
         index, form = self._next(), _form(node)
         inner = _Surroundings(index, around.depth + 1)
@@ -243,7 +235,15 @@ class Linearizer:
         for view in own:
             self._use(view, tail)
         self._lifetimes.repeat(head, tail)
-        control = Repeat(
+        after = tuple(
+            self._move(_view(scope, form.carried[k]), form.carried[k], targets[k]) for k in copied
+        )
+        loop = Repeat(
+            index,
+            node,
+            self._results(node, scope),
+            around.inside,
+            form.word,
             counter,
             before,
             form.turns,
@@ -254,10 +254,7 @@ class Linearizer:
             body,
             before_turn or after_turn,
         )
-        after = tuple(
-            self._move(_view(scope, form.carried[k]), form.carried[k], targets[k]) for k in copied
-        )
-        return self._control(index, node, form.word, control, scope, around), after
+        return loop, after
 
     def _test(
         self, form: Form, entries: Sequence[View], index: int, around: _Surroundings
@@ -380,19 +377,6 @@ class Linearizer:
         return tuple(
             self._argument(scope[value], value.type, "result", value.name) for value in node.outputs
         )
-
-    def _control(
-        self,
-        index: int,
-        node: Node,
-        word: str,
-        control: Branch | Repeat,
-        scope: Scope,
-        around: _Surroundings,
-    ) -> Step:
-        choice = own_choice("control flow")
-        results = self._results(node, scope)
-        return Step(index, node, choice, word, (), results, around.inside, control)
 
 
 def _view(scope: Scope, value: Value) -> View:

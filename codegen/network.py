@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import wrap
@@ -15,14 +14,7 @@ from smelt.codegen.names import c_name
 from smelt.codegen.render import c_comment, c_float, c_lines, render, text_of
 from smelt.codegen.schedule import ARENA, STATE, Function, Schedule
 from smelt.codegen.spirv import begin, compile_all, compiler
-from smelt.codegen.statements import (
-    BlockView,
-    base_of,
-    block_view,
-    c_word,
-    comment_of,
-    lines_of,
-)
+from smelt.codegen.statements import Body, base_of, body_of, c_word, comment_of
 from smelt.codegen.weights import declared, is_binary, render_assembler, render_text, stored
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value
@@ -59,6 +51,7 @@ class StateView:
     bytes: int
     initial: str
     after: str
+    after_in_arena: bool
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ class Network:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     states: tuple[StateView, ...]
-    block: BlockView
+    body: Body
     step_count: int
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
@@ -121,13 +114,12 @@ class Network:
     @property
     def uses_arena(self) -> bool:
         """Whether `invoke` refers to the arena at all."""
-        lines = [*lines_of(self.block), *(state.after for state in self.states)]
-        return any(re.search(r"\barena\b", line) for line in lines)
+        return self.body.uses_arena or any(state.after_in_arena for state in self.states)
 
     @property
     def copies(self) -> bool:
         """Whether `memcpy` or `memmove` is called."""
-        return bool(self.states) or any("memcpy" in line for line in lines_of(self.block))
+        return bool(self.states) or self.body.copies
 
     @property
     def gpu_headers(self) -> tuple[str, ...]:
@@ -182,6 +174,7 @@ def describe(
             s.before.type.bytes,
             schedule.initial_states[s.before],
             _address(plan, schedule.storage[s.after]),
+            plan[schedule.storage[s.after]].memory == ARENA,
         )
         for s in graph.states
     )
@@ -197,12 +190,12 @@ def describe(
         tuple(tensor(v) for v in graph.inputs),
         tuple(tensor(v) for v in graph.outputs),
         states,
-        block_view(schedule.block, plan, gpu),
+        body_of(schedule.block, plan, gpu),
         len(schedule.steps),
         _lengths(graph),
         f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
         gpu,
-        any(step.spare is not None for step in schedule.steps),
+        any(step.spare is not None for step in schedule.calls),
     )
 
 

@@ -16,12 +16,14 @@ from smelt.codegen.steps import (
     Argument,
     Block,
     Branch,
+    Call,
     Function,
     InBuffer,
     InFlash,
     Move,
     Repeat,
     Step,
+    TellLength,
     flatten,
 )
 from smelt.codegen.symbols import Constants, Functions
@@ -56,6 +58,11 @@ class Schedule:
     def steps(self) -> tuple[Step, ...]:
         """All steps, those inside branches and loops too, by `Step.index`."""
         return tuple(flatten(self.block))
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """The steps that call kernels."""
+        return tuple(step for step in self.steps if isinstance(step, Call))
 
     @property
     def alignment(self) -> int:
@@ -178,6 +185,7 @@ __all__ = [
     "Argument",
     "Block",
     "Branch",
+    "Call",
     "Function",
     "InBuffer",
     "InFlash",
@@ -185,6 +193,7 @@ __all__ = [
     "Repeat",
     "Schedule",
     "Step",
+    "TellLength",
     "require_weights_fit",
     "schedule",
 ]

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from smelt.codegen.kernels.base import KernelCall
-from smelt.codegen.partition import Candidate, Choice
+from smelt.codegen.partition import Choice
 from smelt.ir import DType, Node
+from smelt.ops.length import LengthOf
 
 
 @dataclass(frozen=True)
@@ -55,52 +56,6 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Move:
-    """Copies `bytes`; nothing to do where the plan puts source and target in one place."""
-
-    source: Argument
-    target: InBuffer
-    bytes: int
-    comment: str
-
-
-@dataclass(frozen=True)
-class Branch:
-    """Runs one of two blocks by the bool that `condition` points to."""
-
-    condition: Argument
-    then: Block
-    otherwise: Block
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """Runs `before` once and then `body` again and again; C's variable `counter` counts its turns.
-
-    Attributes:
-        counter: name of the variable.
-        before: copies that initialize what is carried.
-        turns: how many turns there are at most; None if only `limit` or the conditions tell.
-        limit: points to the largest number of turns, an int64.
-        start: points to a bool that must be true for the first turn.
-        number: where the body wants the turn's number.
-        test: runs before every turn to compute `again`; None if the body computes it.
-        body: what a turn does, with the copies at its end.
-        again: points to the bool that says whether there is another turn.
-    """
-
-    counter: str
-    before: Block
-    turns: int | None
-    limit: Argument | None
-    start: Argument | None
-    number: InBuffer | None
-    test: Block | None
-    body: Block
-    again: Argument | None
-
-
-@dataclass(frozen=True)
 class RowLoop:
     """Calls a function for `block` rows at a time; `counter` counts those of a length.
 
@@ -123,31 +78,47 @@ class Spare:
 
 
 @dataclass(frozen=True)
-class Step:
-    """What computes one node: a call of a C function, or the `control` of other steps.
+class Move:
+    """Copies `bytes`; nothing to do where the plan puts source and target in one place."""
+
+    source: Argument
+    target: InBuffer
+    bytes: int
+    comment: str
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What all steps have.
 
     Attributes:
-        index: position among all steps; those that it controls come after it.
+        index: position among all steps; those inside a branch or a loop come after it.
         node: what is computed.
-        choice: the kernel, and those that were not taken; only the call's summary is meaningful
-            where there is control.
-        function: name of the C function; `if`, `while` or `for` where there is control.
-        arguments: of the function.
         results: where the node's outputs are afterwards.
-        inside: index of the step that controls it, or None.
-        control: the branch or loop.
-        rows: where the function computes a few of the rows that there are at run time.
-        spare: for a step of a GPU, if that is asked for.
+        inside: index of the branch or loop that it stands in, or None.
     """
 
     index: int
     node: Node
+    results: tuple[Argument, ...]
+    inside: int | None
+
+
+@dataclass(frozen=True)
+class Call(_Step):
+    """Calls a C function.
+
+    Attributes:
+        choice: the kernel, and those that were not taken.
+        function: name of the C function.
+        arguments: of the function.
+        rows: where the function computes a few of the rows that there are at run time.
+        spare: for a step of a GPU, if that is asked for.
+    """
+
     choice: Choice
     function: str
     arguments: tuple[Argument, ...]
-    results: tuple[Argument, ...]
-    inside: int | None = None
-    control: Branch | Repeat | None = None
     rows: RowLoop | None = None
     spare: Spare | None = None
 
@@ -167,26 +138,70 @@ class Step:
         return self.choice.reason
 
 
+@dataclass(frozen=True)
+class TellLength(_Step):
+    """Writes a length that the caller has set, `op.length`, to `target`."""
+
+    op: LengthOf
+    target: InBuffer
+
+
+@dataclass(frozen=True)
+class Branch(_Step):
+    """Runs one of two blocks by the bool that `condition` points to."""
+
+    condition: Argument
+    then: Block
+    otherwise: Block
+
+
+@dataclass(frozen=True)
+class Repeat(_Step):
+    """Runs `before` once and then `body` again and again; C's variable `counter` counts its turns.
+
+    Attributes:
+        word: the statement of C: `for` or `while`.
+        counter: name of the variable.
+        before: copies that initialize what is carried.
+        turns: how many turns there are at most; None if only `limit` or the conditions tell.
+        limit: points to the largest number of turns, an int64.
+        start: points to a bool that must be true for the first turn.
+        number: where the body wants the turn's number.
+        test: runs before every turn to compute `again`; None if the body computes it.
+        body: what a turn does, with the copies at its end.
+        again: points to the bool that says whether there is another turn.
+    """
+
+    word: str
+    counter: str
+    before: Block
+    turns: int | None
+    limit: Argument | None
+    start: Argument | None
+    number: InBuffer | None
+    test: Block | None
+    body: Block
+    again: Argument | None
+
+
+Step = Call | TellLength | Branch | Repeat
+"""What computes one node."""
+
 Block = tuple[Step | Move, ...]
 
 
-def own_choice(summary: str) -> Choice:
-    """The choice of a step that is written out where it stands, without a kernel."""
-    return Choice(Candidate("c", KernelCall("", "", {}, (), summary=summary), None))
-
-
 def flatten(block: Block) -> Iterator[Step]:
-    """Every step of a block, one that controls others before them: in the order of `index`."""
+    """Every step of a block, a branch or loop before what stands in it: by rising `index`."""
     for action in block:
         if isinstance(action, Move):
             continue
         yield action
-        match action.control:
-            case Branch(_, then, otherwise):
-                yield from flatten(then)
-                yield from flatten(otherwise)
-            case Repeat(test=test, body=body):
-                yield from flatten(test or ())
-                yield from flatten(body)
-            case None:
+        match action:
+            case Branch():
+                yield from flatten(action.then)
+                yield from flatten(action.otherwise)
+            case Repeat():
+                yield from flatten(action.test or ())
+                yield from flatten(action.body)
+            case Call() | TellLength():
                 pass

@@ -79,7 +79,7 @@ def notes(options: Options, target: Target, scheduled: Schedule) -> tuple[str, .
         return ()
     asked = {"--float16": options.float16, "--cpu-fallback": options.cpu_fallback}
     given = [name for name, wanted in asked.items() if wanted]
-    if not any(isinstance(step.call, ShaderCall) for step in scheduled.steps):
+    if not any(isinstance(step.call, ShaderCall) for step in scheduled.calls):
         void = "".join(f", and {name} changes nothing" for name in given)
         return (
             f"no layer goes to the GPU: the CPU computes everything{void}; {why_on_cpu(options)}",

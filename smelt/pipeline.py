@@ -233,7 +233,7 @@ def compile_model(
         spare=partitioner.on_cpu() if options.cpu_fallback else None,
     )
     if options.tuning is not None:
-        options.tuning.require_layers((step.node, step.call) for step in scheduled.steps)
+        options.tuning.require_layers((step.node, step.call) for step in scheduled.calls)
     plan = arena.plan(scheduled.problem)
     arena.validate(scheduled.problem, plan)
     arena.require_fit(scheduled.problem, plan)

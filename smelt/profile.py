@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from smelt.boards import ElfInfo
 from smelt.boards.counts import Counter, Region
 from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
-from smelt.codegen.steps import Step
+from smelt.codegen.steps import Call, Step
 from smelt.errors import ConfigError, ToolError
 from smelt.files import temporary_folder
-from smelt.ops.length import LengthOf
 from smelt.report import Measured, Report, complete
 from smelt.run import built, connected, device_inputs, set_sizes
 from smelt.samples import Sample
@@ -126,7 +125,7 @@ def profile_model(artefact: Artefact, sample: Sample) -> Profile:
             _, invocation = device.run(device_inputs(artefact.graph, sample))
             outside, *found = counter.read()
     steps: list[dict[int, Counts] | None] = [
-        {} if _calls_nothing(step) else None for step in artefact.schedule.steps
+        None if isinstance(step, Call) else {} for step in artefact.schedule.steps
     ]
     for (_, index), counts in zip(calls, found, strict=True):
         own = steps[index]
@@ -210,7 +209,7 @@ def _calls(artefact: Artefact, elf: ElfInfo, code: Code) -> list[tuple[int, int]
         line = line_at(lines, instruction.address)
         if line in steps:
             found.append((instruction.address, steps[line]))
-    if not found and not all(map(_calls_nothing, artefact.schedule.steps)):
+    if not found and artefact.schedule.calls:
         raise ToolError(f"no call of a kernel was found in the machine code of {name}_invoke")
     return found
 
@@ -220,7 +219,7 @@ _MARK = re.compile(r"\s*/\* (\d+): ")
 
 def _lines_of_steps(source: str, steps: Iterable[Step]) -> dict[int, int]:
     """The lines of the generated C on which steps call their kernels, with the steps' indices."""
-    functions = [None if _calls_nothing(step) else step.function for step in steps]
+    functions = [step.function if isinstance(step, Call) else None for step in steps]
     found: dict[int, int] = {}
     index: int | None = None
     for number, line in enumerate(source.splitlines(), start=1):
@@ -229,11 +228,6 @@ def _lines_of_steps(source: str, steps: Iterable[Step]) -> dict[int, int]:
         elif index is not None and line.lstrip().startswith(f"{functions[index]}("):
             found[number] = index
     return found
-
-
-def _calls_nothing(step: Step) -> bool:
-    """Whether a step is control of others, or lines of C that need no function."""
-    return step.control is not None or isinstance(step.node.op, LengthOf)
 
 
 def _stop(code: Code, start: int) -> int:

@@ -21,6 +21,7 @@ from smelt.codegen.passes.legalize import Legalized
 from smelt.codegen.passes.removals import Gone, Removals
 from smelt.codegen.schedule import ARENA, STATE, Schedule
 from smelt.codegen.spirv import compiler
+from smelt.codegen.steps import Branch, Call, Repeat, Step, TellLength
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.frontend import Imported
 from smelt.ir import Graph, Node
@@ -187,16 +188,8 @@ def build_report(
                 "origin": str(step.node.origin),
                 "output": str(step.node.outputs[0].type),
                 "macs": step.node.macs,
-                "backend": step.backend,
-                "kernel": step.function,
-                "form": step.call.form,
-                "summary": step.call.summary,
-                "block": _block(step.call),
-                "why": step.reason,
-                "estimate": step.choice.taken.cycles,
+                **_work(step),
                 "beside": None if costs is None else _beside(costs, step.node),
-                "scratch": step.call.scratch_bytes,
-                "candidates": [_candidate(lost) for lost in step.choice.lost],
             }
             for index, step in enumerate(schedule.steps)
         ],
@@ -211,6 +204,33 @@ def build_report(
         ],
         "notes": list(notes),
     }
+
+
+def _work(step: Step) -> Report:
+    """What computes a step: a kernel and how it was chosen, or lines of C without one."""
+    match step:
+        case Call():
+            call = step.call
+            return {
+                "backend": step.backend,
+                "kernel": step.function,
+                "form": call.form,
+                "summary": call.summary,
+                "block": _block(call),
+                "why": step.reason,
+                "estimate": step.choice.taken.cycles,
+                "scratch": call.scratch_bytes,
+                "candidates": [_candidate(lost) for lost in step.choice.lost],
+            }
+        case TellLength():
+            word, summary = "length", "a length that the caller has set"
+        case Branch():
+            word, summary = "if", "control flow"
+        case Repeat():
+            word, summary = step.word, "control flow"
+    written: Report = {"backend": "c", "kernel": word, "form": "", "summary": summary}
+    unknown: Report = {"block": None, "why": "", "estimate": None, "scratch": 0, "candidates": []}
+    return written | unknown
 
 
 def _candidate(candidate: Candidate) -> Report:

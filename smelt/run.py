@@ -97,7 +97,7 @@ def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:
 
 def _require_tools(artefact: Artefact) -> None:
     """Check that the project can be linked here: it has firmware, and the library it calls."""
-    calls = any(step.backend == "cmsis_nn" for step in artefact.schedule.steps)
+    calls = any(step.backend == "cmsis_nn" for step in artefact.schedule.calls)
     known = artefact.options.cmsis_nn or os.environ.get("CMSIS_NN_DIR")
     if calls and (not known or not (Path(known) / "Include" / CMSIS_NN_HEADER).is_file()):
         where = (

@@ -124,7 +124,7 @@ def tune(
 
 def kinds_of(artefact: Artefact) -> dict[str, Kind]:
     """The layers on the GPU by `layer_key`."""
-    steps = artefact.schedule.steps
+    steps = artefact.schedule.calls
     counts = Counter(layer_key(step.node) for step in steps)
     found: dict[str, Kind] = {}
     for step in steps:

@@ -15,6 +15,7 @@ import numpy as np
 from smelt.boards import Device, ElfInfo
 from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.quantized import use_integer_arithmetic
+from smelt.codegen.steps import Call
 from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError, counted
 from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
 from smelt.memory import Memory, MemoryProgress, compare_memory
@@ -222,9 +223,10 @@ def find_first_difference(
             found = cut(value, np.frombuffer(tap.data, dtype), marks, sizes)
             difference = compare(reference[value], found, parts.get(value, 0.0))
             if difference is not None:
+                kernel = f", kernel {step.function}" if isinstance(step, Call) else ""
                 return (
                     f"First layer that differs: step {tap.step}, {step.node.op.name} of "
-                    f"{step.node.origin}, kernel {step.function}: {difference}."
+                    f"{step.node.origin}{kernel}: {difference}."
                 )
     return "With taps every step agrees: the fault is in what happens after a step is done."
 

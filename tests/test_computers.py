@@ -37,7 +37,7 @@ def test_a_computer_of_the_users(tmp_path: Path) -> None:
     artefact = compile_model(MODEL, Options(board=str(path)))
     mali = compile_model(MODEL, Options(target="vulkan", gpu="mali"))
     assert artefact.platform.name == "own"
-    assert [s.backend for s in artefact.schedule.steps] == [s.backend for s in mali.schedule.steps]
+    assert [s.backend for s in artefact.schedule.calls] == [s.backend for s in mali.schedule.calls]
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_measured_times_decide() -> None:
 
 
 def backends_of(artefact: Artefact) -> dict[str, str | None]:
-    return {step.node.name: step.backend for step in artefact.schedule.steps}
+    return {step.node.name: step.backend for step in artefact.schedule.calls}
 
 
 @pytest.mark.parametrize(("convert_ns", "conversions"), [(1.5e3, 4), (1e5, 2)])
@@ -203,7 +203,7 @@ def test_a_branch_between_two_layers_parts_their_submissions(submit_ns: float, p
     layer = TunedLayer(gpu_ns=1.0, cpu_ns=25.0)
     layers = {layer_key(n): layer for n in free.schedule.graph.nodes if not n.op.subgraphs}
     tuning = Tuning(gpu="generic", device="a test", submit_ns=submit_ns, layers=layers)
-    found = compile_model(imported, Options(target="vulkan", tuning=tuning)).schedule.steps
+    found = compile_model(imported, Options(target="vulkan", tuning=tuning)).schedule.calls
     assert [s.backend for s in found if s.node.macs] == [place, place]
 
 
@@ -222,10 +222,10 @@ def test_partition_shows_what_a_layer_takes_on_both() -> None:
 
 
 def test_a_layer_that_is_placed_goes_there() -> None:
-    everywhere = compiled(backends=("vulkan", "c")).schedule.steps
+    everywhere = compiled(backends=("vulkan", "c")).schedule.calls
     name = next(step.node.name for step in everywhere if step.backend == "vulkan")
     artefact = compiled(tuning=tuned(1e6, 1.0), place={name: "vulkan"})
-    assert [s.node.name for s in artefact.schedule.steps if s.backend == "vulkan"] == [name]
+    assert [s.node.name for s in artefact.schedule.calls if s.backend == "vulkan"] == [name]
 
 
 def test_names_of_layers_are_suggested_that_can_be_placed() -> None:
@@ -243,7 +243,7 @@ def test_names_of_layers_are_suggested_that_can_be_placed() -> None:
     names = re.findall("'([^']+)', ", str(error.value))
     assert result.name in names
     for name in names:
-        assert [s.backend for s in place(name).schedule.steps if s.node.name == name] == ["c"]
+        assert [s.backend for s in place(name).schedule.calls if s.node.name == name] == ["c"]
 
 
 def test_another_cut_is_another_network() -> None:

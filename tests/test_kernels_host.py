@@ -264,7 +264,7 @@ Shared = tuple[int, int]
 
 def variants(entry: Entry) -> list[Shared | None]:
     """What may be overwritten, after None: outputs of their own."""
-    (step,) = entry.schedule.steps
+    (step,) = entry.schedule.calls
     return [None, *(s for s in step.call.in_place if not entry.node.input(s[1]).is_constant)]
 
 
@@ -312,7 +312,7 @@ def call_text(entry: Entry, shared: Shared | None) -> str:
 
     With `shared`, that output lies where that operand of the node does.
     """
-    (step,) = entry.schedule.steps
+    (step,) = entry.schedule.calls
     lines: list[str] = []
     names = [f"p{position}" for position in range(len(step.call.operands))]
     names_of_own = list(names)
@@ -341,7 +341,7 @@ def call_text(entry: Entry, shared: Shared | None) -> str:
 
 
 def input_name(entry: Entry, index: int) -> str:
-    operands = entry.schedule.steps[0].call.operands
+    operands = entry.schedule.calls[0].call.operands
     return next(
         f"p{i}" for i, o in enumerate(operands) if isinstance(o, Input) and o.index == index
     )
@@ -353,7 +353,7 @@ def operand_bytes() -> bytes:
         one_variant: list[bytes] = []
         for arrays in entry.inputs:
             values = dict(zip(entry.graph.inputs, arrays, strict=True))
-            operands = entry.schedule.steps[0].call.operands
+            operands = entry.schedule.calls[0].call.operands
             one_variant += [packed_bytes(operand, entry, values) for operand in operands]
         parts += one_variant * len(variants(entry))
     return b"".join(parts)
@@ -407,7 +407,7 @@ def outputs(request: pytest.FixtureRequest, sources: Path) -> dict[str, list[lis
         found[entry.name] = []
         for _ in range(len(entry.inputs) * len(variants(entry))):
             arrays: list[Array] = []
-            for operand in entry.schedule.steps[0].call.operands:
+            for operand in entry.schedule.calls[0].call.operands:
                 if isinstance(operand, Output):
                     type_ = entry.node.outputs[operand.index].type
                     flat = np.frombuffer(done.stdout, type_.dtype.numpy, type_.size, offset)

@@ -105,7 +105,7 @@ def test_gpu(relative: str, tmp_path: Path) -> None:
     path = shared(relative)
     inputs, expected = samples(path, 1)
     artefact = compile_model(path, Options(target="vulkan", inputs=options(path)))
-    assert {step.backend for step in artefact.schedule.steps} == {"vulkan", "c"}
+    assert {step.backend for step in artefact.schedule.calls} == {"vulkan", "c"}
     check_arena(artefact)
     validation = Validation(tmp_path)
     found = build(artefact, tmp_path, f"-O1 {MINIMA}").run(inputs, validation.environment)

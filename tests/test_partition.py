@@ -85,7 +85,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def placed(options: Options) -> list[tuple[str, str]]:
-    layers = compile_model(MODEL, options).schedule.steps
+    layers = compile_model(MODEL, options).schedule.calls
     return [(step.node.op.name, step.backend) for step in layers]
 
 
@@ -105,12 +105,12 @@ def test_what_is_not_served_goes_to_the_fallback() -> None:
 
 @pytest.mark.usefixtures("toy")
 def test_layers_are_placed_by_name_and_pattern() -> None:
-    steps = compile_model(MODEL, Options()).schedule.steps
+    steps = compile_model(MODEL, Options()).schedule.calls
     assert {step.backend for step in steps} == {"c"}
     first = next(step.node for step in steps if isinstance(step.node.op, Conv2D))
     options = Options(place={first.name: "toy"})
     served = [
-        s.node.name for s in compile_model(MODEL, options).schedule.steps if s.backend == "toy"
+        s.node.name for s in compile_model(MODEL, options).schedule.calls if s.backend == "toy"
     ]
     assert served == [first.name]
     options = Options(backends=("toy",), place={"*": "c"})

@@ -101,6 +101,6 @@ def test_what_has_little_room_is_left_out() -> None:
 def test_the_arena_does_not_grow(keep: bool) -> None:
     """The second convolution is done in words that are made in more scratch than others take."""
     artefact = compile_graph(network(), Options("cortex-m3", keep_inputs=keep))
-    calls = [step.call for step in artefact.schedule.steps if step.call]
+    calls = [step.call for step in artefact.schedule.calls if step.call]
     assert calls[2].scratch_bytes > ROOM
     assert artefact.plan.use("arena").bytes <= 2 * 24 * 24 * 24 + ROOM

@@ -193,7 +193,7 @@ def test_equal_specializations_share_a_function() -> None:
         output %d
         """
     )
-    first, second, third = (step.function for step in plan.steps)
+    first, second, third = (step.function for step in plan.calls)
     assert first == second != third
     assert [f.name for f in plan.functions] == [first, third]
     assert plan.functions[0].users == ("NEG #0 'a'", "NEG #1 'b'")
@@ -211,7 +211,7 @@ def test_equal_constants_are_stored_once() -> None:
         output %b
         """
     )
-    flash = [a.constant for step in plan.steps for a in step.arguments if isinstance(a, InFlash)]
+    flash = [a.constant for step in plan.calls for a in step.arguments if isinstance(a, InFlash)]
     assert len(flash) == 2
     assert flash[0] == flash[1]
     assert list(plan.constants) == [flash[0]]
@@ -271,7 +271,7 @@ def test_backends_are_asked_in_order_and_reasons_are_kept() -> None:
     Recording.asked.clear()
     plan = scheduled(CHAIN, backends=(Backend("picky", (Recording(),)), backend("c")))
     assert Recording.asked == [("a", "host"), ("b", "host")]
-    assert [(step.backend, step.reason) for step in plan.steps] == [("c", "Not today.")] * 2
+    assert [(step.backend, step.reason) for step in plan.calls] == [("c", "Not today.")] * 2
 
 
 def test_a_node_that_nobody_serves_is_named() -> None:
@@ -284,11 +284,11 @@ def test_a_node_that_nobody_serves_is_named() -> None:
 
 def test_scratch_lives_during_its_step() -> None:
     plan = scheduled(CHAIN, backends=(Backend("picky", (Picky(),)), backend("c")))
-    assert [step.backend for step in plan.steps] == ["c", "picky"]
-    assert plan.steps[0].reason == "Unary(neg) is beneath me."
+    assert [step.backend for step in plan.calls] == ["c", "picky"]
+    assert plan.calls[0].reason == "Unary(neg) is beneath me."
     spare = buffer(plan, "step 1 spare")
     assert (spare.size, spare.start, spare.end) == (100, 1, 2)
-    last = plan.steps[1].arguments[-1]
+    last = plan.calls[1].arguments[-1]
     assert last == InBuffer("step 1 spare", DType.INT32, constant=False)
     assert planned(plan).bytes >= 16 + 16 + 100
     assert "int32_t *spare" in plan.functions[1].signature

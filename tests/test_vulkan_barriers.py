@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from smelt.codegen.dispatches import Dispatch, Program, Range, with_barriers
 from smelt.codegen.kernels.base import Scratch, ShaderCall
-from smelt.codegen.schedule import InBuffer, Step
+from smelt.codegen.schedule import Call, InBuffer
 from smelt.ir import DType, evaluate
 from smelt.pipeline import Artefact
 from smelt.samples import random_samples
@@ -81,7 +81,7 @@ def unsafe(
     return found
 
 
-def touched_by(artefact: Artefact, step: Step) -> Touched:
+def touched_by(artefact: Artefact, step: Call) -> Touched:
     """What a step of the GPU reads and writes of the arena, by its node's tensors and its scratch.
 
     A shader's last element may go past the end of a tensor, up to the next multiple of 16 bytes.
@@ -104,7 +104,7 @@ def check_barriers(artefact: Artefact) -> None:
     """By replay: the program is safe, and not without any of its barriers."""
     gpu = artefact.network.gpu
     assert gpu is not None
-    steps = [s for s in artefact.schedule.steps if isinstance(s.call, ShaderCall)]
+    steps = [s for s in artefact.schedule.calls if isinstance(s.call, ShaderCall)]
     assert [d.step for d in gpu.dispatches] == [s.index for s in steps]
     assert [n for first, end in gpu.regions for n in range(first, end)] == list(range(len(steps)))
     touched = [touched_by(artefact, step) for step in steps]

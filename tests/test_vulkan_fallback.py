@@ -30,7 +30,7 @@ A_GPU = {"LP_NUM_THREADS": "1"}
 
 def check(artefact: Artefact, folder: Path, flags: str = "-O0") -> None:
     """The right outputs with a GPU, and without."""
-    on_gpu = [s for s in artefact.schedule.steps if isinstance(s.call, ShaderCall)]
+    on_gpu = [s for s in artefact.schedule.calls if isinstance(s.call, ShaderCall)]
     assert on_gpu
     assert all(step.spare is not None for step in on_gpu)
     samples = random_samples(artefact.graph, 2, 0)
@@ -83,7 +83,7 @@ def test_state(tmp_path: Path) -> None:
 
 def test_without_it_a_gpu_is_needed(tmp_path: Path) -> None:
     artefact = compile_graph(branches(), Options(target="vulkan", backends=("vulkan",)))
-    assert all(step.spare is None for step in artefact.schedule.steps)
+    assert all(step.spare is None for step in artefact.schedule.calls)
     built = build(artefact, tmp_path)
     with (
         pytest.raises(DeviceError, match="no driver for Vulkan is installed"),

@@ -237,10 +237,10 @@ def test_layers_left_to_the_cpu(start: int) -> None:
     """Every layer is once on the CPU, in float32, between neighbours of float16 on the GPU."""
     member = network(DType.FLOAT32)
     plain = compile_graph(member.graph, replace(HALVES, float16=False))
-    served = [s.node.name for s in plain.schedule.steps if s.backend == "vulkan"]
+    served = [s.node.name for s in plain.schedule.calls if s.backend == "vulkan"]
     place = dict.fromkeys(served[start::2], "c")
     artefact = compile_graph(member.graph, replace(HALVES, place=place))
-    on_cpu = {s.node.name for s in artefact.schedule.steps if s.backend == "c"}
+    on_cpu = {s.node.name for s in artefact.schedule.calls if s.backend == "c"}
     assert on_cpu >= place.keys()
     assert {node.name for node in halves(artefact.graph)}.isdisjoint(on_cpu)
     assert len(list(halves(artefact.graph))) > 5
@@ -253,7 +253,7 @@ def test_what_does_not_pay_on_the_gpu_stays_float32() -> None:
     """Here the same layers as without float16: conversions cost too little to change that."""
     model = shared("models/mlperf_tiny/ic_float32.tflite")
     wide, half = (
-        compile_model(model, Options(target="vulkan", float16=float16)).schedule.steps
+        compile_model(model, Options(target="vulkan", float16=float16)).schedule.calls
         for float16 in (False, True)
     )
     layers = [step for step in half if step.node.op.name != "Cast"]

@@ -91,7 +91,7 @@ def test_sizes_of_workgroups(local: tuple[int, int, int], fits: bool, artefact: 
 
 def test_constants_of_a_module(artefact: Artefact) -> None:
     """As many as the C has room for."""
-    call = artefact.schedule.steps[0].call
+    call = artefact.schedule.calls[0].call
     assert isinstance(call, ShaderCall)
     most = shaders.MAX_CONSTANTS
     runtime = artefact.project.files["smelt_vulkan.c"]
@@ -119,7 +119,7 @@ def chain(*ops: Op, inputs: tuple[Value, ...]) -> Graph:
 
 
 def backends(artefact: Artefact) -> set[str]:
-    return {step.backend for step in artefact.schedule.steps}
+    return {step.backend for step in artefact.schedule.calls}
 
 
 def test_axes_of_elementwise_operators() -> None:
@@ -129,7 +129,7 @@ def test_axes_of_elementwise_operators() -> None:
         graph = chain(Binary("add"), inputs=(floats("a", *a), floats("b", *b)))
         artefact = compile_graph(graph, ON_GPU)
         assert backends(artefact) == {backend}
-        (step,) = artefact.schedule.steps
+        (step,) = artefact.schedule.calls
         assert (f"over more than {MAX_LOOPS} axes" in step.reason) == (backend == "c")
 
 
@@ -147,7 +147,7 @@ def test_a_tensor_that_no_device_need_bind(options: Options) -> None:
     graph = chain(Unary("exp"), Unary("neg"), inputs=(floats("x", 6000, 6000),))
     artefact = compile_graph(graph, options)
     assert artefact.network.gpu is None
-    for step in artefact.schedule.steps:
+    for step in artefact.schedule.calls:
         assert step.reason == (
             "'x' has 144,000,000 bytes of the arena, which a GPU would share; 134,217,728 is what "
             "every device can bind."

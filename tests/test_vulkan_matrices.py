@@ -92,7 +92,7 @@ def calls_of(cases: Sequence[Case]) -> list[ShaderCall]:
     members = [member_of(case, dtype) for case, dtype in chosen]
     artefact = compile_graph(combine("all", [member.graph for member in members]), ON_GPU)
     types = MatMul | ConvTranspose
-    calls = [step.call for step in artefact.schedule.steps if isinstance(step.node.op, types)]
+    calls = [step.call for step in artefact.schedule.calls if isinstance(step.node.op, types)]
     shaders = [call for call in calls if isinstance(call, ShaderCall)]
     assert len(shaders) == len(calls) == len(chosen)
     found = run_together(members, ON_GPU)

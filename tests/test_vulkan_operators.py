@@ -270,7 +270,7 @@ def compiled(member: Member, cpu: Sequence[str] = ()) -> Artefact:
 
 
 def layers(artefact: Artefact, backend: str) -> list[str]:
-    return [s.node.name for s in artefact.schedule.steps if s.backend == backend]
+    return [s.node.name for s in artefact.schedule.calls if s.backend == backend]
 
 
 def check_outputs(member: Member, artefact: Artefact, what: str) -> None:
@@ -378,7 +378,7 @@ def check_islands(dtype: DType, cpu: Mapping[str, Node]) -> None:
     member, _ = islands(dtype)
     artefact = compiled(member, [node.name for node in cpu.values()])
     on_cpu, on_gpu = (
-        [s.node for s in artefact.schedule.steps if s.backend == name] for name in ("c", "vulkan")
+        [s.node for s in artefact.schedule.calls if s.backend == name] for name in ("c", "vulkan")
     )
     assert {node.op.name: node.name for node in on_cpu} == {k: n.name for k, n in cpu.items()}
     made = {y for node in on_gpu for y in node.outputs}

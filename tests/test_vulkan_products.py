@@ -67,7 +67,7 @@ def on_cpu(artefact: Artefact) -> list[str]:
     """The products that no shader computes."""
     return [
         step.node.name
-        for step in artefact.schedule.steps
+        for step in artefact.schedule.calls
         if isinstance(step.node.op, OPERATORS) and not isinstance(step.call, ShaderCall)
     ]
 

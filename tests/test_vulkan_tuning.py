@@ -93,7 +93,7 @@ def test_workgroups_are_whole_vectors() -> None:
 
 
 def blocks_of(artefact: Artefact) -> list[Block]:
-    calls = [step.call for step in artefact.schedule.steps]
+    calls = [step.call for step in artefact.schedule.calls]
     return [call.block for call in calls if isinstance(call, ShaderCall) and call.block is not None]
 
 
@@ -106,7 +106,7 @@ def test_without_a_device_blocks_are_lavapipes_and_a_board_has_its_own() -> None
     )
     board = compile_model(MODEL, Options(board="vulkan-generic", backends=("vulkan", "c")))
     assert {block.local for block in blocks_of(board)} == {64}
-    adreno = compile_model(MODEL, replace(ON_GPU, gpu="adreno")).schedule.steps
+    adreno = compile_model(MODEL, replace(ON_GPU, gpu="adreno")).schedule.calls
     calls = [step.call for step in adreno if isinstance(step.call, ShaderCall)]
     assert {call.workgroup for call in calls if call.block is None} == {(128, 1, 1)}
 
@@ -145,7 +145,7 @@ def test_a_build_takes_the_block_that_was_measured() -> None:
         for block in worth_measuring(kind.call.candidates)[-3:] if kind.call.candidates else ():
             tuning = with_blocks({key: block, "a layer of another network": block})
             artefact = compile_model(MODEL, Options(target="vulkan", tuning=tuning))
-            step = next(s for s in artefact.schedule.steps if layer_key(s.node) == key)
+            step = next(s for s in artefact.schedule.calls if layer_key(s.node) == key)
             assert isinstance(step.call, ShaderCall)
             assert step.call.block == block
             assert step.call.workgroup[0] == block.local

@@ -188,7 +188,7 @@ def _most_in_use(artefact: Artefact) -> int:
         touched.extend((schedule.storage[v], v.type.bytes, time) for v in data)
 
     touch(0, *graph.inputs)
-    for time, step in enumerate(schedule.steps):
+    for time, step in enumerate(schedule.calls):
         touch(time, *step.node.inputs, *step.node.outputs)
         for operand, argument in zip(step.call.operands, step.arguments, strict=True):
             if isinstance(operand, Scratch) and isinstance(argument, InBuffer):
@@ -209,7 +209,7 @@ def exact_ranges(artefact: Artefact, path: Path) -> None:
     """Write the file that the shim `exact_ranges` reads."""
     program = artefact.network.gpu
     assert program is not None
-    calls = [step.call for step in artefact.schedule.steps]
+    calls = [step.call for step in artefact.schedule.calls]
     shaders = [(c, v) for c in calls if isinstance(c, ShaderCall) for v in c.variants]
     pairs = dict.fromkeys((source(c, v), source(c, v, "exact")) for c, v in shaders)
     ours = compile_all({str(i): text for i, (text, _) in enumerate(pairs)})
