@@ -59,7 +59,8 @@ class Choice:
     Attributes:
         taken: the one chosen.
         lost: the other candidates of its group, the better ones first.
-        reason: why no backend of higher preference serves the node; empty where one does.
+        reason: why no backend of higher preference serves the node, and why a candidate that would
+            be faster lost; empty where there is nothing to say.
     """
 
     taken: Candidate
@@ -224,7 +225,15 @@ class Partitioner:
             if candidates:
                 taken, *lost = _ranked(candidates, self._request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
-                reasons += [_why_not(answer, taken) for answer in found[:first]]
+                optimize = self._request.optimize
+                reasons += [
+                    answer if isinstance(answer, str) else _why_lost(answer[0], taken, optimize)
+                    for answer in found[:first]
+                ]
+                faster = [candidate for candidate in lost if _is_faster(candidate, taken)]
+                if faster:
+                    fastest = min(faster, key=lambda c: c.cycles or 0)
+                    reasons.append(_why_lost(fastest, taken, optimize))
                 return Choice(taken, tuple(lost), _together(reasons))
             reasons += [answer for answer in found if isinstance(answer, str)]
         raise self._refusal(node, "", _together(reasons))
@@ -340,7 +349,28 @@ def _ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candida
     return sorted(candidates, key=key)
 
 
-def _why_not(answer: Sequence[Candidate] | str, taken: Candidate) -> str:
-    if isinstance(answer, str):
-        return answer
-    return f"{answer[0].text} is not better than {taken.text}."
+def _why_lost(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
+    """Why a candidate is not taken; of a faster one, the rule and the option that would take it."""
+    if not _is_faster(lost, taken):
+        return f"{lost.text} is not better than {taken.text}."
+    there, here = lost.call, taken.call
+    option = "" if optimize == "speed" else "--optimize speed"
+    if taken.plugin:
+        rule = "a plugin serves the layer, which goes before anything else"
+    elif lost.unwanted:
+        rule = (
+            f"has constants of {there.constant_bytes:,} bytes, more than {EXPANSION} times the "
+            f"weights; {f'{option} --expand-weights'.lstrip()} takes it"
+        )
+    elif optimize == "ram":
+        rule = f"takes {there.scratch_bytes:,} bytes of scratch, not {here.scratch_bytes:,}"
+        rule = f"{rule}; {option} takes it"
+    else:
+        rule = f"has {there.constant_bytes:,} bytes of constants, not {here.constant_bytes:,}"
+        rule = f"{rule}; {option} takes it"
+    return f"{lost.text} would be faster, but {rule}."
+
+
+def _is_faster(one: Candidate, other: Candidate) -> bool:
+    """Whether both are estimated, and the first takes fewer cycles."""
+    return one.cycles is not None and other.cycles is not None and one.cycles < other.cycles

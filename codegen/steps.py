@@ -134,7 +134,7 @@ class Call(_Step):
 
     @property
     def reason(self) -> str:
-        """Why no backend of higher preference serves the node."""
+        """Why no backend of higher preference serves the node, or a faster candidate lost."""
         return self.choice.reason
 
 

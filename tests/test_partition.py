@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import pytest
 
 from smelt.codegen import partition
 from smelt.codegen.kernels import base
 from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Request, Scratch, backend
-from smelt.codegen.partition import Partitioner
+from smelt.codegen.partition import Candidate, Partitioner
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
@@ -30,8 +31,6 @@ MODEL = DIGITS / "digits_int8.tflite"
 
 class Borrowed(Kernel):
     """A kernel of the portable backend under another name; it serves one kind of operator."""
-
-    spatial = False
 
     def __init__(self, op: type[Op], kind: str = "", **work: int) -> None:
         (self._kernel,) = [k for k in backend("c").kernels if k.op is op]
@@ -101,6 +100,30 @@ def test_what_is_not_served_goes_to_the_fallback() -> None:
     why = {layer["op"]: layer["why"] for layer in layers}
     assert why["Conv2D"] == ""
     assert why["Softmax"] == "backend 'toy' has no kernel for Softmax on host."
+
+
+@pytest.mark.parametrize("optimize", get_args(Optimize))
+def test_a_faster_candidate_that_lost_says_why_and_what_takes_it(optimize: Optimize) -> None:
+    options = Options(target="cortex-m4", optimize=optimize)
+    found = compile_model(MODEL, options).schedule.calls
+    told = {step.index for step in found if "would be faster, but" in step.reason}
+    lost = {s.index: [c for c in s.choice.lost if _faster(c, s.choice.taken)] for s in found}
+    assert told == {index for index, candidates in lost.items() if candidates}
+    assert told
+    for step in (step for step in found if step.index in told):
+        remedy = replace(
+            options,
+            optimize="speed" if "--optimize speed" in step.reason else optimize,
+            expand_weights="--expand-weights" in step.reason,
+        )
+        assert remedy != options
+        better = compile_model(MODEL, remedy).schedule.calls[step.index]
+        assert better.choice.taken.text in step.reason
+
+
+def _faster(lost: Candidate, taken: Candidate) -> bool:
+    known = lost.cycles is not None and taken.cycles is not None
+    return known and (lost.cycles or 0) < (taken.cycles or 0)
 
 
 @pytest.mark.usefixtures("toy")
