@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Annotated, get_args
 
 import typer
@@ -243,8 +244,30 @@ kilobytes, which Smelt refuses of an ordinary file. Here the limit is raised.
 """
 
 
+def _chosen(wanted: str, sets: Sequence[str]) -> list[SuiteCase]:
+    """The cases of an operator, or else those whose names have `wanted` in them.
+
+    Raises:
+        typer.BadParameter: there is no such set, or no such case.
+    """
+    unknown = [name for name in sets if name not in SETS]
+    if unknown:
+        raise typer.BadParameter(f"no set is called '{unknown[0]}'; there are {', '.join(SETS)}")
+    known, word = list(cases(name for name in SETS if name in sets)), wanted.lower()
+    found = [case for case in known if case.operator.lower() == word]
+    found = found or [case for case in known if word in case.name.lower()]
+    if not found:
+        operators = {case.operator.lower(): case.operator for case in known}
+        close = [operators[name] for name in get_close_matches(word, operators)]
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise typer.BadParameter(f"no operator and no case is called '{wanted}'{hint}")
+    return found
+
+
 def main(
-    pattern: Annotated[str, typer.Argument(help="Only cases whose name contains this.")] = "",
+    wanted: Annotated[
+        str, typer.Argument(help="An operator, or a part of the cases' names; in any case.")
+    ] = "",
     sets: Annotated[str, typer.Option(help="Sets, separated by commas.")] = ",".join(SETS),
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation.")] = False,
     execute: Annotated[bool, typer.Option(help="Compile and run, or only import.")] = True,
@@ -252,7 +275,7 @@ def main(
     """Run the ONNX backend suite through generated C on the host."""
     if markdown and not execute:
         raise typer.BadParameter("the page tells what was executed: leave out --no-execute")
-    chosen = [c for c in cases(s for s in SETS if s in sets.split(",")) if pattern in c.name]
+    chosen = _chosen(wanted, sets.split(","))
     console = Console(stderr=True)
     verdicts = list(judge(track(chosen, console=console), execute=execute))
     if markdown:

@@ -92,6 +92,23 @@ def test_no_page_without_execution() -> None:
     assert "what was executed" in found.output
 
 
+@pytest.mark.parametrize("name", ["TfIdfVectorizer", "tfidfvectorizer", "test_tfidfvectorizer_tf_"])
+def test_operators_are_found_in_any_case(name: str) -> None:
+    found = CliRunner().invoke(app, ["conformance", "--no-execute", name])
+    assert found.exit_code == 0, found.output
+    assert "TfIdfVectorizer" in found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["Convv"], "did you mean Conv"), (["--sets", "nodes"], "no set is called 'nodes'")],
+)
+def test_what_is_not_in_the_suite_is_an_error(arguments: list[str], message: str) -> None:
+    found = CliRunner().invoke(app, ["conformance", "--no-execute", *arguments])
+    assert found.exit_code == 2
+    assert message in found.output
+
+
 @pytest.mark.slow
 def test_the_page_is_up_to_date() -> None:
     verdicts = list(conformance.judge(cases()))
