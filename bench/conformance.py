@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.progress import track
 
 from bench.onnx_suite import SETS, Expectation, Imported, Set, Status, SuiteCase, cases
+from smelt.api.compile import compile_model
 from smelt.errors import ToolError, UnsupportedError
 from smelt.frontend import Imported as Network
-from smelt.pipeline import compile_model
 from smelt.show import Table
 from tests.graphs import SETUPS, Member, Outputs, run_together
 

@@ -17,7 +17,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from smelt.pipeline import Options, compile_model
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.profile import profile_model
 from smelt.samples import random_samples
 from smelt.show import Table

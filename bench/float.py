@@ -26,10 +26,12 @@ from ai_edge_litert.interpreter import Interpreter
 from rich.console import Console
 
 from bench.library import Library, build_library
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.errors import SmeltError
 from smelt.frontend import InputOptions, load
 from smelt.ir import Array
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import Sample, random_samples
 from smelt.show import Table

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from smelt.api.artefact import Artefact
 from smelt.ir import Array, Value
-from smelt.pipeline import Artefact
 from smelt.samples import Sample
 
 DRIVER = """

@@ -23,6 +23,8 @@ from rich.console import Console
 from scipy.optimize import nnls
 
 from bench.cortexm import CORES
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.kernels.base import Request, backend
 from smelt.codegen.partition import Candidate, Partitioner
 from smelt.frontend import Imported
@@ -39,7 +41,6 @@ from smelt.ops.reduce import Reduce
 from smelt.ops.slice import Slice
 from smelt.ops.softmax import Softmax
 from smelt.ops.unary import Unary
-from smelt.pipeline import Options, compile_model
 from smelt.profile import profile_model
 from smelt.samples import random_samples
 from smelt.show import Table

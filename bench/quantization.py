@@ -30,11 +30,11 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from rich.console import Console
 
 from bench.quantization_data import Candidate, Missing, candidates
+from smelt.api.compile import compile_model
 from smelt.codegen.passes import run_passes
 from smelt.errors import SmeltError
 from smelt.frontend import Imported, load
 from smelt.ir import Array, Graph
-from smelt.pipeline import compile_model
 from smelt.quant.qdq import export
 from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize

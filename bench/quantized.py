@@ -18,7 +18,7 @@ import onnx
 from rich.console import Console
 from rich.progress import track
 
-from smelt.pipeline import compile_model
+from smelt.api.compile import compile_model
 from smelt.run import run
 from smelt.show import Table
 from tests.quantized_networks import (

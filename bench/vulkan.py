@@ -34,9 +34,11 @@ from bench.library import Library
 from bench.ncnn_net import Converter
 from bench.vulkan_net import CACHE_FILE, DRIVER_CACHE, build_library, build_program, first_seconds
 from bench.vulkan_tuned import COLUMNS, tuned_row
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.frontend import Imported, load
 from smelt.ir import Array
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.quantize import Settings, quantize_network
 from smelt.samples import random_samples
 from smelt.show import Table

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.library import DRIVER, Library
-from smelt.pipeline import Artefact
+from smelt.api.artefact import Artefact
 from smelt.samples import Sample
 
 CACHE_FILE, DRIVER_CACHE = "SMELT_BENCH_CACHE", "SMELT_BENCH_DRIVER_CACHE"

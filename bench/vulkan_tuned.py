@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.vulkan_net import build_library
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.frontend import Imported
-from smelt.pipeline import Options, compile_model
 from smelt.samples import random_samples
 from smelt.tune import tune
 

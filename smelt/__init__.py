@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Never
 
+    from smelt.api.compile import Compiled
     from smelt.frontend.onnx.options import Layout
-    from smelt.pipeline import Artefact
     from smelt.quantize import Settings
     from smelt.targets import Optimize
 
@@ -33,7 +33,7 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     input_layout: Layout = "model",
     plugins: Sequence[Path] = (),
     quantize: Settings | None = None,
-) -> Artefact:
+) -> Compiled:
     """Compile a model file into a C project.
 
     The result has `.run(inputs)`, `.report` and `.write(directory)`.
@@ -54,12 +54,13 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
         quantize: how a float network is quantized first (`smelt.quantize.Settings`).
 
     Raises:
-        SmeltError: see `smelt.pipeline.compile_model`.
+        SmeltError: see `smelt.api.compile.compile_model`.
     """
     # Importing the pipeline here keeps `import smelt.ir` free of everything above it.
+    from smelt.api.compile import compile_model
+    from smelt.api.options import Options
     from smelt.arguments import as_items, as_path
     from smelt.frontend import InputOptions
-    from smelt.pipeline import Options, compile_model
     from smelt.plugins import kernels, load_plugins
 
     wanted = "a sequence of paths of Python files"

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from smelt import __version__, show, show_profile, show_verify
+from smelt.api.compile import compile_model
 from smelt.cli_board import board
 from smelt.cli_export import export
 from smelt.cli_flash import flash
@@ -48,7 +49,6 @@ from smelt.deploy import time_layers
 from smelt.errors import ConfigError, DeviceError, SmeltError, ToolError
 from smelt.frontend import load as load_model
 from smelt.ir.text import print_graph
-from smelt.pipeline import compile_model
 from smelt.plugins import load_plugins
 from smelt.profile import profile_model, profiled
 from smelt.run import Rig, write_project

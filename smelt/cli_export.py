@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from smelt.api.compile import compile_model
 from smelt.cli_options import BuildGroup, ForceOption, Model, QuietOption
 from smelt.cli_output import say
 from smelt.codegen.destination import check_destination
 from smelt.codegen.export import Package, export_project, find_format, formats
 from smelt.errors import ConfigError
-from smelt.pipeline import compile_model
 
 FormatOption = Annotated[
     str, typer.Option("--format", metavar="FORMAT", help=f"{', '.join(formats())}.")

@@ -13,13 +13,13 @@ from typing import Any
 from rich.console import Console
 
 from smelt import show_verify
+from smelt.api.report import Gates
 from smelt.boards import computer_called, load
 from smelt.cli_output import bar, progress_console, write_json
 from smelt.cli_proof import ProofGroup
 from smelt.errors import ConfigError, VerifyError
 from smelt.farm import Job, Outcome, end_with_parent, junit, verify_jobs
 from smelt.files import distinct, write_files
-from smelt.report import Gates
 from smelt.samples import load_arrays
 from smelt.targets import HOST
 

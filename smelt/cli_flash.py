@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from smelt import boards
+from smelt.api.compile import compile_model
 from smelt.boards import Board
 from smelt.boards.flash import Way, choose, takes_port
 from smelt.boards.ports import find_port
@@ -20,7 +21,6 @@ from smelt.cli_options import BuildGroup, QuietOption
 from smelt.cli_output import notes, progress_console, say
 from smelt.codegen.destination import REPORT
 from smelt.errors import ConfigError, DeviceError
-from smelt.pipeline import compile_model
 from smelt.run import built
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from smelt.api.compile import compile_model
 from smelt.cli_flash import Firmware, FlashGroup, put_on_board
 from smelt.cli_options import BuildGroup, ForceOption, Model, QuietOption
 from smelt.cli_output import dumper, notes, progress_console, say, spinner
@@ -17,11 +18,10 @@ from smelt.codegen.destination import check_destination
 from smelt.deploy import board_of
 from smelt.errors import ConfigError
 from smelt.mlperf_tiny import benchmark_of, claim, meaning
-from smelt.pipeline import compile_model
 from smelt.run import built, write_project
 
 if TYPE_CHECKING:
-    from smelt.pipeline import Artefact
+    from smelt.api.artefact import Artefact
 
 
 def mlperf_tiny(

@@ -17,16 +17,16 @@ from typing import Annotated, Any, cast, get_type_hints
 import typer
 
 from smelt import cli_lists
+from smelt.api.options import Options
+from smelt.api.report import Gates
 from smelt.cli_quant_options import PANEL, Kind, QuantGroup
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.codegen.tuning import load_tuning
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
-from smelt.pipeline import Options
 from smelt.plugins import kernels as plugin_kernels
 from smelt.plugins import load_plugins
 from smelt.quantize import Settings
-from smelt.report import Gates
 
 
 class Optimize(StrEnum):

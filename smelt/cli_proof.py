@@ -15,6 +15,8 @@ import typer
 from rich.console import Console
 
 from smelt import show_verify
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
 from smelt.boards.meter import Meter
 from smelt.cli_options import (
     BuildGroup,
@@ -26,7 +28,6 @@ from smelt.cli_output import bars, dumper, notes, write_json
 from smelt.errors import ConfigError, SmeltError
 from smelt.farm import Outcome, junit
 from smelt.files import distinct, write_files
-from smelt.pipeline import Artefact, compile_model
 from smelt.run import Rig
 from smelt.samples import Sample, bind_expected, bind_samples, load_arrays, random_samples
 from smelt.verify import failed, verified, verify_model

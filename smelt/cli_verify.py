@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from smelt import show_verify
+from smelt.api.artefact import Artefact
 from smelt.cli_farm import ONE_PLACE, verify_all
 from smelt.cli_flash import FlashGroup
 from smelt.cli_options import (
@@ -20,7 +21,6 @@ from smelt.cli_output import progress_console, say
 from smelt.cli_proof import ProofGroup, compiled, judge
 from smelt.deploy import VirtualRig, flashing_rig, time_layers
 from smelt.errors import ConfigError
-from smelt.pipeline import Artefact
 from smelt.run import Rig
 from smelt.samples import random_samples
 

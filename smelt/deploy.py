@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from smelt.api.report import Report
 from smelt.boards import Board, Device, ElfInfo
 from smelt.boards.flash import Way, choose, takes_port
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
 from smelt.errors import ConfigError
-from smelt.report import Report
 from smelt.run import Rig, built, connected, device_inputs, set_sizes, warm_up
 from smelt.samples import Sample
 
 if TYPE_CHECKING:
-    from smelt.pipeline import Artefact
+    from smelt.api.artefact import Artefact
 
 Say = Callable[[str], None]
 

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.errors import SmeltError, VerifyError
 from smelt.ir import Array
-from smelt.pipeline import Options, compile_model
 from smelt.plugins import kernels, load_plugins
 from smelt.run import Rig
 from smelt.samples import bind_expected, bind_samples, random_samples

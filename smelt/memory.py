@@ -22,7 +22,7 @@ from smelt.errors import VerifyError
 from smelt.ir import Array
 
 if TYPE_CHECKING:
-    from smelt.pipeline import Artefact
+    from smelt.api.artefact import Artefact
 
 MemoryProgress = Callable[[int, int], None]
 """Called with the bytes compared so far, and those to compare in all."""

@@ -18,7 +18,7 @@ from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, TensorType
 
 if TYPE_CHECKING:
-    from smelt.pipeline import Artefact
+    from smelt.api.artefact import Artefact
 
 DEVICES = "devices.yaml"
 """The file of a project that tells the benchmark's runner about the board."""

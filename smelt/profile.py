@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smelt.api.report import Measured, Report, complete
 from smelt.boards import ElfInfo
 from smelt.boards.counts import Counter, Region
 from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
 from smelt.codegen.steps import Call, Step
 from smelt.errors import ConfigError, ToolError
 from smelt.files import temporary_folder
-from smelt.report import Measured, Report, complete
 from smelt.run import built, connected, device_inputs, set_sizes
 from smelt.samples import Sample
 from smelt.targets.cycles import WAIT_STATES_ASSUMED, Counts, cycles, unknown
@@ -23,7 +23,7 @@ from smelt.targets.instructions import Kind
 from smelt.targets.timings import Core, core
 
 if TYPE_CHECKING:
-    from smelt.pipeline import Artefact
+    from smelt.api.artefact import Artefact
 
 AddressCounts = Mapping[int, Counts]
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smelt import gpu_options
+from smelt.api import gpu_options
+from smelt.api.report import Gates, Latency, Measured, Report, complete
 from smelt.arguments import as_path
 from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
 from smelt.boards.meter import Meter, metered
@@ -21,11 +22,10 @@ from smelt.errors import ConfigError, DeviceError, ToolError
 from smelt.files import lasting_folder, temporary_folder
 from smelt.ir import Array, Graph, Value
 from smelt.ops.lengths import cut, padded, sizes_of, trace
-from smelt.report import Gates, Latency, Measured, Report, complete
 from smelt.samples import Sample, random_samples
 
 if TYPE_CHECKING:
-    from smelt.pipeline import Artefact
+    from smelt.api.artefact import Artefact
 
 Progress = Callable[[int], None]
 """Called with the number of samples done so far."""

@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 
 from smelt import boards as boards_room
 from smelt import targets as targets_room
+from smelt.api.report import lengths, measured_elsewhere
 from smelt.boards import Board
 from smelt.cli_output import say
 from smelt.codegen.kernels.base import backend
@@ -22,7 +23,6 @@ from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops import all_cases
 from smelt.ops.case import build as build_case
 from smelt.ops.reshape import Reshape
-from smelt.report import lengths, measured_elsewhere
 from smelt.terminal import one_line
 
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smelt.api.report import HERE, measured_elsewhere
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND
 from smelt.farm import Outcome
 from smelt.files import write_files
 from smelt.pages import page
-from smelt.report import HERE, measured_elsewhere
 from smelt.show import Table
 
 if TYPE_CHECKING:
-    from smelt.pipeline import Artefact
+    from smelt.api.artefact import Artefact
 
 
 def headline(report: Mapping[str, Any]) -> str:

@@ -19,12 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.kernels.base import Block, ShaderCall, layer_key
 from smelt.codegen.tuning import TunedLayer, Tuning
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.ir import Node
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, device_inputs, set_sizes
 from smelt.samples import random_samples
 

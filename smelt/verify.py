@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from smelt.api.artefact import Artefact
+from smelt.api.report import Report
 from smelt.boards import Device, ElfInfo
 from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.quantized import use_integer_arithmetic
@@ -21,8 +23,6 @@ from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
 from smelt.memory import Memory, MemoryProgress, compare_memory
 from smelt.ops.cast import Cast
 from smelt.ops.lengths import cut, evaluate_at_size, trace
-from smelt.pipeline import Artefact
-from smelt.report import Report
 from smelt.run import Progress, Result, Rig, device_inputs, run, set_sizes, step_sizes
 from smelt.samples import Sample, check_samples
 from smelt.tolerances import FLOAT_TOLERANCE, Difference, compare, inexact

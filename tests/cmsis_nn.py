@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.kernels.base import Request, backend
 from smelt.frontend import Imported
 from smelt.ir import Graph
 from smelt.ops.convolution import Conv2D
-from smelt.pipeline import Options, compile_model
 from smelt.targets import Target, get
 from tests.graphs import SETUPS, SIMULATED
 from tests.kernels_host import Entry

@@ -13,10 +13,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.export import Package, export_project, find_format
 from smelt.codegen.project import Project
 from smelt.ir import Array, evaluate
-from smelt.pipeline import Artefact, Options, compile_model
 from tests.graphs import compile_graph
 from tests.projects import counter, digits, must
 from tests.shared import Network

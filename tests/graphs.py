@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.frontend import Imported
 from smelt.ir import Array, Graph, Node, Value, verify
 from smelt.ir.text import print_graph
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import Sample
 from tests.semihosted import outputs_of
 

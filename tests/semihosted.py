@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from smelt.api.artefact import Artefact
 from smelt.boards.simulate import EMULATORS
 from smelt.ir import Array
 from smelt.ops.lengths import cut, sizes_of, trace
-from smelt.pipeline import Artefact
 from smelt.run import built, device_inputs, run
 from smelt.samples import Sample
 

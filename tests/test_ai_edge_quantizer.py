@@ -10,11 +10,11 @@ import ai_edge_litert.schema_py_generated as schema
 import numpy as np
 import pytest
 
+from smelt.api.compile import compile_model
 from smelt.codegen.passes import run_passes
 from smelt.errors import UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array, DType, TensorType, evaluate
-from smelt.pipeline import compile_model
 from smelt.run import run
 from smelt.samples import Sample
 from tests.tflite_networks import DIGITS, dequantized_weights, edited, litert

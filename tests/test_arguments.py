@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import smelt
+from smelt.api.compile import Compiled
+from smelt.api.options import Options
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
 from smelt.frontend import load as load_model
-from smelt.pipeline import Artefact, Options
 from smelt.quant.recipe import RECIPES
 from smelt.quantize import Settings
 from smelt.run import write_project
@@ -23,7 +24,7 @@ IMAGE = np.zeros((1, 1, 8, 8), np.float32)
 
 
 @pytest.fixture(scope="module")
-def network() -> Artefact:
+def network() -> Compiled:
     return smelt.compile(DIGITS)
 
 
@@ -145,19 +146,19 @@ def test_settings_take_texts() -> None:
         ({}, r"no array for input 'input' .* among those given: there is none"),
     ],
 )
-def test_wrong_inputs(network: Artefact, inputs: Any, message: str) -> None:
+def test_wrong_inputs(network: Compiled, inputs: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         network.run(inputs)
 
 
 @pytest.mark.parametrize("on", [3, [], b"host"])
-def test_where_to_run_is_text(network: Artefact, on: Any) -> None:
+def test_where_to_run_is_text(network: Compiled, on: Any) -> None:
     with pytest.raises(ConfigError, match="on must be 'host', 'qemu', 'board' or a serial port"):
         network.run({"input_0": IMAGE}, on=on)
 
 
 @pytest.mark.parametrize("directory", [None, 3, b"x", "a\0b"])
-def test_a_project_is_written_to_a_path(network: Artefact, directory: Any) -> None:
+def test_a_project_is_written_to_a_path(network: Compiled, directory: Any) -> None:
     with pytest.raises(ConfigError, match="directory must be a path"):
         network.write(directory)
 
@@ -187,12 +188,12 @@ def test_options_are_checked_too() -> None:
         ([(IMAGE.astype(int),)], r"samples\[0\], input 'input', must be an array of f32"),
     ],
 )
-def test_wrong_samples_of_verify(network: Artefact, samples: Any, message: str) -> None:
+def test_wrong_samples_of_verify(network: Compiled, samples: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         verify_model(network, samples)
 
 
-def test_a_project_may_be_written_to_a_text(network: Artefact, tmp_path: Path) -> None:
+def test_a_project_may_be_written_to_a_text(network: Compiled, tmp_path: Path) -> None:
     write_project(network, str(tmp_path / "out"))
     assert (tmp_path / "out/report.json").is_file()
     wrong: Any = None

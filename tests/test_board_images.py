@@ -19,9 +19,9 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from smelt import boards
+from smelt.api.options import Options
 from smelt.boards import Board
 from smelt.boards.device_info import Region
-from smelt.pipeline import Options
 from smelt.run import built
 from smelt.targets import Part
 from tests.board_tools import compilable

@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 
 from smelt import boards, targets
+from smelt.api.options import Options
 from smelt.boards.addresses import UART_BYTES
 from smelt.boards.board import LEAST_CODE, LEAST_DATA
 from smelt.boards.simulate import EMULATORS
@@ -16,7 +17,6 @@ from smelt.boards.tables import QemuTable, UartDriver
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value
 from smelt.ops.unary import Unary
-from smelt.pipeline import Options
 from tests.board_tools import compilable, simulable
 from tests.graphs import compile_graph
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from smelt.api.options import Options
 from smelt.ir import DType, evaluate
 from smelt.ops.case import Bias, Case, Data, Weights, build
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
@@ -23,7 +24,6 @@ from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.matmul import MatMul
 from smelt.ops.pool import Pool2D
 from smelt.ops.softmax import Softmax
-from smelt.pipeline import Options
 from smelt.samples import random_samples
 from tests.graphs import TWINS, Member, assert_same, combine, compile_graph, run_together
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from smelt.api.compile import compile_model
 from smelt.boards import compile_project
 from smelt.cli_options import BuildGroup
 from smelt.codegen.kernels.base import Scratch
@@ -24,7 +25,6 @@ from smelt.ops.convolution import Conv2D
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.softmax import Softmax
 from smelt.ops.unary import Unary
-from smelt.pipeline import compile_model
 from smelt.run import run
 from smelt.samples import random_samples
 from tests.cmsis_nn import (

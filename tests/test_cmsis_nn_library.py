@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smelt.api.compile import compile_model
 from smelt.codegen.kernels.base import KernelCall, Operand, Packed, Scratch
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cmsis_nn import buffers
 from smelt.codegen.kernels.cmsis_nn.buffers import Variant
 from smelt.codegen.kernels.cmsis_nn.rows import gathers_rows
 from smelt.ir import DType, Graph, evaluate
-from smelt.pipeline import compile_model
 from smelt.run import run
 from smelt.samples import random_samples
 from smelt.targets import Target

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.boards import computer_called, computers, load
 from smelt.errors import ConfigError
-from smelt.pipeline import Options, compile_model
 from tests.cli_runner import Smelt, runner
 from tests.tflite_networks import DIGITS
 from tests.vulkan_tools import requires_vulkan

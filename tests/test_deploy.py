@@ -23,6 +23,9 @@ import pytest
 import serial
 
 from smelt import boards
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.boards import Device, ElfInfo, device_info, session
 from smelt.boards.device_info import DeviceInfo
 from smelt.boards.flash import Way
@@ -31,7 +34,6 @@ from smelt.boards.simulate import Simulator
 from smelt.deploy import VirtualRig, flashing_rig, time_layers
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError, VerifyError
 from smelt.frontend import Imported
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, built, run
 from smelt.samples import random_samples
 from smelt.verify import verify_model

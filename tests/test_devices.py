@@ -15,6 +15,9 @@ import pytest
 from rich.console import Console
 
 from smelt import show
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.assignment import Layer, Tensor, assignment
 from smelt.codegen.devices import Costs
 from smelt.codegen.kernels.base import layer_key
@@ -25,7 +28,6 @@ from smelt.ops import all_cases
 from smelt.ops.case import build
 from smelt.ops.cast import Cast
 from smelt.ops.softmax import Softmax
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.targets.gpus import available, gpu_called
 from smelt.tune import tune
 from tests.cli_runner import runner

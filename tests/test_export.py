@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smelt.api.options import Options
 from smelt.codegen import weights
 from smelt.codegen.export import Package, formats
 from smelt.errors import ConfigError
-from smelt.pipeline import Options
 from tests.cli_runner import Smelt, runner
 from tests.export_tools import export, project
 from tests.projects import digits

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from smelt.api.options import Options
 from smelt.codegen import weights
-from smelt.pipeline import Options
 from tests.cmsis_nn import API
 from tests.export_tools import (
     COMPILERS,

@@ -14,8 +14,9 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
 from smelt.codegen.export import Package
-from smelt.pipeline import Artefact, Options
 from tests.export_tools import export, project
 from tests.projects import digits
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
 from smelt.codegen import weights
-from smelt.pipeline import Artefact, Options
 from tests.export_tools import (
     COMPILERS,
     EACH,

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from smelt import boards
+from smelt.api.options import Options
 from smelt.boards.flash import Image
 from smelt.boards.flash.uf2 import uf2
 from smelt.boards.simulate import Simulator
-from smelt.pipeline import Options
 from tests.board_tools import compilable, simulable
 from tests.cli_runner import Smelt, runner
 from tests.flash_tools import Fakes, read_uf2, write_elf

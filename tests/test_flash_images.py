@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smelt.api.options import Options
 from smelt.boards.flash import Image
 from smelt.boards.flash.image import Segment
 from smelt.boards.flash.uf2 import uf2
 from smelt.errors import ToolError
-from smelt.pipeline import Options
 from smelt.run import built
 from tests.flash_tools import Memory, memory_of, read_hex, read_uf2, write_elf
 from tests.projects import digits

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from smelt import show_verify
+from smelt.api.compile import compile_model
 from smelt.errors import DeviceError, ModelError
-from smelt.pipeline import compile_model
 from tests.fuzz import fake_device, report
 from tests.fuzz.campaign import Campaign, run
 from tests.fuzz.case import Case, Format, cases

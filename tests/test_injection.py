@@ -13,11 +13,13 @@ import pytest
 from markdown_it import MarkdownIt
 from onnx import TensorProto, helper, numpy_helper
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.export import formats
 from smelt.codegen.render import c_comment, code_span
 from smelt.frontend import InputOptions
 from smelt.ir import evaluate
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import random_samples
 from tests.cli_runner import Smelt, runner

@@ -15,6 +15,8 @@ import pytest
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
 from smelt.boards import Device, ElfInfo, open_device
 from smelt.boards.contents import Contents, Section, Symbol
 from smelt.boards.device_info import Region
@@ -22,7 +24,6 @@ from smelt.codegen import weights
 from smelt.codegen.network import stored_arrays
 from smelt.errors import DeviceError, SmeltError, VerifyError
 from smelt.memory import Memory, compare_memory
-from smelt.pipeline import Artefact, Options
 from smelt.run import Rig, built
 from smelt.samples import random_samples
 from smelt.verify import verify_model

@@ -19,13 +19,15 @@ import pytest
 import serial
 
 from smelt import boards
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.boards import Board
 from smelt.boards.pace import pace_of
 from smelt.boards.simulate import Simulator
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, Quant, TensorType, Value
 from smelt.mlperf_tiny import BENCHMARKS, benchmark_of, claim, meaning
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import write_project
 from tests.board_tools import compilable, simulable
 from tests.cli_runner import Smelt, runner

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from smelt.api.options import Options
 from smelt.codegen.export import Package, export_project, find_format, formats
 from smelt.codegen.names import LONGEST, c_name
 from smelt.errors import ConfigError
 from smelt.ir import Graph
-from smelt.pipeline import Options
 from tests.export_tools import need
 from tests.graphs import compile_graph
 from tests.projects import counter

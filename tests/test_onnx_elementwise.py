@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 import pytest
 
+from smelt.api.options import Options
 from smelt.errors import ModelError, SmeltError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array, Graph, evaluate
 from smelt.ops.unary import Unary
-from smelt.pipeline import Options
 from tests.graphs import SETUPS, Member, run_together
 from tests.onnx_networks import agrees, graph, ints, model, node, session, tensor_info
 

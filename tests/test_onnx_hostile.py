@@ -13,13 +13,14 @@ import pytest
 from onnx import helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidGraph, get_all_operator_schema
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.errors import ConfigError, ModelError, UnsupportedError
 from smelt.frontend import Imported, InputOptions, load
 from smelt.frontend.onnx.checks import LARGEST_NETWORK
 from smelt.frontend.onnx.converters import CONVERTERS
 from smelt.frontend.onnx.operation import Declared
 from smelt.ir import Array
-from smelt.pipeline import Options, compile_model
 from tests.onnx_networks import agrees, graph, ints, model, node, session, tensor_info
 
 RNG = np.random.default_rng(11)

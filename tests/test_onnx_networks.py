@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.passes import run_passes
 from smelt.frontend import InputOptions, load
 from smelt.ir import evaluate
 from smelt.ops.transpose import Transpose
-from smelt.pipeline import Options, compile_model
 from smelt.run import run
 from smelt.samples import Sample
 from tests.graphs import SETUPS, assert_same

@@ -12,11 +12,11 @@ import onnx
 import pytest
 from onnx import helper
 
+from smelt.api.compile import compile_model
 from smelt.codegen.passes import run_passes
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array, evaluate
-from smelt.pipeline import compile_model
 from smelt.run import run
 from tests.graphs import assert_same
 from tests.onnx_networks import agrees, graph, model, session, tensor_info

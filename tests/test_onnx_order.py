@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import helper
 
+from smelt.api.compile import compile_model
 from smelt.errors import ModelError
 from smelt.frontend import load
 from smelt.frontend.onnx.order import sort_operators
 from smelt.ir import Array, evaluate
-from smelt.pipeline import compile_model
 from smelt.run import run
 from tests.onnx_networks import agrees, graph, model, node, tensor_info
 from tests.shared import ROOT

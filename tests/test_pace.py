@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from smelt import boards
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
 from smelt.boards import session
 from smelt.boards.flash import Way, runners
 from smelt.boards.pace import Pace, pace_of
 from smelt.boards.simulate import Simulator
 from smelt.errors import DeviceError, ToolError
-from smelt.pipeline import Artefact, Options
 from smelt.run import built, connected, device_inputs
 from smelt.samples import random_samples
 from tests.board_tools import simulable

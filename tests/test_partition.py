@@ -8,6 +8,8 @@ from typing import get_args
 
 import pytest
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen import partition
 from smelt.codegen.kernels import base
 from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Request, Scratch, backend
@@ -19,7 +21,6 @@ from smelt.ops.binary import Binary
 from smelt.ops.control import If
 from smelt.ops.convolution import Conv2D
 from smelt.ops.unary import Unary
-from smelt.pipeline import Options, compile_model
 from smelt.samples import random_samples
 from smelt.targets import HOST, Optimize, Platform, Target, get
 from tests.graphs import assert_same, compile_graph
@@ -70,7 +71,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
         return TOY if name == "toy" else base.backend(name, plugins)
 
     target = replace(get("host"), libraries=("toy",))
-    monkeypatch.setattr("smelt.pipeline.backend", find)
+    monkeypatch.setattr("smelt.api.compile.backend", find)
 
     def get_target(name: str) -> Target:
         assert name == "host"
@@ -79,8 +80,8 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     def library(target: Target) -> Platform:
         return replace(HOST, target=target)
 
-    monkeypatch.setattr("smelt.pipeline.get", get_target)
-    monkeypatch.setattr("smelt.pipeline.library", library)
+    monkeypatch.setattr("smelt.api.compile.get", get_target)
+    monkeypatch.setattr("smelt.api.compile.library", library)
 
 
 def placed(options: Options) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smelt.api.options import Options
 from smelt.codegen.passes import run_passes
 from smelt.codegen.passes.transposes import cancel_transposes
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
@@ -28,7 +29,6 @@ from smelt.ops.softmax import Softmax
 from smelt.ops.top_k import TopK
 from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
-from smelt.pipeline import Options
 from smelt.samples import random_samples
 from tests.graphs import Member, assert_same, run_together
 from tests.random_networks import (

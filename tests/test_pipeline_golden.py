@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from smelt import boards
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.errors import DoesNotFit
 from smelt.frontend import load
 from smelt.ir import Array
-from smelt.pipeline import Options, compile_model
 from smelt.run import run
 from tests.board_tools import simulable
 from tests.graphs import (

@@ -14,13 +14,14 @@ import pytest
 from jinja2 import FileSystemLoader
 
 from smelt import plugins
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.render import environment
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
 from smelt.frontend.tflite import CONVERTERS
 from smelt.ir import Op, evaluate
 from smelt.ir.text import parse_graph, print_graph
-from smelt.pipeline import Options, compile_model
 from smelt.plugins import load_plugins
 from tests.tflite_networks import O, T, network
 

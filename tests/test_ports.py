@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from smelt import boards
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.boards import open_device, session
 from smelt.boards.ports import open_port
 from smelt.boards.simulate import Simulator
 from smelt.deploy import time_layers
 from smelt.errors import DeviceError, VerifyError
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, built, device_inputs
 from smelt.samples import random_samples
 from smelt.verify import verify_model

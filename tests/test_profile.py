@@ -15,13 +15,14 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
 from smelt.boards import compile_project
 from smelt.boards.counts import Counter, Region
 from smelt.boards.disassembly import disassemble
 from smelt.codegen.steps import Call
 from smelt.ir import Graph, verify
 from smelt.ir.text import parse_graph
-from smelt.pipeline import Artefact, compile_model
 from smelt.profile import Profile, executed, profile_model, profiled
 from smelt.samples import random_samples
 from smelt.targets import get

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from smelt import show_profile
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.errors import ConfigError, SmeltError, ToolError
-from smelt.pipeline import Options, compile_model
 from smelt.profile import profiled
 from smelt.run import run
 from smelt.samples import random_samples

@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.errors import ConfigError, SmeltError
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.binary import Binary
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run, write_project
 from tests.graphs import compile_graph
 from tests.projects import (

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.codegen import weights
 from smelt.codegen.network import Network, render_network
 from smelt.errors import ModelError
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.binary import Binary
-from smelt.pipeline import Artefact, Options
 from smelt.run import run
 from tests.graphs import compile_graph
 from tests.projects import DIGITS_MODELS, VECTOR, counter, digits, images, must

@@ -10,6 +10,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
+from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.ir import (
     Array,
@@ -27,7 +28,6 @@ from smelt.ir import (
 )
 from smelt.ops.binary import Binary
 from smelt.ops.reshape import Reshape
-from smelt.pipeline import Options
 from smelt.run import run
 from smelt.samples import Sample, random_samples
 from tests.graphs import Outputs, assert_same, combine, compile_graph

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
 from smelt.boards import compile_project, open_device
 from smelt.frontend import load
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, evaluate
 from smelt.ops.concat import Concat
-from smelt.pipeline import Artefact, compile_model
 from smelt.samples import Sample, random_samples
 from tests.graphs import Outputs, assert_same, combine, compile_graph
 from tests.projects import SANITIZERS, VECTOR, digits

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smelt.api.options import Options
 from smelt.ir import DType, evaluate
-from smelt.pipeline import Options
 from tests.graphs import TWINS, Member, assert_same, combine, compile_graph, run_together
 from tests.random_networks import PHASES, members
 from tests.test_project_sanitizers import run_sanitized

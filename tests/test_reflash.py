@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from smelt import boards
+from smelt.api.options import Options
 from smelt.boards.flash import Way
 from smelt.boards.flash.programs import PROGRAMS
 from smelt.boards.simulate import Simulator
-from smelt.pipeline import Options
 from smelt.run import built, connected, device_inputs
 from smelt.samples import random_samples
 from tests.board_tools import simulable

@@ -10,9 +10,11 @@ from shutil import which
 import numpy as np
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.errors import ConfigError
 from smelt.ir import Array, evaluate
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.profile import profile_model
 from smelt.run import run
 from smelt.samples import Sample, random_samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from smelt.api.options import Options
 from smelt.codegen.kernels.base import ROOM
 from smelt.codegen.rooms import rooms
 from smelt.ir import (
@@ -23,7 +24,6 @@ from smelt.ir import (
 from smelt.ops.convolution import Conv2D
 from smelt.ops.pool import Pool2D
 from smelt.ops.reshape import Reshape
-from smelt.pipeline import Options
 from tests.graphs import compile_graph
 
 QUANT = Quant.per_tensor(0.05)

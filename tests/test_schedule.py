@@ -8,6 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen import arena
 from smelt.codegen.kernels.base import (
     Backend,
@@ -23,7 +25,6 @@ from smelt.errors import DoesNotFit, UnsupportedError
 from smelt.ir import DType, Graph, Node, verify
 from smelt.ir.text import parse_graph
 from smelt.ops.unary import Unary
-from smelt.pipeline import Options, compile_model
 from smelt.targets import HOST, Target, get, library
 from tests.graphs import compile_graph
 from tests.tflite_networks import DIGITS

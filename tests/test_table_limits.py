@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.kernels.base import MOST_ENTRIES
 from smelt.errors import UnsupportedError
 from smelt.frontend import Imported
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value
 from smelt.ops.pad import Pad
 from smelt.ops.resize import Resize
-from smelt.pipeline import Options, compile_model
 
 
 def network(shape: tuple[int, ...], *ops: Op) -> Imported:

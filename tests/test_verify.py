@@ -12,6 +12,9 @@ import pytest
 from onnx import NodeProto
 from onnxruntime.quantization import QuantFormat, QuantType
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.network import render_network
 from smelt.errors import DeviceError, VerifyError
 from smelt.frontend import Imported
@@ -38,7 +41,6 @@ from smelt.ops.copy import Copy
 from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.select import Select
 from smelt.ops.unary import Unary
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import Sample, random_samples
 from smelt.tolerances import FLOAT16_TOLERANCE, compare, inexact
 from smelt.verify import verify_model

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smelt.api.artefact import Artefact
 from smelt.codegen.dispatches import Dispatch, Program, Range, with_barriers
 from smelt.codegen.kernels.base import Scratch, ShaderCall
 from smelt.codegen.schedule import Call, InBuffer
 from smelt.ir import DType, evaluate
-from smelt.pipeline import Artefact
 from smelt.samples import random_samples
 from tests.graphs import TOLERANCE, Member, assert_same, combine, compile_graph
 from tests.random_networks import PHASES, members

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.boards import open_device
 from smelt.codegen.kernels.base import ShaderCall
 from smelt.errors import ConfigError, DeviceError
 from smelt.ir import evaluate
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import random_samples
 from tests.cli_runner import Smelt, runner
 from tests.graphs import assert_same, compile_graph

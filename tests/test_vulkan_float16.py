@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.errors import ConfigError, VerifyError
 from smelt.ir import Array, DType, Graph, Node, evaluate
 from smelt.ops.arg_reduce import ArgReduce
@@ -19,7 +22,6 @@ from smelt.ops.binary import Binary
 from smelt.ops.case import Case
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.softmax import Softmax
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import random_samples
 from smelt.tolerances import FLOAT16_TOLERANCE, inexact

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from smelt.api.artefact import Artefact
 from smelt.codegen.dispatches import Program
-from smelt.pipeline import Artefact
 from tests.graphs import compile_graph
 from tests.projects import SANITIZERS, must, network_sources
 from tests.vulkan_tools import ON_GPU, SHIMS, branches, dense, requires_vulkan, shared_library

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.codegen import dispatches, shaders
 from smelt.codegen.dispatches import Program, program
@@ -24,7 +26,6 @@ from smelt.ops.binary import Binary
 from smelt.ops.matmul import MatMul
 from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
-from smelt.pipeline import Artefact, Options
 from smelt.samples import random_samples
 from tests.graphs import compile_graph
 from tests.vulkan_tools import MINIMA, ON_GPU, branches, build, dense, requires_vulkan

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from smelt.api.artefact import Artefact
 from smelt.codegen.kernels.base import backend
 from smelt.ir import (
     Array,
@@ -52,7 +53,6 @@ from smelt.ops.softmax import LogSoftmax, Softmax
 from smelt.ops.tile import Tile
 from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
-from smelt.pipeline import Artefact
 from smelt.run import run
 from smelt.samples import Sample
 from tests.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from smelt import targets
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.kernels.base import Request, ShaderCall
 from smelt.codegen.kernels.vulkan import product, products
 from smelt.ir import (
@@ -30,7 +33,6 @@ from smelt.ops.case import Bias, Case, Data, Weights
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import run
 from smelt.samples import random_samples
 from smelt.targets.gpus import MAX_GROUPS

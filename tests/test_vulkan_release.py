@@ -14,12 +14,14 @@ import pytest
 from hypothesis import strategies as st
 
 from bench.vulkan_net import build_program
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.codegen import spirv
 from smelt.errors import ConfigError, DeviceError, GraphError, ToolError
 from smelt.ir import DType, Graph, evaluate, verify
 from smelt.ops.convolution import Conv2D
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, run
 from smelt.samples import random_samples
 from smelt.tolerances import FLOAT16_TOLERANCE

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.codegen.kernels.base import Block, Request, ShaderCall, backend, layer_key
 from smelt.codegen.tuning import TunedLayer, Tuning, load_tuning
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
 from smelt.ops.case import build
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.targets import get
 from smelt.targets.gpus import DEFAULT, Gpu, available, gpu_called
 from smelt.tune import Kind, Program, Run, kinds_of, neighbours, tune, worth_measuring

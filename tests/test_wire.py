@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from smelt import boards
+from smelt.api.compile import compile_model
 from smelt.boards.stream import ProcessStream
 from smelt.errors import ConfigError, DeviceError
-from smelt.pipeline import compile_model
 from smelt.run import run
 from smelt.samples import random_samples
 from tests.fake_project import (

@@ -12,6 +12,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.boards import Device, compile_project, open_device
 from smelt.boards.board import load
 from smelt.boards.simulate import Simulator
@@ -19,7 +21,6 @@ from smelt.boards.stream import ProcessStream, SocketStream, Stream
 from smelt.errors import DeviceError
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.unary import Unary
-from smelt.pipeline import Options, compile_model
 from tests.board_tools import simulable
 from tests.graphs import compile_graph
 from tests.shared import shared

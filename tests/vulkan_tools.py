@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.boards import ElfInfo, compile_project, open_device
 from smelt.codegen.kernels.base import Scratch, ShaderCall
 from smelt.codegen.schedule import InBuffer
@@ -24,7 +27,6 @@ from smelt.ops.concat import Concat
 from smelt.ops.convolution import Conv2D
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.unary import Unary
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.samples import Sample
 from tests.graphs import Outputs
 from tests.shared import Network, networks

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.errors import SmeltError
 from smelt.ir import Array
-from smelt.pipeline import Options, compile_model
 from smelt.run import run
 from smelt.samples import Sample
 from smelt.show import measured

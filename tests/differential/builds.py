@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import get_args
 
-from smelt.pipeline import Options
+from smelt.api.options import Options
 from smelt.targets import Optimize
 from tests.conftest import QEMU_TOOLS
 from tests.graphs import SETUPS, TWINS

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from smelt.api.compile import compile_model
 from smelt.errors import GraphError, SmeltError
 from smelt.frontend import Imported
 from smelt.frontend import load as load_model
-from smelt.pipeline import compile_model
 from smelt.targets import Optimize
 from tests.differential.builds import OPTIMIZES, Build
 from tests.differential.kinds import generate, truth_of

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from smelt.api.artefact import Artefact
 from smelt.ir import Array
-from smelt.pipeline import Artefact
 from smelt.samples import Sample
 from tests.differential.builds import BASE_FLAGS, Build
 

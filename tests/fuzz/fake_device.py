@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from smelt.api.artefact import Artefact
 from smelt.boards.device_info import VERSION
-from smelt.pipeline import Artefact
 
 
 @dataclass

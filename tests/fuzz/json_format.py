@@ -10,6 +10,8 @@ from random import Random
 
 import numpy as np
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.cli_flash import _of_project
 from smelt.cli_options import BuildGroup
 from smelt.codegen.destination import REPORT
@@ -17,7 +19,6 @@ from smelt.codegen.kernels.base import layer_key
 from smelt.codegen.tuning import load_tuning
 from smelt.errors import ConfigError
 from smelt.frontend import Imported, load
-from smelt.pipeline import Options, compile_model
 from tests.fuzz import trees
 from tests.fuzz.case import Format, Step
 from tests.fuzz.raw import scratched

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.frontend import Imported, load
 from smelt.ir import Graph
-from smelt.pipeline import Options, compile_model
 
 TARGETS = ("host", "cortex-m4", "cortex-m0", "cortex-m55", "cortex-m3", "host", "rv32imac")
 _NODES, _ELEMENTS = 24, 1 << 13

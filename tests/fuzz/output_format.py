@@ -18,10 +18,10 @@ from unittest.mock import patch
 import onnx
 
 from smelt import show_profile, show_verify
+from smelt.api.compile import compile_model
 from smelt.cli import main
 from smelt.errors import ConfigError
 from smelt.frontend import load
-from smelt.pipeline import compile_model
 from tests.fuzz import models, onnx_format
 from tests.fuzz.case import READ_FAILURES, Format, Step
 from tests.fuzz.onnx_seeds import SMALL

@@ -14,9 +14,10 @@ import numpy as np
 from rich.console import Console
 
 from smelt import boards, show
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.frontend import Imported, load
-from smelt.pipeline import Options, compile_model
 from tests.fuzz import trees
 from tests.fuzz.case import Format, Step
 from tests.fuzz.raw import scratched

@@ -19,13 +19,15 @@ from typing import Any
 from unittest.mock import patch
 from zlib import crc32
 
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
 from smelt.boards import Device, line
 from smelt.boards.device_info import VERSION
 from smelt.deploy import time_layers
 from smelt.errors import ConfigError, DeviceError, VerifyError
 from smelt.frontend import InputOptions, load
 from smelt.ir import evaluate
-from smelt.pipeline import Artefact, Options, compile_model
 from smelt.run import Rig, require_tensors, run
 from smelt.samples import random_samples
 from smelt.verify import find_first_difference

@@ -16,7 +16,7 @@ from smelt.targets import Platform, Target
 from smelt.targets.gpus import gpu_called
 
 if TYPE_CHECKING:
-    from smelt.pipeline import Options
+    from smelt.api.options import Options
 
 
 def check(options: Options, target: Target) -> None:

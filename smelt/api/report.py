@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean
 from typing import Any
 
 from smelt import __version__
-from smelt.boards import Board, Computer
-from smelt.codegen import arena
+from smelt.api.artefact import Stages
 from smelt.codegen.devices import Costs
 from smelt.codegen.kernels.base import KernelCall, ShaderCall
-from smelt.codegen.network import Network, Tensor
+from smelt.codegen.network import Tensor
 from smelt.codegen.partition import Candidate
 from smelt.codegen.passes import PASSES
 from smelt.codegen.passes.channels import Removal
-from smelt.codegen.passes.legalize import Legalized
-from smelt.codegen.passes.removals import Gone, Removals
-from smelt.codegen.schedule import ARENA, STATE, Schedule
+from smelt.codegen.passes.removals import Gone
+from smelt.codegen.schedule import ARENA, STATE
 from smelt.codegen.spirv import compiler
 from smelt.codegen.steps import Branch, Call, Repeat, Step, TellLength
 from smelt.errors import ConfigError, DoesNotFit
-from smelt.frontend import Imported
 from smelt.ir import Graph, Node
-from smelt.targets import Optimize, Platform
 
 Report = dict[str, Any]
 """JSON: nested dictionaries with string keys."""
@@ -136,24 +132,15 @@ class Gates:
             )
 
 
-def build_report(
-    imported: Imported,
-    removals: Removals,
-    legalized: Sequence[Legalized],
-    schedule: Schedule,
-    plan: arena.Plan,
-    network: Network,
-    platform: Platform,
-    board: Board | Computer | None,
-    optimize: Optimize,
-    costs: Costs | None,
-    notes: Sequence[str],
-) -> Report:
-    """The report of a build that has not been compiled or run.
-
-    `costs` are what layers were given to a GPU by; None where they were not. `notes` are sentences
-    for the user.
-    """
+def build_report(stages: Stages) -> Report:
+    """The report of a build that has not been compiled or run."""
+    schedule, plan, network = stages.schedule, stages.plan, stages.network
+    imported, removals, costs, machine = (
+        stages.imported,
+        stages.removals,
+        stages.costs,
+        stages.machine,
+    )
     memories = {use.name: use for use in plan.memories}
     return {
         "smelt": __version__,
@@ -165,10 +152,10 @@ def build_report(
             "outputs": [_tensor(t) for t in network.outputs],
             "lengths": lengths(schedule.graph),
         },
-        "target": platform.target.name,
-        "board": None if board is None else board.name,
-        "measured_on": board.name if isinstance(board, Board) else HERE,
-        "optimize": optimize,
+        "target": stages.platform.target.name,
+        "board": None if machine is None else machine.name,
+        "measured_on": HERE if stages.board is None else stages.board.name,
+        "optimize": stages.options.optimize,
         "arena": {
             "bytes": network.arena_bytes,
             "lower_bound": memories[ARENA].lower_bound,
@@ -200,9 +187,9 @@ def build_report(
         },
         "legalized": [
             {"origin": str(one.origin), "operator": one.operator, "rewrite": one.rewrite}
-            for one in legalized
+            for one in stages.legalized
         ],
-        "notes": list(notes),
+        "notes": list(stages.notes),
     }
 
 

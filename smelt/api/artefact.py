@@ -1,0 +1,80 @@
+"""What compiling a network makes: every stage of the pipeline, and the C project at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from smelt.api.options import Options
+from smelt.arguments import as_path
+from smelt.boards import Board, Computer
+from smelt.codegen import arena
+from smelt.codegen.devices import Costs
+from smelt.codegen.network import Network
+from smelt.codegen.passes.legalize import Legalized
+from smelt.codegen.passes.removals import Removals
+from smelt.codegen.project import Project
+from smelt.codegen.schedule import Schedule
+from smelt.frontend import Imported
+from smelt.ir import Graph
+from smelt.targets import Platform
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Every stage of the pipeline, before the project is rendered.
+
+    Attributes:
+        options: what was asked for.
+        machine: the board, or the computer that stands for one; None without either.
+        platform: what code is generated for.
+        imported: the network as the file has it.
+        removals: what the passes took out.
+        legalized: the operators that were rewritten for a backend.
+        graph: what is computed.
+        costs: what layers were given to a GPU by; None where they were not.
+        schedule: the steps.
+        plan: where their buffers lie.
+        network: what the templates ask.
+        notes: what the user should know, one sentence each: of the import, and of options.
+    """
+
+    options: Options
+    machine: Board | Computer | None
+    platform: Platform
+    imported: Imported
+    removals: Removals
+    legalized: Sequence[Legalized]
+    graph: Graph
+    costs: Costs | None
+    schedule: Schedule
+    plan: arena.Plan
+    network: Network
+    notes: tuple[str, ...]
+
+    @property
+    def board(self) -> Board | None:
+        """The board, where it is one with firmware."""
+        return self.machine if isinstance(self.machine, Board) else None
+
+
+@dataclass(frozen=True)
+class Artefact(Stages):
+    """A compiled network: every stage of the pipeline, and the C project at its end."""
+
+    project: Project
+
+    @property
+    def report(self) -> Mapping[str, object]:
+        """What `report.json` says; fields that only an ELF or a run can tell are None."""
+        return self.project.report
+
+    @property
+    def on(self) -> str:
+        """Where the code runs by default: `host`, or `qemu` with a board."""
+        return "host" if self.board is None else "qemu"
+
+    def write(self, directory: str | Path, *, force: bool = False) -> None:
+        """Write the C project; see `Project.write`."""
+        self.project.write(as_path(directory, "directory"), force=force)

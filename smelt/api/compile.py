@@ -1,0 +1,252 @@
+"""The pipeline: from a model file to a C project, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from smelt import __version__
+from smelt.api import gpu_options
+from smelt.api.artefact import Artefact, Stages
+from smelt.api.options import Options
+from smelt.api.report import build_report
+from smelt.arguments import as_text
+from smelt.boards import Board, Computer, computer_called
+from smelt.boards import load as load_board
+from smelt.codegen import arena
+from smelt.codegen.devices import Costs, stays_on_cpu
+from smelt.codegen.dispatches import program
+from smelt.codegen.kernels.base import Request, backend
+from smelt.codegen.names import c_name
+from smelt.codegen.network import Network, describe, network_hash
+from smelt.codegen.partition import Partitioner, Place
+from smelt.codegen.passes import run_passes
+from smelt.codegen.passes.float16 import use_float16
+from smelt.codegen.passes.legalize import legalize
+from smelt.codegen.passes.removals import Removals
+from smelt.codegen.project import Project, render_project
+from smelt.codegen.rooms import rooms
+from smelt.codegen.schedule import Schedule, require_weights_fit, schedule
+from smelt.codegen.tuning import FILE as TUNING
+from smelt.errors import ConfigError
+from smelt.frontend import Imported
+from smelt.frontend import load as load_model
+from smelt.ir import Array, Graph
+from smelt.ir.text import print_graph
+from smelt.quantize import quantize_network
+from smelt.run import Rig, run
+from smelt.samples import bind_samples, named_outputs
+from smelt.targets import HOST, Platform, Target, get, library, stand_in
+
+Observer = Callable[[str, Graph], None]
+
+
+class Compiled(Artefact):
+    """What `compile_model` gives: an artefact that can be run at once."""
+
+    def run(
+        self, inputs: Mapping[str, Array], *, on: str | None = None, dequantize: bool = False
+    ) -> dict[str, Array]:
+        """Build in a temporary folder, run, return `output_0`, `output_1`, ….
+
+        Args:
+            inputs: arrays by input name or as `input_0`, …; one more leading axis means that many
+                samples, on the outputs too. Float arrays for integer inputs are quantized.
+            on: `host`, `qemu`, `board` (its port on USB) or a serial port; QEMU by default where
+                there is a board.
+            dequantize: return real numbers.
+
+        Raises:
+            ConfigError: the inputs do not fit.
+            ToolError: compiler or simulator is missing or failed.
+        """
+        if on is not None:
+            on = as_text(on, "on", "'host', 'qemu', 'board' or a serial port")
+        samples, batched = bind_samples(self.graph, inputs)
+        outputs = run(self, samples, Rig(on)).outputs
+        return named_outputs(self.graph, outputs, batched=batched, real=dequantize)
+
+
+def compile_model(
+    model: str | Path | bytes | Imported,
+    options: Options | None = None,
+    observe: Observer | None = None,
+) -> Compiled:
+    """Compile a model file into a C project.
+
+    Args:
+        model: path of the file, its bytes, or a network that is already imported.
+        options: see `Options`.
+        observe: called with each pass's name and result.
+
+    Raises:
+        ModelError: the file is broken.
+        UnsupportedError: an operator is not served.
+        DoesNotFit: the board has too little memory.
+        ConfigError: an option is wrong.
+        QuantizationError: the calibration data is unusable.
+    """
+    options = options or Options()
+    machine, platform = _machine(options)
+    target = platform.target
+    imported = _imported(model, options)
+    title = imported.graph.name if options.name is None else options.name
+
+    removals = Removals(imported.graph, observe, target.granularity)
+    graph = run_passes(imported.graph, observe=removals, granularity=target.granularity)
+    partitioner = _partitioner(target, options)
+    graph, legalized = legalize(graph, partitioner)
+    partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
+    costs = gpu_options.costs(options, target)
+    graph, partitioner = _shared_with_gpu(graph, partitioner, target, costs, options, observe)
+
+    scheduled = schedule(
+        graph,
+        platform,
+        partitioner,
+        prefix=c_name(title),
+        keep_inputs=options.keep_inputs,
+        spare=partitioner.on_cpu() if options.cpu_fallback else None,
+    )
+    if options.tuning is not None:
+        options.tuning.require_layers((step.node, step.call) for step in scheduled.calls)
+    plan = _planned(scheduled, platform)
+    network = _described(scheduled, plan, title, platform, options)
+
+    notes = (*imported.notes, *gpu_options.notes(options, target, scheduled))
+    stages = Stages(
+        options, machine, platform, imported, removals, legalized,
+        graph, costs, scheduled, plan, network, notes,
+    )  # fmt: skip
+    return Compiled(**vars(stages), project=_project(stages))
+
+
+def _machine(options: Options) -> tuple[Board | Computer | None, Platform]:
+    """The board or computer that is asked for, and what code is generated for.
+
+    Raises:
+        ConfigError: there is none of that name, or an option does not fit it.
+    """
+    machine: Board | Computer | None = None
+    if options.board == HOST.name:
+        platform = stand_in(get(options.target or "host"))
+    elif options.board is None:
+        platform = library(get(options.target or "host"))
+    else:
+        machine = computer_called(options.board) or load_board(options.board)
+        platform = machine.platform(options.target)
+    gpu_options.check(options, platform.target)
+    computer = machine if isinstance(machine, Computer) else None
+    return machine, gpu_options.beside_gpu(platform, options, computer)
+
+
+def _imported(model: str | Path | bytes | Imported, options: Options) -> Imported:
+    """The network as a graph, quantized if that is asked for."""
+    # A network is quantized, and then run, one sample at a time.
+    inputs = replace(options.inputs, batch=1) if options.quantize else options.inputs
+    imported = model if isinstance(model, Imported) else load_model(model, options.name, inputs)
+    if options.quantize is None:
+        return imported
+    return quantize_network(imported, options.quantize).imported
+
+
+def _partitioner(target: Target, options: Options) -> Partitioner:
+    """Chooses among the backends that the options leave."""
+    known = (*target.libraries, *target.backends)
+    placed = {pattern: name.partition(":") for pattern, name in options.place.items()}
+    for name in (*(options.backends or ()), *(name for name, _, _ in placed.values())):
+        if name not in known:
+            raise ConfigError(
+                f"target '{target.name}' has no backend '{name}'; it has {', '.join(known)}"
+            )
+    table = {name: backend(name, options.kernels.get(name, ())) for name in known}
+    *preferred, last = (table[name] for name in target.backends)
+    fallback = (last,) if options.fallback else ()
+    if options.backends is None:
+        groups = [(*preferred, *fallback)]
+    else:
+        wanted = [table[name] for name in options.backends]
+        groups = [(one,) for one in dict.fromkeys((*wanted, *fallback))]
+    places = {pattern: Place(table[name], form) for pattern, (name, _, form) in placed.items()}
+    request = Request(
+        target,
+        options.optimize,
+        expand_weights=options.expand_weights,
+        blocks={} if options.tuning is None else options.tuning.blocks,
+    )
+    return Partitioner(groups, request, places)
+
+
+def _shared_with_gpu(
+    graph: Graph,
+    partitioner: Partitioner,
+    target: Target,
+    costs: Costs | None,
+    options: Options,
+    observe: Observer | None,
+) -> tuple[Graph, Partitioner]:
+    """The graph, with halves where those are asked for, and who computes what beside a GPU.
+
+    Raises:
+        ConfigError: a layer is to be placed that there is not.
+    """
+    legal = graph
+    if target.gpu:
+        stays = stays_on_cpu(graph, partitioner, costs, float16=options.float16)
+        partitioner = partitioner.beside_gpu(stays)
+        if options.float16:
+            graph = use_float16(graph, partitioner)
+            if observe is not None:
+                observe(use_float16.__name__, graph)
+    partitioner.require_layers(graph, legal)
+    return graph, partitioner
+
+
+def _planned(scheduled: Schedule, platform: Platform) -> arena.Plan:
+    """Where every buffer lies.
+
+    Raises:
+        DoesNotFit: the board has too little memory.
+    """
+    plan = arena.plan(scheduled.problem)
+    arena.validate(scheduled.problem, plan)
+    arena.require_fit(scheduled.problem, plan)
+    require_weights_fit(scheduled, platform)
+    return plan
+
+
+def _described(
+    scheduled: Schedule, plan: arena.Plan, title: str, platform: Platform, options: Options
+) -> Network:
+    """What the templates ask about the network."""
+    hash_ = network_hash(*_identity(scheduled.graph, options, platform))
+    gpu = program(scheduled, plan)
+    return describe(scheduled, plan, gpu, title, hash_, keep_inputs=options.keep_inputs)
+
+
+def _project(stages: Stages) -> Project:
+    """The C project, with the tuning that it was made by."""
+    options, report = stages.options, build_report(stages)
+    project = render_project(
+        stages.network, stages.schedule, stages.platform, options.optimize, report
+    )
+    if options.tuning is None:
+        return project
+    return replace(project, files={**project.files, TUNING: options.tuning.text})
+
+
+def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[str | bytes]:
+    """Everything that the generated code depends on."""
+    text = print_graph(graph, {})
+    return (
+        __version__,
+        text,
+        platform.name,
+        platform.target.name,
+        options.optimize,
+        str(options.keep_inputs),
+        str((options.backends, sorted(options.place.items()), options.fallback)),
+        str(options.expand_weights),
+        *gpu_options.identity(options, platform.target),
+    )
