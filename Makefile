@@ -28,10 +28,11 @@ demo: $(DEMO_READY) ## Compile a network for a Cortex-M4 board and run it on tes
 test: $(DEV_READY) ## Run the tests
 	$(PYTEST)
 
-check: $(DEV_READY) ## Lint, formatting, types and tests: what decides whether a change is good
+check: $(DEV_READY) ## Lint, formatting, types, directions of imports and tests: what decides whether a change is good
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
+	$(BIN)/lint-imports --no-cache
 	$(PYTEST)
 
 train: $(TRAIN_READY) ## Train the example's network anew (installs TensorFlow, in a .venv of its own)
