@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -127,6 +128,7 @@ def bring_kept(directory: Path, replaced: frozenset[str], staging: Path) -> None
 
 def _kept(directory: Path, replaced: frozenset[str], staging: Path) -> Iterator[tuple[Path, Path]]:
     """What is the user's, and where it goes: every folder before what is in it."""
+    mounts = _mount_points()
     above = {str(folder) for name in replaced for folder in Path(name).parents}
     pending = [directory]
     while pending:
@@ -135,7 +137,7 @@ def _kept(directory: Path, replaced: frozenset[str], staging: Path) -> Iterator[
             target = staging / name
             is_folder = path.is_dir() and not path.is_symlink()
             if is_folder:
-                if path.is_mount():
+                if path.is_mount() or str(path) in mounts:
                     raise ConfigError(
                         f"'{path}' is a mount point, which cannot be moved with '{directory}': "
                         "unmount it, or name another folder for the project"
@@ -160,16 +162,54 @@ def _kept(directory: Path, replaced: frozenset[str], staging: Path) -> Iterator[
             yield path, target
 
 
-def swap(staging: Path, directory: Path) -> None:
+def _mount_points() -> frozenset[str]:
+    """Folders that something is mounted on, those too that show a part of the same file system."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    places = (line.split()[4] for line in lines.splitlines() if len(line.split()) > 4)
+    return frozenset(
+        re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), place) for place in places
+    )
+
+
+def bring_late(old: Path, replaced: frozenset[str], directory: Path) -> None:
+    """Keep what the user put into a folder after `bring_kept` had looked, and before the swap.
+
+    Args:
+        old: what the folder was.
+        replaced: see `bring_kept`.
+        directory: what it is now.
+    """
+    for path in sorted(old.rglob("*")):
+        name = path.relative_to(old)
+        target = directory / name
+        is_file = path.is_symlink() or not path.is_dir()
+        if is_file and name.as_posix() not in replaced and not os.path.lexists(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+
+
+def swap(staging: Path, directory: Path, *, exists: bool) -> Path | None:
     """Put `staging` in place of `directory`, so that no half of it is ever seen.
 
-    What `directory` was is then `staging`, or gone.
+    Args:
+        staging: the new build.
+        directory: where it goes; nothing is there, or an empty folder, unless `exists`.
+        exists: whether there is an earlier build.
+
+    Returns:
+        Where the earlier build is now; None without one.
+
+    Raises:
+        OSError: somebody has put something there in the meantime.
     """
-    if not directory.exists():
+    if not exists:
         staging.rename(directory)
-        return
+        return None
     if _exchange(staging, directory):
-        return
+        return staging
     old = Path(tempfile.mkdtemp(prefix=f".{directory.name}.old.", dir=directory.parent))
     try:
         directory.rename(old / "project")
@@ -179,7 +219,9 @@ def swap(staging: Path, directory: Path) -> None:
             (old / "project").rename(directory)
         old.rmdir()
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    (old / "project").rename(staging)
+    old.rmdir()
+    return staging
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from smelt.codegen.destination import (
     REPORT,
     bring_kept,
+    bring_late,
     check_destination,
     check_kept,
     files_below,
@@ -83,14 +84,20 @@ class Project:
             if exists:
                 check_kept(directory, replaced, staging)
             report = dict(self.report if finish is None else finish(staging))
+            if finish is not None:  # that took its time: somebody may have been there
+                replaced = check_destination(directory, force=force)
+                exists = directory.exists()
             report["files"] = files_below(staging)
             text = json.dumps(report, indent=2) + "\n"
             (staging / REPORT).write_text(text, encoding="utf-8", newline="\n")
             if exists:
                 bring_kept(directory, replaced, staging)
-            swap(staging, directory)
+            old = swap(staging, directory, exists=exists)
+            if old is not None:
+                bring_late(old, replaced, directory)
         except OSError as error:
-            raise ConfigError(f"cannot write '{directory}': {error.strerror}") from error
+            why = error.strerror or str(error)
+            raise ConfigError(f"cannot write '{directory}': {why}") from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         return report

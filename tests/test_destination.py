@@ -263,3 +263,48 @@ def test_a_mount_point_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(ConfigError, match="data' is a mount point"):
         write_project(digits(), out, force=True)
     assert (out / "data/set.npz").read_text() == "mine"
+
+
+def test_a_place_of_the_same_file_system_that_is_mounted_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    write_project(digits(), out)
+    (out / "data").mkdir()
+    (out / "data/set.npz").write_text("mine")
+    monkeypatch.setattr(destination, "_mount_points", lambda: frozenset({str(out / "data")}))
+    with pytest.raises(ConfigError, match="data' is a mount point"):
+        write_project(digits(), out, force=True)
+    assert (out / "data/set.npz").read_text() == "mine"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_that_appears_while_the_project_is_compiled(tmp_path: Path, force: bool) -> None:
+    out = tmp_path / "out"
+
+    def meanwhile(_staging: Path) -> dict[str, object]:
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+        return {}
+
+    with pytest.raises(ConfigError, match="is not empty and was not written by Smelt"):
+        digits().project.write(out, force=force, finish=meanwhile)
+    assert (out / "notes.txt").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_appears_in_the_folder_at_the_last_moment_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    write_project(digits(), out)
+    exchange = destination._exchange  # pyright: ignore[reportPrivateUsage]
+
+    def late(one: Path, other: Path) -> bool:
+        (out / "late").mkdir()
+        (out / "late/notes.txt").write_text("mine")
+        return exchange(one, other)
+
+    monkeypatch.setattr(destination, "_exchange", late)
+    write_project(digits(), out, force=True)
+    assert (out / "late/notes.txt").read_text() == "mine"
