@@ -248,6 +248,70 @@ def test_defaults_of_a_function_are_those_of_calls_without() -> None:
     agrees(proto, {"x": uniform(4)})
 
 
+def handing_on(*defaults: float, bare: bool = False) -> onnx.ModelProto:
+    """A function that hands its attribute on to others with these defaults, called without it."""
+    functions: list[onnx.FunctionProto] = []
+    calls: list[onnx.NodeProto] = []
+    for i, default in enumerate(defaults):
+        leaky = node("LeakyRelu", "a", "b")
+        leaky.attribute.add(name="alpha", ref_attr_name="s", type=onnx.AttributeProto.FLOAT)
+        given = [helper.make_attribute("s", default)]
+        functions.append(
+            helper.make_function("own", f"F{i}", ["a"], ["b"], [leaky], OPSETS, [], given)
+        )
+        calls.append(node(f"F{i}", f"t{i}", f"t{i + 1}", "own"))
+    if bare:
+        calls.append(node("LeakyRelu", f"t{len(calls)}", f"t{len(calls) + 1}"))
+    for call in calls:
+        name = "s" if call.domain else "alpha"
+        call.attribute.add(name=name, ref_attr_name="q", type=onnx.AttributeProto.FLOAT)
+    outer = helper.make_function("own", "G", ["t0"], [f"t{len(calls)}"], calls, OPSETS, ["q"])
+    proto = model(graph([node("G", "x", "y", "own")], {"x": [4]}, "y"), own=1)
+    proto.functions.extend([*functions, outer])
+    return proto
+
+
+def test_an_attribute_that_is_handed_on_has_the_default_of_where_it_goes() -> None:
+    agrees(handing_on(0.25), {"x": uniform(4)})
+    agrees(handing_on(0.25, 0.25), {"x": uniform(4)})
+
+
+@pytest.mark.parametrize("proto", [handing_on(0.25, 0.5), handing_on(0.25, bare=True)])
+def test_an_attribute_with_several_defaults_is_refused(proto: onnx.ModelProto) -> None:
+    with pytest.raises(UnsupportedError, match="'q' of the model's function 'G' has no default"):
+        imported(proto)
+
+
+@pytest.mark.parametrize("version", [13, 20, 22])
+def test_functions_may_be_of_another_operator_set(version: int) -> None:
+    own = [helper.make_opsetid("", version)]
+    body = [node("Softmax", "a", "t"), node("Neg", "t", "b")]
+    proto = model(graph([node("F", "x", "y", "own")], {"x": [2, 3, 4]}, "y"), own=1)
+    proto.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, own))
+    agrees(proto, {"x": uniform(2, 3, 4)})
+
+
+def test_long_names_that_are_passed_to_functions_are_counted() -> None:
+    body = [*(node("Neg", "a", f"v{i}") for i in range(10_000)), node("Neg", "a", "b")]
+    name = "n" * 16_000
+    proto = model(graph([node("Neg", "x", name), node("F", name, "y", "own")], {"x": [4]}, "y"))
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    proto.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, OPSETS))
+    with pytest.raises(UnsupportedError, match=r"functions take [\d,]{11,} bytes"):
+        imported(proto)
+
+
+def test_functions_many_levels_deep_are_refused_in_our_words() -> None:
+    chain = doubling(0, node("Neg", "a", "b"))
+    chain.graph.node[0].op_type = "F65"
+    for level in range(1, 66):
+        body = [node(f"F{level - 1}", "a", "b", "own")]
+        chain.functions.append(helper.make_function("own", f"F{level}", ["a"], ["b"], body, OPSETS))
+    words = r"66 levels deep \(from 'F65'\).*64 levels at most"
+    with pytest.raises(UnsupportedError, match=words):
+        imported(chain)
+
+
 def nested(depth: int) -> onnx.GraphProto:
     """A loop's body: a loop of 200 turns in a loop in a loop …, which carry a sequence."""
     sequence = helper.make_tensor_sequence_value_info

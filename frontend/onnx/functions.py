@@ -17,6 +17,12 @@ from smelt.ir.budget import number
 LEAST_BYTES = 1 << 25
 """Bytes that functions may take once they are inlined, whatever size the model has."""
 
+MOST_FUNCTIONS = 4096
+"""Functions of a model that are called, at most."""
+
+MOST_DEPTH = 64
+"""Levels of functions that call functions, at most: ONNX's own inliner takes a hundred."""
+
 _LARGER = 2
 """How many times the model's own size they may take beside `LEAST_BYTES`."""
 
@@ -36,11 +42,13 @@ class _Extent:
     Attributes:
         operators: how many they are.
         growth: bytes that are added to those of the nodes.
+        names: how many names of values the nodes have.
         copies: how often each attribute of the function around them is copied into them.
     """
 
     operators: int = 0
     growth: int = 0
+    names: int = 0
     copies: Counter[str] = field(default_factory=Counter[str])
 
 
@@ -67,6 +75,7 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
             for name in _NOTES:
                 if name in message.DESCRIPTOR.fields_by_name:
                     message.ClearField(name)
+    _inherit_defaults(functions)
     # Known before anything is copied: a function that calls another twice, which does so in turn,
     # is small in the file only.
     _require_small(model, functions)
@@ -74,7 +83,7 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         _fill_defaults(nodes, functions)
     model.functions.extend(functions.values())
     try:
-        return onnx.inliner.inline_local_functions(model)
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:
         raise ModelError(f"the model's local functions cannot be inlined: {error}") from error
 
@@ -93,11 +102,67 @@ def _called(model: onnx.ModelProto) -> dict[_Key, onnx.FunctionProto]:
     except CycleError as error:
         names = " calls ".join(f"'{key[1]}'" for key in error.args[1][::-1])
         raise ModelError(f"the model's local functions never end: {names}") from error
+    _require_shallow(order, calls)
     copies: dict[_Key, onnx.FunctionProto] = {}
     for key in order:
         copies[key] = onnx.FunctionProto()
         copies[key].CopyFrom(functions[key])
     return copies
+
+
+def _require_shallow(order: Iterable[_Key], calls: Mapping[_Key, set[_Key]]) -> None:
+    """Refuse what ONNX's own inliner refuses, in words that say what it is."""
+    depth: dict[_Key, int] = {}
+    for key in order:
+        depth[key] = 1 + max((depth[called] for called in calls[key]), default=0)
+    deepest = max(depth, key=lambda key: depth[key], default=None)
+    if deepest is not None and (depth[deepest] > MOST_DEPTH or len(depth) > MOST_FUNCTIONS):
+        raise UnsupportedError(
+            f"the model has {len(depth):,} functions, which call one another {depth[deepest]:,} "
+            f"levels deep (from '{deepest[1]}'); Smelt takes {MOST_FUNCTIONS:,} functions and "
+            f"{MOST_DEPTH} levels at most: export the model without functions"
+        )
+
+
+def _inherit_defaults(functions: _Functions) -> None:
+    """Give attributes that a function only hands on the defaults of where they go.
+
+    A call that leaves such an attribute out leaves it out in the function's own calls too, where
+    the default of what is called holds. The inliner knows of none of that.
+
+    Raises:
+        UnsupportedError: an attribute goes to several places, which differ where it is left out.
+    """
+    for key, function in functions.items():
+        known = {attribute.name for attribute in function.attribute_proto}
+        found: dict[str, dict[bytes, onnx.AttributeProto]] = {}
+        bare: set[str] = set()
+        for node in _nodes(function.node):
+            called = functions.get(_key(node))
+            defaults = {} if called is None else {a.name: a for a in called.attribute_proto}
+            for attribute in node.attribute:
+                name = attribute.ref_attr_name
+                if not name or name in known:
+                    continue
+                if attribute.name in defaults:
+                    default = onnx.AttributeProto()
+                    default.CopyFrom(defaults[attribute.name])
+                    default.name = name
+                    content = default.SerializeToString(deterministic=True)
+                    found.setdefault(name, {})[content] = default
+                else:
+                    bare.add(name)
+        for name, defaults in found.items():
+            if len(defaults) > 1 or name in bare:
+                raise UnsupportedError(
+                    f"attribute '{name}' of the model's function '{key[1]}' has no default of its "
+                    "own, and goes to operators that have different ones: give it a default, or "
+                    "export the model without functions"
+                )
+            function.attribute_proto.append(*defaults.values())
+            rest = [own for own in function.attribute if own != name]
+            del function.attribute[:]
+            function.attribute.extend(rest)
 
 
 def _require_small(model: onnx.ModelProto, functions: _Functions) -> None:
@@ -130,7 +195,12 @@ def _extent(
         key = _key(node)
         body = bodies.get(key)
         found.operators += 1 if body is None else body.extent.operators
-        found.growth += 0 if body is None else body.size
+        found.names += len(node.input) + len(node.output)
+        if body is not None:
+            # Names in the body become those that are passed, which may be longer.
+            longest = max((len(name.encode()) for name in (*node.input, *node.output)), default=0)
+            found.growth += body.size + body.extent.names * longest
+            found.names += body.extent.names
         attributes = list(node.attribute)
         if body is not None:
             attributes += _defaults(node, functions[key])
@@ -144,6 +214,7 @@ def _extent(
                 inner = _extent(graph.node, functions, bodies)
                 found.operators += times * inner.operators
                 found.growth += times * inner.growth
+                found.names += times * (inner.names + len(graph.output))
                 for name, count in inner.copies.items():
                     found.copies[name] += times * count
     return found
