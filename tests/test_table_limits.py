@@ -11,6 +11,7 @@ from smelt.errors import UnsupportedError
 from smelt.frontend import Imported
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value
 from smelt.ops.pad import Pad
+from smelt.ops.pool import Pool2D
 from smelt.ops.resize import Resize
 
 
@@ -52,3 +53,13 @@ def test_tables_of_many_layers_are_added_up() -> None:
     with pytest.raises(UnsupportedError, match=r"a network, [\d,]{9} of them other layers'"):
         compile_model(network((4,), *ops))
     compile_model(network((4,), *ops[:4]))
+
+
+def test_a_wide_window_is_not_written_out_tap_by_tap() -> None:
+    """Its columns are looped over, so that the code is as long as that of a narrow one."""
+    wide = 1 << 20
+    op = Pool2D("max", (1, wide), (1, 1), ((0, 0), (0, wide - 1)))
+    (call,) = compile_model(network((1, 1, 40, 1), op)).schedule.calls
+    blocks = call.call.parameters["blocks"]
+    assert isinstance(blocks, list)
+    assert all(len(block["steps"]) == 1 for block in blocks)

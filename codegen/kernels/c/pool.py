@@ -142,7 +142,7 @@ class PoolKernel(Kernel):
             "fixed_reciprocal": -(-(1 << 24) // count),
             "pixel_step": place.source.pixel * columns.step,
             "blocks": [
-                _block(op, block, place.source, centre, vectors=vectors)
+                _block(op, block, place.source, centre, taps=taps, vectors=vectors)
                 for block in lane_blocks(y.shape[3], lanes)
             ],
             "vectors": vectors,
@@ -186,10 +186,11 @@ def _scaled(node: Node, op: Pool2D, *, varies: bool) -> str:
 
 
 def _block(
-    op: Pool2D, block: Block, source: Strides, centre: int, *, vectors: bool
+    op: Pool2D, block: Block, source: Strides, centre: int, *, taps: bool, vectors: bool
 ) -> dict[str, object]:
-    """Where a block's elements start, and its steps: a list for each column of the window.
+    """Where a block's elements start, and its steps.
 
+    A list for each column of the window where `taps`, and else for the first.
     Elements are added less `centre`; with vectors there is one step for all of a column.
     """
 
@@ -209,7 +210,7 @@ def _block(
         "input": total(("input", pixel, block.position)),
         "steps": [
             [step(lane, column) for lane in (["j"] if vectors else range(block.lanes))]
-            for column in range(op.window[1])
+            for column in range(op.window[1] if taps else 1)
         ],
     }
 
