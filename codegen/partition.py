@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from math import inf
 from pathlib import PurePosixPath
 
 from smelt.codegen.kernels.base import MOST_ENTRIES, Backend, KernelCall, Request, ShaderCall
@@ -225,15 +226,13 @@ class Partitioner:
             if candidates:
                 taken, *lost = _ranked(candidates, self._request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
-                optimize = self._request.optimize
+                fastest = min(candidates, key=lambda c: inf if c.cycles is None else c.cycles)
+                if _is_faster(fastest, taken):
+                    reasons.append(_passed_over(fastest, taken, self._request.optimize))
                 reasons += [
-                    answer if isinstance(answer, str) else _why_lost(answer[0], taken, optimize)
+                    answer if isinstance(answer, str) else _not_better(answer, taken)
                     for answer in found[:first]
                 ]
-                faster = [candidate for candidate in lost if _is_faster(candidate, taken)]
-                if faster:
-                    fastest = min(faster, key=lambda c: c.cycles or 0)
-                    reasons.append(_why_lost(fastest, taken, optimize))
                 return Choice(taken, tuple(lost), _together(reasons))
             reasons += [answer for answer in found if isinstance(answer, str)]
         raise self._refusal(node, "", _together(reasons))
@@ -291,7 +290,7 @@ def nodes_inside(graph: Graph) -> Iterator[Node]:
 
 def _together(reasons: Sequence[str]) -> str:
     """Each reason once: several backends may have the same."""
-    return " ".join(dict.fromkeys(reasons))
+    return " ".join(dict.fromkeys(filter(None, reasons)))
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -349,10 +348,15 @@ def _ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candida
     return sorted(candidates, key=key)
 
 
-def _why_lost(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
-    """Why a candidate is not taken; of a faster one, the rule and the option that would take it."""
-    if not _is_faster(lost, taken):
-        return f"{lost.text} is not better than {taken.text}."
+def _not_better(answer: Sequence[Candidate], taken: Candidate) -> str:
+    """That a preferred backend of the same group has nothing better; empty where it is faster."""
+    if any(_is_faster(candidate, taken) for candidate in answer):
+        return ""
+    return f"{answer[0].text} is not better than {taken.text}."
+
+
+def _passed_over(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
+    """Why the fastest candidate is not taken: the rule, and the option by which it is."""
     there, here = lost.call, taken.call
     option = "" if optimize == "speed" else "--optimize speed"
     if taken.plugin:
@@ -360,14 +364,14 @@ def _why_lost(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
     elif lost.unwanted:
         rule = (
             f"has constants of {there.constant_bytes:,} bytes, more than {EXPANSION} times the "
-            f"weights; {f'{option} --expand-weights'.lstrip()} takes it"
+            f"weights: {f'{option} --expand-weights'.lstrip()} chooses by cycles alone"
         )
     elif optimize == "ram":
         rule = f"takes {there.scratch_bytes:,} bytes of scratch, not {here.scratch_bytes:,}"
-        rule = f"{rule}; {option} takes it"
+        rule = f"{rule}: {option} chooses by cycles"
     else:
         rule = f"has {there.constant_bytes:,} bytes of constants, not {here.constant_bytes:,}"
-        rule = f"{rule}; {option} takes it"
+        rule = f"{rule}: {option} chooses by cycles"
     return f"{lost.text} would be faster, but {rule}."
 
 
