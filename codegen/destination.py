@@ -53,7 +53,7 @@ def check_destination(
     if report is None:
         raise ConfigError(
             f"'{directory}' is not empty and was not written by Smelt (it has no {REPORT} of "
-            f"Smelt's), so not even {remedy} replaces it; name another folder"
+            "Smelt's), so that nothing in it is replaced; name another folder"
         )
     if not force:
         raise ConfigError(
