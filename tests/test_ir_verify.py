@@ -182,3 +182,9 @@ def test_evaluation_knows_every_value() -> None:
 def test_evaluation_refuses_other_inputs(inputs: list[Array], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         evaluate(GOOD, inputs)
+
+
+@pytest.mark.parametrize("zero_point", [1 << 63, -(1 << 63), 10**40])
+def test_zero_points_beyond_all_integers_are_refused(zero_point: int) -> None:
+    with pytest.raises(ModelError, match="zero point is beyond 64 bits"):
+        Quant((0.5, 0.5), (0, zero_point), 0)

@@ -386,6 +386,13 @@ def test_col2im(seed: int) -> None:
             "do not fit",
         ),
         (
+            node("DeformConv", "x w o", "y"),
+            (1, 3, 8, 8),
+            {"w": np.ones((3,), np.float32), "o": np.ones((1, 18, 6, 6), np.float32)},
+            ModelError,
+            "must have four dimensions",
+        ),
+        (
             node("Conv", "x w", "y", strides=[0, 1]),
             (1, 3, 8, 8),
             {"w": np.ones((4, 3, 3, 3), np.float32)},

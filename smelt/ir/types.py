@@ -119,6 +119,11 @@ class Quant:
     zero_point: tuple[int, ...]
     axis: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse zero points that no integer type holds, which only a damaged file has."""
+        if self.zero_point and max(map(abs, self.zero_point)) >= 1 << 63:
+            raise ModelError("a zero point is beyond 64 bits: the file is damaged")
+
     @staticmethod
     def per_tensor(scale: float, zero_point: int = 0) -> Quant:
         """One scale (rounded to float32) and zero point for the whole tensor."""

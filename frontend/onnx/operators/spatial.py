@@ -83,8 +83,10 @@ def _deform_conv(operation: Operation) -> Value:
     """Each tap's image, read where the offsets say, then a convolution over the taps."""
     x, weights, offsets = operation.image(0), operation.weights(1), operation.value(2)
     n, channels, *size = x.type.shape
+    if len(weights.type.shape) != 4:
+        raise operation.wrong(f"weights {weights.type} must have four dimensions")
     outputs, depth, *kernel = weights.type.shape
-    if len(kernel) != 2 or operation.integers("kernel_shape", tuple(kernel)) != tuple(kernel):
+    if operation.integers("kernel_shape", tuple(kernel)) != tuple(kernel):
         raise operation.wrong(f"weights {weights.type} do not fit {x.type}")
     groups, parts = operation.integer("group", 1), operation.integer("offset_group", 1)
     window, taps = Window.of(operation, size, kernel), prod(kernel)
