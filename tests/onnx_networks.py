@@ -12,7 +12,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from smelt.codegen.passes import run_passes
-from smelt.frontend import InputOptions, load
+from smelt.frontend import Imported, InputOptions, load
 from smelt.ir import Array, evaluate
 from tests.graphs import assert_same
 
@@ -87,8 +87,21 @@ def agrees(
 ) -> None:
     """The imported graph computes what ONNX Runtime does, before the passes and after them."""
     expected = tuple(np.asarray(y) for y in session(proto).run(None, dict(feeds)))
-    imported = load(proto.SerializeToString(), "net", options).graph
-    inputs = [feeds[value.name] for value in imported.inputs]
-    for stage, network in (("imported", imported), ("after the passes", run_passes(imported))):
+    found = load(proto.SerializeToString(), "net", options).graph
+    inputs = [feeds[value.name] for value in found.inputs]
+    for stage, network in (("found", found), ("after the passes", run_passes(found))):
         found = evaluate(network, inputs).outputs
         assert_same([found], [expected], f"{proto.graph.name}, {stage}")
+
+
+def imported(proto: onnx.ModelProto, inputs: InputOptions | None = None) -> Imported:
+    """The network of a model."""
+    return load(proto.SerializeToString(), "net", inputs)
+
+
+def uniform(*shape: int) -> Array:
+    """Random real numbers from -1 to 1."""
+    return _RNG.uniform(-1, 1, shape).astype(np.float32)
+
+
+_RNG = np.random.default_rng(11)
