@@ -148,12 +148,7 @@ def _kept(directory: Path, replaced: frozenset[str], staging: Path) -> Iterator[
             elif name.as_posix() in replaced:
                 continue
             if os.path.lexists(target) and not (is_folder and target.is_dir()):
-                if (
-                    name.parts[0] == BUILD
-                    and len(name.parts) > 1
-                    and not is_folder
-                    and target.is_file()
-                ):
+                if Path(BUILD) in name.parents and target.is_file() and not is_folder:
                     continue  # `make` made it, and made it anew just now
                 raise ConfigError(
                     f"'{path}' was not written by the earlier build, and the new one has something "

@@ -14,7 +14,7 @@ from smelt.codegen.names import c_name
 from smelt.codegen.render import c_comment, c_float, c_lines, render, text_of
 from smelt.codegen.schedule import ARENA, STATE, Function, Schedule
 from smelt.codegen.spirv import begin, compile_all, compiler
-from smelt.codegen.statements import Body, base_of, body_of, c_word, comment_of
+from smelt.codegen.statements import Statements, base_of, c_word, comment_of, statements_of
 from smelt.codegen.weights import declared, is_binary, render_assembler, render_text, stored
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value
@@ -83,7 +83,7 @@ class Network:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     states: tuple[StateView, ...]
-    body: Body
+    statements: Statements
     step_count: int
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
@@ -114,12 +114,12 @@ class Network:
     @property
     def uses_arena(self) -> bool:
         """Whether `invoke` refers to the arena at all."""
-        return self.body.uses_arena or any(state.after_in_arena for state in self.states)
+        return self.statements.uses_arena or any(state.after_in_arena for state in self.states)
 
     @property
     def copies(self) -> bool:
         """Whether `memcpy` or `memmove` is called."""
-        return bool(self.states) or self.body.copies
+        return bool(self.states) or self.statements.copies
 
     @property
     def gpu_headers(self) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ def describe(
         tuple(tensor(v) for v in graph.inputs),
         tuple(tensor(v) for v in graph.outputs),
         states,
-        body_of(schedule.block, plan, gpu),
+        statements_of(schedule.block, plan, gpu),
         len(schedule.steps),
         _lengths(graph),
         f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",

@@ -33,16 +33,18 @@ def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
     if keep_inputs:
         last |= dict.fromkeys(graph.inputs, len(graph.nodes))
     states = {state.before for state in graph.states}
-    alive: set[Value] = set()
+    seen: set[Value] = set()
     ending: dict[int, list[Value]] = {}
     live: dict[Node, int] = {}
     total = 0
+    begun = set(graph.inputs)
     for i, node in enumerate(graph.nodes):
-        begun = {_root(graph, value) for value in node.outputs} - states
-        for value in (begun | set(graph.inputs) if i == 0 else begun) - alive:
-            alive.add(value)
+        begun |= {_root(graph, value) for value in node.outputs} - states
+        for value in begun - seen:
             total += value.type.bytes
             ending.setdefault(max(last.get(value, i), i), []).append(value)
+        seen |= begun
+        begun = set()
         live[node] = total
         total -= sum(value.type.bytes for value in ending.pop(i, ()))
     most = max((size for node, size in live.items() if isinstance(node.op, _APART)), default=0)

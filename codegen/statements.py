@@ -29,7 +29,7 @@ _INDENT = "    "
 
 
 @dataclass(frozen=True)
-class Body:
+class Statements:
     """The statements of an inference.
 
     Attributes:
@@ -43,7 +43,7 @@ class Body:
     copies: bool
 
 
-def body_of(block: Block, plan: arena.Plan, gpu: Program | None) -> Body:
+def statements_of(block: Block, plan: arena.Plan, gpu: Program | None) -> Statements:
     """The statements of an inference's steps, without copies that the plan makes needless.
 
     Args:
@@ -53,7 +53,7 @@ def body_of(block: Block, plan: arena.Plan, gpu: Program | None) -> Body:
     """
     writer = _Writer(plan, gpu)
     lines = writer.block(block, _INDENT)
-    return Body("\n".join(lines), writer.uses_arena, writer.copies)
+    return Statements("\n".join(lines), writer.uses_arena, writer.copies)
 
 
 class _Writer:

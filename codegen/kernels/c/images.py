@@ -8,16 +8,16 @@ from smelt.ir import Node, TensorType
 
 
 @dataclass(frozen=True)
-class Strides:
+class PixelStrides:
     """How far apart rows and pixels of an image are, in elements; pixel (0, 0) comes first."""
 
     row: int
     pixel: int
 
     @staticmethod
-    def of(type_: TensorType) -> Strides:
+    def of(type_: TensorType) -> PixelStrides:
         """Those of the images in a tensor `[n, h, w, c]`."""
-        return Strides(type_.shape[2] * type_.shape[3], type_.shape[3])
+        return PixelStrides(type_.shape[2] * type_.shape[3], type_.shape[3])
 
     def offset(self, y: str, x: str) -> str:
         """The C expression of where pixel (y, x) starts, in elements; `y` and `x` are C too."""
@@ -36,8 +36,8 @@ class Frame:
         batch: number of images.
     """
 
-    source: Strides
-    target: Strides
+    source: PixelStrides
+    target: PixelStrides
     height: int
     width: int
     batch: int
@@ -50,11 +50,11 @@ class Frame:
         x, y = node.input(0).type, node.output.type
         batch, height, width, _ = y.shape
         sizes = x.size // batch, y.size // batch
-        return Frame(Strides.of(x), Strides.of(y), height, width, batch, *sizes)
+        return Frame(PixelStrides.of(x), PixelStrides.of(y), height, width, batch, *sizes)
 
     @staticmethod
     def of_rows(node: Node) -> Frame:
         """Rows of a dense layer's input and output, as the pixels of an image of one line."""
         x, y, (outputs, depth) = node.input(0).type, node.output.type, node.input(1).type.shape
-        source, target = Strides(x.size, depth), Strides(y.size, outputs)
+        source, target = PixelStrides(x.size, depth), PixelStrides(y.size, outputs)
         return Frame(source, target, 1, x.size // depth, 1, x.size, y.size)

@@ -8,7 +8,7 @@ import numpy as np
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import Frame, Strides
+from smelt.codegen.kernels.c.images import Frame, PixelStrides
 from smelt.codegen.kernels.c.loops import LANES, Block, lane_blocks, total
 from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.codegen.render import c_float
@@ -186,7 +186,7 @@ def _scaled(node: Node, op: Pool2D, *, varies: bool) -> str:
 
 
 def _block(
-    op: Pool2D, block: Block, source: Strides, centre: int, *, taps: bool, vectors: bool
+    op: Pool2D, block: Block, source: PixelStrides, centre: int, *, taps: bool, vectors: bool
 ) -> dict[str, object]:
     """Where a block's elements start, and its steps.
 
