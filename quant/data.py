@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from smelt.errors import ConfigError, QuantizationError, counted
+from smelt.errors import ConfigError, QuantizationError
 from smelt.ir import Graph
 from smelt.quant import image_files, wave_files
 from smelt.quant.image_files import Preprocessing, read_images
 from smelt.quant.observation import Sample
 from smelt.quant.wave_files import read_waves, short_waves
+from smelt.wording import counted
 
 __all__ = ["Preprocessing", "holds_images", "not_images", "padded", "read_folder", "spread"]
 

@@ -71,8 +71,3 @@ class DoesNotFit(SmeltError):
         self.needed = needed
         self.available = available
         self.largest = tuple(largest)
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things: `1 sample`, `2 samples`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -10,7 +10,7 @@ import numpy as np
 
 from smelt.arguments import as_flag, as_instance, as_integer, as_items, as_path, wrong
 from smelt.codegen.passes import run_passes
-from smelt.errors import ConfigError, QuantizationError, counted
+from smelt.errors import ConfigError, QuantizationError
 from smelt.frontend import Imported
 from smelt.ir import Array, Graph, evaluate
 from smelt.quant.data import Preprocessing, not_images, padded, read_folder, spread
@@ -22,6 +22,7 @@ from smelt.quant.recipe import ALLOWED, RECIPES, Recipe
 from smelt.quant.samples import check_arrays, check_samples
 from smelt.quant_notes import data_notes, result_notes
 from smelt.samples import Sample, bind_samples, dequantize, load_arrays
+from smelt.wording import counted
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from smelt.api.report import lengths, measured_elsewhere
 from smelt.boards import Board
 from smelt.cli_output import say
 from smelt.codegen.kernels.base import backend
-from smelt.errors import counted
 from smelt.frontend import Imported
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops import all_cases
 from smelt.ops.case import build as build_case
 from smelt.ops.reshape import Reshape
 from smelt.terminal import one_line
+from smelt.wording import counted
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from rich.console import Console
 
 from smelt import __version__
 from smelt.cli_output import say
-from smelt.errors import counted
 from smelt.ir import TensorType
 from smelt.pages import page
 from smelt.quant.quantized import Layer, hurting
 from smelt.quant_cost import island_costs
 from smelt.quantize import Comparison, Quantization
 from smelt.show import Table
+from smelt.wording import counted
 
 _COLUMNS = ("layer", "operator", "type", "SQNR", "adds", "range", "seen", "")
 _LOSS = 0.1

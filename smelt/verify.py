@@ -18,7 +18,7 @@ from smelt.boards import Device, ElfInfo
 from smelt.codegen.passes.inside import everywhere
 from smelt.codegen.passes.quantized import use_integer_arithmetic
 from smelt.codegen.steps import Call
-from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError, counted
+from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError
 from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
 from smelt.memory import Memory, MemoryProgress, compare_memory
 from smelt.ops.cast import Cast
@@ -26,6 +26,7 @@ from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.run import Progress, Result, Rig, device_inputs, run, set_sizes, step_sizes
 from smelt.samples import Sample, check_samples
 from smelt.tolerances import FLOAT_TOLERANCE, Difference, compare, inexact
+from smelt.wording import counted
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import onnx.inliner
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.checks import messages, require_size
-from smelt.ir.budget import number
+from smelt.wording import number
 
 LEAST_BYTES = 1 << 25
 """Bytes that functions may take once they are inlined, whatever size the model has."""

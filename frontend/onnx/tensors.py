@@ -11,7 +11,8 @@ from onnx import helper, numpy_helper
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, TensorType
-from smelt.ir.budget import number, spend
+from smelt.ir.budget import spend
+from smelt.wording import number
 
 _PROTO = onnx.TensorProto
 

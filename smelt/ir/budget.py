@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from decimal import Decimal
 
 from smelt.errors import UnsupportedError
+from smelt.wording import number
 
 OPERATOR = 1 << 10
 """What starting one operator's reference counts as, in elementary operations."""
@@ -21,14 +21,6 @@ _LEAST = 1 << 25
 _EACH_BYTE = 16
 """The limit is `_LEAST`, and `_EACH_BYTE` more for each byte of constants, because constants are
 converted, transposed and rescaled a few times each."""
-
-_LONG = 10**15
-"""The least count that is not written out."""
-
-
-def number(count: int) -> str:
-    """A count as messages have it: one with very many digits is rounded."""
-    return f"{count:,}" if abs(count) < _LONG else f"{Decimal(count):.1e}"
 
 
 class Budget:

@@ -11,11 +11,11 @@ import numpy as np
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import DType, Value
-from smelt.ir.budget import number
 from smelt.ops.concat import Concat
 from smelt.ops.pad import Pad
 from smelt.ops.slice import Slice
 from smelt.ops.tile import Tile
+from smelt.wording import number
 
 
 def _reshape(operation: Operation) -> Value:
