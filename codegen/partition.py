@@ -18,7 +18,14 @@ from fnmatch import fnmatchcase
 from math import inf
 from pathlib import PurePosixPath
 
-from smelt.codegen.kernels.base import MOST_ENTRIES, Backend, KernelCall, Request, ShaderCall
+from smelt.codegen.kernels.base import (
+    MOST_ENTRIES,
+    Backend,
+    KernelCall,
+    Refusal,
+    Request,
+    ShaderCall,
+)
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.ir import Graph, Node
 from smelt.ops.reshape import Reshape
@@ -263,14 +270,14 @@ class Partitioner:
         host = self._host(node) if backend.gpu and self._host is not None else ""
         if host:
             return host
-        kernels = backend.serving(node, self._request.target, MOST_ENTRIES - self._entries)
-        if isinstance(kernels, str):
-            return kernels
-        self._entries += max(kernel.entries(node) for kernel in kernels)
-        prices, found = self._request.target.prices, list[Candidate]()
         request = replace(self._request, room=self._rooms.get(node, self._request.room))
-        for kernel in kernels:
-            call = _with_work(backend.name, node, kernel.lower(node, request))
+        offers = backend.offers(node, request, MOST_ENTRIES - self._entries)
+        if isinstance(offers, Refusal):
+            return offers.reason
+        self._entries += offers.entries
+        prices, found = self._request.target.prices, list[Candidate]()
+        for kernel, offered in offers.made:
+            call = _with_work(backend.name, node, offered)
             if isinstance(call, ShaderCall) and request.target.gpu:
                 call = call.on(request.target.gpu)
             estimate = _cycles(call, prices.get(call.form))

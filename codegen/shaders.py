@@ -142,7 +142,7 @@ class Shaders:
 def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> str:
     """The GLSL of a call's module."""
     variables = {
-        **call.parameters,
+        **call.variables,
         "head": f"{HEADER}\n#version 450",
         "interface": _interface(call, binding, variant),
         "stored": _conversion(call),

@@ -44,7 +44,7 @@ class Functions:
         if isinstance(call, ShaderCall):
             return self.shaders.add(str(node.origin), call)
         signature = _signature(node, call)
-        variables = {"function": FUNCTION, "signature": signature, **call.parameters}
+        variables = {"function": FUNCTION, "signature": signature, **call.variables}
         text = render(call.template, variables)
         name = self._names.get(text)
         if name is None:

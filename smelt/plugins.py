@@ -159,7 +159,7 @@ def _kernels(module: object) -> dict[str, tuple[Kernel, ...]]:
         if name not in names:
             raise ValueError(f"KERNELS names backend {name!r}; there are {', '.join(names)}")
         own = tuple(cast("Iterable[object]", value))
-        table[name] = tuple(kernel for kernel in own if isinstance(kernel, Kernel))
+        table[name] = tuple(cast("Kernel", kernel) for kernel in own if isinstance(kernel, Kernel))
         if len(table[name]) < len(own):
             raise TypeError(f"KERNELS[{name!r}] holds what is no Kernel object: {own!r}")
     return table

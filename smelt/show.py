@@ -16,7 +16,7 @@ from smelt import targets as targets_room
 from smelt.api.report import lengths, measured_elsewhere
 from smelt.boards import Board
 from smelt.cli_output import say
-from smelt.codegen.kernels.base import backend
+from smelt.codegen.kernels.base import Refusal, Request, backend
 from smelt.frontend import Imported
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops import all_cases
@@ -121,10 +121,10 @@ def _targets_served(name: str, nodes: Sequence[Node]) -> str:
     for target in targets_room.available():
         if name not in (*target.backends, *target.libraries):
             continue
-        kernels = [backend(name).find(node, target) for node in nodes]
-        served = sum(not isinstance(kernel, str) for kernel in kernels)
+        calls = [backend(name).find(node, Request(target)) for node in nodes]
+        served = sum(not isinstance(found, Refusal) for found in calls)
         if served:
-            word = "" if served == len(kernels) else "partly "
+            word = "" if served == len(calls) else "partly "
             found[word].append(target.name.removeprefix("cortex-"))
     return "; ".join(word + ", ".join(names) for word, names in found.items() if names) or "no"
 
@@ -409,8 +409,8 @@ def _served(name: str, nodes: Sequence[Node]) -> str:
     """`yes`, or the distinct reasons why not."""
     if all(isinstance(node.op, Reshape) for node in nodes):
         return "yes (costs nothing)"
-    found = [backend(name).find(node, targets_room.get("host")) for node in nodes]
-    refusals = [reason for reason in found if isinstance(reason, str)]
+    found = [backend(name).find(node, Request(targets_room.get("host"))) for node in nodes]
+    refusals = [answer.reason for answer in found if isinstance(answer, Refusal)]
     if not refusals:
         return "yes"
     verdict = "no" if len(refusals) == len(found) else "partly"

@@ -15,7 +15,7 @@ import pytest
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import Request, backend
+from smelt.codegen.kernels.base import Refusal, Request, backend
 from smelt.frontend import Imported
 from smelt.ir import Graph
 from smelt.ops.convolution import Conv2D
@@ -63,15 +63,15 @@ def target_of(setup: str) -> Target:
 
 def is_served(graph: Graph, target: Target) -> bool:
     """Whether every node of a graph is."""
-    return not any(isinstance(OURS.find(node, target), str) for node in graph.nodes)
+    return not any(isinstance(OURS.find(node, Request(target)), Refusal) for node in graph.nodes)
 
 
 def entry_of(graph: Graph, target: Target) -> Entry:
     """The call of a graph's one node, which must be served."""
     (node,) = graph.nodes
-    kernel = OURS.find(node, target)
-    assert not isinstance(kernel, str), kernel
-    return Entry(node, kernel.lower(node, Request(target)))
+    call = OURS.find(node, Request(target))
+    assert not isinstance(call, Refusal), call
+    return Entry(node, call)
 
 
 def random_graphs(seed: int, count: int, target: Target) -> list[Graph]:

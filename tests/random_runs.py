@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Backend, Request
+from smelt.codegen.kernels.base import Backend, Refusal, Request
 from smelt.ir import Graph, evaluate
 from smelt.targets import get
 from tests.guarded import Run
@@ -28,9 +28,8 @@ def runs_of(
     described, runs = get(target), list[Run]()
     for i, graph in enumerate(graphs):
         node, samples = graph.nodes[0], samples_of(graph, rng)
-        kernels = backend.serving(node, described)
+        offers = backend.offers(node, Request(described))
         expected = [evaluate(graph, sample).outputs[0] for sample in samples]
-        for kernel in [] if isinstance(kernels, str) else kernels:
-            call = kernel.lower(node, Request(described))
+        for call in () if isinstance(offers, Refusal) else offers.calls:
             runs.append(Run(f"{i}: {node.op} as {call.form}", Entry(node, call), samples, expected))
     return runs

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import backend
+from smelt.codegen.kernels.base import Refusal, Request, backend
 from smelt.ir import Array, DType, TensorType, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build, sample_limits, sample_of
@@ -150,7 +150,7 @@ def test_operators_of_the_gpu() -> None:
 def serves(case: Case, dtype: DType) -> bool:
     """Whether a GPU computes a case."""
     (node,) = build(case, dtype).nodes
-    return not isinstance(backend("vulkan").serving(node, get("vulkan")), str)
+    return not isinstance(backend("vulkan").find(node, Request(get("vulkan"))), Refusal)
 
 
 def check(setup: str, chosen: Sequence[tuple[Case, DType]]) -> None:

@@ -15,7 +15,7 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.boards import compile_project
 from smelt.cli_options import BuildGroup
-from smelt.codegen.kernels.base import Scratch
+from smelt.codegen.kernels.base import Refusal, Request, Scratch
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cmsis_nn.rows import gathers_rows
 from smelt.errors import ConfigError, ToolError, UnsupportedError
@@ -132,10 +132,10 @@ def _refusals() -> dict[str, Graph]:
 @pytest.mark.parametrize("variant", TARGETS)
 @pytest.mark.parametrize("reason", _refusals())
 def test_what_is_not_exact_is_refused_in_one_sentence(reason: str, variant: str) -> None:
-    answer = OURS.find(_refusals()[reason].nodes[0], TARGETS[variant])
-    assert isinstance(answer, str)
-    assert reason in answer
-    assert re.fullmatch(r"[^.]*(\.\d+)?[^.]*\.", answer), answer
+    answer = OURS.find(_refusals()[reason].nodes[0], Request(TARGETS[variant]))
+    assert isinstance(answer, Refusal)
+    assert reason in answer.reason
+    assert re.fullmatch(r"[^.]*(\.\d+)?[^.]*\.", answer.reason), answer
 
 
 def test_a_refused_layer_goes_to_the_fallback_or_is_an_error() -> None:

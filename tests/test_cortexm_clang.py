@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from smelt.codegen.helpers import required_headers, required_helpers
-from smelt.codegen.kernels.base import KernelCall, Request, backend
+from smelt.codegen.kernels.base import KernelCall, Refusal, Request, backend
 from smelt.codegen.symbols import Functions
 from smelt.ir import Node
 from smelt.ops.fixed_point import Activation
@@ -98,10 +98,10 @@ def clang_takes(target: str, calls: Iterable[tuple[Node, KernelCall]], folder: P
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layer", layers())
 def test_layers_of_networks(layer: str, target: str, tmp_path: Path) -> None:
-    node, described = layers()[layer].node, get(target)
-    kernels = backend("cortexm").serving(node, described)
-    assert not isinstance(kernels, str), kernels
-    clang_takes(target, ((node, k.lower(node, Request(described))) for k in kernels), tmp_path)
+    node = layers()[layer].node
+    offers = backend("cortexm").offers(node, Request(get(target)))
+    assert not isinstance(offers, Refusal), offers
+    clang_takes(target, ((node, call) for call in offers.calls), tmp_path)
 
 
 @pytest.mark.parametrize("target", TARGETS)

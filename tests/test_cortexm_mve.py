@@ -14,7 +14,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Request
+from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Refusal, Request
 from smelt.codegen.kernels.cortexm import mve_add, mve_depthwise, mve_pool, mve_products
 from smelt.codegen.kernels.cortexm.mve_linear import linear
 from smelt.codegen.kernels.cortexm.mve_plan import SCRATCH_LIMIT
@@ -74,10 +74,10 @@ class Case:
         reasons: list[str] = []
         for kernel in KERNELS:
             if isinstance(self.node.op, kernel.op):
-                reason = kernel.supports(self.node, M55)
-                if reason is None:
-                    return kernel.lower(self.node, Request(M55))
-                reasons.append(reason)
+                answer = kernel.offer(self.node, Request(M55))
+                if not isinstance(answer, Refusal):
+                    return answer
+                reasons.append(answer.reason)
         raise AssertionError(f"{self.name}: {reasons}")
 
     def expected(self) -> list[Array]:
@@ -348,8 +348,9 @@ def test_what_is_not_served_is_refused_in_a_sentence() -> None:
     enlarging = dense(1, 4, 4, scale=1e6).node
     for node, word in ((dilated, "dilation"), (enlarging, "shifted left")):
         kernel = next(k for k in KERNELS if isinstance(node.op, k.op))
-        reason = kernel.supports(node, M55)
-        assert word in (reason or "")
+        answer = kernel.offer(node, Request(M55))
+        assert isinstance(answer, Refusal)
+        assert word in answer.reason
         assert kernel.runs_on(M55)
         assert not kernel.runs_on(get("cortex-m4"))
 

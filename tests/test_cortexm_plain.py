@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.kernels.base import Backend, KernelCall, Request
+from smelt.codegen.kernels.base import Backend, KernelCall, Refusal, Request
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.cortexm import (
     thumb_add,
@@ -93,10 +93,8 @@ class Case:
 
     def call(self, target: str) -> KernelCall | None:
         """The call of the kernel that serves the node on a target; None for the fallback."""
-        kernel = BACKENDS[target].find(self.node, get(target))
-        if isinstance(kernel, str):
-            return None
-        return kernel.lower(self.node, Request(get(target), self.optimize))
+        call = BACKENDS[target].find(self.node, Request(get(target), self.optimize))
+        return None if isinstance(call, Refusal) else call
 
     def expected(self) -> list[Array]:
         return [evaluate(self.graph, sample).outputs[0] for sample in self.samples]

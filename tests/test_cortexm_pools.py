@@ -14,7 +14,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Request
+from smelt.codegen.kernels.base import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.kernels.cortexm import dsp_pool, mve_pool, thumb_pool
 from smelt.codegen.kernels.cortexm.pooling import MOST, Pooling, pooling
 from smelt.ir import (
@@ -72,8 +72,8 @@ class Case:
         """The call of the target's kernel, or why there is none."""
         kernel = next(k for k in KERNELS[target] if isinstance(self.node.op, k.op))
         assert kernel.runs_on(get(target))
-        refused = kernel.supports(self.node, get(target))
-        return refused or kernel.lower(self.node, Request(get(target)))
+        answer = kernel.offer(self.node, Request(get(target)))
+        return answer.reason if isinstance(answer, Refusal) else answer
 
     def expected(self) -> list[Array]:
         return [evaluate(self.graph, sample).outputs[0] for sample in self.samples]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.kernels.base import Backend, KernelCall, Request
+from smelt.codegen.kernels.base import Backend, KernelCall, Refusal, Request
 from smelt.codegen.kernels.cortexm import wide_columns, wide_convolution, wide_dense, wide_rows
 from smelt.codegen.kernels.cortexm.wide_dense import counted_weights
 from smelt.codegen.kernels.cortexm.wide_products import LIFT, pairs_of, split_pairs
@@ -144,8 +144,8 @@ def three_columns() -> tuple[tuple[Case, int], ...]:
 
 def call_of(case: Case) -> KernelCall | None:
     """The call that computes a case; None for the fallback."""
-    kernel = BACKEND.find(case.node, M3)
-    return None if isinstance(kernel, str) else kernel.lower(case.node, Request(M3, case.optimize))
+    call = BACKEND.find(case.node, Request(M3, case.optimize))
+    return None if isinstance(call, Refusal) else call
 
 
 @cache
@@ -155,8 +155,8 @@ def entries() -> tuple[tuple[Case, Entry], ...]:
     found = [(case, Entry(case.node, call)) for case, call in calls if call is not None]
     rows = wide_rows.WideRowsConv2D()
     for case, room in three_columns():
-        assert rows.supports(case.node, M3) is None
-        call = rows.lower(case.node, Request(M3, case.optimize, room=room))
+        call = rows.offer(case.node, Request(M3, case.optimize, room=room))
+        assert not isinstance(call, Refusal), call
         assert call.scratch_bytes <= max(room, SCRATCH_LIMIT)
         found.append((case, Entry(case.node, call)))
     return tuple(found)
@@ -266,9 +266,9 @@ def test_pairs_hold_each_tap_once(run: int) -> None:
 def test_only_cores_without_dsp_are_served() -> None:
     node = convolution((1, 4, 4, 12), 6).node
     for target in ("cortex-m0", "cortex-m4", "cortex-m55"):
-        assert isinstance(BACKEND.find(node, get(target)), str)
+        assert isinstance(BACKEND.find(node, Request(get(target))), Refusal)
 
 
 def test_windows_beyond_scratch_are_refused() -> None:
     case = convolution((1, 3, 3, 200), 8, (3, 3), (1, 1), NONE, largest=20)
-    assert f"{SCRATCH_LIMIT} bytes" in str(BACKEND.find(case.node, M3))
+    assert f"{SCRATCH_LIMIT} bytes" in str(BACKEND.find(case.node, Request(M3)))

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from smelt.codegen.helpers import required_headers, required_helpers
-from smelt.codegen.kernels.base import Input, Output, Packed, Request, Scratch, backend
+from smelt.codegen.kernels.base import Input, Output, Packed, Refusal, Request, Scratch, backend
 from smelt.codegen.partition import Partitioner
 from smelt.codegen.schedule import Schedule, schedule
 from smelt.codegen.symbols import Functions
@@ -452,9 +452,9 @@ def test_no_helper_is_defined_that_nothing_calls() -> None:
     for name, (graph, _) in graphs().items():
         functions = Functions("k")
         for node in graph.nodes:
-            kernels = backend("c").serving(node, HOST.target)
-            for kernel in [] if isinstance(kernels, str) else kernels:
-                functions.add(node, kernel.lower(node, Request(HOST.target)))
+            offers = backend("c").offers(node, Request(HOST.target))
+            for call in () if isinstance(offers, Refusal) else offers.calls:
+                functions.add(node, call)
         for function in functions.all():
             text = "\n".join([*required_helpers(function.helpers), function.definition])
             for helper in re.findall(r"^static inline \w+ (\w+)\(", text, re.MULTILINE):

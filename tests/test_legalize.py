@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Request, backend
+from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Refusal, Request, backend
 from smelt.codegen.partition import Partitioner
 from smelt.codegen.passes.inside import Names
 from smelt.codegen.passes.legalizations import LEGALIZATIONS
@@ -25,7 +25,7 @@ from smelt.ops.slice import Slice
 from smelt.ops.table import Table
 from smelt.ops.transpose import Transpose
 from smelt.samples import random_samples
-from smelt.targets import Target, get
+from smelt.targets import get
 from tests.graphs import assert_same
 from tests.test_passes_exact import extremes
 
@@ -107,13 +107,10 @@ class Ungrouped(Kernel):
     def __init__(self) -> None:
         (self._kernel,) = [k for k in backend("c").kernels if k.op is Conv2D]
 
-    def supports(self, node: Node, target: Target) -> str | None:
+    def offer(self, node: Node, request: Request) -> KernelCall | Refusal:
         if isinstance(node.op, Conv2D) and node.op.groups > 1:
-            return "one group only."
-        return self._kernel.supports(node, target)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        return self._kernel.lower(node, request)
+            return Refusal("one group only.")
+        return self._kernel.offer(node, request)
 
 
 def partitioner(*groups: Sequence[Backend]) -> Partitioner:

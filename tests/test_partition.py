@@ -12,7 +12,15 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen import partition
 from smelt.codegen.kernels import base
-from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Request, Scratch, backend
+from smelt.codegen.kernels.base import (
+    Backend,
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+    Scratch,
+    backend,
+)
 from smelt.codegen.partition import Candidate, Partitioner
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
@@ -39,13 +47,11 @@ class Borrowed(Kernel):
         self._kind = kind
         self._work = work
 
-    def supports(self, node: Node, target: Target) -> str | None:
+    def offer(self, node: Node, request: Request) -> KernelCall | Refusal:
         if self._kind and not node.op.name.endswith(f"({self._kind})"):
-            return f"toy serves {self._kind} only."
-        return self._kernel.supports(node, target)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        call = self._kernel.lower(node, request)
+            return Refusal(f"toy serves {self._kind} only.")
+        call = self._kernel.offer(node, request)
+        assert isinstance(call, KernelCall)
         return replace(call, stem=f"toy_{call.stem}", form="toy", work=self._work)
 
 
@@ -215,8 +221,9 @@ class Sized(Borrowed):
         super().__init__(Conv2D, runs=runs)
         self._form, self._scratch = form, scratch
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        call = super().lower(node, request)
+    def offer(self, node: Node, request: Request) -> KernelCall | Refusal:
+        call = super().offer(node, request)
+        assert isinstance(call, KernelCall)
         spare = Scratch("spare", DType.INT8, self._scratch)
         return replace(call, form=self._form, operands=(*call.operands, spare))
 

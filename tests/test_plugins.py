@@ -55,7 +55,7 @@ class Cube(Op):
 class CubeKernel(Kernel):
     op = Cube
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
+    def offer(self, node: Node, request: Request) -> KernelCall:
         return KernelCall(
             template="cube.j2",
             stem="cube",
@@ -166,7 +166,7 @@ def test_later_plugins_serve_first(tmp_path: Path, cube: Path) -> None:
 
         class Mine(Kernel):
             op = Copy
-            def lower(self, node, request):
+            def offer(self, node, request):
                 raise NotImplementedError
 
         KERNELS = {"c": (Mine(),)}

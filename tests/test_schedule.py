@@ -15,6 +15,7 @@ from smelt.codegen.kernels.base import (
     Backend,
     Kernel,
     KernelCall,
+    Refusal,
     Request,
     Scratch,
     backend,
@@ -25,7 +26,7 @@ from smelt.errors import DoesNotFit, UnsupportedError
 from smelt.ir import DType, Graph, Node, verify
 from smelt.ir.text import parse_graph
 from smelt.ops.unary import Unary
-from smelt.targets import HOST, Target, get, library
+from smelt.targets import HOST, get, library
 from tests.graphs import compile_graph
 from tests.tflite_networks import DIGITS
 
@@ -245,11 +246,11 @@ class Picky(Kernel):
     def __init__(self) -> None:
         (self.other,) = [k for k in backend("c").kernels if k.op is Unary]
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        return None if node.op == Unary("abs") else f"{node.op.name} is beneath me."
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        call = self.other.lower(node, request)
+    def offer(self, node: Node, request: Request) -> KernelCall | Refusal:
+        if node.op != Unary("abs"):
+            return Refusal(f"{node.op.name} is beneath me.")
+        call = self.other.offer(node, request)
+        assert isinstance(call, KernelCall)
         operands = (*call.operands, Scratch("spare", DType.INT32, 25))
         return KernelCall(call.template, "picky", call.parameters, operands)
 
@@ -260,12 +261,9 @@ class Recording(Kernel):
     op = Unary
     asked: ClassVar[list[tuple[str, str]]] = []
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        self.asked.append((node.name, target.name))
-        return "Not today."
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        raise AssertionError(node)
+    def offer(self, node: Node, request: Request) -> KernelCall | Refusal:
+        self.asked.append((node.name, request.target.name))
+        return Refusal("Not today.")
 
 
 def test_backends_are_asked_in_order_and_reasons_are_kept() -> None:

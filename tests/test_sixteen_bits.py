@@ -9,7 +9,7 @@ import ai_edge_litert.schema_py_generated as schema
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import backend
+from smelt.codegen.kernels.base import Refusal, Request, backend
 from smelt.codegen.passes import run_passes
 from smelt.ir import (
     Array,
@@ -235,9 +235,9 @@ def test_constant_channels_go_into_a_bias_of_64_bits(
 
 
 def refusal(graph: Graph) -> str:
-    found = backend("c").find(graph.nodes[0], HOST.target)
-    assert isinstance(found, str)
-    return found
+    found = backend("c").find(graph.nodes[0], Request(HOST.target))
+    assert isinstance(found, Refusal)
+    return found.reason
 
 
 def test_what_is_not_served_is_refused() -> None:
@@ -271,6 +271,6 @@ def test_scales_that_leave_32_bits_are_refused(
     quant = op.output_quant([x])
     values = Value("x", x), Value("y", replace(x, quant=quant))
     node = Node(op, values[:1], values[1:], Origin(op.name, 0), Rounding.TFLM)
-    found = backend("c").find(node, get("cortex-m4"))
-    assert isinstance(found, str)
-    assert wanted in found
+    found = backend("c").find(node, Request(get("cortex-m4")))
+    assert isinstance(found, Refusal)
+    assert wanted in found.reason

@@ -60,6 +60,6 @@ def test_a_wide_window_is_not_written_out_tap_by_tap() -> None:
     wide = 1 << 20
     op = Pool2D("max", (1, wide), (1, 1), ((0, 0), (0, wide - 1)))
     (call,) = compile_model(network((1, 1, 40, 1), op)).schedule.calls
-    blocks = call.call.parameters["blocks"]
+    blocks = call.call.variables["blocks"]
     assert isinstance(blocks, list)
     assert all(len(block["steps"]) == 1 for block in blocks)

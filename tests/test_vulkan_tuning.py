@@ -12,7 +12,7 @@ import pytest
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import Block, Request, ShaderCall, backend, layer_key
+from smelt.codegen.kernels.base import Block, Refusal, Request, ShaderCall, backend, layer_key
 from smelt.codegen.tuning import TunedLayer, Tuning, load_tuning
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
@@ -51,9 +51,8 @@ def shaders(graph: Graph, gpu: Gpu) -> list[ShaderCall]:
     target = replace(get("vulkan"), gpu=gpu)
     kernels, found = backend("vulkan"), list[ShaderCall]()
     for node in graph.nodes:
-        kernel = kernels.find(node, target)
-        if not isinstance(kernel, str):
-            call = kernel.lower(node, Request(target))
+        call = kernels.find(node, Request(target))
+        if not isinstance(call, Refusal):
             assert isinstance(call, ShaderCall)
             found.append(call.on(gpu))
     return found

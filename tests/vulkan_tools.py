@@ -263,7 +263,7 @@ def dense() -> Graph:
     types = [TensorType((1, size), DType.FLOAT32) for size in (16, 64, 64, 64, 64)]
     x, *values = (Value(f"v{i}", type_) for i, type_ in enumerate(types))
     weights, bias = (Value.constant(f"w{i}", a.astype(np.float32)) for i, a in enumerate(data))
-    nodes = [Node(FullyConnected(), (x, weights, bias), (values[0],), Origin("FC", 0))]
+    nodes: list[Node] = [Node(FullyConnected(), (x, weights, bias), (values[0],), Origin("FC", 0))]
     for number, kind in enumerate(("neg", "exp", "abs"), 1):
         ends = values[number - 1 : number + 1]
         nodes.append(Node(Unary(kind), (ends[0],), (ends[1],), Origin(kind, number)))

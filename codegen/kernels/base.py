@@ -7,13 +7,16 @@ constants of its specialization, its operands in the order of the C parameters, 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import ClassVar
+from types import UnionType
+from typing import Any, ClassVar, Generic
+
+from typing_extensions import TypeVar
 
 from smelt.ir import Array, DType, Node, Op, Value
 from smelt.targets import Optimize, Target
@@ -118,6 +121,20 @@ Operand = Input | Output | Packed | Scratch
 
 
 @dataclass(frozen=True)
+class Parameters:
+    """The variables of a template: a subclass for each template, with a field for each variable.
+
+    A field holds what the template prints, computed: text, numbers, tuples of them, or dataclasses
+    of such fields. Functions of equal parameters are equal, and those of different ones differ.
+    """
+
+    @property
+    def variables(self) -> dict[str, object]:
+        """The fields by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+@dataclass(frozen=True)
 class KernelCall:
     """How one node is computed by one call of one C function.
 
@@ -137,13 +154,19 @@ class KernelCall:
 
     template: str
     stem: str
-    parameters: Mapping[str, object]
+    parameters: Parameters | Mapping[str, object]
     operands: tuple[Operand, ...]
     in_place: tuple[tuple[int, int], ...] = ()
     helpers: frozenset[str] = field(default_factory=lambda: frozenset[str]())
     summary: str = ""
     form: str = ""
     work: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def variables(self) -> Mapping[str, object]:
+        """The template's variables by name."""
+        own = self.parameters
+        return own.variables if isinstance(own, Parameters) else own
 
     @property
     def scratch_bytes(self) -> int:
@@ -212,12 +235,24 @@ STORED_FLOATS = (DType.FLOAT16, *WIDE_FLOATS)
 """What kernels serve that move data and do not compute with it."""
 
 
-class Kernel(ABC):
-    """Serves the nodes of one operator class on one backend."""
+@dataclass(frozen=True)
+class Refusal:
+    """That a kernel does not serve a node, and why: one sentence for the user."""
 
-    op: ClassVar[type[Op]]
+    reason: str
+
+
+OpT_contra = TypeVar("OpT_contra", bound=Op, default=Op, contravariant=True)
+"""The operators that a kernel serves."""
+
+
+class Kernel(ABC, Generic[OpT_contra]):
+    """Serves the nodes of one operator class, or of a few, on one backend."""
+
+    op: ClassVar[type[Op] | UnionType]
+    """The classes that the kernel is asked about, the same as its type parameter."""
     floats: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
-    """The floating-point types that data may have; `supports` need not ask for others."""
+    """The floating-point types that data may have; `offer` is not asked about others."""
 
     def runs_on(self, target: Target) -> bool:
         """Whether the target's processor is one that the kernel was made for."""
@@ -229,17 +264,40 @@ class Kernel(ABC):
         del node, target
         return None
 
+    def offer(self, node: Node[OpT_contra], request: Request) -> KernelCall | Refusal:
+        """The call that computes the node, or why the kernel does not serve it."""
+        reason = self.supports(node, request.target)
+        return self.lower(node, request) if reason is None else Refusal(reason)
+
     def entries(self, node: Node) -> int:
-        """Elements of the tables that `lower` makes of shapes and attributes alone, at most.
+        """Elements of the tables that `offer` makes of shapes and attributes alone, at most.
 
         Tables as large as constants of the node are not counted, nor small ones.
         """
         del node
         return 0
 
-    @abstractmethod
     def lower(self, node: Node, request: Request) -> KernelCall:
         """The call that computes a supported node."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What the kernels of a backend offer for a node.
+
+    Attributes:
+        made: each offer with the kernel that makes it, in the backend's order.
+        entries: elements of the largest tables among them; see `Kernel.entries`.
+    """
+
+    made: tuple[tuple[Kernel[Any], KernelCall], ...]
+    entries: int = 0
+
+    @property
+    def calls(self) -> tuple[KernelCall, ...]:
+        """The calls alone."""
+        return tuple(call for _, call in self.made)
 
 
 @dataclass(frozen=True)
@@ -250,71 +308,78 @@ class Backend:
     """
 
     name: str
-    kernels: tuple[Kernel, ...]
-    plugins: tuple[Kernel, ...] = ()
+    kernels: tuple[Kernel[Any], ...]
+    plugins: tuple[Kernel[Any], ...] = ()
     gpu: bool = False
 
-    def serving(self, node: Node, target: Target, left: int = MOST_ENTRIES) -> list[Kernel] | str:
-        """The kernels that serve the node, or one sentence saying why none does.
+    def offers(self, node: Node, request: Request, left: int = MOST_ENTRIES) -> Offers | Refusal:
+        """Everything that the backend's kernels offer for the node, or why that is nothing.
 
         Args:
             node: to be served.
-            target: what it is served on.
+            request: what is asked of every kernel.
             left: entries that tables of the node may have; see `Kernel.entries`.
         """
-        found: list[Kernel] = []
+        offers: list[tuple[Kernel[Any], KernelCall]] = []
         reasons: dict[str, None] = {}
+        entries = 0
         for kernel in (*self.plugins, *self.kernels):
-            if isinstance(node.op, kernel.op) and kernel.runs_on(target):
-                reason = (
-                    _refuse_float(node, kernel)
-                    or _refuse_tables(node, kernel, left)
-                    or kernel.supports(node, target)
-                )
-                if reason is None:
-                    found.append(kernel)
-                else:
-                    reasons[reason] = None
-        nothing = f"backend '{self.name}' has no kernel for {node.op.name} on {target.name}."
-        return found or " ".join(reasons) or nothing
+            if not isinstance(node.op, kernel.op) or not kernel.runs_on(request.target):
+                continue
+            answer = (
+                _refuse_float(node, kernel)
+                or _refuse_tables(node, kernel, left)
+                or kernel.offer(node, request)
+            )
+            if isinstance(answer, Refusal):
+                reasons[answer.reason] = None
+            else:
+                offers.append((kernel, answer))
+                entries = max(entries, kernel.entries(node))
+        if offers:
+            return Offers(tuple(offers), entries)
+        nothing = (
+            f"backend '{self.name}' has no kernel for {node.op.name} on {request.target.name}."
+        )
+        return Refusal(" ".join(reasons) or nothing)
 
-    def find(self, node: Node, target: Target) -> Kernel | str:
-        """The first kernel that serves the node, or one sentence saying why none does."""
-        found = self.serving(node, target)
-        return found if isinstance(found, str) else found[0]
+    def find(self, node: Node, request: Request) -> KernelCall | Refusal:
+        """The call that the first kernel offers which serves the node, or why none does."""
+        found = self.offers(node, request)
+        return found if isinstance(found, Refusal) else found.calls[0]
 
 
-def _refuse_tables(node: Node, kernel: Kernel, left: int) -> str | None:
+def _refuse_tables(node: Node, kernel: Kernel[Any], left: int) -> Refusal | None:
     entries = kernel.entries(node)
     if entries <= left:
         return None
     others = f", {MOST_ENTRIES - left:,} of them other layers'" if left < MOST_ENTRIES else ""
-    return (
+    return Refusal(
         f"{node.op.name} to {node.output.type} takes tables of {entries:,} entries; "
         f"{MOST_ENTRIES:,} are the most of a network{others}: let it make a smaller tensor."
     )
 
 
-def _refuse_float(node: Node, kernel: Kernel) -> str | None:
+def _refuse_float(node: Node, kernel: Kernel[Any]) -> Refusal | None:
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.type.dtype.is_float:
             dtype = value.type.dtype
             if dtype not in kernel.floats:
                 halves = "leave --float16 out, or " if dtype is DType.FLOAT16 else ""
-                return (
+                return Refusal(
                     f"{node.op.name} is not served for {dtype.value} data: "
                     f"{halves}export the network in float32."
                 )
     return None
 
 
-def backend(name: str, plugins: tuple[Kernel, ...] = ()) -> Backend:
+def backend(name: str, plugins: tuple[Kernel[Any], ...] = ()) -> Backend:
     """The backend in package `smelt.codegen.kernels.NAME`, with kernels of plugins."""
     return Backend(name, _own_kernels(name), plugins, gpu=name == "vulkan")
 
 
 @cache
-def _own_kernels(name: str) -> tuple[Kernel, ...]:
+def _own_kernels(name: str) -> tuple[Kernel[Any], ...]:
     package = import_module(f"{__package__}.{name}")
     modules = [
         import_module(f"{package.__name__}.{module.name}")
@@ -332,10 +397,13 @@ __all__ = [
     "Input",
     "Kernel",
     "KernelCall",
+    "Offers",
     "Operand",
     "Optimize",
     "Output",
     "Packed",
+    "Parameters",
+    "Refusal",
     "Request",
     "Scratch",
     "ShaderCall",

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Generic
 
 import numpy as np
+from typing_extensions import TypeVar  # with a default, which typing's has from Python 3.13 on
 
 from smelt.ir.budget import OPERATOR
 from smelt.ir.types import Array, DType, Quant, TensorType
@@ -152,11 +153,15 @@ class Op:
         return tuple(found)
 
 
+OpT_co = TypeVar("OpT_co", bound=Op, default=Op, covariant=True)
+"""The class of a node's operator."""
+
+
 @dataclass(frozen=True, eq=False)
-class Node:
+class Node(Generic[OpT_co]):
     """One application of an operator. An optional input that is absent is None."""
 
-    op: Op
+    op: OpT_co
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value, ...]
     origin: Origin
