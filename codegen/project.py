@@ -19,6 +19,7 @@ from smelt.codegen.destination import (
     files_below,
     swap,
 )
+from smelt.codegen.firmware import Firmware
 from smelt.codegen.helpers import required_headers
 from smelt.codegen.kernels.cmsis_nn import HEADER, VERSION
 from smelt.codegen.network import Network, render_network
@@ -122,9 +123,11 @@ def render_project(
         mlperf_model: the network of MLPerf Tiny that the firmware is to claim to be, with room for
             the benchmark's input buffer; none where empty.
     """
+    firmware = Firmware(platform)
     variables: dict[str, object] = {
         "net": network,
         "platform": platform,
+        "firmware": firmware,
         "optimize": optimize,
         "report": report,
         "db": bool(mlperf_model) or _has_room_for_db(network, platform),
@@ -132,7 +135,7 @@ def render_project(
         "cmsis_nn": VERSION if _calls_cmsis_nn(schedule) else "",
     }
     texts = render_network(network, schedule)
-    for template, path in platform.project_files:
+    for template, path in firmware.files:
         is_template = template.endswith(".j2")
         texts[path] = render(template, variables) if is_template else text_of(template)
     texts["README.md"] = render("project/README.md.j2", variables)

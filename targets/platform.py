@@ -138,42 +138,6 @@ class Platform:
         """Whether the firmware has the machine to itself."""
         return self.firmware in ("cortexm", "riscv")
 
-    @property
-    def linker_script(self) -> str:
-        """Path of the linker script in the project; empty where the system's own serves."""
-        return f"firmware/{self.name}.ld" if self.bare else ""
-
-    @property
-    def firmware_sources(self) -> tuple[str, ...]:
-        """Paths in the project of the C files beside `main.c` that are not the network's."""
-        board = ("firmware/board.c",) if self.setup else ()
-        return (*(f"firmware/{name}" for name in self._firmware_sources()), *board)
-
-    @property
-    def project_files(self) -> tuple[tuple[str, str], ...]:
-        """`(template, path in the project)` of all files that are not the network's.
-
-        Templates that do not end in `.j2` are to be copied as they are.
-        """
-        build = [(f"project/{name}.j2", name) for name in ("Makefile", "CMakeLists.txt")]
-        if self.target.cross:
-            build.append(("project/toolchain.cmake.j2", "toolchain.cmake"))
-        if self.firmware is None:
-            return tuple(build)
-        headers = ["port.h", "session.h", "text.h", "wire.h"]
-        if self.bare:
-            headers.append("receive.h")
-        copied = [(f"project/{name}", f"firmware/{name}") for name in headers]
-        copied += [(f"project/{name}", f"firmware/{name}") for name in self._firmware_sources()]
-        rendered = [("project/main.c.j2", "main.c")]
-        if self.bare:
-            copied.append((f"project/core_{self.firmware}.h", "firmware/core.h"))
-            rendered.append(("project/board.h.j2", "firmware/board.h"))
-            rendered.append((f"project/{self.firmware}.ld.j2", self.linker_script))
-        if self.setup:
-            rendered.append(("project/board.c.j2", "firmware/board.c"))
-        return (*build, *rendered, *copied)
-
     def link_flags(self, optimize: Optimize) -> tuple[str, ...]:
         """Flags for the linker beside the target's `arch_flags`.
 
@@ -184,24 +148,6 @@ class Platform:
         small = optimize != "speed" and self.firmware == "cortexm"
         library = ("--specs=nano.specs",) if small else ()
         return ("-nostartfiles", "-Wl,--gc-sections", *library)
-
-    def _firmware_sources(self) -> tuple[str, ...]:
-        if self.firmware is None:
-            return ()
-        common = ("wire.c", "mlperf.c", "text.c", "mark.c")
-        if self.uart is None or self.timer is None:
-            return (*common, "port_host.c")
-        boot = (f"boot_{self.boot}.c",) if self.boot else ()
-        drivers = (f"uart_{self.uart.driver}.c", f"timer_{self.timer.driver}.c")
-        return (
-            *common,
-            f"startup_{self.firmware}.c",
-            *boot,
-            "regions.c",
-            "stack.c",
-            "receive.c",
-            *drivers,
-        )
 
 
 HOST = Platform(

@@ -7,6 +7,7 @@ from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 
+from smelt.codegen.firmware import Firmware
 from smelt.codegen.render import render
 from smelt.targets import Optimize, Platform
 
@@ -55,7 +56,7 @@ def write_project(directory: Path, platform: Platform, optimize: Optimize = "spe
         "db": True,
         "mlperf_model": "",
     }
-    for template, path in platform.project_files:
+    for template, path in Firmware(platform).files:
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if template.endswith(".j2"):

@@ -22,6 +22,7 @@ from smelt import boards
 from smelt.api.options import Options
 from smelt.boards import Board
 from smelt.boards.device_info import Region
+from smelt.codegen.firmware import Firmware
 from smelt.run import built
 from smelt.targets import Part
 from tests.board_tools import compilable
@@ -231,7 +232,7 @@ def test_another_compiler_takes_the_firmware(name: str, tmp_path: Path) -> None:
     flags = [flag for flag in platform.target.arch_flags if not flag.startswith(_OF_GCC)]
     command = ["clang", f"--target={triple}", *flags, "-std=c99", "-Os", *WARNINGS]
     command += ["-isystem", str(headers), "-I.", "-Ifirmware", "-c"]
-    sources = ["main.c", *platform.firmware_sources]
+    sources = ["main.c", *Firmware(platform).sources]
     done = subprocess.run(
         [*command, *sources], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from smelt import boards
+from smelt.codegen.firmware import Firmware
 from smelt.targets import Uart
 from tests.fake_project import write_project
 
@@ -84,7 +85,7 @@ def run(folder: Path, name: str, addresses: list[int]) -> dict[str, int]:
     platform = boards.load(name).platform()
     write_project(folder, platform)
     (folder / "main.c").write_text(MAIN)
-    sources = [path for path in platform.firmware_sources if re.search(r"/(board|uart_)", path)]
+    sources = [path for path in Firmware(platform).sources if re.search(r"/(board|uart_)", path)]
     # Casts between 32-bit numbers and pointers are the point here.
     casts = ["-Wno-int-to-pointer-cast", "-fno-pie", "-no-pie", "-fno-strict-aliasing"]
     command = ["gcc", "-O1", "-Wall", "-Werror", *casts, "-Ifirmware", "main.c", *sources]

@@ -14,6 +14,7 @@ from smelt.boards.addresses import UART_BYTES
 from smelt.boards.board import LEAST_CODE, LEAST_DATA
 from smelt.boards.simulate import EMULATORS
 from smelt.boards.tables import QemuTable, UartDriver
+from smelt.codegen.firmware import Firmware
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value
 from smelt.ops.unary import Unary
@@ -80,7 +81,7 @@ def test_a_board_file_of_the_users_own(tmp_path: Path) -> None:
     assert (memory.origin, memory.size) == (0x0800_0000, 1024**2)
     assert platform.uart is not None
     assert platform.uart.clock_hz == 80_000_000
-    assert platform.linker_script == "firmware/mine.ld"
+    assert Firmware(platform).linker_script == "firmware/mine.ld"
 
 
 def test_setup_is_done_in_order_and_pins_come_last(tmp_path: Path) -> None:

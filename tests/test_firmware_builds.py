@@ -13,6 +13,7 @@ import serial
 
 from smelt import boards
 from smelt.boards.simulate import Simulator
+from smelt.codegen.firmware import Firmware
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError
 from smelt.targets import HOST, Placement, get, library
 from tests.board_tools import compilable, simulable
@@ -75,9 +76,9 @@ def test_a_memory_may_be_called_by_a_word_of_the_linkers(
     memories = (replace(first, name=one), replace(second, name=other))
     renamed = replace(platform, memories=memories, placement=Placement(**places))
     write_project(tmp_path, renamed)
-    assert renamed.linker_script is not None
+    assert Firmware(renamed).linker_script is not None
     compiler = f"{platform.target.cross}gcc"
-    script = ["-nostdlib", "-T", renamed.linker_script]
+    script = ["-nostdlib", "-T", Firmware(renamed).linker_script]
     linked = subprocess.run(
         [compiler, *script, "-x", "c", os.devnull, "-o", "linked.elf"],
         cwd=tmp_path, capture_output=True, text=True, check=False,

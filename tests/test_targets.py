@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from smelt import targets
+from smelt.codegen.firmware import Firmware
 from smelt.errors import ConfigError
 from smelt.targets import Feature, Target
 
@@ -67,7 +68,7 @@ def test_a_target_without_board_is_a_library() -> None:
     platform = targets.library(targets.get("cortex-m33"))
     assert platform.firmware is None
     assert platform.memory_of("arena") is None
-    assert [path for _, path in platform.project_files] == [
+    assert [path for _, path in Firmware(platform).files] == [
         "Makefile",
         "CMakeLists.txt",
         "toolchain.cmake",
