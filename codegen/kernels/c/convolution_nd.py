@@ -8,22 +8,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Operand, Output, Packed, Request
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.loops import LANES, Block, dense_strides, lane_blocks, total
-from smelt.codegen.kernels.c.phases import phases, serves_phases
+from smelt.codegen.kernels.c.phases import phases
 from smelt.codegen.kernels.c.products import (
     centred_weights,
     constant_bias,
-    refuse_products,
-    sums,
+    served_sums,
 )
 from smelt.codegen.kernels.c.store import offset, stored
 from smelt.ir import DType, Node
 from smelt.ops.convolution_nd import Conv3D, ConvolutionND, ConvTranspose
 from smelt.ops.fixed_point import convolution_scales
-from smelt.targets import Target
 
 _VECTOR_LANES = 32
 """Output channels whose sums share vector registers."""
@@ -108,11 +116,10 @@ class _Arithmetic:
     weight_zero_point: int = 0
 
     @staticmethod
-    def of(node: Node, op: ConvolutionND) -> _Arithmetic:
+    def of(node: Node, finish: Finish) -> _Arithmetic:
         """That of a node."""
         weights: Operand = Input(1, "weights")
         if not node.output.type.is_quantized:
-            finish = Finish(stored(op.activation, node.output.type).text, None)
             if node.optional(2) is None:
                 return _Arithmetic((weights,), finish, "0.0f")
             bias = Input(2, "bias")
@@ -124,7 +131,6 @@ class _Arithmetic:
             # A zero point for each channel: weights are stored without.
             centred = np.moveaxis(centred_weights(node, -1).astype(np.int16), 0, -1)
             weights, zero_points = Packed("weights", centred), {0}
-        finish = quantized_finish(node, op)
         return _Arithmetic(
             (weights, *finish.operands),
             finish,
@@ -163,88 +169,81 @@ def _centred(element: str, zero_point: int) -> str:
     return f"({offset(element, -zero_point)})" if zero_point else element
 
 
-def quantized_finish(node: Node, op: ConvolutionND) -> Finish:
-    """What follows each sum of centred inputs times centred weights."""
-    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-    scales = convolution_scales(x, weights, y, node.rounding)
-    return Finish.of(node, op.activation, constant_bias(node), scales, sums(node, -1))
+def _finish(node: Node[ConvolutionND]) -> Finish | Refusal:
+    """What follows each sum of centred inputs times centred weights, or why none is served."""
+    op, x, weights, y = node.op, node.input(0).type, node.input(1).type, node.output.type
+    rank = len(x.shape) - 2
+    if rank > len(_NAMES):
+        return Refusal(f"{op.name} is served for up to 3 axes besides channels, not {rank}.")
+    if x.is_quantized:
+        range_ = served_sums(node, -1)
+        if isinstance(range_, Refusal):
+            return range_
+        scales = convolution_scales(x, weights, y, node.rounding)
+        return Finish.of(node, op.activation, constant_bias(node), scales, range_)
+    if x.dtype is not DType.FLOAT32:
+        return Refusal(f"{op.name} is served for f32 data, not {x.dtype.value}.")
+    return Finish(stored(op.activation, y).text, None)
 
 
-class _TapsKernel(Kernel):
+def _taps(node: Node[ConvolutionND], finish: Finish, request: Request) -> KernelCall:
     """The weights `[taps, i, o]` are read as they stand, whether they are constant or not."""
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        x, rank = node.input(0).type, len(node.input(0).type.shape) - 2
-        if rank > len(_NAMES):
-            return f"{node.op.name} is served for up to 3 axes besides channels, not {rank}."
-        if x.is_quantized:
-            return refuse_products(node, channel_axis=-1)
-        if x.dtype is not DType.FLOAT32:
-            return f"{node.op.name} is served for f32 data, not {x.dtype.value}."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if not isinstance(op, ConvolutionND):
-            raise TypeError(f"{op.name} is no convolution")
-        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-        kernel, names = weights.shape[:-2], _NAMES[-len(op.stride) :]
-        depth, outputs = weights.shape[-2], y.shape[-1] // op.groups
-        depthwise = op.groups > 1 and depth == outputs == 1
-        groups = 1 if depthwise else op.groups
-        per_group = y.shape[-1] // groups
-        arithmetic = _Arithmetic.of(node, op)
-        simd = "simd_float" in request.target.features and y.dtype is DType.FLOAT32
-        vectors = simd and per_group > LANES
-        blocks = lane_blocks(per_group, _VECTOR_LANES if vectors else LANES)
-        pixel = _row_major([f"i{n}" for n in names], x.shape[1:-1], x.shape[-1])
-        tap = _row_major([f"k{n}" for n in names], kernel, depth * y.shape[-1])
-        group, inputs = (f"g * {per_group}", f"g * {depth}") if groups > 1 else ("0", "0")
-        operands = (Input(0, "input"), *arithmetic.operands, Output(0, "output"))
-        parameters: dict[str, object] = {
-            "title": f"{op.name}: {x} -> {y}",
-            "op": op,
-            "kernel": kernel,
-            "notes": arithmetic.finish.notes,
-            "axes": [
-                Axis.of(op, a, name, x.shape[a + 1], kernel[a], y.shape[a + 1])
-                for a, name in enumerate(names)
-            ],
-            "batch": x.shape[0],
-            "image": x.size // x.shape[0],
-            "groups": groups,
-            "depth": depth,
-            "depthwise": depthwise,
-            "outputs": y.shape[-1],
-            "sums": arithmetic,
-            "blocks": [
-                {
-                    "head": b.head,
-                    "lanes": range(b.lanes),
-                    "channel": total((group, b.position, "j")),
-                    "input": total(("input", pixel, b.position if depthwise else inputs)),
-                    "weights": total(("weights", tap, group, b.position)),
-                    "starts": _starts(arithmetic, b, group),
-                    "start": arithmetic.start.replace("%s", total((group, b.position, "j"))),
-                    "results": arithmetic.results(b, group),
-                }
-                for b in blocks
-            ],
-            "vectors": vectors,
-            "arguments": ", ".join(operand.name for operand in operands),
-        }
-        return KernelCall(
-            template="c/convolution_nd.j2",
-            stem=f"{'conv' if isinstance(op, Conv3D) else 'transposed_conv'}"
-            f"_{'x'.join(map(str, kernel))}",
-            parameters=parameters,
-            operands=operands,
-            helpers=arithmetic.finish.helpers,
-            summary=f"tap by tap, {blocks[0].lanes} output channels at a time",
-        )
+    op = node.op
+    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+    kernel, names = weights.shape[:-2], _NAMES[-len(op.stride) :]
+    depth, outputs = weights.shape[-2], y.shape[-1] // op.groups
+    depthwise = op.groups > 1 and depth == outputs == 1
+    groups = 1 if depthwise else op.groups
+    per_group = y.shape[-1] // groups
+    arithmetic = _Arithmetic.of(node, finish)
+    simd = "simd_float" in request.target.features and y.dtype is DType.FLOAT32
+    vectors = simd and per_group > LANES
+    blocks = lane_blocks(per_group, _VECTOR_LANES if vectors else LANES)
+    pixel = _row_major([f"i{n}" for n in names], x.shape[1:-1], x.shape[-1])
+    tap = _row_major([f"k{n}" for n in names], kernel, depth * y.shape[-1])
+    group, inputs = (f"g * {per_group}", f"g * {depth}") if groups > 1 else ("0", "0")
+    operands = (Input(0, "input"), *arithmetic.operands, Output(0, "output"))
+    parameters: dict[str, object] = {
+        "title": f"{op.name}: {x} -> {y}",
+        "op": op,
+        "kernel": kernel,
+        "notes": arithmetic.finish.notes,
+        "axes": [
+            Axis.of(op, a, name, x.shape[a + 1], kernel[a], y.shape[a + 1])
+            for a, name in enumerate(names)
+        ],
+        "batch": x.shape[0],
+        "image": x.size // x.shape[0],
+        "groups": groups,
+        "depth": depth,
+        "depthwise": depthwise,
+        "outputs": y.shape[-1],
+        "sums": arithmetic,
+        "blocks": [
+            {
+                "head": b.head,
+                "lanes": range(b.lanes),
+                "channel": total((group, b.position, "j")),
+                "input": total(("input", pixel, b.position if depthwise else inputs)),
+                "weights": total(("weights", tap, group, b.position)),
+                "starts": _starts(arithmetic, b, group),
+                "start": arithmetic.start.replace("%s", total((group, b.position, "j"))),
+                "results": arithmetic.results(b, group),
+            }
+            for b in blocks
+        ],
+        "vectors": vectors,
+        "arguments": ", ".join(operand.name for operand in operands),
+    }
+    return KernelCall(
+        template="c/convolution_nd.j2",
+        stem=f"{'conv' if isinstance(op, Conv3D) else 'transposed_conv'}"
+        f"_{'x'.join(map(str, kernel))}",
+        parameters=parameters,
+        operands=operands,
+        helpers=arithmetic.finish.helpers,
+        summary=f"tap by tap, {blocks[0].lanes} output channels at a time",
+    )
 
 
 def _starts(arithmetic: _Arithmetic, block: Block, first: str) -> list[str]:
@@ -253,23 +252,28 @@ def _starts(arithmetic: _Arithmetic, block: Block, first: str) -> list[str]:
     return [arithmetic.start.replace("%s", channel) for channel in channels]
 
 
-class Conv3DKernel(_TapsKernel):
+class Conv3DKernel(Kernel[Conv3D]):
     """3-D convolutions."""
 
     op = Conv3D
 
+    @override
+    def offer(self, node: Node[Conv3D], request: Request) -> KernelCall | Refusal:
+        finish = _finish(node)
+        return finish if isinstance(finish, Refusal) else _taps(node, finish, request)
 
-class ConvTransposeKernel(_TapsKernel):
+
+class ConvTransposeKernel(Kernel[ConvTranspose]):
     """Transposed convolutions: only taps that meet an input pixel are visited."""
 
     op = ConvTranspose
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if isinstance(op, ConvTranspose) and serves_phases(node, request):
-            return phases(node, quantized_finish(node, op), request)
-        return super().lower(node, request)
+    @override
+    def offer(self, node: Node[ConvTranspose], request: Request) -> KernelCall | Refusal:
+        finish = _finish(node)
+        if isinstance(finish, Refusal):
+            return finish
+        return phases(node, finish, request) or _taps(node, finish, request)
 
 
 def _row_major(names: list[str], sizes: tuple[int, ...], step: int) -> str:

@@ -9,6 +9,7 @@ share each multiply-add, as in `dense_words`. Zero points are folded into the bi
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
@@ -17,6 +18,7 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Refusal,
     Request,
     Scratch,
 )
@@ -26,41 +28,22 @@ from smelt.ir import Array, DType, Node
 from smelt.ops.fixed_point import INT32_MAX
 from smelt.ops.lookup import sigmoid_samples
 from smelt.ops.lstm import GATES, Lstm, LstmScaling, lstm_scaling
-from smelt.targets import Target
 
 _LETTERS = "iofc"
 """Gates in the order of the weights."""
 
 
-class LstmKernel(Kernel):
+class LstmKernel(Kernel[Lstm]):
     """Constant weights, forward or backward, with or without initial states."""
 
     op = Lstm
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if node.input(0).type.dtype is not DType.INT8:
-            return "Lstm is served for int8 data: of floats it is FullyConnected and Recurrence."
-        constants = [node.input(index) for index in (1, 2, 3)]
-        if not all(value.is_constant for value in constants):
-            return "Lstm is served for constant weights and biases only."
-        for bias, weights in ((constants[2].array, constants[0]), (np.zeros(1), constants[1])):
-            # A zero point is folded into the bias: up to 128 · 128 a weight, and as much by data.
-            reach = int(np.abs(bias.astype(np.int64)).max()) + 2**15 * weights.type.shape[2]
-            if reach > INT32_MAX:
-                return f"Lstm is not served where sums may reach {reach}, beyond 32 bits."
-        scaling = lstm_scaling(node)
-        shifts = [shift for gates in scaling.gates for _, shift in gates]
-        if max(*shifts, scaling.hidden[1]) > 30:
-            return "Lstm is not served for scales that multiply sums by more than 2^30."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op, x, scaling = node.op, node.input(0).type, lstm_scaling(node)
-        if not isinstance(op, Lstm):
-            raise TypeError(f"{op.name} is no Lstm")
+    @override
+    def offer(self, node: Node[Lstm], request: Request) -> KernelCall | Refusal:
+        scaling = _served_scaling(node)
+        if isinstance(scaling, Refusal):
+            return scaling
+        op, x = node.op, node.input(0).type
         hidden = node.outputs[-2].type
         steps, batch, depth = x.shape
         units = hidden.shape[1]
@@ -113,6 +96,27 @@ class LstmKernel(Kernel):
             helpers=helpers_in(lines) | ({"lower_sum", "upper_sum"} if words else frozenset[str]()),
             summary=f"the four gates of a unit at a time, {1 + words} in one multiply-add",
         )
+
+
+def _served_scaling(node: Node[Lstm]) -> LstmScaling | Refusal:
+    """How the node's sums are scaled, or why the kernel does not serve it."""
+    if node.input(0).type.dtype is not DType.INT8:
+        return Refusal(
+            "Lstm is served for int8 data: of floats it is FullyConnected and Recurrence."
+        )
+    constants = [node.input(index) for index in (1, 2, 3)]
+    if not all(value.is_constant for value in constants):
+        return Refusal("Lstm is served for constant weights and biases only.")
+    for bias, weights in ((constants[2].array, constants[0]), (np.zeros(1), constants[1])):
+        # A zero point is folded into the bias: up to 128 · 128 a weight, and as much by data.
+        reach = int(np.abs(bias.astype(np.int64)).max()) + 2**15 * weights.type.shape[2]
+        if reach > INT32_MAX:
+            return Refusal(f"Lstm is not served where sums may reach {reach}, beyond 32 bits.")
+    scaling = lstm_scaling(node)
+    shifts = [shift for gates in scaling.gates for _, shift in gates]
+    if max(*shifts, scaling.hidden[1]) > 30:
+        return Refusal("Lstm is not served for scales that multiply sums by more than 2^30.")
+    return scaling
 
 
 def _interleaved(weights: Array) -> Array:

@@ -15,12 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import (
     WIDE_FLOATS,
     Input,
     Kernel,
     KernelCall,
     Output,
+    Refusal,
     Request,
     Scratch,
 )
@@ -28,7 +31,6 @@ from smelt.codegen.kernels.c.loops import Loop, dense_strides, index, nest, tota
 from smelt.codegen.kernels.c.vectors import vectors_of
 from smelt.ir import DType, Node
 from smelt.ops.matmul import MATMUL_DTYPES, MatMul
-from smelt.targets import Target
 
 LANES = 8
 """Partial sums of an element that are computed together."""
@@ -191,23 +193,19 @@ def _scaled(position: int | str, stride: int) -> str:
     return position if stride == 1 else f"{position} * {stride}"
 
 
-class MatMulKernel(Kernel):
+class MatMulKernel(Kernel[MatMul]):
     """Products of matrices that are computed at run time."""
 
     op = MatMul
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if node.output.type.dtype in MATMUL_DTYPES and not node.output.type.is_quantized:
-            return None
-        return f"{node.op.name} is not served for {node.output.type}."
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[MatMul], request: Request) -> KernelCall | Refusal:
+        y = node.output.type
+        if y.dtype not in MATMUL_DTYPES or y.is_quantized:
+            return Refusal(f"{node.op.name} is not served for {y}.")
         product = product_of(node)
-        form, rows, columns = _block(product, node.output.type.dtype, request)
+        form, rows, columns = _block(product, y.dtype, request)
         product = replace(
             product,
             rows=replace(product.rows, count=rows),
@@ -215,20 +213,19 @@ class MatMulKernel(Kernel):
             panel=form is Form.PANEL,
         )
         panel = Scratch("panel", DType.FLOAT32, product.depth * columns)
-        dtype = node.output.type.dtype
         a, b = node.input(0).type, node.input(1).type
         return KernelCall(
             template="c/matmul.j2",
             stem="matmul",
             parameters={
-                "title": f"{a} times {b} -> {node.output.type}",
+                "title": f"{a} times {b} -> {y}",
                 "p": product,
                 "form": form.value,
                 "lanes": LANES,
                 "across": vectors_of(columns),
-                "type": dtype.c_name,
-                "sum_type": _sum_type(dtype),
-                "fused": dtype is DType.FLOAT32 and "fma" in request.target.features,
+                "type": y.dtype.c_name,
+                "sum_type": _sum_type(y.dtype),
+                "fused": y.dtype is DType.FLOAT32 and "fma" in request.target.features,
             },
             operands=(
                 Input(0, "a"),
@@ -254,11 +251,9 @@ def _sum_type(dtype: DType) -> str:
     return dtype.c_name if dtype.is_float else f"uint{8 * dtype.size}_t"
 
 
-def product_of(node: Node) -> Product:
+def product_of(node: Node[MatMul]) -> Product:
     """The node's strides, in elements; stacked matrices are merged into rows where they can be."""
     op, y = node.op, node.output.type
-    if not isinstance(op, MatMul):
-        raise TypeError(f"{op.name} is no MatMul")
     shape, left, right, (factor_a, factor_b) = strides_of(node)
     written = dense_strides(y.shape)
     result = [written[op.result.index(i) if op.result else i] for i in range(len(shape))]

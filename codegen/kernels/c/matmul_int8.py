@@ -14,8 +14,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request, Scratch
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+    Scratch,
+)
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.loops import total
 from smelt.codegen.kernels.c.matmul import Product, product_of
@@ -23,27 +32,21 @@ from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import fully_connected_scales
 from smelt.ops.matmul import MatMul
-from smelt.targets import Target
 
 _MOST_ROWS, _MOST_COLUMNS = 4, 8
 
 
-class StoredMatMulKernel(Kernel):
+class StoredMatMulKernel(Kernel[MatMul]):
     """Products of int8 matrices that are computed at run time."""
 
     op = MatMul
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[MatMul], request: Request) -> KernelCall | Refusal:
         if not node.output.type.is_quantized:
-            return f"{node.op.name} in integers needs quantized data."
+            return Refusal(f"{node.op.name} in integers needs quantized data.")
         if node.rounding not in (Rounding.TFLM, Rounding.ONNX):
-            return f"{node.op.name} is not served for rounding '{node.rounding}'."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+            return Refusal(f"{node.op.name} is not served for rounding '{node.rounding}'.")
         a, b, y = node.input(0).type, node.input(1).type, node.output.type
         product = product_of(node)
         rows, columns = _block(product, request)

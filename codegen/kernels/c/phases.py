@@ -110,9 +110,9 @@ class _Phases:
     unrolled: int
 
     @staticmethod
-    def of(node: Node, op: ConvTranspose, request: Request) -> _Phases:
+    def of(node: Node[ConvTranspose], request: Request) -> _Phases:
         """That of a node of constant weights; a row is an image of height 1."""
-        x, y = node.input(0).type, node.output.type
+        op, x, y = node.op, node.input(0).type, node.output.type
         weights = centred_weights(node, -1)
         weights = weights.reshape(y.shape[-1], -1, *weights.shape[-2:])
         sizes, outputs = (1, *x.shape[1:-1])[-2:], (1, *y.shape[1:-1])[-2:]
@@ -173,28 +173,22 @@ def _fits_pairs(parts: tuple[Array, ...], zero_point: int) -> bool:
     return all(bool((low > -LIMIT).all() and (high < LIMIT).all()) for low, high in ranges)
 
 
-def serves_phases(node: Node, request: Request) -> bool:
-    """Whether this form serves a node, with the scratch that it may take."""
-    op, x = node.op, node.input(0).type
-    if not isinstance(op, ConvTranspose) or x.dtype is not DType.INT8 or not folds(node):
-        return False
-    if op.groups > 1 or len(op.stride) > 2 or set(op.dilation) != {1} or request.optimize == "ram":
-        return False
-    return 4 * _Phases.of(node, op, request).words <= request.room
-
-
-def phases(node: Node, finish: Finish, request: Request) -> KernelCall:
-    """The call that computes a node which `serves_phases`.
+def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> KernelCall | None:
+    """The call that computes a node; None where this form does not serve it.
 
     Args:
         node: what is computed.
         finish: what follows each sum of inputs less their zero point.
-        request: target and preference.
+        request: target and preference, and the scratch that the call may take.
     """
     op, x, y = node.op, node.input(0).type, node.output.type
-    if not isinstance(op, ConvTranspose):
-        raise TypeError(f"{op.name} is no transposed convolution")
-    cut = _Phases.of(node, op, request)
+    if x.dtype is not DType.INT8 or not folds(node) or request.optimize == "ram":
+        return None
+    if op.groups > 1 or len(op.stride) > 2 or set(op.dilation) != {1}:
+        return None
+    cut = _Phases.of(node, request)
+    if 4 * cut.words > request.room:
+        return None
     pair, zero_point = cut.x.together == 2, -x.zero_point
     word = ("in0[i]", zero_point)
     if pair:

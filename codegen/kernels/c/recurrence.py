@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
@@ -82,16 +83,14 @@ class Function:
     title: str
 
 
-class RecurrenceKernel(Kernel):
+class RecurrenceKernel(Kernel[Recurrence]):
     """LSTM, GRU and simple RNN, forward or backward, with or without lengths."""
 
     op = Recurrence
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[Recurrence], request: Request) -> KernelCall:
         op = node.op
-        if not isinstance(op, Recurrence):
-            raise TypeError(f"{op.name} is no Recurrence")
         steps, batch, _ = node.input(0).type.shape
         weights = node.input(1)
         units = weights.type.shape[1]
