@@ -93,6 +93,12 @@ class Finish:
             return channel
         return f"({channel}) * {self.fields}" if " " in channel else f"{channel} * {self.fields}"
 
+    def stores(self, channel: str, *outputs: tuple[str, str]) -> tuple[str, ...]:
+        """C lines that store sums of a channel: each output's element, and the sum's C."""
+        row = f"const int32_t *const channel = channels + {self.index(channel)};"
+        lines = tuple(f"{element} = {self.output(total)};" for element, total in outputs)
+        return (row, *lines) if self.fields else lines
+
     def output(self, total: str) -> str:
         """The C expression of the stored output, given that of the sum without its bias."""
         return self.text % total

@@ -69,6 +69,12 @@ class Window:
         return any(map(any, self.padding))
 
     @property
+    def outside(self) -> str:
+        """The C condition that pixel (y, x) lies outside of the image."""
+        height, width = self.size
+        return f"y < 0 || y >= {height} || x < 0 || x >= {width}"
+
+    @property
     def text(self) -> str:
         """The window in words, as `3x3, stride 2x2, padding 0+1 rows`."""
         parts = [f"{self.kernel[0]}x{self.kernel[1]}"]
