@@ -174,8 +174,8 @@ def blocks(
         taps=0 if gathers else window.taps,
         pointers=0 if gathers else window.taps * cut.pixels,
         run_end=cut.looped * (cut.columns if gathers else 1),
-        down=_loop(window, 0, "dy"),
-        across=_loop(window, 1, "dx"),
+        down=window.loop(0, "dy") if window.kernel[0] > 1 else "",
+        across=window.loop(1, "dx") if window.kernel[1] > 1 else "",
         here=_position(window, "i"),
         beside=_position(window, "i + 1") if gathers else "",
         gathered=_gathered(cut) if gathers else (),
@@ -202,14 +202,6 @@ def blocks(
         helpers=finish.helpers | (HALVES if cut.wide else _NONE),
         summary=f"{cut.form} inputs, {cut.pixels} pixels x {cut.outputs} channels",
     )
-
-
-def _loop(window: Window, axis: int, variable: str) -> str:
-    """The C line that opens the loop over rows or columns of a window; empty where it has one."""
-    if window.kernel[axis] == 1:
-        return ""
-    end, step = window.end[axis], window.dilation[axis]
-    return f"for (int32_t {variable} = 0; {variable} < {end}; {variable} += {step}) {{"
 
 
 def _position(window: Window, pixel: str) -> str:

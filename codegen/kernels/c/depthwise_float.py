@@ -11,11 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Request
-from smelt.codegen.kernels.c.blocks_float import (
-    Channels,
-    float_store,
-    packed_channels,
-)
+from smelt.codegen.kernels.c.blocks_float import float_store, packed_channels
+from smelt.codegen.kernels.c.float_sums import Channels
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.vectors import vector_width
 from smelt.codegen.kernels.c.window import Window

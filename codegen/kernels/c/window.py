@@ -89,6 +89,11 @@ class Window:
             parts.append(f"{self.groups} groups")
         return ", ".join(parts)
 
+    def loop(self, axis: int, variable: str) -> str:
+        """The C line that opens a loop over the window's rows (axis 0) or columns (1)."""
+        end, step = self.end[axis], self.dilation[axis]
+        return f"for (int32_t {variable} = 0; {variable} < {end}; {variable} += {step}) {{"
+
     def origin(self, axis: int, output: str) -> str:
         """The C expression of the first row (axis 0) or column (1) under the window."""
         return self.tap(axis, output, "")
