@@ -8,6 +8,8 @@ share each multiply-add, as in `dense_words`. Zero points are folded into the bi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from typing_extensions import override
 
@@ -18,11 +20,12 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
     Scratch,
 )
-from smelt.codegen.kernels.c.dense_words import fits_words, stretches, words_of
+from smelt.codegen.kernels.c.dense_words import fits_words, four_sums, words_of
 from smelt.codegen.kernels.c.store import helpers_in, offset
 from smelt.ir import Array, DType, Node
 from smelt.ops.fixed_point import INT32_MAX
@@ -31,6 +34,46 @@ from smelt.ops.lstm import GATES, Lstm, LstmScaling, lstm_scaling
 
 _LETTERS = "iofc"
 """Gates in the order of the weights."""
+
+
+@dataclass(frozen=True)
+class LstmParameters(Parameters):
+    """Variables of `lstm.j2`; texts are C.
+
+    Attributes:
+        title: for the function's comment.
+        words: whether four weights share a word.
+        steps: of a sequence.
+        sequences: how many there are.
+        depth: inputs of a step.
+        units: of the state.
+        hidden, cell: whether the states are given.
+        zero: a hidden state of zero.
+        hidden_bytes, cell_bytes: of all sequences.
+        own, again: lines that make the sums of a unit's four gates of inputs and hidden state.
+        lines: that make a unit's states of these sums.
+        every: whether the hidden states of all steps are an output.
+        row: index of a sequence's step, in inputs and outputs.
+        state: what is added to the address of the states for sequence `b`.
+    """
+
+    title: str
+    words: bool
+    steps: int
+    sequences: int
+    depth: int
+    units: int
+    hidden: bool
+    cell: bool
+    zero: int
+    hidden_bytes: int
+    cell_bytes: int
+    own: tuple[str, ...]
+    again: tuple[str, ...]
+    lines: tuple[str, ...]
+    every: bool
+    row: str
+    state: str
 
 
 class LstmKernel(Kernel[Lstm]):
@@ -69,24 +112,31 @@ class LstmKernel(Kernel[Lstm]):
         ]
         if not op.sequence:
             operands.append(Scratch("next", DType.INT8, units))
+        time = f"({steps - 1} - step)" if op.reverse else "step"
+        reverse = ", the last step first" if op.reverse else ""
+        parameters = LstmParameters(
+            title=f"LSTM of {x}, {units} units{reverse}",
+            words=words,
+            steps=steps,
+            sequences=batch,
+            depth=depth,
+            units=units,
+            hidden=given["hidden"] is not None,
+            cell=given["cell"] is not None,
+            zero=0 if given["hidden"] is not None else hidden.zero_point,
+            hidden_bytes=batch * units,
+            cell_bytes=batch * units * 2,
+            own=_gate_sums("own", "input", "weights", depth, 0, words=words),
+            again=_gate_sums("again", "hidden", "recurrent", units, GATES, words=words),
+            lines=tuple(lines),
+            every=op.sequence,
+            row=f"({time} * {batch} + b)" if batch > 1 else time,
+            state=f" + b * {units}" if batch > 1 else "",
+        )
         return KernelCall(
             template="c/lstm.j2",
             stem="lstm_int8",
-            parameters={
-                "title": f"LSTM of {x}, {units} units",
-                "op": op,
-                "given": {name for name, value in given.items() if value is not None},
-                "steps": steps,
-                "batch": batch,
-                "depth": depth,
-                "units": units,
-                "words": words,
-                "own": stretches(depth),
-                "again": stretches(units),
-                "zero": hidden.zero_point,
-                "letters": _LETTERS,
-                "lines": lines,
-            },
+            parameters=parameters,
             operands=tuple(operands),
             in_place=tuple(
                 (names.index(name), index)
@@ -117,6 +167,42 @@ def _served_scaling(node: Node[Lstm]) -> LstmScaling | Refusal:
     if max(*shifts, scaling.hidden[1]) > 30:
         return Refusal("Lstm is not served for scales that multiply sums by more than 2^30.")
     return scaling
+
+
+def _gate_sums(
+    name: str, elements: str, weights: str, depth: int, first: int, *, words: bool
+) -> tuple[str, ...]:
+    """C lines that sum up one of the two products of a unit's gates, from its biases on.
+
+    Args:
+        name: of the sums, before the gate's letter.
+        elements: name of the pointer to what is multiplied.
+        weights: name of the pointer to the weights.
+        depth: how many elements there are.
+        first: which of the unit's biases is the first.
+        words: whether four weights share a word.
+    """
+    sums = [f"{name}_{letter}" for letter in _LETTERS]
+    begin = [f"int32_t {total} = biases[{first + i}];" for i, total in enumerate(sums)]
+    if not words:
+        return (
+            *begin,
+            f"for (int32_t k = 0; k < {depth}; ++k, {weights} += {GATES}) {{",
+            f"    const int32_t x = {elements}[k];",
+            *(f"    {total} += x * {weights}[{i}];" for i, total in enumerate(sums)),
+            "}",
+        )
+    i, o, f, c = sums
+    return (
+        *begin,
+        "{",
+        *(f"    {line}" for line in four_sums(elements, weights, f"{name}_start", depth)),
+        f"    {i} += lower_sum(total_ad);",
+        f"    {o} += upper_sum(total_cb);",
+        f"    {f} += lower_sum(total_cb);",
+        f"    {c} += upper_sum(total_ad);",
+        "}",
+    )
 
 
 def _interleaved(weights: Array) -> Array:
