@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from smelt.codegen.kernels.c.loops import Loop
+from smelt.codegen.kernels.c.loops import Loop, braced
 from smelt.targets import Target
 
 LANES = 16
@@ -58,8 +58,8 @@ def lane_loops(
     lines: list[str] = []
     for first, count in lanes:
         unrolled = "SMELT_UNROLL " * (count > 8)
-        lines.append(f"{unrolled}for (int32_t j = 0; j < {count}; ++j) {{")
-        lines += [f"    {statement(first, f'j + {first}' if first else 'j')}", "}"]
+        head = f"{unrolled}for (int32_t j = 0; j < {count}; ++j) {{"
+        lines += braced(head, [statement(first, f"j + {first}" if first else "j")])
     return tuple(lines)
 
 
