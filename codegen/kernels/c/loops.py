@@ -32,14 +32,6 @@ class Loop:
         return f"for (int32_t {self.name} = 0; {self.name} < {self.size}; ++{self.name}) {{"
 
 
-@dataclass(frozen=True)
-class NestedLoop:
-    """A loop as C: the line that opens it, and lines at the start of its body."""
-
-    head: str
-    lines: tuple[str, ...] = ()
-
-
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides in elements of a dense row-major array."""
     return tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else ()
@@ -141,6 +133,14 @@ def copy(written: str, read: str, count: int, element: int) -> str:
 def braced(head: str, body: Iterable[str]) -> list[str]:
     """C lines of a loop or a block that `head` opens."""
     return [head, *(f"    {line}" for line in body), "}"]
+
+
+@dataclass(frozen=True)
+class NestedLoop:
+    """A loop as C: the line that opens it, and lines at the start of its body."""
+
+    head: str
+    lines: tuple[str, ...] = ()
 
 
 def depth(loops: Sequence[Loop], array: int) -> int:

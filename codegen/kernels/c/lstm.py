@@ -50,8 +50,7 @@ class LstmParameters(Parameters):
         hidden, cell: whether the states are given.
         zero: a hidden state of zero.
         hidden_bytes, cell_bytes: of all sequences.
-        own, again: lines that make the sums of a unit's four gates of inputs and hidden state.
-        lines: that make a unit's states of these sums.
+        lines: that make a unit's states.
         every: whether the hidden states of all steps are an output.
         row: index of a sequence's step, in inputs and outputs.
         state: what is added to the address of the states for sequence `b`.
@@ -68,8 +67,6 @@ class LstmParameters(Parameters):
     zero: int
     hidden_bytes: int
     cell_bytes: int
-    own: tuple[str, ...]
-    again: tuple[str, ...]
     lines: tuple[str, ...]
     every: bool
     row: str
@@ -126,9 +123,11 @@ class LstmKernel(Kernel[Lstm]):
             zero=0 if given["hidden"] is not None else hidden.zero_point,
             hidden_bytes=batch * units,
             cell_bytes=batch * units * 2,
-            own=_gate_sums("own", "input", "weights", depth, 0, words=words),
-            again=_gate_sums("again", "hidden", "recurrent", units, GATES, words=words),
-            lines=tuple(lines),
+            lines=(
+                *_gate_sums("own", "input", "weights", depth, 0, words=words),
+                *_gate_sums("again", "hidden", "recurrent", units, GATES, words=words),
+                *lines,
+            ),
             every=op.sequence,
             row=f"({time} * {batch} + b)" if batch > 1 else time,
             state=f" + b * {units}" if batch > 1 else "",

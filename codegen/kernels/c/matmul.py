@@ -78,8 +78,8 @@ class MatMulParameters(Parameters):
         type: of an element.
         vectors: whether a block is computed in vectors.
         lines: of the function that computes a block.
-        stack: loops over the matrices.
-        outer, inner: loops over blocks of rows and columns.
+        outer: loops over the matrices, and over blocks of rows or of columns.
+        inner: loop over blocks of the others.
         copying: lines that copy the columns of a block; none where they are read where they stand.
         arguments: of the function that computes a block.
     """
@@ -90,7 +90,6 @@ class MatMulParameters(Parameters):
     type: str
     vectors: bool
     lines: tuple[str, ...]
-    stack: tuple[NestedLoop, ...]
     outer: tuple[NestedLoop, ...]
     inner: tuple[NestedLoop, ...]
     copying: tuple[str, ...]
@@ -129,8 +128,7 @@ class MatMulKernel(Kernel[MatMul]):
             type=y.dtype.c_name,
             vectors=form is not MatMulForm.SINGLE,
             lines=tuple(lines()),
-            stack=product.stacked,
-            outer=outer.loops,
+            outer=product.stacked + outer.loops,
             inner=inner.loops,
             copying=product.copying if product.panel else (),
             arguments=f"{product.left_rows}, {product.right_columns}, {product.result}",
