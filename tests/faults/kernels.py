@@ -67,8 +67,8 @@ FAULTS = (
     _of(
         "a direct convolution reads one column beyond the image",
         "templates/c/convolution_direct.j2",
-        "if (ix < 0 || ix >= {{ w.size[1] }}) {",
-        "if (ix < 0 || ix > {{ w.size[1] }}) {",
+        "if (ix < 0 || ix >= {{ size[1] }}) {",
+        "if (ix < 0 || ix > {{ size[1] }}) {",
         _CASES,
     ),
     _of(

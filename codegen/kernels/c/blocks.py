@@ -10,7 +10,6 @@ the lower one stays below 2^22.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -20,16 +19,16 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
     Request,
     Scratch,
 )
+from smelt.codegen.kernels.c.block_sums import ChannelSums, InputForm, Tiling
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import Frame
+from smelt.codegen.kernels.c.images import Frame, ImageLoop
 from smelt.codegen.kernels.c.requantization import sum_range
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Array, DType, Node
-
-Form = Literal["packed", "paired", "single"]
 
 PATCH_BYTES = 512
 """What the packed inputs of a block may take."""
@@ -42,91 +41,57 @@ LIMIT = 2**22
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """How a convolution is cut into blocks; see the template.
+class BlocksParameters(Parameters):
+    """Variables of `convolution_blocks.j2`; texts are C.
 
     Attributes:
-        form: how inputs reach the sums.
-        dtype: of inputs, weights and outputs.
+        title, notes: for the function's comment.
+        images: the loop over images.
+        width: of the output.
+        outside: condition that an input pixel lies outside of the image; empty where none can.
+        c_type: of an element.
         pixels: in a block.
-        outputs: channels in a block.
-        channels: of the output.
-        length: inputs that one innermost loop runs over.
-        unrolled: inputs in one turn of that loop.
-        step: channels of a pixel that are packed without a loop.
+        all_pixels: of the output.
+        gathers: whether the inputs of a block are brought together first, two in a word.
+        taps: of a window that is not gathered; else 0.
+        pointers: to the taps of all pixels of a block that is not gathered; else 0.
+        run_end: how far the loop over inputs goes; 0 where there is none.
+        down, across: open the loops over a window's rows and columns; empty where there is one.
+        here, beside: position of a tap of pixel `i`, and in a gathered window of the next pixel.
+        gathered: lines that bring inputs of two pixels together.
+        depth: inputs of a pixel, and `step` of them that `gathered` takes; 0 where it takes all.
+        channels: the output channels in whole blocks, and those of the last one.
+        top, side: the first row and column under a window.
+        input_pixel, output_pixel: where pixel (y, x) starts.
     """
 
-    form: Form
-    dtype: DType
+    title: str
+    notes: tuple[str, ...]
+    images: ImageLoop
+    width: int
+    outside: str
+    c_type: str
     pixels: int
-    outputs: int
-    channels: int
-    length: int
-    unrolled: int
+    all_pixels: int
+    gathers: bool
+    taps: int
+    pointers: int
+    run_end: int
+    down: str
+    across: str
+    here: str
+    beside: str
+    gathered: tuple[str, ...]
+    depth: int
     step: int
-
-    @property
-    def wide(self) -> bool:
-        """Whether sums are 64 bits for two pixels."""
-        return self.form != "single"
-
-    @property
-    def columns(self) -> int:
-        """Accumulators of a channel."""
-        return self.pixels // 2 if self.wide else self.pixels
-
-    @property
-    def c_type(self) -> str:
-        """C type of an element."""
-        return self.dtype.c_name
-
-    @property
-    def rest(self) -> int:
-        """Channels in the last block, if it is not whole."""
-        return self.channels % self.outputs
-
-    @property
-    def whole(self) -> int:
-        """Channels in whole blocks."""
-        return self.channels - self.rest
-
-    @property
-    def looped(self) -> int:
-        """Inputs that the loop runs over; 0 where everything is written out."""
-        return 0 if self.length <= self.unrolled else self.length - self.length % self.unrolled
-
-    @property
-    def remaining(self) -> int:
-        """Inputs written out after the loop."""
-        return self.length - self.looped
-
-    def suffix(self, channel: int, column: int) -> str:
-        """What tells one accumulator of a block from another, in C names."""
-        return str(channel) if self.columns == 1 else f"{channel}_{column}"
-
-    def sum(self, channel: int, pixel: int) -> str:
-        """The C expression of the sum of a block's channel and pixel."""
-        if not self.wide:
-            return f"sum{self.suffix(channel, pixel)}"
-        half = "high" if pixel % 2 else "low"
-        return f"{half}_sum(total{self.suffix(channel, pixel // 2)})"
-
-    @property
-    def text(self) -> tuple[str, ...]:
-        """Lines for the function's comment."""
-        size = f"{self.pixels} pixels" if self.pixels > 1 else "1 pixel"
-        first = f"{size} times {self.outputs} channels at a time; the last pixel fills up a block."
-        if not self.wide:
-            return (first,)
-        where = "share a word of `patch`" if self.form == "packed" else "are brought into one word"
-        return (
-            first,
-            f"Inputs of two pixels {where}, the second one 23 bits up; so the word's",
-            "product with a weight is a product for either pixel, and 64 bits hold both sums.",
-        )
+    channels: tuple[ChannelSums, ...]
+    top: str
+    side: str
+    input_pixel: str
+    output_pixel: str
 
 
-def choose(window: Window, dtype: DType, weights: Array, pixels: int, request: Request) -> Blocks:
+def choose(window: Window, dtype: DType, weights: Array, pixels: int, request: Request) -> Tiling:
     """How to cut a convolution of one group into blocks.
 
     Args:
@@ -137,7 +102,7 @@ def choose(window: Window, dtype: DType, weights: Array, pixels: int, request: R
         request: target and preference.
     """
     products = window.taps * window.depth
-    form: Form = "single"
+    form: InputForm = "single"
     if dtype is DType.INT8 and "long_multiply" in request.target.features and fits_pairs(weights):
         form = "packed" if products * 4 <= PATCH_BYTES else "paired"
         if request.optimize == "ram":
@@ -148,9 +113,8 @@ def choose(window: Window, dtype: DType, weights: Array, pixels: int, request: R
     if form == "single":
         count, outputs, unrolled = 1, 4, 2
     length = products if form == "packed" else window.depth
-    return Blocks(
+    return Tiling(
         form,
-        dtype,
         count,
         min(outputs, window.outputs),
         window.outputs,
@@ -191,25 +155,44 @@ def blocks(
     weights = weights.reshape(window.outputs, -1)
     pixels = y.size // window.outputs // frame.batch
     cut = choose(window, x.dtype, weights, pixels, request)
-    parameters: dict[str, object] = {
-        "frame": frame,
-        "title": f"{node.op.name}: {x} -> {y}, {window.text}",
-        "notes": [*finish.notes, *cut.text],
-        "w": window,
-        "f": finish,
-        "b": cut,
-        "pixels": pixels,
-        "top": window.origin(0, "y"),
-        "side": window.origin(1, "x"),
-        "pixel": frame.source.offset("y", "x"),
-        "output_pixel": frame.target.offset("y", "x"),
-    }
+    gathers = cut.form == "packed"
+    step = cut.step if gathers and cut.step < window.depth else 0
+    rest = window.outputs - cut.whole
+    products = window.taps * window.depth
+    whole_blocks = ChannelSums.of(cut, cut.outputs, finish, products, whole=True)
+    last_block = ChannelSums.of(cut, rest, finish, products, whole=False)
+    parameters = BlocksParameters(
+        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+        notes=(*finish.notes, *cut.text),
+        images=frame.images,
+        width=frame.width,
+        outside=window.outside if window.padded else "",
+        c_type=x.dtype.c_name,
+        pixels=cut.pixels,
+        all_pixels=pixels,
+        gathers=gathers,
+        taps=0 if gathers else window.taps,
+        pointers=0 if gathers else window.taps * cut.pixels,
+        run_end=cut.looped * (cut.columns if gathers else 1),
+        down=window.loop(0, "dy") if window.kernel[0] > 1 else "",
+        across=window.loop(1, "dx") if window.kernel[1] > 1 else "",
+        here=_position(window, "i"),
+        beside=_position(window, "i + 1") if gathers else "",
+        gathered=_gathered(cut) if gathers else (),
+        depth=window.depth if step else 0,
+        step=step,
+        channels=(whole_blocks, last_block) if rest else (whole_blocks,),
+        top=window.origin(0, "y"),
+        side=window.origin(1, "x"),
+        input_pixel=frame.source.offset("y", "x"),
+        output_pixel=frame.target.offset("y", "x"),
+    )
     operands: list[Operand] = [Input(0, "input")]
     if window.padded:
         zero = 0 if x.quant is None else x.zero_point
         operands.append(Packed("padding", np.full(window.depth, zero, x.dtype.numpy)))
     operands += [Packed("weights", _ordered(weights, cut.outputs)), *finish.operands]
-    if cut.form == "packed":
+    if gathers:
         operands.append(Scratch("patch", DType.INT32, cut.length * cut.columns))
     return KernelCall(
         template="c/convolution_blocks.j2",
@@ -218,6 +201,21 @@ def blocks(
         operands=(*operands, Output(0, "output")),
         helpers=finish.helpers | (HALVES if cut.wide else _NONE),
         summary=f"{cut.form} inputs, {cut.pixels} pixels x {cut.outputs} channels",
+    )
+
+
+def _position(window: Window, pixel: str) -> str:
+    """The C expressions of the row and column of a tap of a block's pixel."""
+    row = f"top[{pixel}]" + " + dy" * (window.kernel[0] > 1)
+    return f"{row}, side[{pixel}]" + " + dx" * (window.kernel[1] > 1)
+
+
+def _gathered(cut: Tiling) -> tuple[str, ...]:
+    """C lines that bring `cut.step` inputs of two pixels together."""
+    columns = cut.columns
+    return (
+        *(f"word[{k * columns}] = in0[{k}] + in1[{k}] * 8388608;" for k in range(cut.step)),
+        f"word += {cut.step * columns};",
     )
 
 

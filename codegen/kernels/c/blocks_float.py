@@ -21,12 +21,14 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
     Request,
     Scratch,
 )
-from smelt.codegen.kernels.c.images import Frame
+from smelt.codegen.kernels.c.float_sums import Channels, FloatChannels, FloatSums
+from smelt.codegen.kernels.c.images import Frame, ImageLoop
 from smelt.codegen.kernels.c.store import Store, stored
-from smelt.codegen.kernels.c.vectors import padded_vectors, vectors_of
+from smelt.codegen.kernels.c.vectors import padded_vectors
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.fixed_point import Activation
@@ -55,53 +57,94 @@ _LOADED_FLOATS = 240
 
 
 @dataclass(frozen=True)
-class Channels:
-    """Output channels of a group, from `begin` to `end`, `count` at a time.
+class GatheredWindow:
+    """How a window is gathered into one run.
 
-    A block that is alone may compute more than there are, with weights of zero for the others.
-    `unrolled` of the `length` inputs of a run are written out in one turn of the innermost loop.
+    Attributes:
+        down, across: C lines that open the loops over its rows and columns.
+        whole_row: C condition that a row is copied as one; empty where that is not done.
+        row_start: where it starts.
+        row: its elements.
+        row_bytes: what they take.
+        pixel: elements of a pixel.
+        pixel_bytes: what they take.
     """
 
-    begin: int
-    end: int
-    count: int
-    length: int = 1
-    unrolled: int = 1
+    down: str
+    across: str
+    whole_row: str
+    row_start: str
+    row: int
+    row_bytes: int
+    pixel: int
+    pixel_bytes: int
 
-    @property
-    def repeats(self) -> bool:
-        """Whether a loop over them is needed."""
-        return self.end - self.begin > self.count
+    @staticmethod
+    def of(window: Window, frame: Frame, *, row_is_run: bool) -> GatheredWindow:
+        """That of a convolution; `row_is_run` where the inputs of a row stand together."""
+        (down, down_step), (across, across_step) = zip(window.end, window.dilation, strict=True)
+        (height, width), (_, columns) = window.size, window.kernel
+        inside = f"y >= 0 && y < {height} && side >= 0 && side + {columns} <= {width}"
+        row = columns * window.depth if row_is_run else 0
+        return GatheredWindow(
+            f"for (int32_t y = top; y < top + {down}; y += {down_step}) {{",
+            f"for (int32_t x = side; x < side + {across}; x += {across_step}) {{",
+            inside if row_is_run else "",
+            frame.source.offset("y", "side") if row_is_run else "",
+            row,
+            row * 4,
+            window.depth,
+            window.depth * 4,
+        )
 
-    @property
-    def lanes(self) -> tuple[tuple[int, int], ...]:
-        """The first and the number of the channels that share an array of sums."""
-        return vectors_of(self.count)
 
-    @property
-    def real(self) -> int:
-        """Channels of a block that there are."""
-        return min(self.count, self.end - self.begin)
+@dataclass(frozen=True)
+class FloatBlocksParameters(Parameters):
+    """Variables of `convolution_float.j2`; texts are C.
 
-    @property
-    def stored(self) -> tuple[tuple[int, int], ...]:
-        """`lanes`, without the channels that there are not."""
-        return tuple((first, min(size, self.real - first)) for first, size in self.lanes)
+    Attributes:
+        title: for the function's comment.
+        images: the loop over images.
+        width: of the output.
+        outside: condition that an input pixel lies outside of the image; empty where none can.
+        pixels: in a block.
+        all_pixels: of the output.
+        vectors: whether neighbouring channels share vector registers.
+        length: inputs of a run, where they are looped over one by one; else 0.
+        channels: of a group, in whole blocks and in the last one.
+        groups: of channels.
+        gathered: how windows are gathered; None where inputs are read where they stand.
+        window: inputs of a window that is gathered; else 0.
+        taps: runs under a window.
+        pointers: to the runs of all pixels of a block.
+        down, across: open the loops over a window's rows and columns; empty where there are none.
+        top, side: the first row and column under a window.
+        input_pixel: where input pixel (y, x) starts; empty where nobody asks.
+        first_pixel: where a window of one pixel starts; empty where nobody asks.
+        output_pixel: where output pixel (y, x) starts.
+    """
 
-    @property
-    def computed(self) -> int:
-        """Channels in all blocks, with those that there are not."""
-        return max(self.count, self.end - self.begin)
-
-    @property
-    def looped(self) -> int:
-        """Inputs of a run that a loop goes over; 0 where everything is written out."""
-        return 0 if self.length <= self.unrolled else self.length - self.length % self.unrolled
-
-    @property
-    def remaining(self) -> int:
-        """Inputs written out after the loop."""
-        return self.length - self.looped
+    title: str
+    images: ImageLoop
+    width: int
+    outside: str
+    pixels: int
+    all_pixels: int
+    vectors: bool
+    length: int
+    channels: tuple[FloatChannels, ...]
+    groups: int
+    gathered: GatheredWindow | None
+    window: int
+    taps: int
+    pointers: int
+    down: str
+    across: str
+    top: str
+    side: str
+    input_pixel: str
+    first_pixel: str
+    output_pixel: str
 
 
 def float_store(activation: Activation, y: TensorType, target: Target) -> Store:
@@ -171,24 +214,33 @@ def float_blocks(
     store = float_store(activation, y, request.target)
     length = runs.taps * runs.depth if gathers else runs.depth
     blocks = _channels(per_group, outputs, count, length, request)
-    parameters: dict[str, object] = {
-        "frame": frame,
-        **_places(frame, runs),
-        "title": f"{node.op.name}: {x} -> {y}, {window.text}",
-        "w": runs,
-        "pixels": count,
-        "blocks": blocks,
-        "vectors": vectors,
-        "fused": "fma" in request.target.features,
-        "length": length,
-        "taps": 1 if gathers else runs.taps,
-        "gathers": gathers,
-        "row_is_run": dense and runs.kernel[1] > 1 and runs.dilation[1] == 1,
-        "per_group": per_group,
-        "weights_each": 1 + runs.taps * runs.depth,
-        "store": store,
-        "left": pixels,
-    }
+    row_is_run = dense and runs.kernel[1] > 1 and runs.dilation[1] == 1
+    sums = FloatSums(count, vectors, "fma" in request.target.features, store)
+    taps = 1 if gathers else runs.taps
+    alone = taps == 1 and not gathers and not window.padded
+    parameters = FloatBlocksParameters(
+        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+        images=frame.images,
+        width=frame.width,
+        outside=runs.outside if window.padded else "",
+        pixels=count,
+        all_pixels=pixels,
+        vectors=vectors,
+        length=length if vectors else 0,
+        channels=tuple(FloatChannels.of(block, sums, runs) for block in blocks),
+        groups=window.groups,
+        gathered=GatheredWindow.of(runs, frame, row_is_run=row_is_run) if gathers else None,
+        window=length if gathers else 0,
+        taps=taps,
+        pointers=count * taps,
+        down=runs.loop(0, "dy") if taps > 1 else "",
+        across=runs.loop(1, "dx") if taps > 1 and runs.kernel[1] > 1 else "",
+        top=runs.origin(0, "y"),
+        side=runs.origin(1, "x"),
+        input_pixel="" if alone else frame.source.offset("y", "x"),
+        first_pixel=frame.source.offset("top", "side") if alone else "",
+        output_pixel=frame.target.offset("y", "x"),
+    )
     operands: list[Operand] = [Input(0, "input")]
     if window.padded and not gathers:
         operands.append(Packed("padding", np.zeros(max(inputs, runs.depth), np.float32)))
@@ -203,18 +255,6 @@ def float_blocks(
         helpers=store.helpers,
         summary=f"{count} pixels x {outputs} channels" + (", gathered" if gathers else ""),
     )
-
-
-def _places(frame: Frame, runs: Window) -> dict[str, str]:
-    """The C expressions of where windows and pixels start."""
-    return {
-        "top": runs.origin(0, "y"),
-        "side": runs.origin(1, "x"),
-        "pixel": frame.source.offset("y", "x"),
-        "row_start": frame.source.offset("y", "side"),
-        "first_pixel": frame.source.offset("top", "side"),
-        "output_pixel": frame.target.offset("y", "x"),
-    }
 
 
 def _rows_as_runs(window: Window) -> Window:

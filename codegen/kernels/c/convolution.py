@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.kernels.c.blocks import blocks
 from smelt.codegen.kernels.c.blocks_float import float_blocks
 from smelt.codegen.kernels.c.direct import direct
@@ -12,31 +14,25 @@ from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     constant_bias,
     folds,
-    refuse_products,
-    sums,
+    served_sums,
 )
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import DType, Node
 from smelt.ops.convolution import Conv2D
 from smelt.ops.fixed_point import convolution_scales
-from smelt.targets import Target
 
 
-class Conv2DKernel(Kernel):
+class Conv2DKernel(Kernel[Conv2D]):
     """Sums of products over windows."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_products(node, channel_axis=0)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        range_ = served_sums(node, 0)
+        if isinstance(range_, Refusal):
+            return range_
         op = node.op
-        if not isinstance(op, Conv2D):
-            raise TypeError(f"{op.name} is no Conv2D")
         window, place = Window.of(node), Frame.of(node)
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
@@ -52,7 +48,6 @@ class Conv2DKernel(Kernel):
                 stem=stem,
             )
         scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
-        range_ = sums(node, 0)
         if op.groups > 1 or not folds(node) or x.dtype is DType.INT16:
             finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem)

@@ -8,9 +8,11 @@ once, corrects that.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Parameters
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.requantization import sum_range
 from smelt.ir import Array, DType, Node
@@ -33,11 +35,91 @@ def fits_words(weights: Array) -> bool:
     return bool((low > -_LIMIT).all() and (high < _LIMIT).all())
 
 
-def stretches(depth: int) -> dict[str, int]:
-    """How a sum over so many inputs is written: so many at a time, in a loop up to `looped`."""
+def four_sums(elements: str, weights: str, start: str, depth: int) -> tuple[str, ...]:
+    """C lines that multiply int8 elements by the weights of four outputs, and sum up.
+
+    Args:
+        elements: name of the pointer to the first of them.
+        weights: name of the pointer to words; it moves on to the next four outputs.
+        start: name of what 128 in every other weight will add to the sums, negated.
+        depth: how many elements there are.
+    """
     unrolled = max(min(depth // 2, 8), 1)
     looped = depth - depth % unrolled if depth > unrolled else 0
-    return {"depth": depth, "unrolled": unrolled, "looped": looped}
+    lines = [
+        f"const int8_t *x = {elements};",
+        f"uint64_t total_ad = (uint64_t){start};",
+        f"uint64_t total_cb = (uint64_t){start};",
+    ]
+    if looped:
+        turn = _stretch(unrolled, weights)
+        lines += ["do {", *turn, f"}} while (x != {elements} + {looped});"]
+    if depth > looped:
+        lines += ["{", *_stretch(depth - looped, weights), "}"]
+    return tuple(lines)
+
+
+def _stretch(length: int, weights: str) -> list[str]:
+    """C lines that add so many products to the totals; copies keep gcc from moving registers."""
+    lines = ["int64_t sum_ad = (int64_t)total_ad;", "int64_t sum_cb = (int64_t)total_cb;"]
+    for k in range(length):
+        lines += [
+            "{",
+            f"    const uint32_t abcd = (uint32_t){weights}[{k}];",
+            "    const uint32_t cdab = abcd >> 16 | abcd << 16;",
+            f"    sum_ad += (int64_t)x[{k}] * (int32_t)(abcd & 0xFF0000FFu);",
+            f"    sum_cb += (int64_t)x[{k}] * (int32_t)(cdab & 0xFF0000FFu);",
+            "}",
+        ]
+    lines += [f"x += {length};", f"{weights} += {length};"]
+    lines += ["total_ad = (uint64_t)sum_ad;", "total_cb = (uint64_t)sum_cb;"]
+    return [f"    {line}" for line in lines]
+
+
+@dataclass(frozen=True)
+class WordOutputs:
+    """Up to four outputs, of which C statements store each.
+
+    `loop` opens the loop over them; it is empty for those at the end, the first of which is
+    `first`.
+    """
+
+    loop: str
+    first: int
+    stores: tuple[tuple[str, ...], ...]
+
+    @staticmethod
+    def of(count: int, finish: Finish, loop: str, first: int) -> WordOutputs:
+        """So many outputs."""
+        sums = ("lower", "ad"), ("upper", "cb"), ("lower", "cb"), ("upper", "ad")
+        at = ["o", *(f"o + {j}" for j in range(1, count))]
+        return WordOutputs(
+            loop,
+            first,
+            tuple(
+                finish.stores(channel, (f"output[{channel}]", f"{half}_sum(total_{words})"))
+                for channel, (half, words) in zip(at, sums, strict=False)
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class DenseWordsParameters(Parameters):
+    """Variables of `dense_words.j2`; texts are C.
+
+    Attributes:
+        title: for the function's comment.
+        depth: inputs.
+        inputs: indices of those that are added in a turn of the loop over inputs from `i` on.
+        sums: lines that sum up the products of four outputs.
+        outputs: four at a time, and those at the end.
+    """
+
+    title: str
+    depth: int
+    inputs: tuple[str, ...]
+    sums: tuple[str, ...]
+    outputs: tuple[WordOutputs, ...]
 
 
 def dense_words(node: Node, finish: Finish, weights: Array, *, stem: str) -> KernelCall:
@@ -50,14 +132,19 @@ def dense_words(node: Node, finish: Finish, weights: Array, *, stem: str) -> Ker
         stem: of the function's name.
     """
     outputs, depth = weights.shape
-    parameters: dict[str, object] = {
-        "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
-        "f": finish,
-        **stretches(depth),
-        "step": 4 if depth % 4 == 0 else 1,
-        "whole": outputs - outputs % 4,
-        "rest": outputs % 4,
-    }
+    rest = outputs % 4
+    whole = outputs - rest
+    head = f"for (int32_t o = 0; o < {whole}; o += 4) {{"
+    parts = [WordOutputs.of(4, finish, head, 0)] if whole else []
+    if rest:
+        parts.append(WordOutputs.of(rest, finish, "", whole))
+    parameters = DenseWordsParameters(
+        title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+        depth=depth,
+        inputs=("i", "i + 1", "i + 2", "i + 3") if depth % 4 == 0 else ("i",),
+        sums=four_sums("input", "weights", "start", depth),
+        outputs=tuple(parts),
+    )
     return KernelCall(
         template="c/dense_words.j2",
         stem=stem,

@@ -5,14 +5,70 @@ It serves what the blocked forms do not: groups, weights computed at run time, 1
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed
+from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Parameters
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import Frame
+from smelt.codegen.kernels.c.images import Frame, ImageLoop
 from smelt.codegen.kernels.c.products import centred_weights
+from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import DType, Node
+
+
+@dataclass(frozen=True)
+class DirectParameters(Parameters):
+    """Variables of `convolution_direct.j2`; texts are C.
+
+    Attributes:
+        title, notes: for the function's comment.
+        images: the loop over images.
+        height, width: of the output.
+        padded: whether windows reach beyond the image.
+        size: height and width of the input; 0 where nobody asks.
+        c_type, input_type, weight_type, sum_type: of outputs, inputs, weights and sums.
+        outputs: output channels.
+        rows, columns: of a window.
+        row, column: input position of a tap.
+        first_weight: of output channel `o`.
+        weight_step: from the weights of a tap to the next one's.
+        weight_row: weights of a row of taps that is left out; 0 where none is.
+        channel: statement that finds the constants of an output channel; empty where there are
+            none.
+        input: where the inputs of a tap start.
+        depth: inputs of a tap; 0 in a depthwise convolution.
+        product: of an input and a weight.
+        result: what is stored.
+        output_pixel: where output pixel (y, x) starts.
+    """
+
+    title: str
+    notes: tuple[str, ...]
+    images: ImageLoop
+    height: int
+    width: int
+    padded: bool
+    size: tuple[int, int]
+    c_type: str
+    input_type: str
+    weight_type: str
+    sum_type: str
+    outputs: int
+    rows: int
+    columns: int
+    row: str
+    column: str
+    first_weight: str
+    weight_step: int
+    weight_row: int
+    channel: str
+    input: str
+    depth: int
+    product: str
+    result: str
+    output_pixel: str
 
 
 def direct(
@@ -29,39 +85,48 @@ def direct(
         depthwise: whether each input channel has outputs of its own.
     """
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-    zero_points = () if weights.quant is None else weights.quant.zero_point
+    zero_points = {0} if weights.quant is None else set(weights.quant.zero_point)
     stored: Operand = Input(1, "weights")
-    if len(set(zero_points)) > 1:
+    if len(zero_points) > 1:
         # A zero point for each channel: weights are stored without.
         centred = centred_weights(node, 3 if depthwise else 0).astype(np.int16)
         stored = Packed("weights", np.moveaxis(centred, 0, 3 if depthwise else 0))
-        zero_points = ()
+        zero_points = {0}
     multiplier = window.outputs // x.shape[-1] if depthwise else 1
-    parameters: dict[str, object] = {
-        "frame": frame,
-        "title": f"{node.op.name}: {x} -> {y}",
-        "notes": [window.text, *finish.notes],
-        "w": window,
-        "f": finish,
-        "is_float": y.dtype.is_float,
-        "sum_type": "float" if y.dtype.is_float else "int64_t" if finish.wide else "int32_t",
-        "row_type": "float" if y.dtype.is_float else "int32_t",
-        "channel": "o" if finish.fields == 1 else f"o * {finish.fields}",
-        "c_type": y.dtype.c_name,
-        "input_type": x.dtype.c_name,
-        "weight_type": DType.INT16.c_name if isinstance(stored, Packed) else weights.dtype.c_name,
-        "depthwise": depthwise,
-        "iy": window.tap(0, "y", "ky"),
-        "ix": window.tap(1, "x", "kx"),
-        "pixel": frame.source.offset("iy", "ix"),
-        "output_pixel": frame.target.offset("y", "x"),
-        "first_weight": "o" if depthwise else f"o * {window.taps * window.depth}",
-        "weight_step": window.outputs if depthwise else window.depth,
-        "weight_row": window.kernel[1] * (window.outputs if depthwise else window.depth),
-        "first_channel": _first_channel(window, multiplier, depthwise=depthwise),
-        "input_zero_point": 0 if x.quant is None else x.zero_point,
-        "weight_zero_points": zero_points,
-    }
+    weight_step = window.outputs if depthwise else window.depth
+    element = "0" if depthwise else "i"
+    value = _less(f"in[{element}]", 0 if x.quant is None else x.zero_point)
+    (zero_point,) = zero_points
+    weight = f"(weight[{element}] - ({zero_point}))" if zero_point else f"weight[{element}]"
+    is_float = y.dtype.is_float
+    first_channel = _first_channel(window, multiplier, depthwise=depthwise)
+    parameters = DirectParameters(
+        title=f"{node.op.name}: {x} -> {y}",
+        notes=(window.text, *finish.notes),
+        images=frame.images,
+        height=frame.height,
+        width=frame.width,
+        padded=window.padded,
+        size=window.size if window.padded else (0, 0),
+        c_type=y.dtype.c_name,
+        input_type=x.dtype.c_name,
+        weight_type=DType.INT16.c_name if isinstance(stored, Packed) else weights.dtype.c_name,
+        sum_type="float" if is_float else "int64_t" if finish.wide else "int32_t",
+        outputs=window.outputs,
+        rows=window.kernel[0],
+        columns=window.kernel[1],
+        row=window.tap(0, "y", "ky"),
+        column=window.tap(1, "x", "kx"),
+        first_weight="o" if depthwise else f"o * {window.taps * window.depth}",
+        weight_step=weight_step,
+        weight_row=window.kernel[1] * weight_step if window.padded else 0,
+        channel=finish.row("o", "float" if is_float else "int32_t"),
+        input=f"{frame.source.offset('iy', 'ix')}{first_channel}",
+        depth=0 if depthwise else window.depth,
+        product=f"{value} * {weight}",
+        result=finish.output("sum"),
+        output_pixel=frame.target.offset("y", "x"),
+    )
     return KernelCall(
         template="c/convolution_direct.j2",
         stem=stem,
@@ -75,6 +140,11 @@ def direct(
         helpers=finish.helpers,
         summary="direct: one output at a time",
     )
+
+
+def _less(value: str, zero_point: int) -> str:
+    """The C expression of a value less its zero point."""
+    return f"({offset(value, -zero_point)})" if zero_point else value
 
 
 def _first_channel(window: Window, multiplier: int, *, depthwise: bool) -> str:

@@ -93,6 +93,17 @@ class Finish:
             return channel
         return f"({channel}) * {self.fields}" if " " in channel else f"{channel} * {self.fields}"
 
+    def row(self, channel: str, c_type: str = "int32_t") -> str:
+        """The C statement that finds a channel's row; empty where there are no constants."""
+        if not self.fields:
+            return ""
+        return f"const {c_type} *const channel = channels + {self.index(channel)};"
+
+    def stores(self, channel: str, *outputs: tuple[str, str]) -> tuple[str, ...]:
+        """C statements that store sums of a channel: each output's element, and the sum's C."""
+        lines = [f"{element} = {self.output(total)};" for element, total in outputs]
+        return (self.row(channel), *lines) if self.fields else tuple(lines)
+
     def output(self, total: str) -> str:
         """The C expression of the stored output, given that of the sum without its bias."""
         return self.text % total

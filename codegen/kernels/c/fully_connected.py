@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.kernels.c.blocks import blocks
 from smelt.codegen.kernels.c.blocks_float import float_blocks
 from smelt.codegen.kernels.c.dense_words import dense_words, serves_words
@@ -13,30 +15,24 @@ from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     constant_bias,
     folds,
-    refuse_products,
-    sums,
+    served_sums,
 )
 from smelt.codegen.kernels.c.window import Window
 from smelt.ir import DType, Node
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
-from smelt.targets import Target
 
 
-class FullyConnectedKernel(Kernel):
+class FullyConnectedKernel(Kernel[FullyConnected]):
     """Rows of inputs times weights."""
 
     op = FullyConnected
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_products(node, channel_axis=0)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[FullyConnected], request: Request) -> KernelCall | Refusal:
+        range_ = served_sums(node, 0)
+        if isinstance(range_, Refusal):
+            return range_
         op = node.op
-        if not isinstance(op, FullyConnected):
-            raise TypeError(f"{op.name} is no FullyConnected")
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         outputs, depth = weights.shape
         rows = x.size // depth
@@ -55,7 +51,6 @@ class FullyConnectedKernel(Kernel):
                 stem=stem,
             )
         scales = fully_connected_scales(x, weights, y, node.rounding) if y.quant is not None else ()
-        range_ = sums(node, 0)
         if not folds(node) or x.dtype is DType.INT16:
             finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
             return direct(node, window, place, finish, stem=stem)

@@ -130,6 +130,19 @@ def copy(written: str, read: str, count: int, element: int) -> str:
     return f"memcpy({target}, {source}, {count * element});"
 
 
+def braced(head: str, body: Iterable[str]) -> list[str]:
+    """C lines of a loop or a block that `head` opens."""
+    return [head, *(f"    {line}" for line in body), "}"]
+
+
+@dataclass(frozen=True)
+class NestedLoop:
+    """A loop as C: the line that opens it, and lines at the start of its body."""
+
+    head: str
+    lines: tuple[str, ...] = ()
+
+
 def depth(loops: Sequence[Loop], array: int) -> int:
     """How many loops the array's element depends on: 0 if it is the same throughout."""
     return max((level + 1 for level, loop in enumerate(loops) if loop.strides[array]), default=0)

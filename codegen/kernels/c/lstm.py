@@ -8,7 +8,10 @@ share each multiply-add, as in `dense_words`. Zero points are folded into the bi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
@@ -17,50 +20,70 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
+    Refusal,
     Request,
     Scratch,
 )
-from smelt.codegen.kernels.c.dense_words import fits_words, stretches, words_of
+from smelt.codegen.kernels.c.dense_words import fits_words, four_sums, words_of
 from smelt.codegen.kernels.c.store import helpers_in, offset
 from smelt.ir import Array, DType, Node
 from smelt.ops.fixed_point import INT32_MAX
 from smelt.ops.lookup import sigmoid_samples
 from smelt.ops.lstm import GATES, Lstm, LstmScaling, lstm_scaling
-from smelt.targets import Target
 
 _LETTERS = "iofc"
 """Gates in the order of the weights."""
 
 
-class LstmKernel(Kernel):
+@dataclass(frozen=True)
+class LstmParameters(Parameters):
+    """Variables of `lstm.j2`; texts are C.
+
+    Attributes:
+        title: for the function's comment.
+        words: whether four weights share a word.
+        steps: of a sequence.
+        sequences: how many there are.
+        depth: inputs of a step.
+        units: of the state.
+        hidden, cell: whether the states are given.
+        zero: a hidden state of zero.
+        hidden_bytes, cell_bytes: of all sequences.
+        lines: that make a unit's states.
+        every: whether the hidden states of all steps are an output.
+        row: index of a sequence's step, in inputs and outputs.
+        state: what is added to the address of the states for sequence `b`.
+    """
+
+    title: str
+    words: bool
+    steps: int
+    sequences: int
+    depth: int
+    units: int
+    hidden: bool
+    cell: bool
+    zero: int
+    hidden_bytes: int
+    cell_bytes: int
+    lines: tuple[str, ...]
+    every: bool
+    row: str
+    state: str
+
+
+class LstmKernel(Kernel[Lstm]):
     """Constant weights, forward or backward, with or without initial states."""
 
     op = Lstm
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if node.input(0).type.dtype is not DType.INT8:
-            return "Lstm is served for int8 data: of floats it is FullyConnected and Recurrence."
-        constants = [node.input(index) for index in (1, 2, 3)]
-        if not all(value.is_constant for value in constants):
-            return "Lstm is served for constant weights and biases only."
-        for bias, weights in ((constants[2].array, constants[0]), (np.zeros(1), constants[1])):
-            # A zero point is folded into the bias: up to 128 · 128 a weight, and as much by data.
-            reach = int(np.abs(bias.astype(np.int64)).max()) + 2**15 * weights.type.shape[2]
-            if reach > INT32_MAX:
-                return f"Lstm is not served where sums may reach {reach}, beyond 32 bits."
-        scaling = lstm_scaling(node)
-        shifts = [shift for gates in scaling.gates for _, shift in gates]
-        if max(*shifts, scaling.hidden[1]) > 30:
-            return "Lstm is not served for scales that multiply sums by more than 2^30."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op, x, scaling = node.op, node.input(0).type, lstm_scaling(node)
-        if not isinstance(op, Lstm):
-            raise TypeError(f"{op.name} is no Lstm")
+    @override
+    def offer(self, node: Node[Lstm], request: Request) -> KernelCall | Refusal:
+        scaling = _served_scaling(node)
+        if isinstance(scaling, Refusal):
+            return scaling
+        op, x = node.op, node.input(0).type
         hidden = node.outputs[-2].type
         steps, batch, depth = x.shape
         units = hidden.shape[1]
@@ -86,24 +109,33 @@ class LstmKernel(Kernel):
         ]
         if not op.sequence:
             operands.append(Scratch("next", DType.INT8, units))
+        time = f"({steps - 1} - step)" if op.reverse else "step"
+        reverse = ", the last step first" if op.reverse else ""
+        parameters = LstmParameters(
+            title=f"LSTM of {x}, {units} units{reverse}",
+            words=words,
+            steps=steps,
+            sequences=batch,
+            depth=depth,
+            units=units,
+            hidden=given["hidden"] is not None,
+            cell=given["cell"] is not None,
+            zero=0 if given["hidden"] is not None else hidden.zero_point,
+            hidden_bytes=batch * units,
+            cell_bytes=batch * units * 2,
+            lines=(
+                *_gate_sums("own", "input", "weights", depth, 0, words=words),
+                *_gate_sums("again", "hidden", "recurrent", units, GATES, words=words),
+                *lines,
+            ),
+            every=op.sequence,
+            row=f"({time} * {batch} + b)" if batch > 1 else time,
+            state=f" + b * {units}" if batch > 1 else "",
+        )
         return KernelCall(
             template="c/lstm.j2",
             stem="lstm_int8",
-            parameters={
-                "title": f"LSTM of {x}, {units} units",
-                "op": op,
-                "given": {name for name, value in given.items() if value is not None},
-                "steps": steps,
-                "batch": batch,
-                "depth": depth,
-                "units": units,
-                "words": words,
-                "own": stretches(depth),
-                "again": stretches(units),
-                "zero": hidden.zero_point,
-                "letters": _LETTERS,
-                "lines": lines,
-            },
+            parameters=parameters,
             operands=tuple(operands),
             in_place=tuple(
                 (names.index(name), index)
@@ -113,6 +145,63 @@ class LstmKernel(Kernel):
             helpers=helpers_in(lines) | ({"lower_sum", "upper_sum"} if words else frozenset[str]()),
             summary=f"the four gates of a unit at a time, {1 + words} in one multiply-add",
         )
+
+
+def _served_scaling(node: Node[Lstm]) -> LstmScaling | Refusal:
+    """How the node's sums are scaled, or why the kernel does not serve it."""
+    if node.input(0).type.dtype is not DType.INT8:
+        return Refusal(
+            "Lstm is served for int8 data: of floats it is FullyConnected and Recurrence."
+        )
+    constants = [node.input(index) for index in (1, 2, 3)]
+    if not all(value.is_constant for value in constants):
+        return Refusal("Lstm is served for constant weights and biases only.")
+    for bias, weights in ((constants[2].array, constants[0]), (np.zeros(1), constants[1])):
+        # A zero point is folded into the bias: up to 128 · 128 a weight, and as much by data.
+        reach = int(np.abs(bias.astype(np.int64)).max()) + 2**15 * weights.type.shape[2]
+        if reach > INT32_MAX:
+            return Refusal(f"Lstm is not served where sums may reach {reach}, beyond 32 bits.")
+    scaling = lstm_scaling(node)
+    shifts = [shift for gates in scaling.gates for _, shift in gates]
+    if max(*shifts, scaling.hidden[1]) > 30:
+        return Refusal("Lstm is not served for scales that multiply sums by more than 2^30.")
+    return scaling
+
+
+def _gate_sums(
+    name: str, elements: str, weights: str, depth: int, first: int, *, words: bool
+) -> tuple[str, ...]:
+    """C lines that sum up one of the two products of a unit's gates, from its biases on.
+
+    Args:
+        name: of the sums, before the gate's letter.
+        elements: name of the pointer to what is multiplied.
+        weights: name of the pointer to the weights.
+        depth: how many elements there are.
+        first: which of the unit's biases is the first.
+        words: whether four weights share a word.
+    """
+    sums = [f"{name}_{letter}" for letter in _LETTERS]
+    begin = [f"int32_t {total} = biases[{first + i}];" for i, total in enumerate(sums)]
+    if not words:
+        return (
+            *begin,
+            f"for (int32_t k = 0; k < {depth}; ++k, {weights} += {GATES}) {{",
+            f"    const int32_t x = {elements}[k];",
+            *(f"    {total} += x * {weights}[{i}];" for i, total in enumerate(sums)),
+            "}",
+        )
+    i, o, f, c = sums
+    return (
+        *begin,
+        "{",
+        *(f"    {line}" for line in four_sums(elements, weights, f"{name}_start", depth)),
+        f"    {i} += lower_sum(total_ad);",
+        f"    {o} += upper_sum(total_cb);",
+        f"    {f} += lower_sum(total_cb);",
+        f"    {c} += upper_sum(total_ad);",
+        "}",
+    )
 
 
 def _interleaved(weights: Array) -> Array:

@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.kernels.base import NARROW_FLOATS
+from smelt.codegen.kernels.base import NARROW_FLOATS, Refusal
 from smelt.codegen.kernels.c.requantization import fits_int32, folded_bias, sum_range
 from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.fixed_point import REDUCED_LIMIT
 
+Range = tuple[Array, Array]
+"""int64 `[o]` each: the smallest and the largest sum of each output channel."""
+
 
 def refuse_products(node: Node, channel_axis: int) -> str | None:
-    """None where the C kernels can sum the node's products, else one sentence saying why not.
+    """None where the C kernels can sum the node's products, else one sentence saying why not."""
+    found = served_sums(node, channel_axis)
+    return found.reason if isinstance(found, Refusal) else None
+
+
+def served_sums(node: Node, channel_axis: int) -> Range | Refusal:
+    """What `sums` returns, or why the C kernels cannot sum the node's products.
 
     Args:
         node: a convolution or a dense layer: input, weights, optional bias.
         channel_axis: the axis of the weights that counts output channels.
     """
+    reason = _refuse_types(node)
+    if reason is not None:
+        return Refusal(reason)
+    range_, x = sums(node, channel_axis), node.input(0).type
+    if x.quant is None or not node.output.type.is_quantized:
+        return range_
+    if x.dtype is DType.INT16:
+        reason = _refuse_long_sums(node, range_, channel_axis)
+        return range_ if reason is None else Refusal(reason)
+    if fits_int32(range_):
+        return range_
+    return Refusal(
+        f"{node.op.name} has weights or a bias so large that its sums could leave 32 bits."
+    )
+
+
+def _refuse_types(node: Node) -> str | None:
     x, weights, bias = node.input(0).type, node.input(1), node.optional(2)
     name = node.op.name
     if bias is not None and not bias.is_constant:
@@ -25,7 +51,7 @@ def refuse_products(node: Node, channel_axis: int) -> str | None:
     if x.quant is None and kinds == {y.dtype} and y.dtype in NARROW_FLOATS:
         return None
     if x.quant is not None and [v.dtype for v in (x, weights.type, y)] == _SIXTEEN_BITS:
-        return _refuse_sixteen_bits(node, channel_axis)
+        return _refuse_sixteen_bits(node)
     made = DType.INT8 if y.is_quantized else DType.INT32
     if x.quant is None or kinds != {DType.INT8} or y.dtype is not made:
         served = f"input {x}, weights {weights.type} and output {node.output.type}"
@@ -37,10 +63,6 @@ def refuse_products(node: Node, channel_axis: int) -> str | None:
     if node.rounding not in (Rounding.TFLM, Rounding.ONNX):
         rounding = "none" if node.rounding is None else node.rounding.value
         return f"{name} is not served for rounding '{rounding}'."
-    if not y.is_quantized:
-        return None
-    if not fits_int32(sums(node, channel_axis)):
-        return f"{name} has weights or a bias so large that its sums could leave 32 bits."
     return None
 
 
@@ -51,7 +73,7 @@ _LARGEST_RATIO = 2**7
 """Of a sum's scale to the output's: as TensorFlow Lite has it."""
 
 
-def _refuse_sixteen_bits(node: Node, channel_axis: int) -> str | None:
+def _refuse_sixteen_bits(node: Node) -> str | None:
     name, weights = node.op.name, node.input(1).type
     if not folds(node):
         return f"{name} of i16 data is served for constant, symmetric weights only."
@@ -59,26 +81,29 @@ def _refuse_sixteen_bits(node: Node, channel_axis: int) -> str | None:
         scales = () if weights.quant is None else weights.quant.scale
         if node.input(0).type.scale * max(scales) >= node.output.type.scale * _LARGEST_RATIO:
             return f"{name} of i16 data has an output scale far too small for its sums."
-        most = max(int(np.abs(bound).max()) for bound in sums(node, channel_axis))
-        if most >= REDUCED_LIMIT:
-            return f"{name} of i16 data has a bias so large that its sums could leave 48 bits."
         return None
     if node.rounding is not Rounding.TFLM:
         rounding = "none" if node.rounding is None else node.rounding.value
         return f"{name} of i16 data is not served for rounding '{rounding}'."
-    if not short_sums(node, channel_axis):
-        return (
-            f"{name} of i16 data has an int32 bias, and weights so large that its sums could leave "
-            "32 bits: give it an int64 bias."
-        )
     return None
 
 
-def short_sums(node: Node, channel_axis: int) -> bool:
-    """Whether 32 bits hold every partial sum of constant weights, with the bias and without."""
+def _refuse_long_sums(node: Node, range_: Range, channel_axis: int) -> str | None:
+    name = node.op.name
+    if node.rounding is Rounding.TFLM16:
+        most = max(int(np.abs(bound).max()) for bound in range_)
+        if most >= REDUCED_LIMIT:
+            return f"{name} of i16 data has a bias so large that its sums could leave 48 bits."
+        return None
+    # Partial sums without the bias must fit as well.
     weights = centred_weights(node, channel_axis)
-    alone = sum_range(np.zeros(len(weights), np.int64), weights, node.input(0).type.dtype)
-    return fits_int32(sums(node, channel_axis)) and fits_int32(alone)
+    alone = sum_range(np.zeros(len(weights), np.int64), weights, DType.INT16)
+    if fits_int32(range_) and fits_int32(alone):
+        return None
+    return (
+        f"{name} of i16 data has an int32 bias, and weights so large that its sums could leave "
+        "32 bits: give it an int64 bias."
+    )
 
 
 def centred_weights(node: Node, channel_axis: int) -> Array:
@@ -117,8 +142,8 @@ def bias_with_zero_point(node: Node, channel_axis: int) -> Array | None:
     return folded_bias(bias, centred_weights(node, channel_axis), x.zero_point)
 
 
-def sums(node: Node, channel_axis: int) -> tuple[Array, Array]:
-    """int64 `[o]` each: smallest and largest sum, bias included; zeros for a node of floats."""
+def sums(node: Node, channel_axis: int) -> Range:
+    """The smallest and the largest sums, bias included; zeros for a node of floats."""
     x, weights, bias = node.input(0).type, node.input(1), constant_bias(node)
     if x.quant is None:
         zeros = np.zeros(weights.type.shape[channel_axis], np.int64)

@@ -7,10 +7,12 @@ up with zeros to whole blocks. A pass over the units then applies the activation
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
@@ -19,11 +21,19 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
     Request,
     Scratch,
 )
+from smelt.codegen.kernels.c.recurrence_step import (
+    RecurrentGates,
+    SequenceLoops,
+    UnitStatements,
+    sequence_loops,
+)
+from smelt.codegen.kernels.c.recurrence_sums import GateProduct, scalar_sums, vector_sums
 from smelt.codegen.kernels.c.store import helpers_in
-from smelt.codegen.kernels.c.vectors import LANES, vectors_of, without_branch
+from smelt.codegen.kernels.c.vectors import LANES, without_branch
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, Value
 from smelt.ops.recurrence import GATES, OPERANDS, Gate, Recurrence
@@ -52,29 +62,7 @@ _SCALAR_SUMS = 16
 
 
 @dataclass(frozen=True)
-class Product:
-    """A product of recurrent weights and a state: `gates` of them, `block` at a time.
-
-    Attributes:
-        first: the first of the gates' rows of weights.
-        gates: how many there are.
-        block: how many of them are computed together.
-        start: where its sums start, in elements of the scratch memory.
-    """
-
-    first: int
-    gates: int
-    block: int
-    start: int
-
-    @property
-    def padded(self) -> int:
-        """Sums that whole blocks make."""
-        return -(-self.gates // self.block) * self.block
-
-
-@dataclass(frozen=True)
-class Function:
+class ActivationFunction:
     """An activation as a C function: the letter that ONNX has for it, and its body."""
 
     letter: str
@@ -82,71 +70,93 @@ class Function:
     title: str
 
 
-class RecurrenceKernel(Kernel):
+@dataclass(frozen=True)
+class RecurrenceParameters(Parameters):
+    """Variables of `recurrence.j2`.
+
+    Attributes:
+        title, text: for comments: what is computed, and the recurrent sums at a time.
+        functions: of the activations.
+        vectors: whether the recurrent sums of several gates share vector registers.
+        block: recurrent sums at a time.
+        sums: C lines that compute them.
+        units: of a state, of which the first `whole_units` are computed `unit_lanes` at a time.
+        reset: statements that apply the reset gate before a second product, where that is done.
+        states: names of the states.
+        step: statements that compute the states of a unit.
+        step_parameters: of the C function that computes a step.
+        sequences: the loops over steps and sequences.
+    """
+
+    title: str
+    functions: tuple[ActivationFunction, ...]
+    text: str
+    vectors: bool
+    block: int
+    sums: tuple[str, ...]
+    units: int
+    whole_units: int
+    unit_lanes: int
+    reset: UnitStatements | None
+    states: tuple[str, ...]
+    step: UnitStatements
+    step_parameters: str
+    sequences: SequenceLoops
+
+
+class RecurrenceKernel(Kernel[Recurrence]):
     """LSTM, GRU and simple RNN, forward or backward, with or without lengths."""
 
     op = Recurrence
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[Recurrence], request: Request) -> KernelCall:
         op = node.op
-        if not isinstance(op, Recurrence):
-            raise TypeError(f"{op.name} is no Recurrence")
-        steps, batch, _ = node.input(0).type.shape
-        weights = node.input(1)
+        batch, weights = node.input(0).type.shape[1], node.input(1)
         units = weights.type.shape[1]
         given = {n for n, v in zip(OPERANDS, node.inputs, strict=False) if v is not None}
         rows = 1 if "lengths" in given else _divisor(batch, _MOST_ROWS)
         products = _products(op, weights, rows, request)
         names = (["every"] if op.sequence else []) + ["hidden"] + ["cell"] * (op.kind == "lstm")
         size = products[-1].start + products[-1].padded
-        gated = len(products) > 1
         vectors = _in_vectors(weights, request)
         unit_lanes = LANES if units % LANES == 0 else LANES // 2
         whole_units = units - units % unit_lanes if vectors else 0
         letters, functions = _functions(op, branches=not whole_units)
-        parameters: dict[str, object] = {
-            "title": f"{op.name} of {node.input(0).type}, {units} units",
-            "op": op,
-            "given": given,
-            "steps": steps,
-            "batch": batch,
-            "units": units,
-            "wide": GATES[op.kind] * units,
-            "rows": rows,
-            "products": products,
-            "block": products[0].block,
-            "lanes": vectors_of(products[0].block),
-            "sums_each": size,
-            "candidate_weights": (products[0].padded if weights.is_constant else 2 * units) * units,
-            "letters": letters,
-            "functions": functions,
-            "packed": weights.is_constant,
-            "vectors": vectors,
-            "whole_units": whole_units,
-            "unit_lanes": unit_lanes,
-            "fused": "fma" in request.target.features,
-            "cell_clip": c_float(op.cell_clip) if op.cell_clip else "",
-        }
-        operands: list[Operand] = [Input(0, "input")]
-        if weights.is_constant:
-            operands.append(Packed("weights", _packed(weights.array, products)))
-        else:
-            operands.append(Input(1, "weights"))
-        operands += [
-            Input(i, f"initial_{name}" if name in ("hidden", "cell") else name)
-            for i, name in enumerate(OPERANDS)
-            if i > 1 and name in given
-        ]
-        operands += [Output(i, name) for i, name in enumerate(names)]
-        operands.append(Scratch("sums", DType.FLOAT32, rows * size))
-        if gated:
-            operands.append(Scratch("gated", DType.FLOAT32, rows * units))
+        gates = RecurrentGates(op, frozenset(given), letters, units, products)
+        fused = "fma" in request.target.features
+        sums = (
+            vector_sums(products[0].block, rows, units, size)
+            if vectors
+            else scalar_sums(products[0].block, rows, units, size, weights, fused=fused)
+        )
+        several = f" of {rows} sequences" if rows > 1 else ""
+        parameters = RecurrenceParameters(
+            title=f"{op.name} of {node.input(0).type}, {units} units"
+            + ", the last step first" * op.reverse,
+            functions=functions,
+            text=f"gates{several}, {products[0].block} at a time",
+            vectors=vectors,
+            block=products[0].block,
+            sums=tuple(sums),
+            units=units,
+            whole_units=whole_units,
+            unit_lanes=unit_lanes if whole_units else 0,
+            reset=UnitStatements.of(gates.reset, whole_units, units) if gates.gated else None,
+            states=gates.states,
+            step=UnitStatements.of(gates.step, whole_units, units),
+            step_parameters=gates.parameters,
+            sequences=sequence_loops(node, gates, rows, size),
+        )
+        scratch = [Scratch("sums", DType.FLOAT32, rows * size)]
+        if gates.gated:
+            scratch.append(Scratch("gated", DType.FLOAT32, rows * units))
+        outputs = (Output(i, name) for i, name in enumerate(names))
         return KernelCall(
             template="c/recurrence.j2",
             stem=op.kind,
             parameters=parameters,
-            operands=tuple(operands),
+            operands=(*_inputs(weights, products, gates.given), *outputs, *scratch),
             in_place=tuple(
                 (names.index(n), OPERANDS.index(n)) for n in ("hidden", "cell") if n in given
             ),
@@ -154,6 +164,20 @@ class RecurrenceKernel(Kernel):
             | ({"clamp_float"} if op.cell_clip else frozenset[str]()),
             summary=f"{rows} x {products[0].block} sums of sequences x gates at a time",
         )
+
+
+def _inputs(
+    weights: Value, products: tuple[GateProduct, ...], given: frozenset[str]
+) -> Iterator[Operand]:
+    """The operands that are read."""
+    yield Input(0, "input")
+    if weights.is_constant:
+        yield Packed("weights", _packed(weights.array, products))
+    else:
+        yield Input(1, "weights")
+    for i, name in enumerate(OPERANDS):
+        if i > 1 and name in given:
+            yield Input(i, f"initial_{name}" if name in ("hidden", "cell") else name)
 
 
 def _in_vectors(weights: Value, request: Request) -> bool:
@@ -166,7 +190,9 @@ def _divisor(number: int, most: int) -> int:
     return max(d for d in range(1, most + 1) if number % d == 0)
 
 
-def _products(op: Recurrence, weights: Value, rows: int, request: Request) -> tuple[Product, ...]:
+def _products(
+    op: Recurrence, weights: Value, rows: int, request: Request
+) -> tuple[GateProduct, ...]:
     """All gates in one product, or those of a GRU's candidate in a second one."""
     units = weights.type.shape[1]
     gates = [GATES[op.kind] * units]
@@ -183,15 +209,15 @@ def _products(op: Recurrence, weights: Value, rows: int, request: Request) -> tu
         return blocks * (rows + 3 + block * (1 + rows)), block
 
     block = min(sizes, key=cost)
-    products: list[Product] = []
+    products: list[GateProduct] = []
     for count in gates:
         first = sum(p.gates for p in products)
         start = sum(p.padded for p in products)
-        products.append(Product(first, count, block, start))
+        products.append(GateProduct(first, count, block, start))
     return tuple(products)
 
 
-def _packed(weights: Array, products: tuple[Product, ...]) -> Array:
+def _packed(weights: Array, products: tuple[GateProduct, ...]) -> Array:
     """Weights `[gates, units]` in blocks of gates, with those of a block side by side."""
     parts: list[Array] = []
     for product in products:
@@ -202,10 +228,12 @@ def _packed(weights: Array, products: tuple[Product, ...]) -> Array:
     return np.concatenate(parts)
 
 
-def _functions(op: Recurrence, *, branches: bool) -> tuple[dict[str, str], tuple[Function, ...]]:
+def _functions(
+    op: Recurrence, *, branches: bool
+) -> tuple[dict[str, str], tuple[ActivationFunction, ...]]:
     """The letter under which each activation is found, and the functions, each once."""
     letters: dict[str, str] = {}
-    found: dict[tuple[Gate, float], Function] = {}
+    found: dict[tuple[Gate, float], ActivationFunction] = {}
     for index, gate in enumerate(op.gates):
         letter, bound = "fgh"[index], op.bound(index)
         if (gate, bound) not in found:
@@ -215,7 +243,7 @@ def _functions(op: Recurrence, *, branches: bool) -> tuple[dict[str, str], tuple
             if bound < inf:
                 bounds = f"{c_float(-bound)}, {c_float(bound)}"
                 lines.insert(0, f"x = clamp_float(x, {bounds});")
-            found[gate, bound] = Function(letter, tuple(lines), gate.kind)
+            found[gate, bound] = ActivationFunction(letter, tuple(lines), gate.kind)
         letters[letter] = found[gate, bound].letter
     return letters, tuple(found.values())
 

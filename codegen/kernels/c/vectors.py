@@ -7,10 +7,10 @@ read after it was written. Results of a few elements therefore wait in an array 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from smelt.codegen.kernels.c.loops import Loop
+from smelt.codegen.kernels.c.loops import Loop, braced
 from smelt.targets import Target
 
 LANES = 16
@@ -43,6 +43,24 @@ def vectors_of(count: int) -> tuple[tuple[int, int], ...]:
         parts.append((first, size))
         first += size
     return tuple(parts)
+
+
+def lane_loops(
+    lanes: Iterable[tuple[int, int]], statement: Callable[[int, str], str]
+) -> tuple[str, ...]:
+    """C loops over the neighbours of a block whose sums stand in arrays of one vector or a few.
+
+    Args:
+        lanes: the first element and the size of each array, as of `vectors_of`.
+        statement: the C statement for lane `j` of an array, given its first element, for the
+            array's name, and the C expression of the neighbour's number.
+    """
+    lines: list[str] = []
+    for first, count in lanes:
+        unrolled = "SMELT_UNROLL " * (count > 8)
+        head = f"{unrolled}for (int32_t j = 0; j < {count}; ++j) {{"
+        lines += braced(head, [statement(first, f"j + {first}" if first else "j")])
+    return tuple(lines)
 
 
 def fills_vectors(loops: Sequence[Loop], target: Target) -> bool:

@@ -69,6 +69,12 @@ class Window:
         return any(map(any, self.padding))
 
     @property
+    def outside(self) -> str:
+        """The C condition that pixel (y, x) lies outside of the image."""
+        height, width = self.size
+        return f"y < 0 || y >= {height} || x < 0 || x >= {width}"
+
+    @property
     def text(self) -> str:
         """The window in words, as `3x3, stride 2x2, padding 0+1 rows`."""
         parts = [f"{self.kernel[0]}x{self.kernel[1]}"]
@@ -82,6 +88,11 @@ class Window:
         if self.groups > 1:
             parts.append(f"{self.groups} groups")
         return ", ".join(parts)
+
+    def loop(self, axis: int, variable: str) -> str:
+        """The C line that opens a loop over the window's rows (axis 0) or columns (1)."""
+        end, step = self.end[axis], self.dilation[axis]
+        return f"for (int32_t {variable} = 0; {variable} < {end}; {variable} += {step}) {{"
 
     def origin(self, axis: int, output: str) -> str:
         """The C expression of the first row (axis 0) or column (1) under the window."""
