@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from math import prod
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import DType, Node
 from smelt.ops.arg_reduce import ArgReduce
 
 
-class ArgReduceKernel(Kernel):
+class ArgReduceKernel(Kernel[ArgReduce]):
     """One pass over the elements for each result."""
 
     op = ArgReduce
     floats = WIDE_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[ArgReduce], request: Request) -> KernelCall:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, ArgReduce):
-            raise TypeError(f"{op.name} is no ArgReduce")
         size, stride = x.shape[op.axis], prod(x.shape[op.axis + 1 :])
         return KernelCall(
             template="c/arg_reduce.j2",

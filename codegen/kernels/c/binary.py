@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.binary_onnx import onnx_formula
 from smelt.codegen.kernels.c.binary_plain import Formula, plain_formula
 from smelt.codegen.kernels.c.loops import (
@@ -28,34 +38,24 @@ from smelt.ops.binary_integer import (
     sub_scaling,
 )
 from smelt.ops.fixed_point import Activation
-from smelt.targets import Target
 
 _TOO_WIDE_TO_CLAMP = (DType.FLOAT64, DType.UINT32, DType.INT64, DType.UINT64)
 
 
-class BinaryKernel(Kernel):
+class BinaryKernel(Kernel[Binary]):
     """Nested loops, as few as broadcasting allows; an operand is scaled where it changes."""
 
     op = Binary
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, dtype = node.op, node.input(0).type.dtype
-        if not isinstance(op, Binary):
-            raise TypeError(f"{op.name} is no Binary")
-        if op.activation is not Activation.NONE and dtype in _TOO_WIDE_TO_CLAMP:
-            return f"{op.name} of {dtype.value} data is not served with a fused activation."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if not isinstance(op, Binary):
-            raise TypeError(f"{op.name} is no Binary")
-        a, b, y = node.input(0).type, node.input(1).type, node.output.type
-        onnx = onnx_formula(node, op)
+    @override
+    def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
+        op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
+        if op.activation is not Activation.NONE and a.dtype in _TOO_WIDE_TO_CLAMP:
+            return Refusal(
+                f"{op.name} of {a.dtype.value} data is not served with a fused activation."
+            )
+        onnx = onnx_formula(node)
         formula = onnx or _formula(op, a, b, y)
         loops = nest(
             y.shape,

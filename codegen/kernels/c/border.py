@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     STORED_FLOATS,
@@ -12,38 +13,30 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Refusal,
     Request,
 )
 from smelt.codegen.kernels.c.gather import compact
 from smelt.codegen.kernels.c.loops import ALL_NAMES, copy, dense_strides, index, nest, total
 from smelt.ir import Node
 from smelt.ops.pad import Pad
-from smelt.targets import Target
 
 
-class BorderKernel(Kernel):
+class BorderKernel(Kernel[Pad]):
     """Writes the output in order; a table tells where each index of a padded axis is read."""
 
     op = Pad
     floats = STORED_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if isinstance(node.op, Pad) and node.op.mode == "constant":
-            return "a constant border has a kernel of its own."
-        return None
-
+    @override
     def entries(self, node: Node) -> int:
-        """See `Kernel.entries`."""
         return padded_sizes(node)
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Pad], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Pad):
-            raise TypeError(f"{op.name} is no Pad")
+        if op.mode == "constant":
+            return Refusal("a constant border has a kernel of its own.")
         strides = dense_strides(x.shape)
         padded = [axis for axis, pair in enumerate(op.padding) if any(pair)]
         plain = [0 if axis in padded else stride for axis, stride in enumerate(strides)]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import DType, Node
 from smelt.ops.cast import Cast
 
 
-class CastKernel(Kernel):
+class CastKernel(Kernel[Cast]):
     """One conversion an element."""
 
     op = Cast
     floats = WIDE_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Cast], request: Request) -> KernelCall:
         x, y = node.input(0).type, node.output.type
         return KernelCall(
             template="c/elementwise.j2",

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from math import prod
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.concat import Concat
 
 
-class ConcatKernel(Kernel):
+class ConcatKernel(Kernel[Concat]):
     """Block copies: one an input for each index of the axes before the joined one."""
 
     op = Concat
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Concat], request: Request) -> KernelCall:
         op, y = node.op, node.output.type
-        if not isinstance(op, Concat):
-            raise TypeError(f"{op.name} is no Concat")
         chunks = [prod(v.type.shape[op.axis :]) for v in node.inputs if v is not None]
         starts = [sum(chunks[:i]) for i in range(len(chunks))]
         return KernelCall(

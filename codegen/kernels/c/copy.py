@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.bit_cast import BitCast
 from smelt.ops.copy import Copy
 
 
-class CopyKernel(Kernel):
+class CopyKernel(Kernel[Copy | BitCast]):
     """One block copy."""
 
-    op = Copy
+    op = Copy | BitCast
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Copy | BitCast], request: Request) -> KernelCall:
         y = node.output.type
         return KernelCall(
             template="c/copy.j2",
@@ -27,10 +28,4 @@ class CopyKernel(Kernel):
         )
 
 
-class BitCastKernel(CopyKernel):
-    """One block copy."""
-
-    op = BitCast
-
-
-KERNELS = (CopyKernel(), BitCastKernel())
+KERNELS = (CopyKernel(),)

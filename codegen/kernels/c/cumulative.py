@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from math import prod
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import index, nest
 from smelt.ir import Node
 from smelt.ops.cumulative import Cumulative
 
 
-class CumulativeKernel(Kernel):
+class CumulativeKernel(Kernel[Cumulative]):
     """One pass along the axis for each of the other axes' elements."""
 
     op = Cumulative
     floats = WIDE_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Cumulative], request: Request) -> KernelCall:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Cumulative):
-            raise TypeError(f"{op.name} is no Cumulative")
         size, inner = x.shape[op.axis], prod(x.shape[op.axis + 1 :])
         around = prod(x.shape[: op.axis]), inner
         loops = nest(around, (size * inner, 1))

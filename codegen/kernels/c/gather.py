@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     STORED_FLOATS,
@@ -24,18 +25,15 @@ from smelt.ops.gather import Gather, GatherElements, GatherND
 from smelt.ops.indices import positions
 
 
-class GatherKernel(Kernel):
+class GatherKernel(Kernel[Gather]):
     """One block copy an index; constant indices become a table of positions."""
 
     op = Gather
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Gather], request: Request) -> KernelCall:
         op, x, indices = node.op, node.input(0).type, node.input(1)
-        if not isinstance(op, Gather):
-            raise TypeError(f"{op.name} is no Gather")
         batch, axis = op.batch_dims, op.axis
         size, inner = x.shape[axis], prod(x.shape[axis + 1 :])
         shape = [prod(x.shape[:batch]), prod(x.shape[batch:axis]), prod(indices.type.shape[batch:])]
@@ -64,18 +62,15 @@ class GatherKernel(Kernel):
         )
 
 
-class GatherElementsKernel(Kernel):
+class GatherElementsKernel(Kernel[GatherElements]):
     """One element an index."""
 
     op = GatherElements
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[GatherElements], request: Request) -> KernelCall:
         op, x, indices = node.op, node.input(0).type, node.input(1).type
-        if not isinstance(op, GatherElements):
-            raise TypeError(f"{op.name} is no GatherElements")
         loops, offset = element_loops(x.shape, indices.shape, op.axis)
         written = index(loops, 1)
         found = element_offset("indices", written, offset, x.shape[op.axis], x.shape, op.axis)
@@ -88,18 +83,15 @@ class GatherElementsKernel(Kernel):
         )
 
 
-class GatherNDKernel(Kernel):
+class GatherNDKernel(Kernel[GatherND]):
     """One block copy a tuple of indices."""
 
     op = GatherND
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[GatherND], request: Request) -> KernelCall:
         op, x, indices = node.op, node.input(0).type, node.input(1).type
-        if not isinstance(op, GatherND):
-            raise TypeError(f"{op.name} is no GatherND")
         batch, tuple_size = op.batch_dims, indices.shape[-1]
         slices = x.shape[batch + tuple_size :]
         inner, per_batch = prod(slices), prod(x.shape[batch:])

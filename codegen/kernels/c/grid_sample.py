@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.c.loops import dense_strides, total
 from smelt.codegen.kernels.c.store import helpers_in
 from smelt.codegen.render import c_float
 from smelt.ir import Node
 from smelt.ops.grid_sample import TAPS, GridSample
-from smelt.targets import Target
 
 _NAMES = ("z", "y", "x")
 """C variables of the coordinates, the innermost axis last."""
 
 
-class GridSampleKernel(Kernel):
+class GridSampleKernel(Kernel[GridSample]):
     """Positions and weights along each axis, then whole pixels weighted and summed."""
 
     op = GridSample
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        rank = len(node.input(0).type.shape) - 2
-        if rank > len(_NAMES):
-            return f"{node.op.name} is served for images of up to 3 axes, not {rank}."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[GridSample], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, GridSample):
-            raise TypeError(f"{op.name} is no GridSample")
-        sizes, names, taps = x.shape[1:-1], _NAMES[-(len(x.shape) - 2) :], TAPS[op.mode]
+        sizes, taps = x.shape[1:-1], TAPS[op.mode]
         rank = len(sizes)
+        if rank > len(_NAMES):
+            return Refusal(f"{op.name} is served for images of up to 3 axes, not {rank}.")
+        names = _NAMES[-rank:]
         axes = [
             {
                 "name": name,

@@ -5,34 +5,34 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.loops import ALL_NAMES, total
 from smelt.codegen.render import c_elements
 from smelt.ir import Node
 from smelt.ops.length import FillRows, TransposeLength, fill_of
-from smelt.targets import Target
 
 
-class FillRowsKernel(Kernel):
+class FillRowsKernel(Kernel[FillRows]):
     """A copy, unless it is made in place, and a loop over what is beyond."""
 
     op = FillRows
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if node.input(0).type.shape != node.output.type.shape:
-            return "FillRows is served between tensors of one shape."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[FillRows], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, FillRows):
-            raise TypeError(f"{op.name} is no FillRows")
+        if x.shape != node.output.type.shape:
+            return Refusal("FillRows is served between tensors of one shape.")
         row = prod(x.shape[op.axis + 1 :])
         (fill,) = c_elements(np.asarray([fill_of(op.fill, x.dtype)], x.dtype.numpy))
         return KernelCall(
@@ -46,18 +46,15 @@ class FillRowsKernel(Kernel):
         )
 
 
-class TransposeLengthKernel(Kernel):
+class TransposeLengthKernel(Kernel[TransposeLength]):
     """A loop an axis of the result, with strides that follow the length."""
 
     op = TransposeLength
     floats = WIDE_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[TransposeLength], request: Request) -> KernelCall:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, TransposeLength):
-            raise TypeError(f"{op.name} is no TransposeLength")
         axes = [axis for axis in op.permutation if axis == op.axis or x.shape[axis] != 1]
         names = dict(zip(axes, ALL_NAMES, strict=False))
         heads = [_head(names[axis], _size(op, axis, x.shape)) for axis in axes]

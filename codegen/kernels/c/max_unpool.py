@@ -4,37 +4,30 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.c.loops import dense_strides, total
 from smelt.codegen.kernels.c.store import offset
 from smelt.ir import Node
 from smelt.ops.max_unpool import MaxPoolIndices, MaxUnpool
-from smelt.targets import Target
 
 _NAMES = ("z", "y", "x")
 """C variables of the output's axes, the innermost last; taps are `kx`, input positions `ix`."""
 
 
-class MaxPoolIndicesKernel(Kernel):
+class MaxPoolIndicesKernel(Kernel[MaxPoolIndices]):
     """Plane by plane, output by output."""
 
     op = MaxPoolIndices
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        rank = len(node.input(0).type.shape) - 2
-        if rank > len(_NAMES):
-            return f"{node.op.name} is served for images of up to 3 axes, not {rank}."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[MaxPoolIndices], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.outputs[0].type
-        if not isinstance(op, MaxPoolIndices):
-            raise TypeError(f"{op.name} is no MaxPoolIndices")
-        size, names = x.shape[2:], _NAMES[-len(op.window) :]
+        size, rank = x.shape[2:], len(op.window)
+        if rank > len(_NAMES):
+            return Refusal(f"{op.name} is served for images of up to 3 axes, not {rank}.")
+        names = _NAMES[-rank:]
         strides = dense_strides(size)
         numbered = dense_strides(size[::-1])[::-1] if op.column_major else strides
         axes = [
@@ -68,14 +61,13 @@ class MaxPoolIndicesKernel(Kernel):
         )
 
 
-class MaxUnpoolKernel(Kernel):
+class MaxUnpoolKernel(Kernel[MaxUnpool]):
     """Zeros, then the elements where they belong."""
 
     op = MaxUnpool
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[MaxUnpool], request: Request) -> KernelCall:
         x, y = node.input(0).type, node.output.type
         return KernelCall(
             template="c/max_unpool.j2",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.c.loops import (
     Block,
     Loop,
@@ -20,7 +22,6 @@ from smelt.codegen.kernels.c.store import helpers_in
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.normalization import LocalResponse, Normalization
-from smelt.targets import Target
 
 _X, _SCALE, _BIAS, _STATISTICS = range(4)
 
@@ -43,7 +44,7 @@ class _Neighbours:
     passes: list[_Pass]
 
 
-class NormalizationKernel(Kernel):
+class NormalizationKernel(Kernel[Normalization]):
     """Three passes: the mean, the variance, the result.
 
     Where the last axis stays, four neighbours go together; where it does not, its elements are
@@ -52,18 +53,12 @@ class NormalizationKernel(Kernel):
 
     op = Normalization
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return _only_float32(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Normalization], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Normalization):
-            raise TypeError(f"{op.name} is no Normalization")
-        form = _Form(node, op)
+        if x.dtype is not DType.FLOAT32:
+            return Refusal(f"{op.name} is served for f32 data only.")
+        form = _Form(node)
         optional = ((_SCALE, "scale"), (_BIAS, "bias"))
         operands = [Input(i, name) for i, name in optional if node.optional(i) is not None]
         names = [operand.name for operand in operands]
@@ -84,8 +79,8 @@ class NormalizationKernel(Kernel):
 class _Form:
     """Loops over the elements that share a mean, inside of loops over the means."""
 
-    def __init__(self, node: Node, op: Normalization) -> None:
-        x = node.input(0).type
+    def __init__(self, node: Node[Normalization]) -> None:
+        op, x = node.op, node.input(0).type
         self.op, self.count = op, c_float(op.count(x))
         self.operands = [node.optional(_SCALE) is not None, node.optional(_BIAS) is not None]
         strides = [dense_strides(x.shape), *(_strides(node, i, x) for i in (_SCALE, _BIAS))]
@@ -198,28 +193,16 @@ def _of(strides: Sequence[Sequence[int]], axes: Sequence[int]) -> list[list[int]
     return [[own[axis] for axis in axes] for own in strides]
 
 
-def _only_float32(node: Node) -> str | None:
-    if node.input(0).type.dtype is DType.FLOAT32:
-        return None
-    return f"{node.op.name} is served for f32 data only."
-
-
-class LocalResponseKernel(Kernel):
+class LocalResponseKernel(Kernel[LocalResponse]):
     """The squares near each element, summed anew for each."""
 
     op = LocalResponse
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return _only_float32(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[LocalResponse], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, LocalResponse):
-            raise TypeError(f"{op.name} is no LocalResponse")
+        if x.dtype is not DType.FLOAT32:
+            return Refusal(f"{op.name} is served for f32 data only.")
         before, behind = op.reach
         channels = x.shape[-1]
         # Two roots are cheaper than a power, and 0.75 is what is used.

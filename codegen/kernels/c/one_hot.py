@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.loops import ALL_NAMES, index, nest, total
 from smelt.codegen.kernels.c.store import offset
 from smelt.ir import DType, Node
 from smelt.ops.one_hot import OneHot
-from smelt.targets import Target
 
 
-class OneHotKernel(Kernel):
+class OneHotKernel(Kernel[OneHot]):
     """Fills the output with the one value, then sets an element an index."""
 
     op = OneHot
     floats = STORED_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, indices = node.op, node.input(1).type
-        if isinstance(op, OneHot) and indices.dtype.is_float and op.depth >= _EXACT:
-            return f"OneHot of depth {op.depth} is not served for real indices."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[OneHot], request: Request) -> KernelCall | Refusal:
         op, indices, y = node.op, node.input(1).type, node.output.type
-        if not isinstance(op, OneHot):
-            raise TypeError(f"{op.name} is no OneHot")
+        if indices.dtype.is_float and op.depth >= _EXACT:
+            return Refusal(f"OneHot of depth {op.depth} is not served for real indices.")
         inner = prod(indices.shape[op.axis :])
         shape = [prod(indices.shape[: op.axis]), inner]
         loops = nest(shape, [op.depth * inner, 1], [inner, 1], names=ALL_NAMES)

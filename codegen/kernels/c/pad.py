@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
 from smelt.codegen.render import c_elements
 from smelt.ir import Array, Node, TensorType
 from smelt.ops.pad import Pad
-from smelt.targets import Target
 
 
-class PadKernel(Kernel):
+class PadKernel(Kernel[Pad]):
     """Writes the output from its first element to its last: fills and block copies."""
 
     op = Pad
     floats = STORED_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if isinstance(node.op, Pad) and node.op.mode != "constant":
-            return f"mode '{node.op.mode}' has a kernel of its own."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Pad], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Pad):
-            raise TypeError(f"{op.name} is no Pad")
+        if op.mode != "constant":
+            return Refusal(f"mode '{op.mode}' has a kernel of its own.")
         is_read = node.optional(1) is not None
         fill = _fill(np.asarray(op.stored_value(y), y.dtype.numpy).reshape(1))
         if is_read:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import Frame, PixelStrides
 from smelt.codegen.kernels.c.loops import LANES, Block, lane_blocks, total
@@ -15,7 +16,6 @@ from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.fixed_point import clamp_limits
 from smelt.ops.pool import Pool2D, average_scale
-from smelt.targets import Target
 
 _RECIPROCAL_LIMIT = 361
 """Largest window whose 8-bit averages `average` computes exactly with a 24-bit reciprocal.
@@ -82,35 +82,25 @@ class Span:
         return f"++{name}" if self.step == 1 else f"{name} += {self.step}"
 
 
-class PoolKernel(Kernel):
+class PoolKernel(Kernel[Pool2D]):
     """Accumulates several channels of a window at a time."""
 
     op = Pool2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, dtype = node.op, node.input(0).type.dtype
+    @override
+    def offer(self, node: Node[Pool2D], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        count, dtype = op.window[0] * op.window[1], x.dtype
         if dtype not in (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16):
-            return f"{op.name} is served for f32, i8, u8 and i16 data, not {dtype.value}."
-        if isinstance(op, Pool2D) and op.kind == "sum" and not dtype.is_float:
-            return f"{op.name} is served for f32 data, not {dtype.value}."
-        if isinstance(op, Pool2D) and op.kind == "average" and dtype is DType.INT16:
-            count = op.window[0] * op.window[1]
-            if count > 1 << 15:
-                return f"{op.name} of {count} i16 elements may overflow 32 bits."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if not isinstance(op, Pool2D):
-            raise TypeError(f"{op.name} is no Pool2D")
-        x, y = node.input(0).type, node.output.type
+            return Refusal(f"{op.name} is served for f32, i8, u8 and i16 data, not {dtype.value}.")
+        if op.kind == "sum" and not dtype.is_float:
+            return Refusal(f"{op.name} is served for f32 data, not {dtype.value}.")
+        if op.kind == "average" and dtype is DType.INT16 and count > 1 << 15:
+            return Refusal(f"{op.name} of {count} i16 elements may overflow 32 bits.")
         place = Frame.of(node)
         rows = Span.of(op, 0, x.shape[1], y.shape[1])
         columns = Span.of(op, 1, x.shape[2], y.shape[2])
-        count, store = op.window[0] * op.window[1], stored(op.activation, y)
+        store = stored(op.activation, y)
         reciprocal = op.kind == "average" and x.dtype.size == 1 and count <= _RECIPROCAL_LIMIT
         taps = not columns.clips and op.window[1] <= _TAPS_LIMIT
         clips = rows.clips or columns.clips
@@ -121,7 +111,7 @@ class PoolKernel(Kernel):
         names = ["acc[j]"] if vectors else [f"acc{lane}" for lane in range(lanes)]
         results = [store(_result(op.kind, x.dtype, name, reciprocal)) for name in names]
         if op.scales(node):
-            result = _scaled(node, op, varies=counts)
+            result = _scaled(node, varies=counts)
             results = [result.replace("%s", name) for name in names]
             first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
         parameters: dict[str, object] = {
@@ -167,12 +157,12 @@ def _taps(op: Pool2D, x: TensorType) -> int:
     return int(op.covered(0, x).sum()) * int(op.covered(1, x).sum())
 
 
-def _scaled(node: Node, op: Pool2D, *, varies: bool) -> str:
+def _scaled(node: Node[Pool2D], *, varies: bool) -> str:
     """The C expression of an average with ONNX's rounding; `%s` is the sum, zero points taken off.
 
     The size of the window is `count` where it varies.
     """
-    x, y = node.input(0).type, node.output.type
+    op, x, y = node.op, node.input(0).type, node.output.type
     scale, size = average_scale(x, y), op.window[0] * op.window[1]
     if not varies:
         most = size * 255

@@ -5,33 +5,34 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Operand, Output, Packed, Request
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.loops import total
 from smelt.codegen.render import c_elements
 from smelt.ir import Array, Node
 from smelt.ops.resample import Resample
-from smelt.targets import Target
 
 
-class ResampleKernel(Kernel):
+class ResampleKernel(Kernel[Resample]):
     """The elements behind the axis stand together: a row of them is summed or copied at a time."""
 
     op = Resample
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if not all(v.is_constant for v in node.inputs[1:] if v is not None):
-            return f"{node.op.name} is served for constant positions and weights only."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Resample], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Resample):
-            raise TypeError(f"{op.name} is no Resample")
+        if not all(v.is_constant for v in node.inputs[1:] if v is not None):
+            return Refusal(f"{op.name} is served for constant positions and weights only.")
         positions, weights = node.input(1).array, node.optional(2)
         taps, width = positions.shape[1], prod(x.shape[op.axis + 1 :])
         columns = range(taps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     STORED_FLOATS,
@@ -11,43 +12,36 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
 )
 from smelt.codegen.kernels.c.images import Frame
 from smelt.ir import Array, DType, Node
 from smelt.ops.resize import Resize
-from smelt.targets import Target
 
 _EACH = 4
 """Entries of tables that a row or a column has, at most."""
 
 
-class ResizeKernel(Kernel):
+class ResizeKernel(Kernel[Resize]):
     """Pixel by pixel; positions and weights of rows and columns are tables."""
 
     op = Resize
     floats = STORED_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, x = node.op, node.input(0).type
-        bilinear = isinstance(op, Resize) and op.kind == "bilinear"
-        if bilinear and not (x.dtype is DType.FLOAT32 or (x.dtype is DType.INT8 and x.quant)):
-            return f"{op.name} is served for f32 and quantized i8 data, not {x.dtype.value}."
-        return None
-
+    @override
     def entries(self, node: Node) -> int:
-        """See `Kernel.entries`."""
         return _EACH * sum(node.output.type.shape[1:3])
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if not isinstance(op, Resize):
-            raise TypeError(f"{op.name} is no Resize")
+    @override
+    def offer(self, node: Node[Resize], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        served = x.dtype is DType.FLOAT32 or (x.dtype is DType.INT8 and x.quant)
+        if op.kind == "bilinear" and not served:
+            return Refusal(
+                f"{op.name} is served for f32 and quantized i8 data, not {x.dtype.value}."
+            )
         place = Frame.of(node)
-        x, y = node.input(0).type, node.output.type
         parameters: dict[str, object] = {
             "frame": place,
             "op": op,

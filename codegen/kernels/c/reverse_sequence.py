@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import Loop, block_copies, dense_strides, index
 from smelt.ir import Node
 from smelt.ops.reverse_sequence import ReverseSequence
 
 
-class ReverseSequenceKernel(Kernel):
+class ReverseSequenceKernel(Kernel[ReverseSequence]):
     """Sequence by sequence, element by element of it; what stays together is a block."""
 
     op = ReverseSequence
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[ReverseSequence], request: Request) -> KernelCall:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, ReverseSequence):
-            raise TypeError(f"{op.name} is no ReverseSequence")
         strides = dense_strides(x.shape)
         others = [a for a in range(len(x.shape)) if a not in (op.batch_axis, op.time_axis)]
         steps = [strides[axis] for axis in others]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.render import c_float
 from smelt.ir import Node
 from smelt.ops.roi_align import MOST_SAMPLES, RoiAlign
 
 
-class RoiAlignKernel(Kernel):
+class RoiAlignKernel(Kernel[RoiAlign]):
     """Sample by sample, all channels of a pixel at a time."""
 
     op = RoiAlign
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[RoiAlign], request: Request) -> KernelCall:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, RoiAlign):
-            raise TypeError(f"{op.name} is no RoiAlign")
         n, height, width, channels = x.shape
         offset = " - 0.5f" if op.half_pixel else ""
         scale = "" if op.scale == 1 else f" * {c_float(op.scale)}"

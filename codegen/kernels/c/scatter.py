@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import (
     STORED_FLOATS,
     Input,
@@ -12,6 +14,7 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Operand,
     Output,
+    Refusal,
     Request,
 )
 from smelt.codegen.kernels.c.gather import element_loops, element_offset, tuple_offset
@@ -19,33 +22,19 @@ from smelt.codegen.kernels.c.loops import ALL_NAMES, Loop, index, nest
 from smelt.codegen.kernels.c.store import helpers_in
 from smelt.ir import DType, Node
 from smelt.ops.scatter import ScatterElements, ScatterND, TensorScatter
-from smelt.targets import Target
 
 
-class _ScatterKernel(Kernel):
-    """Copies the data unless the output lies over it, then writes update after update."""
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        reduction = getattr(node.op, "reduction", "none")
-        if node.output.type.dtype is DType.FLOAT16 and reduction != "none":
-            return f"{node.op.name} with reduction '{reduction}' is not served for f16 data."
-        return None
-
-
-class ScatterElementsKernel(_ScatterKernel):
+class ScatterElementsKernel(Kernel[ScatterElements]):
     """One update an index."""
 
     op = ScatterElements
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[ScatterElements], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(2).type
-        if not isinstance(op, ScatterElements):
-            raise TypeError(f"{op.name} is no ScatterElements")
+        if refusal := _refuse_halves(op, x.dtype):
+            return refusal
         loops, offset = element_loops(x.shape, indices.shape, op.axis)
         read = index(loops, 1)
         at = element_offset("indices", read, offset, x.shape[op.axis], x.shape, op.axis)
@@ -56,18 +45,17 @@ class ScatterElementsKernel(_ScatterKernel):
         return _call(node, "scatter_elements", loops, lines, "one element an index")
 
 
-class ScatterNDKernel(_ScatterKernel):
+class ScatterNDKernel(Kernel[ScatterND]):
     """A slice of updates a tuple of indices."""
 
     op = ScatterND
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[ScatterND], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(2).type
-        if not isinstance(op, ScatterND):
-            raise TypeError(f"{op.name} is no ScatterND")
+        if refusal := _refuse_halves(op, x.dtype):
+            return refusal
         tuple_size = indices.shape[-1]
         inner = prod(x.shape[tuple_size:])
         count = prod(indices.shape[:-1])
@@ -90,18 +78,15 @@ class ScatterNDKernel(_ScatterKernel):
         return _call(node, "scatter_nd", loops, lines, summary)
 
 
-class TensorScatterKernel(_ScatterKernel):
+class TensorScatterKernel(Kernel[TensorScatter]):
     """Block copies: one a run, two where it goes on at the beginning."""
 
     op = TensorScatter
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[TensorScatter], request: Request) -> KernelCall:
         op, x, updates = node.op, node.input(0).type, node.input(1).type
-        if not isinstance(op, TensorScatter):
-            raise TypeError(f"{op.name} is no TensorScatter")
         has_indices = node.optional(2) is not None
         size, count = x.shape[op.axis], updates.shape[op.axis]
         inner = prod(x.shape[op.axis + 1 :])
@@ -132,15 +117,25 @@ class TensorScatterKernel(_ScatterKernel):
         )
 
 
+def _refuse_halves(op: ScatterElements | ScatterND, dtype: DType) -> Refusal | None:
+    if dtype is DType.FLOAT16 and op.reduction != "none":
+        return Refusal(f"{op.name} with reduction '{op.reduction}' is not served for f16 data.")
+    return None
+
+
 def _call(
-    node: Node, stem: str, loops: tuple[Loop, ...], lines: Sequence[str], summary: str
+    node: Node[ScatterElements | ScatterND],
+    stem: str,
+    loops: tuple[Loop, ...],
+    lines: Sequence[str],
+    summary: str,
 ) -> KernelCall:
     return KernelCall(
         template="c/scatter.j2",
         stem=stem,
         parameters={
             "kind": node.op.name,
-            "reduction": getattr(node.op, "reduction", "none"),
+            "reduction": node.op.reduction,
             "x": node.input(0).type,
             "updates": node.input(1).type,
             "indices": node.input(2).type,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import (
     broadcast_strides,
@@ -15,15 +17,14 @@ from smelt.ir import Node
 from smelt.ops.select import Select
 
 
-class SelectKernel(Kernel):
+class SelectKernel(Kernel[Select]):
     """Nested loops, as few as broadcasting allows."""
 
     op = Select
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Select], request: Request) -> KernelCall:
         operands = [node.input(i).type for i in range(3)]
         y = node.output.type
         loops = nest(

@@ -6,6 +6,7 @@ Exponentials are by a table of differences for int8, by a function for float.
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     WIDE_FLOATS,
@@ -14,6 +15,7 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
 )
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
@@ -29,7 +31,6 @@ from smelt.ops.softmax import (
     power_multiplier,
     tables16,
 )
-from smelt.targets import Target
 
 _SUM_LIMIT = 4095
 """Elements of a row whose exponentials, with 12 integer bits, surely sum to less than 2^31."""
@@ -47,15 +48,15 @@ _LEAST_LANES = 4
 """Elements of a row of floats that are worth a vector."""
 
 
-def _supports(node: Node) -> str | None:
-    """What both operators serve."""
-    x = node.input(0).type
+def _refuse(node: Node) -> Refusal | None:
+    """What neither operator is served for."""
+    name, x = node.op.name, node.input(0).type
     if x.dtype in WIDE_FLOATS:
         return None
     if x.dtype is not DType.INT8:
-        return f"{node.op.name} is served for f32, f64 and i8 data, not {x.dtype.value}."
+        return Refusal(f"{name} is served for f32, f64 and i8 data, not {x.dtype.value}.")
     if x.shape[-1] > _SUM_LIMIT:
-        return f"{node.op.name} of i8 rows is served for at most {_SUM_LIMIT} elements a row."
+        return Refusal(f"{name} of i8 rows is served for at most {_SUM_LIMIT} elements a row.")
     return None
 
 
@@ -114,10 +115,18 @@ def _float_call(node: Node, request: Request, stem: str, beta: float) -> KernelC
     )
 
 
-def _int16_call(node: Node, beta: float) -> KernelCall:
-    x = node.input(0).type
+def _int16_call(node: Node[Softmax]) -> KernelCall | Refusal:
+    op, x = node.op, node.input(0).type
     size = x.shape[-1]
-    multiplier, shift = power_multiplier(x.scale, beta)
+    if size > _SHORT_SUM_LIMIT:
+        return Refusal(
+            f"{op.name} of i16 rows is served for at most {_SHORT_SUM_LIMIT} elements a row."
+        )
+    multiplier, shift = power_multiplier(x.scale, op.beta)
+    if shift > _LARGEST_SHIFT:
+        return Refusal(
+            f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
+        )
     position = f"requantize(input[i] - max, {multiplier}, {shift}) + 32767"
     powers, inverses = (table.astype(np.int16) for table in tables16())
     exponential = f"interpolated(exponentials, clamp({position}, -32768, 32767))"
@@ -128,7 +137,7 @@ def _int16_call(node: Node, beta: float) -> KernelCall:
             "x": x,
             "size": size,
             "rows": x.size // size,
-            "beta": beta,
+            "beta": op.beta,
             "exponential": exponential,
         },
         operands=(
@@ -143,49 +152,34 @@ def _int16_call(node: Node, beta: float) -> KernelCall:
     )
 
 
-class SoftmaxKernel(Kernel):
+class SoftmaxKernel(Kernel[Softmax]):
     """Three passes over each row: its maximum, the sum of the exponentials, the quotients."""
 
     op = Softmax
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Softmax], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Softmax) or x.dtype is not DType.INT16:
-            return _supports(node)
-        if x.shape[-1] > _SHORT_SUM_LIMIT:
-            return f"{op.name} of i16 rows is served for at most {_SHORT_SUM_LIMIT} elements a row."
-        if power_multiplier(x.scale, op.beta)[1] > _LARGEST_SHIFT:
-            return f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if not isinstance(op, Softmax):
-            raise TypeError(f"{op.name} is no Softmax")
-        if node.input(0).type.dtype is DType.INT16:
-            return _int16_call(node, op.beta)
+        if x.dtype is DType.INT16:
+            return _int16_call(node)
+        if refusal := _refuse(node):
+            return refusal
         helpers = frozenset({"leading_zeros", "reciprocal", "requantize"})
-        wide = node.input(0).type.shape[-1] > _NARROW
+        wide = x.shape[-1] > _NARROW
         return _call(node, request, "softmax", helpers, op.beta, {"wide": wide})
 
 
-class LogSoftmaxKernel(Kernel):
+class LogSoftmaxKernel(Kernel[LogSoftmax]):
     """Three passes over each row: its maximum, the sum of the exponentials, the differences."""
 
     op = LogSoftmax
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return _supports(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[LogSoftmax], request: Request) -> KernelCall | Refusal:
+        if refusal := _refuse(node):
+            return refusal
         x = node.input(0).type
         extra: dict[str, object] = {}
         if x.quant is not None:
@@ -206,21 +200,16 @@ def exponentials(scale: float, beta: float) -> Array:
     return exp_on_negative_values(scaling(differences), 5).astype(np.int32)
 
 
-class HardmaxKernel(Kernel):
+class HardmaxKernel(Kernel[Hardmax]):
     """Two passes over each row: where its greatest element is, the result."""
 
     op = Hardmax
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Hardmax], request: Request) -> KernelCall | Refusal:
         x = node.input(0).type
-        return None if x.dtype is DType.FLOAT32 else f"Hardmax is served for f32 data, not {x}."
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        x = node.input(0).type
+        if x.dtype is not DType.FLOAT32:
+            return Refusal(f"Hardmax is served for f32 data, not {x}.")
         size = x.shape[-1]
         return KernelCall(
             template="c/hardmax.j2",

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from math import prod
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import DType, Node
 from smelt.ops.top_k import TopK
 
 
-class TopKKernel(Kernel):
+class TopKKernel(Kernel[TopK]):
     """A heap of the best elements so far, in the output of the indices; then a heap sort of it."""
 
     op = TopK
     floats = WIDE_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[TopK], request: Request) -> KernelCall:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, TopK):
-            raise TypeError(f"{op.name} is no TopK")
         size, stride = x.shape[op.axis], prod(x.shape[op.axis + 1 :])
         step = "" if stride == 1 else f" * {stride}"
         cast = "" if op.index is DType.INT32 else "(int32_t)"

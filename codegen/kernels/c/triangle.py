@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from math import prod
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.store import offset
 from smelt.ir import Node
 from smelt.ops.triangle import Triangle
 
 
-class TriangleKernel(Kernel):
+class TriangleKernel(Kernel[Triangle]):
     """Row by row, a block copy and a fill."""
 
     op = Triangle
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Triangle], request: Request) -> KernelCall:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Triangle):
-            raise TypeError(f"{op.name} is no Triangle")
         *batch, rows, columns = x.shape
         row = "i" if prod(batch) == 1 or rows == 0 else f"i % {rows}"
         # Beyond the corners all diagonals are the same, and 32 bits suffice.

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     WIDE_FLOATS,
@@ -15,11 +16,12 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
 )
 from smelt.codegen.kernels.c.loops import Loop, index, nest
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
-from smelt.codegen.kernels.c.unary_int16 import refuse_int16, unary_int16
+from smelt.codegen.kernels.c.unary_int16 import unary_int16
 from smelt.codegen.kernels.c.vectors import (
     fills_vectors,
     in_vectors,
@@ -29,7 +31,6 @@ from smelt.codegen.kernels.c.vectors import (
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.unary import Unary
-from smelt.targets import Target
 
 FLOAT: dict[str, str] = {
     "relu": "x < 0.0f ? 0.0f : x",
@@ -131,32 +132,21 @@ def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str)
     )
 
 
-class UnaryKernel(Kernel):
+class UnaryKernel(Kernel[Unary]):
     """One pass over the elements, in any order."""
 
     op = Unary
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        x = node.input(0).type
-        if x.dtype is DType.FLOAT64 and isinstance(node.op, Unary) and not _exact(node.op):
-            return f"{node.op.name} is not served for f64 data: export the network in float32."
-        if x.is_quantized and x.dtype is DType.INT16:
-            return refuse_int16(node)
-        if x.is_quantized and x.dtype not in (DType.INT8, DType.UINT8):
-            return f"{node.op.name} is served for quantized 8-bit data, not {x.dtype.value}."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if not isinstance(op, Unary):
-            raise TypeError(f"{op.name} is no Unary")
-        x, y = node.input(0).type, node.output.type
+    @override
+    def offer(self, node: Node[Unary], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if x.dtype is DType.FLOAT64 and not _exact(op):
+            return Refusal(f"{op.name} is not served for f64 data: export the network in float32.")
         if x.is_quantized and x.dtype is DType.INT16:
             return unary_int16(node)
+        if x.is_quantized and x.dtype not in (DType.INT8, DType.UINT8):
+            return Refusal(f"{op.name} is served for quantized 8-bit data, not {x.dtype.value}.")
         if x.is_quantized:
             return table_call(tabulate(node), x, y, op.kind, "lookup")
         expression = _expression(op, x.dtype)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.kernels.base import KernelCall, Operand, Packed, Scratch
+from smelt.codegen.kernels.base import KernelCall, Operand, Packed, Refusal, Scratch
 from smelt.codegen.kernels.c.requantization import fits_int32
 from smelt.ir import Array, DType, Node, Rounding, TensorType
 from smelt.ops.fixed_point import INT32_MAX, Activation, Requantizer, clamp_limits, per_channel
@@ -191,7 +191,7 @@ class Scaling:
     """The two as the library takes them, which does not write to them."""
 
 
-def refuse_data(node: Node, what: str, inputs: int = 1) -> str | None:
+def refuse_data(node: Node, what: str, inputs: int = 1) -> Refusal | None:
     """None if the first inputs and the output are quantized int8, requantized as the library does.
 
     Args:
@@ -202,37 +202,43 @@ def refuse_data(node: Node, what: str, inputs: int = 1) -> str | None:
     types = [node.input(i).type for i in range(inputs)] + [node.output.type]
     for type_ in types:
         if type_.dtype is not DType.INT8 or type_.quant is None:
-            return f"{what} takes quantized i8 data, not {type_}."
+            return Refusal(f"{what} takes quantized i8 data, not {type_}.")
         if type_.quant.axis is not None:
-            return f"{what} takes data of one scale, not of one per channel."
+            return Refusal(f"{what} takes data of one scale, not of one per channel.")
     if node.rounding is not Rounding.TFLM:
         rounding = "none" if node.rounding is None else node.rounding.value
-        return f"{what} rounds as TensorFlow Lite Micro does, not by '{rounding}'."
+        return Refusal(f"{what} rounds as TensorFlow Lite Micro does, not by '{rounding}'.")
     return None
 
 
-def refuse_sums(what: str, scaling: Scaling, range_: tuple[Array, Array]) -> str | None:
-    """None if sums of this range are requantized within 32 bits, else one sentence.
+def refuse_sums(what: str, scaling: Scaling, range_: tuple[Array, Array]) -> Refusal | None:
+    """None if sums of this range are requantized within 32 bits, else why not.
 
     gemmlowp's left shift wraps, which the library leaves to the compiler; its right shifts are
     defined up to 30.
     """
     if not fits_int32(range_):
-        return f"{what} sums in 32 bits, which these weights and bias could leave."
+        return Refusal(f"{what} sums in 32 bits, which these weights and bias could leave.")
     largest = np.maximum(-range_[0], range_[1])
     if (largest << scaling.shifts.clip(0, 31).astype(np.int64) > INT32_MAX).any():
-        return f"{what} shifts sums to the left in 32 bits, which this output scale makes too few."
+        return Refusal(
+            f"{what} shifts sums to the left in 32 bits, which this output scale makes too few."
+        )
     if (scaling.shifts < -_RIGHTMOST).any():
-        return f"{what} shifts sums to the right by at most {_RIGHTMOST}, less than needed here."
+        return Refusal(
+            f"{what} shifts sums to the right by at most {_RIGHTMOST}, less than needed here."
+        )
     return None
 
 
 _RIGHTMOST = 30
 
 
-def refuse_sizes(what: str, *types: TensorType) -> str | None:
-    """None if all sizes can be counted in 16 bits, else one sentence."""
+def refuse_sizes(what: str, *types: TensorType) -> Refusal | None:
+    """None if all sizes can be counted in 16 bits, else why not."""
     for type_ in types:
         if max(type_.shape, default=0) > LARGEST:
-            return f"{what} counts in 16 bits, and {type_} has more than {LARGEST} elements a side."
+            return Refusal(
+                f"{what} counts in 16 bits, and {type_} has more than {LARGEST} elements a side."
+            )
     return None
