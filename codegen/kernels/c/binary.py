@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
@@ -10,6 +12,7 @@ from smelt.codegen.kernels.base import (
     Kernel,
     KernelCall,
     Output,
+    Parameters,
     Refusal,
     Request,
 )
@@ -22,9 +25,10 @@ from smelt.codegen.kernels.c.loops import (
     depth,
     index,
     nest,
+    nested,
     unbroadcast,
 )
-from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
+from smelt.codegen.kernels.c.store import Store, helpers_in, offset, quantizations, stored
 from smelt.codegen.kernels.c.vectors import fills_vectors, in_vectors, one_lane
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.binary import Binary
@@ -40,6 +44,18 @@ from smelt.ops.binary_integer import (
 from smelt.ops.fixed_point import Activation
 
 _TOO_WIDE_TO_CLAMP = (DType.FLOAT64, DType.UINT32, DType.INT64, DType.UINT64)
+
+
+@dataclass(frozen=True)
+class BinaryParameters(Parameters):
+    """The variables of `c/binary.j2`: the lines of the comment and of the function.
+
+    `vectors`: the function is compiled for several widths of vectors.
+    """
+
+    comment: tuple[str, ...]
+    body: tuple[str, ...]
+    vectors: bool
 
 
 class BinaryKernel(Kernel[Binary]):
@@ -67,24 +83,23 @@ class BinaryKernel(Kernel[Binary]):
         store = stored(clamped, y, saturate=formula.exceeds)
         statements = _statements(formula, loops, store, a, y)
         helpers = helpers_in(line for level in statements for line in level)
+        around = loops
         vectors = {a.dtype, y.dtype} == {DType.FLOAT32} and fills_vectors(loops, request.target)
         if vectors:
             several = _statements(formula, one_lane(loops), store, a, y)[-1]
-            statements = in_vectors(loops, statements, several)
+            around, statements = loops[:-1], in_vectors(loops, statements, several)
+        fused = "" if op.activation is Activation.NONE else f", {op.activation.value}"
         return KernelCall(
             template="c/binary.j2",
             stem=op.kind,
-            parameters={
-                "kind": op.kind,
-                "activation": op.activation.value,
-                "a": a,
-                "b": b,
-                "y": y,
-                "rescales": formula.exceeds,
-                "loops": loops[:-1] if vectors else loops,
-                "statements": statements,
-                "vectors": vectors,
-            },
+            parameters=BinaryParameters(
+                (
+                    f"{op.kind.capitalize()}: {a} and {b} -> {y}{fused}.",
+                    *(quantizations(a=a, b=b, output=y) if formula.exceeds else ()),
+                ),
+                nested([loop.head for loop in around], statements),
+                vectors,
+            ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=unbroadcast((a, b), y),
             helpers=helpers,

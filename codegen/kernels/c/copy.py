@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from typing_extensions import override
 
-from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Request,
+)
 from smelt.ir import Node
 from smelt.ops.bit_cast import BitCast
 from smelt.ops.copy import Copy
+
+
+@dataclass(frozen=True)
+class CopyParameters(Parameters):
+    """The variables of `c/copy.j2`."""
+
+    type: str
+    bytes: int
 
 
 class CopyKernel(Kernel[Copy | BitCast]):
@@ -22,7 +40,7 @@ class CopyKernel(Kernel[Copy | BitCast]):
         return KernelCall(
             template="c/copy.j2",
             stem="copy",
-            parameters={"type": y, "bytes": y.bytes},
+            parameters=CopyParameters(str(y), y.bytes),
             operands=(Input(0, "input"), Output(0, "output")),
             summary="block copy",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -13,13 +14,25 @@ from smelt.codegen.kernels.base import (
     Kernel,
     KernelCall,
     Output,
+    Parameters,
     Refusal,
     Request,
 )
-from smelt.codegen.kernels.c.loops import ALL_NAMES, total
+from smelt.codegen.kernels.c.loops import ALL_NAMES, LoopsParameters, nested, total
 from smelt.codegen.render import c_elements
 from smelt.ir import Node
 from smelt.ops.length import FillRows, TransposeLength, fill_of
+
+
+@dataclass(frozen=True)
+class FillRowsParameters(Parameters):
+    """`count` is a C expression of how many of `total` elements are there."""
+
+    x: str
+    row: int
+    fill: str
+    count: str
+    total: int
 
 
 class FillRowsKernel(Kernel[FillRows]):
@@ -34,11 +47,12 @@ class FillRowsKernel(Kernel[FillRows]):
         if x.shape != node.output.type.shape:
             return Refusal("FillRows is served between tensors of one shape.")
         row = prod(x.shape[op.axis + 1 :])
+        rows = f"bounded(length[0], {op.size})"
         (fill,) = c_elements(np.asarray([fill_of(op.fill, x.dtype)], x.dtype.numpy))
         return KernelCall(
             template="c/fill_rows.j2",
             stem="fill_rows",
-            parameters={"x": x, "size": op.size, "row": row, "fill": fill, "total": x.size},
+            parameters=FillRowsParameters(str(x), row, fill, _product(rows, row), x.size),
             operands=(Input(0, "input"), Input(1, "length"), Output(0, "output")),
             in_place=((0, 0),),
             helpers=frozenset({"bounded"}),
@@ -60,17 +74,16 @@ class TransposeLengthKernel(Kernel[TransposeLength]):
         heads = [_head(names[axis], _size(op, axis, x.shape)) for axis in axes]
         terms = [_product(names[axis], _stride(op, axis, x.shape)) for axis in axes]
         return KernelCall(
-            template="c/transpose_length.j2",
+            template="c/loops.j2",
             stem="transpose_length",
-            parameters={
-                "x": x,
-                "y": node.output.type,
-                "axis": op.axis,
-                "most": x.shape[op.axis] // op.factor,
-                "type": x.dtype.c_name,
-                "heads": heads,
-                "index": total(terms),
-            },
+            parameters=LoopsParameters(
+                f"{x} to {node.output.type}, where axis {op.axis} is as long as `length` tells.",
+                (
+                    f"const int32_t count = bounded(length[0], {x.shape[op.axis] // op.factor});",
+                    f"{x.dtype.c_name} *to = output;",
+                    *nested(heads, (*(() for _ in heads), (f"*to++ = input[{total(terms)}];",))),
+                ),
+            ),
             operands=(Input(0, "input"), Input(1, "length"), Output(0, "output")),
             helpers=frozenset({"bounded"}),
             summary="strides follow a length",

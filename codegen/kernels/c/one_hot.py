@@ -15,7 +15,15 @@ from smelt.codegen.kernels.base import (
     Refusal,
     Request,
 )
-from smelt.codegen.kernels.c.loops import ALL_NAMES, index, nest, total
+from smelt.codegen.kernels.c.loops import (
+    ALL_NAMES,
+    LoopsParameters,
+    in_loops,
+    index,
+    nest,
+    times,
+    total,
+)
 from smelt.codegen.kernels.c.store import offset
 from smelt.ir import DType, Node
 from smelt.ops.one_hot import OneHot
@@ -38,24 +46,23 @@ class OneHotKernel(Kernel[OneHot]):
         read = f"indices[{index(loops, 1)}]"
         lines = _lines(indices.dtype, read, op.depth)
         at = "at" if any("const int32_t at" in line for line in lines) else "(int32_t)at"
-        place = total((index(loops, 0), at if inner == 1 else f"{at} * {inner}"))
+        place = total((index(loops, 0), times(at, inner)))
         return KernelCall(
-            template="c/one_hot.j2",
+            template="c/loops.j2",
             stem="one_hot",
-            parameters={
-                "indices": indices,
-                "y": y,
-                "axis": op.axis,
-                "loops": loops,
-                "statements": (
-                    *(() for _ in loops),
-                    (
-                        *lines,
-                        f"    output[{place}] = values[1];",
-                        "}",
-                    ),
+            parameters=LoopsParameters(
+                (
+                    f"{indices} -> {y}: along axis {op.axis} values[1] at each index, "
+                    "values[0] elsewhere.",
+                    "An index below zero counts from the end; one that lies outside sets nothing.",
                 ),
-            },
+                (
+                    f"for (int32_t f = 0; f < {y.size}; ++f) {{",
+                    "    output[f] = values[0];",
+                    "}",
+                    *in_loops(loops, (*lines, f"    output[{place}] = values[1];", "}")),
+                ),
+            ),
             operands=(Input(0, "values"), Input(1, "indices"), Output(0, "output")),
             summary=f"depth {op.depth}, one element an index",
         )

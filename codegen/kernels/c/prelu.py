@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
-from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, depth, index, nest
-from smelt.codegen.kernels.c.store import helpers_in, offset, stored
+from smelt.codegen.kernels.c.loops import (
+    LoopsParameters,
+    broadcast_strides,
+    dense_strides,
+    depth,
+    index,
+    nest,
+    nested,
+)
+from smelt.codegen.kernels.c.store import helpers_in, offset, quantizations, stored
 from smelt.ir import DType, Node
 from smelt.ops.fixed_point import Activation, rescale_multiplier
 from smelt.ops.prelu import PRelu
@@ -33,15 +41,12 @@ class PReluKernel(Kernel[PRelu]):
         statements[depth(loops, 1)].append(slope % f"alpha[{index(loops, 1)}]")
         statements[-1] += [*lines, f"output[{index(loops, 2)}] = {result};"]
         return KernelCall(
-            template="c/prelu.j2",
+            template="c/loops.j2",
             stem="prelu",
-            parameters={
-                "x": x,
-                "alpha": alpha,
-                "y": y,
-                "loops": loops,
-                "statements": statements,
-            },
+            parameters=LoopsParameters(
+                (f"PRelu of {x}, alpha {alpha}.", *quantizations(input=x, alpha=alpha, output=y)),
+                nested([loop.head for loop in loops], statements),
+            ),
             operands=(Input(0, "input"), Input(1, "alpha"), Output(0, "output")),
             in_place=((0, 0),),
             helpers=helpers_in(line for level in statements for line in level),

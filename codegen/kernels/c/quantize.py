@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.kernels.c.loops import each_element
 from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.codegen.kernels.c.unary import table_call, tabulate
 from smelt.codegen.render import c_float
@@ -45,14 +46,9 @@ class QuantizeKernel(Kernel[Quantize]):
             expression = store(offset("scaled", y.zero_point))
             lines = [first, f"output[i] = {expression};"]
         return KernelCall(
-            template="c/elementwise.j2",
+            template="c/loops.j2",
             stem="quantize",
-            parameters={
-                "what": "Quantize",
-                "x": x,
-                "y": y,
-                "lines": lines,
-            },
+            parameters=each_element("Quantize", x, y, lines),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
             helpers=helpers_in(lines),
@@ -102,15 +98,11 @@ class DequantizeKernel(Kernel[Dequantize]):
         # int64 keeps the difference of 32-bit numbers exact.
         element = "input[i]" if x.dtype.size < 4 else "(int64_t)input[i]"
         difference = offset(element, -x.zero_point)
+        line = f"output[i] = {c_float(x.scale)} * (float)({difference});"
         return KernelCall(
-            template="c/elementwise.j2",
+            template="c/loops.j2",
             stem="dequantize",
-            parameters={
-                "what": "Dequantize",
-                "x": x,
-                "y": y,
-                "lines": [f"output[i] = {c_float(x.scale)} * (float)({difference});"],
-            },
+            parameters=each_element("Dequantize", x, y, (line,)),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
             summary="one multiplication an element",

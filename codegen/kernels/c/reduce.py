@@ -21,7 +21,10 @@ from smelt.codegen.kernels.c.loops import (
     LANES,
     Block,
     Loop,
+    LoopsParameters,
     dense_strides,
+    in_blocks,
+    in_loops,
     index,
     lane_blocks,
     nest,
@@ -96,19 +99,14 @@ class ReduceKernel(Kernel[Reduce]):
         row = inner[-1] if x.dtype is DType.FLOAT32 and inner else None
         if row is not None and row.strides[0] == 1 and row.size >= LANES and op.kind in _ROWS:
             formula, inner = replace(formula, step=_ROWS[op.kind] % row.size), inner[:-1]
+        body = [_block(block, formula, x.dtype, outer, inner) for block in blocks]
         return KernelCall(
-            template="c/reduce.j2",
+            template="c/loops.j2",
             stem=f"reduce_{op.kind}",
-            parameters={
-                "kind": op.kind,
-                "axes": op.axes,
-                "x": x,
-                "y": y,
-                "formula": formula,
-                "outer": outer,
-                "inner": inner,
-                "blocks": [_block(block, formula, outer, inner) for block in blocks],
-            },
+            parameters=LoopsParameters(
+                f"{op.kind.capitalize()} over axes {', '.join(map(str, op.axes))}: {x} -> {y}.",
+                in_loops(outer, in_blocks(blocks, body)),
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             helpers=helpers_in([formula.step, formula.result, *(formula.second or ())]),
             summary=f"{op.kind} of {op.count(x)} elements, {blocks[0].lanes} at a time",
@@ -116,9 +114,13 @@ class ReduceKernel(Kernel[Reduce]):
 
 
 def _block(
-    block: Block, formula: _Formula, outer: tuple[Loop, ...], inner: tuple[Loop, ...]
-) -> dict[str, object]:
-    """The C statements of a block, lane by lane."""
+    block: Block,
+    formula: _Formula,
+    dtype: DType,
+    outer: tuple[Loop, ...],
+    inner: tuple[Loop, ...],
+) -> list[str]:
+    """The C lines of a block, lane by lane."""
     lanes = range(block.lanes)
     passes = [(f"{formula.acc_type} {{acc}} = {formula.first};", formula.step)]
     if formula.second is not None:
@@ -128,19 +130,15 @@ def _block(
         x = f"in[{total((index(inner, 0), str(lane)))}]"
         return text.format(acc=f"acc{lane}", x=x, lane=lane)
 
-    return {
-        "block": block,
-        "input": total(("input", index(outer, 0), block.position)),
-        "passes": [
-            ([filled(first, lane) for lane in lanes], [filled(step, lane) for lane in lanes])
-            for first, step in passes
-        ],
-        "results": [
-            f"output[{total((index(outer, 1), block.lane(lane)))}] = "
-            f"{filled(formula.result, lane)};"
-            for lane in lanes
-        ],
-    }
+    start = total(("input", index(outer, 0), block.position))
+    lines = [f"const {dtype.c_name} *in = {start};"]
+    for first, step in passes:
+        lines += [filled(first, lane) for lane in lanes]
+        lines += in_loops(inner, [filled(step, lane) for lane in lanes])
+    for lane in lanes:
+        at = total((index(outer, 1), block.lane(lane)))
+        lines.append(f"output[{at}] = {filled(formula.result, lane)};")
+    return lines
 
 
 def _formula(op: Reduce, x: TensorType, y: TensorType) -> _Formula:

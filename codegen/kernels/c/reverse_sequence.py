@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing_extensions import override
 
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import Loop, block_copies, dense_strides, index
+from smelt.codegen.kernels.c.loops import (
+    Loop,
+    LoopsParameters,
+    block_copies,
+    dense_strides,
+    index,
+    nested,
+)
 from smelt.ir import Node
 from smelt.ops.reverse_sequence import ReverseSequence
 
@@ -34,18 +41,19 @@ class ReverseSequenceKernel(Kernel[ReverseSequence]):
             read=index((batch, replace(time, name="from")), 0),
             written=index((batch, time), 0),
         )
+        length = f"const int32_t length = bounded(lengths[b], {time.size});"
+        source = "const int32_t from = t < length ? length - 1 - t : t;"
         return KernelCall(
-            template="c/reverse_sequence.j2",
+            template="c/loops.j2",
             stem="reverse_sequence",
-            parameters={
-                "x": x,
-                "batch_axis": op.batch_axis,
-                "time_axis": op.time_axis,
-                "batch": batch,
-                "time": time,
-                "loops": copies.loops,
-                "statements": copies.statements,
-            },
+            parameters=LoopsParameters(
+                (
+                    f"{x}: for each index of axis {op.batch_axis}, "
+                    f"so many first elements along axis {op.time_axis} in",
+                    "reverse order.",
+                ),
+                nested((batch.head, time.head), ((), (length,), (source, *copies.lines))),
+            ),
             operands=(Input(0, "input"), Input(1, "lengths"), Output(0, "output")),
             helpers=frozenset({"bounded"}),
             summary=copies.summary,

@@ -18,7 +18,7 @@ from smelt.codegen.kernels.base import (
     Request,
 )
 from smelt.codegen.kernels.c.gather import element_loops, element_offset, tuple_offset
-from smelt.codegen.kernels.c.loops import ALL_NAMES, Loop, index, nest
+from smelt.codegen.kernels.c.loops import ALL_NAMES, Loop, LoopsParameters, in_loops, index, nest
 from smelt.codegen.kernels.c.store import helpers_in
 from smelt.ir import DType, Node
 from smelt.ops.scatter import ScatterElements, ScatterND, TensorScatter
@@ -130,18 +130,23 @@ def _call(
     lines: Sequence[str],
     summary: str,
 ) -> KernelCall:
+    """A call of a function of which `lines` stand in the innermost loop, after a copy."""
+    op, (x, updates, indices) = node.op, (node.input(i).type for i in range(3))
     return KernelCall(
-        template="c/scatter.j2",
+        template="c/loops.j2",
         stem=stem,
-        parameters={
-            "kind": node.op.name,
-            "reduction": node.op.reduction,
-            "x": node.input(0).type,
-            "updates": node.input(1).type,
-            "indices": node.input(2).type,
-            "loops": loops,
-            "statements": (*(() for _ in loops), tuple(lines)),
-        },
+        parameters=LoopsParameters(
+            (
+                f"{op.name}: {updates} into {x} by {indices}",
+                f"(reduction: {op.reduction}). The output may lie over the input.",
+            ),
+            (
+                "if (output != input) {",
+                f"    memcpy(output, input, {x.bytes});",
+                "}",
+                *in_loops(loops, lines),
+            ),
+        ),
         operands=_operands(node),
         in_place=_in_place(node),
         helpers=helpers_in(lines),

@@ -6,11 +6,13 @@ from typing_extensions import override
 
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import (
+    LoopsParameters,
     broadcast_strides,
     dense_strides,
     depth,
     index,
     nest,
+    nested,
     unbroadcast,
 )
 from smelt.ir import Node
@@ -25,7 +27,7 @@ class SelectKernel(Kernel[Select]):
 
     @override
     def offer(self, node: Node[Select], request: Request) -> KernelCall:
-        operands = [node.input(i).type for i in range(3)]
+        condition, a, b = operands = [node.input(i).type for i in range(3)]
         y = node.output.type
         loops = nest(
             y.shape,
@@ -40,9 +42,12 @@ class SelectKernel(Kernel[Select]):
             statements[depth(loops, array)].append(f"const {kind} {variable} = {element};")
         statements[-1].append(f"output[{index(loops, 3)}] = chosen != 0 ? left : right;")
         return KernelCall(
-            template="c/select.j2",
+            template="c/loops.j2",
             stem="select",
-            parameters={"types": operands, "y": y, "loops": loops, "statements": statements},
+            parameters=LoopsParameters(
+                f"Select by {condition}: of {a} where it is true, of {b} elsewhere -> {y}.",
+                nested([loop.head for loop in loops], statements),
+            ),
             operands=(
                 Input(0, "condition"),
                 Input(1, "a"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import block_copies, dense_strides
+from smelt.codegen.kernels.c.loops import LoopsParameters, block_copies, dense_strides
 from smelt.ir import Node
 from smelt.ops.slice import Slice
 
@@ -25,17 +25,17 @@ class SliceKernel(Kernel[Slice]):
         copies = block_copies(
             y.shape, read, dense_strides(y.shape), y.dtype.size, read=str(first if y.size else 0)
         )
+        starts, steps = (", ".join(map(str, own)) for own in (op.starts, op.steps))
         return KernelCall(
-            template="c/slice.j2",
+            template="c/loops.j2",
             stem="slice",
-            parameters={
-                "x": x,
-                "y": y,
-                "starts": op.starts,
-                "steps": op.steps,
-                "loops": copies.loops,
-                "statements": copies.statements,
-            },
+            parameters=LoopsParameters(
+                (
+                    f"Slice: {x} -> {y}, for each axis from",
+                    f"{starts or 'its only element'} in steps of {steps or 'none'}.",
+                ),
+                copies.lines,
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             summary=copies.summary,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import block_copies, dense_strides
+from smelt.codegen.kernels.c.loops import LoopsParameters, block_copies, dense_strides
 from smelt.ir import Node
 from smelt.ops.tile import Tile
 
@@ -31,15 +31,11 @@ class TileKernel(Kernel[Tile]):
             target += size * written, written
         copies = block_copies(shape, source, target, y.dtype.size)
         return KernelCall(
-            template="c/tile.j2",
+            template="c/loops.j2",
             stem="tile",
-            parameters={
-                "x": x,
-                "y": y,
-                "multiples": op.multiples,
-                "loops": copies.loops,
-                "statements": copies.statements,
-            },
+            parameters=LoopsParameters(
+                f"{x} repeated {' x '.join(map(str, op.multiples))} times as {y}.", copies.lines
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             summary=copies.summary,
         )

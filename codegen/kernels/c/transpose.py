@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import block_copies, dense_strides
+from smelt.codegen.kernels.c.loops import LoopsParameters, block_copies, dense_strides
 from smelt.ir import Node
 from smelt.ops.transpose import Transpose
 
@@ -23,15 +23,12 @@ class TransposeKernel(Kernel[Transpose]):
         read = [strides[axis] for axis in op.permutation]
         copies = block_copies(y.shape, read, dense_strides(y.shape), y.dtype.size)
         return KernelCall(
-            template="c/transpose.j2",
+            template="c/loops.j2",
             stem="transpose",
-            parameters={
-                "x": x,
-                "y": y,
-                "permutation": op.permutation,
-                "loops": copies.loops,
-                "statements": copies.statements,
-            },
+            parameters=LoopsParameters(
+                f"Transpose of {x} to {y}: axes {', '.join(map(str, op.permutation))}.",
+                copies.lines,
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             summary=copies.summary,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from typing_extensions import override
@@ -16,10 +17,11 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
 )
-from smelt.codegen.kernels.c.loops import Loop, index, nest
+from smelt.codegen.kernels.c.loops import Loop, index, nest, nested
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
 from smelt.codegen.kernels.c.unary_int16 import unary_int16
 from smelt.codegen.kernels.c.vectors import (
@@ -107,6 +109,15 @@ SIGNED: dict[str, str] = {
 UNSIGNED = SIGNED | {"abs": "x", "sign": "x > 0", "not": "x == 0"}
 
 
+@dataclass(frozen=True)
+class TableParameters(Parameters):
+    """The variables of `c/table.j2`; `index` is the C expression of where a result stands."""
+
+    title: str
+    size: int
+    index: str
+
+
 def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str) -> KernelCall:
     """A call that looks up every 8-bit element.
 
@@ -121,7 +132,11 @@ def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str)
     return KernelCall(
         template="c/table.j2",
         stem=stem,
-        parameters={"x": x, "y": y, "what": what},
+        parameters=TableParameters(
+            f"{what.capitalize()}: {x} -> {y}.",
+            x.size,
+            "input[i]" if x.dtype.c_name == "uint8_t" else "(uint8_t)input[i]",
+        ),
         operands=(
             Input(0, "input"),
             Packed("table", np.roll(table, -128) if signed else table),
@@ -130,6 +145,19 @@ def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str)
         in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
         summary=f"{what} by a table of 256 results",
     )
+
+
+@dataclass(frozen=True)
+class UnaryParameters(Parameters):
+    """The variables of `c/unary.j2`: `body` has the function's lines.
+
+    `vectors`: it is compiled for several widths of vectors.
+    """
+
+    kind: str
+    x: str
+    body: tuple[str, ...]
+    vectors: bool
 
 
 class UnaryKernel(Kernel[Unary]):
@@ -153,6 +181,7 @@ class UnaryKernel(Kernel[Unary]):
         loops = nest([x.size], [1], [1])
         statements: list[list[str]] = [[] for _ in loops]
         statements.append(_statements(loops, x, expression))
+        around = loops
         vectors = (
             {x.dtype, y.dtype} == {DType.FLOAT32}
             and not _CALLS.search(expression)
@@ -161,17 +190,13 @@ class UnaryKernel(Kernel[Unary]):
         if vectors:
             expression = without_branch(expression)
             several = _statements(one_lane(loops), x, expression)
-            statements = in_vectors(loops, statements, several)
+            around, statements = loops[:-1], in_vectors(loops, statements, several)
         return KernelCall(
             template="c/unary.j2",
             stem=op.kind,
-            parameters={
-                "kind": op.kind,
-                "x": x,
-                "loops": loops[:-1] if vectors else loops,
-                "statements": statements,
-                "vectors": vectors,
-            },
+            parameters=UnaryParameters(
+                op.kind, str(x), nested([loop.head for loop in around], statements), vectors
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.bytes == y.bytes else (),
             helpers=helpers_in([expression]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Refusal
+from smelt.codegen.kernels.c.loops import each_element
 from smelt.codegen.kernels.c.store import helpers_in, stored
 from smelt.ir import Node, TensorType
 from smelt.ops.fixed_point import INT32_MAX, Activation, rescale_multiplier
@@ -37,9 +38,9 @@ def unary_int16(node: Node[Unary]) -> KernelCall | Refusal:
         made = _requantized(op, x, y)
     lines = ["const int32_t x = input[i];", *made]
     return KernelCall(
-        template="c/elementwise.j2",
+        template="c/loops.j2",
         stem=f"{op.kind}_int16",
-        parameters={"what": op.kind.capitalize(), "x": x, "y": y, "lines": lines},
+        parameters=each_element(op.kind.capitalize(), x, y, lines),
         operands=(Input(0, "input"), *samples, Output(0, "output")),
         in_place=((0, 0),),
         helpers=helpers_in(lines),
