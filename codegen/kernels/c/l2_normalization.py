@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node
 from smelt.ops.l2_normalization import L2Normalization
+
+
+@dataclass(frozen=True)
+class L2NormalizationParameters(Parameters):
+    """The variables of `c/l2_normalization.j2`.
+
+    `least` is the least norm that floats are divided by; `element` the C expression of element `i`
+    of quantized data. The other one of them is empty.
+    """
+
+    x: str
+    size: int
+    rows: int
+    least: str
+    element: str
 
 
 class L2NormalizationKernel(Kernel[L2Normalization]):
@@ -26,13 +51,13 @@ class L2NormalizationKernel(Kernel[L2Normalization]):
         return KernelCall(
             template="c/l2_normalization.j2",
             stem="l2_normalization",
-            parameters={
-                "x": x,
-                "size": size,
-                "rows": x.size // max(size, 1),
-                "least": c_float(op.least),
-                "element": offset("input[i]", -x.zero_point if x.is_quantized else 0),
-            },
+            parameters=L2NormalizationParameters(
+                x=str(x),
+                size=size,
+                rows=x.size // max(size, 1),
+                least="" if x.is_quantized else c_float(op.least),
+                element=offset("input[i]", -x.zero_point) if x.is_quantized else "",
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),),
             helpers=frozenset(stored if x.is_quantized else ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from typing_extensions import override
@@ -14,6 +15,7 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Operand,
     Output,
+    Parameters,
     Refusal,
     Request,
 )
@@ -78,6 +80,49 @@ class ScatterNDKernel(Kernel[ScatterND]):
         return _call(node, "scatter_nd", loops, lines, summary)
 
 
+@dataclass(frozen=True)
+class Circle:
+    """An axis on which runs go on at the beginning.
+
+    A run of `count` out of `size` elements, each of so many `bytes`, is whole if it begins before
+    `last`.
+    """
+
+    size: int
+    count: int
+    last: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TensorScatterParameters(Parameters):
+    """The variables of `c/tensor_scatter.j2`.
+
+    Attributes:
+        title: what is written where, for the comment.
+        type: of the elements, in C.
+        bytes: of the whole tensor.
+        begin: C lines that find where the run of index `b` begins.
+        batch: how many indices there are, and `rows` for each.
+        inner: neighbours of one element of the axis.
+        run: elements of a run, and `row` of all that it is written into.
+        copied: bytes of a run; None where the axis is a `circle`.
+        circle: the axis, if it is one.
+    """
+
+    title: str
+    type: str
+    bytes: int
+    begin: tuple[str, ...]
+    batch: int
+    rows: int
+    inner: int
+    run: int
+    row: int
+    copied: int | None
+    circle: Circle | None
+
+
 class TensorScatterKernel(Kernel[TensorScatter]):
     """Block copies: one a run, two where it goes on at the beginning."""
 
@@ -91,25 +136,32 @@ class TensorScatterKernel(Kernel[TensorScatter]):
         size, count = x.shape[op.axis], updates.shape[op.axis]
         inner = prod(x.shape[op.axis + 1 :])
         bounded = has_indices and not op.circular
+        begin: tuple[str, ...] = ("const int32_t begin = 0;",)
+        if bounded:
+            begin = (f"const int32_t begin = bounded(indices[b], {size - count});",)
+        elif has_indices:
+            begin = (
+                f"const int32_t rest = (int32_t)(indices[b] % {size});",
+                f"const int32_t begin = rest < 0 ? rest + {size} : rest;",
+            )
+        circle = Circle(size, count, size - count, inner * x.dtype.size) if op.circular else None
+        which = ", which is circular" if op.circular else ""
         return KernelCall(
             template="c/tensor_scatter.j2",
             stem="tensor_scatter",
-            parameters={
-                "x": x,
-                "updates": updates,
-                "axis": op.axis,
-                "circular": op.circular,
-                "has_indices": has_indices,
-                "size": size,
-                "count": count,
-                "last": size - count,
-                "batch": x.shape[0],
-                "rows": prod(x.shape[1 : op.axis]),
-                "inner": inner,
-                "run": count * inner,
-                "row": size * inner,
-                "element": x.dtype.size,
-            },
+            parameters=TensorScatterParameters(
+                title=f"{updates} into {x} along axis {op.axis}{which}",
+                type=x.dtype.c_name,
+                bytes=x.bytes,
+                begin=begin,
+                batch=x.shape[0],
+                rows=prod(x.shape[1 : op.axis]),
+                inner=inner,
+                run=count * inner,
+                row=size * inner,
+                copied=None if op.circular else count * inner * x.dtype.size,
+                circle=circle,
+            ),
             operands=_operands(node),
             in_place=_in_place(node),
             helpers=frozenset({"bounded"} if bounded else ()),

@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Request,
+)
+from smelt.codegen.kernels.c.loops import times
 from smelt.codegen.kernels.c.store import offset
 from smelt.ir import Node
 from smelt.ops.triangle import Triangle
+
+
+@dataclass(frozen=True)
+class TriangleParameters(Parameters):
+    """The variables of `c/triangle.j2`.
+
+    Attributes:
+        title: what stays.
+        upper: whether what stays is behind the edge.
+        rows: of all matrices, each of so many `columns`.
+        edge: the C expression of where row `i` is cut.
+        before: that of the bytes before the edge; `behind` of the others.
+    """
+
+    title: str
+    upper: bool
+    rows: int
+    columns: int
+    edge: str
+    before: str
+    behind: str
 
 
 class TriangleKernel(Kernel[Triangle]):
@@ -28,16 +59,15 @@ class TriangleKernel(Kernel[Triangle]):
         return KernelCall(
             template="c/triangle.j2",
             stem="triu" if op.upper else "tril",
-            parameters={
-                "x": x,
-                "side": "above" if op.upper else "below",
-                "k": op.k,
-                "upper": op.upper,
-                "rows": prod(batch) * rows,
-                "columns": columns,
-                "edge": offset(row, k if op.upper else k + 1),
-                "times_size": "" if x.dtype.size == 1 else f" * {x.dtype.size}",
-            },
+            parameters=TriangleParameters(
+                title=f"on and {'above' if op.upper else 'below'} diagonal {op.k} of {x}",
+                upper=op.upper,
+                rows=prod(batch) * rows,
+                columns=columns,
+                edge=offset(row, k if op.upper else k + 1),
+                before=times("(size_t)edge", x.dtype.size),
+                behind=times(f"(size_t)({columns} - edge)", x.dtype.size),
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             helpers=frozenset({"clamp"}),
             summary="a copy and a fill a row",
