@@ -5,6 +5,8 @@ Exponentials are by a table of differences for int8, by a function for float.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from typing_extensions import override
 
@@ -15,12 +17,14 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
 )
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
 from smelt.codegen.kernels.c.vectors import vector_width
-from smelt.ir import Array, DType, Node
+from smelt.codegen.render import c_float
+from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.fixed_point import quantize_multiplier
 from smelt.ops.gemmlowp import exp_on_negative_values
 from smelt.ops.softmax import (
@@ -60,59 +64,147 @@ def _refuse(node: Node) -> Refusal | None:
     return None
 
 
-def _call(
-    node: Node,
-    request: Request,
-    stem: str,
-    helpers: frozenset[str],
-    beta: float,
-    extra: dict[str, object],
+@dataclass(frozen=True)
+class SoftmaxFloatParameters(Parameters):
+    """The variables of `c/softmax_float.j2`.
+
+    Attributes:
+        title: what is computed, for the comment.
+        type: of the elements, in C.
+        rows: how many, of so many elements as `size` says.
+        lanes: how many sums the powers are added up in.
+        whole: how many elements are computed so many at a time as there are lanes.
+        power: the C expression of the power of element `i`.
+        power_of_lane: the same of element `i + lane`, where some are computed together.
+        rest: the sum that the others are added to, in C.
+        log: the C function of the logarithm; empty if none is computed.
+    """
+
+    title: str
+    type: str
+    rows: int
+    size: int
+    lanes: int
+    whole: int
+    power: str
+    power_of_lane: str
+    rest: str
+    log: str
+
+
+@dataclass(frozen=True)
+class SoftmaxInt8Parameters(Parameters):
+    """The variables of `c/softmax_int8.j2`.
+
+    `scale` is that of the exponent, `exponential` the C expression of element `i`'s. Sums of rows
+    that are not `wide` stay below 2^28.
+    """
+
+    x: str
+    scale: str
+    rows: int
+    size: int
+    exponential: str
+    wide: bool
+
+
+@dataclass(frozen=True)
+class LogSoftmaxInt8Parameters(Parameters):
+    """The variables of `c/log_softmax_int8.j2`.
+
+    Attributes:
+        x: type of the input, whose `scale` is that of the exponent.
+        rows: how many, of so many elements as `size` says.
+        exponential: the C expression of element `i`'s.
+        limit: that of the least difference from which the logarithm can be subtracted.
+        lowest: the least difference that counts.
+        scaled: the C expression of a difference in the units of the logarithm.
+    """
+
+    x: str
+    scale: str
+    rows: int
+    size: int
+    exponential: str
+    limit: str
+    lowest: int
+    scaled: str
+
+
+@dataclass(frozen=True)
+class SoftmaxInt16Parameters(Parameters):
+    """The variables of `c/softmax_int16.j2`; see `SoftmaxInt8Parameters`."""
+
+    x: str
+    scale: str
+    rows: int
+    size: int
+    exponential: str
+
+
+@dataclass(frozen=True)
+class HardmaxParameters(Parameters):
+    """The variables of `c/hardmax.j2`."""
+
+    x: str
+    rows: int
+    size: int
+
+
+def _float_call(
+    x: TensorType, request: Request, title: str, beta: float, *, logarithmic: bool
 ) -> KernelCall:
-    x = node.input(0).type
-    size = x.shape[-1]
-    if x.quant is None:
-        return _float_call(node, request, stem, beta)
-    parameters = {"x": x, "size": size, "rows": x.size // size, "beta": beta, **extra}
-    operands = Input(0, "input"), Output(0, "output")
-    table = exponentials(x.scale, beta)
+    size, lanes = x.shape[-1], vector_width(x.shape[-1])
+    called = ("exp", "log") if logarithmic else ("exp",)
+    exp, *log = (in_precision_of(x.dtype, f"{name}_float(")[:-1] for name in called)
+    vectors = x.dtype is DType.FLOAT32 and "simd_float" in request.target.features
+    whole = size - size % lanes if vectors and lanes >= _LEAST_LANES else 0
+
+    def power(element: str) -> str:
+        difference = f"input[{element}] - max"
+        return f"{exp}({difference if beta == 1 else f'{c_float(beta)} * ({difference})'})"
+
+    return KernelCall(
+        template="c/softmax_float.j2",
+        stem="log_softmax" if logarithmic else "softmax",
+        parameters=SoftmaxFloatParameters(
+            title=f"{title} over the last axis of {x}"
+            + ("" if beta == 1 else f", beta {c_float(beta)}"),
+            type=x.dtype.c_name,
+            rows=x.size // size,
+            size=size,
+            lanes=lanes,
+            whole=whole,
+            power=power("i"),
+            power_of_lane=power("i + lane") if whole else "",
+            rest=f"sums[i - {whole}]" if whole < size else "",
+            log="".join(log),
+        ),
+        operands=(Input(0, "input"), Output(0, "output")),
+        in_place=((0, 0),),
+        helpers=helpers_in(f"{name}(" for name in (exp, *log)),
+        summary="float, three passes a row",
+    )
+
+
+def _int8_call(
+    stem: str, parameters: Parameters, table: Array, helpers: tuple[str, ...]
+) -> KernelCall:
     return KernelCall(
         template=f"c/{stem}_int8.j2",
         stem=stem,
-        parameters={**parameters, "entries": table.size},
-        operands=(operands[0], Packed("exponentials", table), operands[1]),
+        parameters=parameters,
+        operands=(Input(0, "input"), Packed("exponentials", table), Output(0, "output")),
         in_place=((0, 0),),
-        helpers=helpers,
+        helpers=frozenset(helpers),
         summary=f"int8, a table of {table.size} exponentials",
     )
 
 
-def _float_call(node: Node, request: Request, stem: str, beta: float) -> KernelCall:
-    x = node.input(0).type
-    size = x.shape[-1]
-    logarithmic = stem == "log_softmax"
-    called = ("exp", "log") if logarithmic else ("exp",)
-    names = {name: in_precision_of(x.dtype, f"{name}_float(")[:-1] for name in called}
-    lanes = vector_width(size)
-    vectors = x.dtype is DType.FLOAT32 and "simd_float" in request.target.features
-    whole = size - size % lanes if vectors and lanes >= _LEAST_LANES else 0
-    return KernelCall(
-        template="c/softmax_float.j2",
-        stem=stem,
-        parameters={
-            "x": x,
-            "size": size,
-            "rows": x.size // size,
-            "beta": beta,
-            "logarithmic": logarithmic,
-            **names,
-            "lanes": lanes,
-            "whole": whole,
-        },
-        operands=(Input(0, "input"), Output(0, "output")),
-        in_place=((0, 0),),
-        helpers=helpers_in(f"{name}(" for name in names.values()),
-        summary="float, three passes a row",
-    )
+def _exponential(table: Array) -> str:
+    """The C expression of the exponential of element `i`."""
+    found = "exponentials[max - input[i]]"
+    return found if table.size == 256 else f"max - input[i] < {table.size} ? {found} : 0"
 
 
 def _int16_call(node: Node[Softmax]) -> KernelCall | Refusal:
@@ -133,13 +225,13 @@ def _int16_call(node: Node[Softmax]) -> KernelCall | Refusal:
     return KernelCall(
         template="c/softmax_int16.j2",
         stem="softmax",
-        parameters={
-            "x": x,
-            "size": size,
-            "rows": x.size // size,
-            "beta": op.beta,
-            "exponential": exponential,
-        },
+        parameters=SoftmaxInt16Parameters(
+            x=str(x),
+            scale=c_float(op.beta * x.scale),
+            rows=x.size // size,
+            size=size,
+            exponential=exponential,
+        ),
         operands=(
             Input(0, "input"),
             Packed("exponentials", powers),
@@ -165,9 +257,19 @@ class SoftmaxKernel(Kernel[Softmax]):
             return _int16_call(node)
         if refusal := _refuse(node):
             return refusal
-        helpers = frozenset({"leading_zeros", "reciprocal", "requantize"})
-        wide = x.shape[-1] > _NARROW
-        return _call(node, request, "softmax", helpers, op.beta, {"wide": wide})
+        if x.quant is None:
+            return _float_call(x, request, "Softmax", op.beta, logarithmic=False)
+        size, table = x.shape[-1], exponentials(x.scale, op.beta)
+        parameters = SoftmaxInt8Parameters(
+            x=str(x),
+            scale=c_float(op.beta * x.scale),
+            rows=x.size // size,
+            size=size,
+            exponential=_exponential(table),
+            wide=size > _NARROW,
+        )
+        helpers = "leading_zeros", "reciprocal", "requantize"
+        return _int8_call("softmax", parameters, table, helpers)
 
 
 class LogSoftmaxKernel(Kernel[LogSoftmax]):
@@ -181,13 +283,23 @@ class LogSoftmaxKernel(Kernel[LogSoftmax]):
         if refusal := _refuse(node):
             return refusal
         x = node.input(0).type
-        extra: dict[str, object] = {}
-        if x.quant is not None:
-            scaling = difference_scaling(x.scale, 1.0)
-            divisor = quantize_multiplier(2.0 ** (31 - scaling.shift) / scaling.multiplier)
-            extra = {"scaling": scaling, "divisor": divisor}
-        helpers = frozenset({"log_of_sum", "requantize", "rounding_shift_right"})
-        return _call(node, request, "log_softmax", helpers, 1.0, extra)
+        if x.quant is None:
+            return _float_call(x, request, "Logarithm of the softmax", 1.0, logarithmic=True)
+        size, table = x.shape[-1], exponentials(x.scale, 1.0)
+        scaling = difference_scaling(x.scale, 1.0)
+        divisor = quantize_multiplier(2.0 ** (31 - scaling.shift) / scaling.multiplier)
+        parameters = LogSoftmaxInt8Parameters(
+            x=str(x),
+            scale=c_float(x.scale),
+            rows=x.size // size,
+            size=size,
+            exponential=_exponential(table),
+            limit=f"requantize(log_sum + INT32_MIN, {divisor[0]}, {divisor[1]})",
+            lowest=scaling.lowest,
+            scaled=f"requantize(difference, {scaling.multiplier}, {scaling.shift})",
+        )
+        helpers = "log_of_sum", "requantize", "rounding_shift_right"
+        return _int8_call("log_softmax", parameters, table, helpers)
 
 
 def exponentials(scale: float, beta: float) -> Array:
@@ -214,7 +326,7 @@ class HardmaxKernel(Kernel[Hardmax]):
         return KernelCall(
             template="c/hardmax.j2",
             stem="hardmax",
-            parameters={"x": x, "size": size, "rows": x.size // size},
+            parameters=HardmaxParameters(str(x), x.size // size, size),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),),
             summary="two passes a row",
