@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 import numpy as np
 
-from smelt.codegen.kernels.base import KernelCall, Operand, Packed, Refusal, Scratch
+from smelt.codegen.kernels.base import KernelCall, Operand, Packed, Parameters, Refusal, Scratch
 from smelt.codegen.kernels.c.requantization import fits_int32
 from smelt.ir import Array, DType, Node, Rounding, TensorType
 from smelt.ops.fixed_point import INT32_MAX, Activation, Requantizer, clamp_limits, per_channel
@@ -50,6 +51,15 @@ class Record:
     def values(self) -> str:
         """The fields' values, on one line."""
         return ", ".join(text for text, _ in self.fields)
+
+
+@dataclass(frozen=True)
+class LibraryParameters(Parameters):
+    """The variables of `cmsis_nn/call.j2`: the comment, structures, and statements."""
+
+    title: str
+    records: tuple[Record, ...]
+    statements: tuple[str, ...]
 
 
 def dims(name: str, n: int, h: int, w: int, c: int) -> Record:
@@ -136,18 +146,14 @@ def calls(
 ) -> KernelCall:
     """Calls of several of the library's functions, in order; see `call`."""
     names = ", ".join(dict.fromkeys(name for name, _ in functions))
-    parameters: dict[str, object] = {
-        "title": f"{title}, by CMSIS-NN's {names}.",
-        "records": records,
-        "calls": [
-            {"function": name, "arguments": list(given), "drops": name not in _WITHOUT_STATUS}
-            for name, given in functions
-        ],
-    }
     return KernelCall(
         template="cmsis_nn/call.j2",
         stem=stem,
-        parameters=parameters,
+        parameters=LibraryParameters(
+            f"{title}, by CMSIS-NN's {names}.",
+            tuple(records),
+            tuple(_statement(name, given) for name, given in functions),
+        ),
         operands=tuple(operands),
         in_place=in_place,
         summary=f"CMSIS-NN's {names}",
@@ -155,6 +161,19 @@ def calls(
         work={**work, "calls": 1},
     )
 
+
+def _statement(function: str, arguments: Sequence[str]) -> str:
+    """The C statement of a call, without its status; further lines stand in the function's body."""
+    void = "" if function in _WITHOUT_STATUS else "(void)"
+    lines = wrap(
+        ", ".join(arguments), _WIDTH - len(function), expand_tabs=False, break_long_words=False
+    )
+    between = "\n" + " " * 8
+    return f"{void}{function}({between.join(lines)});"
+
+
+_WIDTH = 88
+"""Columns of a function's name and its arguments on a line."""
 
 _WITHOUT_STATUS = frozenset({"arm_concatenation_s8_x", "arm_softmax_s8"})
 
