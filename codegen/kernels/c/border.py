@@ -71,6 +71,7 @@ class BorderKernel(Kernel[Pad]):
         return KernelCall(
             template="c/loops.j2",
             stem=f"pad_{op.mode}",
+            form="c_border",
             parameters=LoopsParameters(
                 (
                     f"Pad in mode {op.mode}: {x} -> {y}.",

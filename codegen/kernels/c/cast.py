@@ -22,6 +22,7 @@ class CastKernel(Kernel[Cast]):
         return KernelCall(
             template="c/loops.j2",
             stem=f"cast_{y.dtype.numpy.name}",
+            form="c_elementwise",
             parameters=each_element("Cast", x, y, _lines(x.dtype, y.dtype)),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.bytes == y.bytes else (),

@@ -33,6 +33,7 @@ class ConcatKernel(Kernel[Concat]):
         return KernelCall(
             template="c/loops.j2",
             stem="concat",
+            form="c_concat",
             parameters=LoopsParameters(
                 f"Concatenation of {len(chunks)} tensors along axis {op.axis} into {y}.",
                 tuple(copies) if rows == 1 else nested((head,), ((), copies)),

@@ -43,6 +43,7 @@ class CumulativeKernel(Kernel[Cumulative]):
         return KernelCall(
             template="c/loops.j2",
             stem=f"cumulative_{op.kind}",
+            form="c_cumulative",
             parameters=LoopsParameters(
                 (f"Cumulative {op.kind} of {x} along axis {op.axis}{ends}.",),
                 in_loops(loops, (f"{kind} acc = {start};", *lines)),

@@ -138,6 +138,7 @@ def _call(
     return KernelCall(
         template="c/loops.j2",
         stem=_STEMS[type(op)],
+        form="c_gather",
         parameters=LoopsParameters(
             f"{op.name} of {x} by {indices}{along}: {y}.", in_loops(loops, lines)
         ),

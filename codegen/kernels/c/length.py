@@ -76,6 +76,7 @@ class TransposeLengthKernel(Kernel[TransposeLength]):
         return KernelCall(
             template="c/loops.j2",
             stem="transpose_length",
+            form="c_transpose_length",
             parameters=LoopsParameters(
                 f"{x} to {node.output.type}, where axis {op.axis} is as long as `length` tells.",
                 (

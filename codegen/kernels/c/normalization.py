@@ -62,6 +62,7 @@ class NormalizationKernel(Kernel[Normalization]):
         return KernelCall(
             template="c/loops.j2",
             stem="normalize",
+            form="c_normalization",
             parameters=LoopsParameters(
                 f"Normalization of {x} over axes {', '.join(map(str, op.axes))}{how}.",
                 in_loops(form.outer, lines),

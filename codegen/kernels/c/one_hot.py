@@ -50,6 +50,7 @@ class OneHotKernel(Kernel[OneHot]):
         return KernelCall(
             template="c/loops.j2",
             stem="one_hot",
+            form="c_one_hot",
             parameters=LoopsParameters(
                 (
                     f"{indices} -> {y}: along axis {op.axis} values[1] at each index, "

@@ -75,6 +75,7 @@ class PadKernel(Kernel[Pad]):
         return KernelCall(
             template="c/loops.j2",
             stem="pad",
+            form="c_pad",
             parameters=LoopsParameters(
                 (
                     f"Pad: {x} -> {y}.",

@@ -43,6 +43,7 @@ class PReluKernel(Kernel[PRelu]):
         return KernelCall(
             template="c/loops.j2",
             stem="prelu",
+            form="c_prelu",
             parameters=LoopsParameters(
                 (f"PRelu of {x}, alpha {alpha}.", *quantizations(input=x, alpha=alpha, output=y)),
                 nested([loop.head for loop in loops], statements),

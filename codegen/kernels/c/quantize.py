@@ -48,6 +48,7 @@ class QuantizeKernel(Kernel[Quantize]):
         return KernelCall(
             template="c/loops.j2",
             stem="quantize",
+            form="c_elementwise",
             parameters=each_element("Quantize", x, y, lines),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
@@ -102,6 +103,7 @@ class DequantizeKernel(Kernel[Dequantize]):
         return KernelCall(
             template="c/loops.j2",
             stem="dequantize",
+            form="c_elementwise",
             parameters=each_element("Dequantize", x, y, (line,)),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),

@@ -103,6 +103,7 @@ class ReduceKernel(Kernel[Reduce]):
         return KernelCall(
             template="c/loops.j2",
             stem=f"reduce_{op.kind}",
+            form="c_reduce",
             parameters=LoopsParameters(
                 f"{op.kind.capitalize()} over axes {', '.join(map(str, op.axes))}: {x} -> {y}.",
                 in_loops(outer, in_blocks(blocks, body)),

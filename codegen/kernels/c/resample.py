@@ -58,6 +58,7 @@ class ResampleKernel(Kernel[Resample]):
         return KernelCall(
             template="c/loops.j2",
             stem="resample",
+            form="c_resample",
             parameters=LoopsParameters(
                 (
                     f"Axis {op.axis} brought to another size: {x} -> {y}.",

@@ -46,6 +46,7 @@ class ReverseSequenceKernel(Kernel[ReverseSequence]):
         return KernelCall(
             template="c/loops.j2",
             stem="reverse_sequence",
+            form="c_reverse_sequence",
             parameters=LoopsParameters(
                 (
                     f"{x}: for each index of axis {op.batch_axis}, "

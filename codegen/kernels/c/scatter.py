@@ -187,6 +187,7 @@ def _call(
     return KernelCall(
         template="c/loops.j2",
         stem=stem,
+        form="c_scatter",
         parameters=LoopsParameters(
             (
                 f"{op.name}: {updates} into {x} by {indices}",

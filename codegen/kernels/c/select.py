@@ -44,6 +44,7 @@ class SelectKernel(Kernel[Select]):
         return KernelCall(
             template="c/loops.j2",
             stem="select",
+            form="c_select",
             parameters=LoopsParameters(
                 f"Select by {condition}: of {a} where it is true, of {b} elsewhere -> {y}.",
                 nested([loop.head for loop in loops], statements),

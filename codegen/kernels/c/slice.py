@@ -29,6 +29,7 @@ class SliceKernel(Kernel[Slice]):
         return KernelCall(
             template="c/loops.j2",
             stem="slice",
+            form="c_slice",
             parameters=LoopsParameters(
                 (
                     f"Slice: {x} -> {y}, for each axis from",

@@ -33,6 +33,7 @@ class TileKernel(Kernel[Tile]):
         return KernelCall(
             template="c/loops.j2",
             stem="tile",
+            form="c_tile",
             parameters=LoopsParameters(
                 f"{x} repeated {' x '.join(map(str, op.multiples))} times as {y}.", copies.lines
             ),

@@ -25,6 +25,7 @@ class TransposeKernel(Kernel[Transpose]):
         return KernelCall(
             template="c/loops.j2",
             stem="transpose",
+            form="c_transpose",
             parameters=LoopsParameters(
                 f"Transpose of {x} to {y}: axes {', '.join(map(str, op.permutation))}.",
                 copies.lines,

@@ -40,6 +40,7 @@ def unary_int16(node: Node[Unary]) -> KernelCall | Refusal:
     return KernelCall(
         template="c/loops.j2",
         stem=f"{op.kind}_int16",
+        form="c_elementwise",
         parameters=each_element(op.kind.capitalize(), x, y, lines),
         operands=(Input(0, "input"), *samples, Output(0, "output")),
         in_place=((0, 0),),
