@@ -305,10 +305,10 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _with_work(backend: str, node: Node, call: KernelCall) -> KernelCall:
-    """The call with a form, and with what any kernel does as its work, if it says neither."""
-    if call.form:
-        return call
-    form = f"{backend}_{PurePosixPath(call.template).stem}"
+    """The call with what it does not say: its template's name as form, what any kernel does."""
+    form = call.form or f"{backend}_{PurePosixPath(call.template).stem}"
+    if call.work:
+        return replace(call, form=form)
     operands = [v.type.size for v in node.inputs if v is not None and v.data is None]
     elements = max([*operands, *(v.type.size for v in node.outputs)])
     return replace(call, form=form, work={"calls": 1, "elements": elements, "products": node.macs})

@@ -52,16 +52,16 @@ FAULTS = (
     ),
     _of(
         "an average of integers does not round",
-        "templates/c/pool.j2",
-        "const int32_t half = {{ count // 2 }};",
+        "codegen/kernels/c/pool.py",
+        "const int32_t half = {count // 2};",
         "const int32_t half = 0;",
         _CASES,
     ),
     _of(
         "the last column of a clipped pooling window is left out",
-        "templates/c/pool.j2",
-        "{{ first }} + {{ span.window }} < {{ span.size }} ? {{ first }} + {{ span.window }} :",
-        "{{ first }} + {{ span.window }} < {{ span.size }} ? {{ first }} + {{ span.window - 1 }} :",
+        "codegen/kernels/c/pool_windows.py",
+        'end = f"{end} < {self.size} ? {end} : {self.size}"',
+        'end = f"{end} < {self.size} ? {end} - 1 : {self.size}"',
         _CASES,
     ),
     _of(

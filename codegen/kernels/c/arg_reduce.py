@@ -2,44 +2,78 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
-from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Request,
+)
+from smelt.codegen.kernels.c.loops import around_axis, times, total
 from smelt.ir import DType, Node
 from smelt.ops.arg_reduce import ArgReduce
 
 
-class ArgReduceKernel(Kernel):
+@dataclass(frozen=True)
+class ArgReduceParameters(Parameters):
+    """The variables of `c/arg_reduce.j2`.
+
+    Attributes:
+        better: the C condition that element `x` takes the place of the best one.
+        start: the C expression of where the elements of result `i` begin.
+        place: that of where its element `j` stands from there.
+    """
+
+    x: str
+    y: str
+    element: str
+    which: str
+    axis: int
+    better: str
+    size: int
+    count: int
+    start: str
+    place: str
+
+
+class ArgReduceKernel(Kernel[ArgReduce]):
     """One pass over the elements for each result."""
 
     op = ArgReduce
     floats = WIDE_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[ArgReduce], request: Request) -> KernelCall:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, ArgReduce):
-            raise TypeError(f"{op.name} is no ArgReduce")
         size, stride = x.shape[op.axis], prod(x.shape[op.axis + 1 :])
         return KernelCall(
             template="c/arg_reduce.j2",
             stem=f"arg_{op.kind}",
-            parameters={
-                "x": x,
-                "y": y,
-                "kind": {"max": "greatest", "min": "least"}[op.kind],
-                "which": "last" if op.last else "first",
-                "axis": op.axis,
-                "better": _better(op, x.dtype),
-                "size": size,
-                "count": y.size,
-                "row": size * stride,
-                "stride": stride,
-            },
+            parameters=ArgReduceParameters(
+                x=str(x),
+                y=str(y),
+                element=x.dtype.c_name,
+                which=f"{'last' if op.last else 'first'} of the {_KINDS[op.kind]} elements",
+                axis=op.axis,
+                better=_better(op, x.dtype),
+                size=size,
+                count=y.size,
+                start=total(around_axis("i", stride, size * stride)),
+                place=times("j", stride),
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             summary=f"{size} elements a result",
         )
+
+
+_KINDS = {"max": "greatest", "min": "least"}
 
 
 def _better(op: ArgReduce, dtype: DType) -> str:

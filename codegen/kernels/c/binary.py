@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.binary_onnx import onnx_formula
 from smelt.codegen.kernels.c.binary_plain import Formula, plain_formula
 from smelt.codegen.kernels.c.loops import (
@@ -12,9 +25,10 @@ from smelt.codegen.kernels.c.loops import (
     depth,
     index,
     nest,
+    nested,
     unbroadcast,
 )
-from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
+from smelt.codegen.kernels.c.store import Store, helpers_in, offset, quantizations, stored
 from smelt.codegen.kernels.c.vectors import fills_vectors, in_vectors, one_lane
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.binary import Binary
@@ -28,34 +42,36 @@ from smelt.ops.binary_integer import (
     sub_scaling,
 )
 from smelt.ops.fixed_point import Activation
-from smelt.targets import Target
 
 _TOO_WIDE_TO_CLAMP = (DType.FLOAT64, DType.UINT32, DType.INT64, DType.UINT64)
 
 
-class BinaryKernel(Kernel):
+@dataclass(frozen=True)
+class BinaryParameters(Parameters):
+    """The variables of `c/binary.j2`: the lines of the comment and of the function.
+
+    `vectors`: the function is compiled for several widths of vectors.
+    """
+
+    comment: tuple[str, ...]
+    body: tuple[str, ...]
+    vectors: bool
+
+
+class BinaryKernel(Kernel[Binary]):
     """Nested loops, as few as broadcasting allows; an operand is scaled where it changes."""
 
     op = Binary
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, dtype = node.op, node.input(0).type.dtype
-        if not isinstance(op, Binary):
-            raise TypeError(f"{op.name} is no Binary")
-        if op.activation is not Activation.NONE and dtype in _TOO_WIDE_TO_CLAMP:
-            return f"{op.name} of {dtype.value} data is not served with a fused activation."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if not isinstance(op, Binary):
-            raise TypeError(f"{op.name} is no Binary")
-        a, b, y = node.input(0).type, node.input(1).type, node.output.type
-        onnx = onnx_formula(node, op)
+    @override
+    def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
+        op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
+        if op.activation is not Activation.NONE and a.dtype in _TOO_WIDE_TO_CLAMP:
+            return Refusal(
+                f"{op.name} of {a.dtype.value} data is not served with a fused activation."
+            )
+        onnx = onnx_formula(node)
         formula = onnx or _formula(op, a, b, y)
         loops = nest(
             y.shape,
@@ -67,24 +83,23 @@ class BinaryKernel(Kernel):
         store = stored(clamped, y, saturate=formula.exceeds)
         statements = _statements(formula, loops, store, a, y)
         helpers = helpers_in(line for level in statements for line in level)
+        around = loops
         vectors = {a.dtype, y.dtype} == {DType.FLOAT32} and fills_vectors(loops, request.target)
         if vectors:
             several = _statements(formula, one_lane(loops), store, a, y)[-1]
-            statements = in_vectors(loops, statements, several)
+            around, statements = loops[:-1], in_vectors(loops, statements, several)
+        fused = "" if op.activation is Activation.NONE else f", {op.activation.value}"
         return KernelCall(
             template="c/binary.j2",
             stem=op.kind,
-            parameters={
-                "kind": op.kind,
-                "activation": op.activation.value,
-                "a": a,
-                "b": b,
-                "y": y,
-                "rescales": formula.exceeds,
-                "loops": loops[:-1] if vectors else loops,
-                "statements": statements,
-                "vectors": vectors,
-            },
+            parameters=BinaryParameters(
+                (
+                    f"{op.kind.capitalize()}: {a} and {b} -> {y}{fused}.",
+                    *(quantizations(a=a, b=b, output=y) if formula.exceeds else ()),
+                ),
+                nested([loop.head for loop in around], statements),
+                vectors,
+            ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=unbroadcast((a, b), y),
             helpers=helpers,

@@ -10,12 +10,12 @@ from smelt.ops.binary import BINARY, Binary
 from smelt.ops.fixed_point import clamp_limits
 
 
-def onnx_formula(node: Node, op: Binary) -> Formula | None:
+def onnx_formula(node: Node[Binary]) -> Formula | None:
     """Operands dequantized, computed in float32, quantized with ties to even and clamped.
 
     None for a node that does not compute so.
     """
-    a, b, y = node.input(0).type, node.input(1).type, node.output.type
+    op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     rescales = BINARY[op.kind].rescales and y.is_quantized
     if node.rounding is not Rounding.ONNX or not rescales:
         return None

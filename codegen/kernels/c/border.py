@@ -17,7 +17,17 @@ from smelt.codegen.kernels.base import (
     Request,
 )
 from smelt.codegen.kernels.c.gather import compact
-from smelt.codegen.kernels.c.loops import ALL_NAMES, copy, dense_strides, index, nest, total
+from smelt.codegen.kernels.c.loops import (
+    ALL_NAMES,
+    LoopsParameters,
+    copy,
+    dense_strides,
+    in_loops,
+    index,
+    nest,
+    times,
+    total,
+)
 from smelt.ir import Node
 from smelt.ops.pad import Pad
 
@@ -52,23 +62,23 @@ class BorderKernel(Kernel[Pad]):
         for number, (axis, table) in enumerate(zip(padded, tables, strict=True)):
             (loop,) = (loop for loop in loops if loop.strides[2 + number])
             found = f"sources[{total((str(start), loop.name))}]"
-            terms.append(found if strides[axis] == 1 else f"{found} * {strides[axis]}")
+            terms.append(times(found, strides[axis]))
             start += table.size
         statement = copy(index(loops, 1), total(terms), block, y.dtype.size)
         sources = compact(np.concatenate(tables)) if tables else None
         tables_ = () if sources is None else (Packed("sources", sources),)
         operands: tuple[Operand, ...] = (Input(0, "input"), *tables_, Output(0, "output"))
         return KernelCall(
-            template="c/border.j2",
+            template="c/loops.j2",
             stem=f"pad_{op.mode}",
-            parameters={
-                "x": x,
-                "y": y,
-                "mode": op.mode,
-                "padding": op.padding,
-                "loops": loops,
-                "statements": (*(() for _ in loops), (statement,)),
-            },
+            form="c_border",
+            parameters=LoopsParameters(
+                (
+                    f"Pad in mode {op.mode}: {x} -> {y}.",
+                    f"{', '.join(map(str, op.padding))} elements before and after each axis.",
+                ),
+                in_loops(loops, (statement,)),
+            ),
             operands=operands,
             summary=f"{len(loops)} nested loops, {block} elements at a time",
         )

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.c.loops import each_element
 from smelt.ir import DType, Node
 from smelt.ops.cast import Cast
 
 
-class CastKernel(Kernel):
+class CastKernel(Kernel[Cast]):
     """One conversion an element."""
 
     op = Cast
     floats = WIDE_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Cast], request: Request) -> KernelCall:
         x, y = node.input(0).type, node.output.type
         return KernelCall(
-            template="c/elementwise.j2",
+            template="c/loops.j2",
             stem=f"cast_{y.dtype.numpy.name}",
-            parameters={"what": "Cast", "x": x, "y": y, "lines": _lines(x.dtype, y.dtype)},
+            form="c_elementwise",
+            parameters=each_element("Cast", x, y, _lines(x.dtype, y.dtype)),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.bytes == y.bytes else (),
             summary=f"{x.dtype.value} to {y.dtype.value}, one element at a time",

@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Request,
+)
 from smelt.ir import Node
 from smelt.ops.bit_cast import BitCast
 from smelt.ops.copy import Copy
 
 
-class CopyKernel(Kernel):
+@dataclass(frozen=True)
+class CopyParameters(Parameters):
+    """The variables of `c/copy.j2`."""
+
+    type: str
+    bytes: int
+
+
+class CopyKernel(Kernel[Copy | BitCast]):
     """One block copy."""
 
-    op = Copy
+    op = Copy | BitCast
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Copy | BitCast], request: Request) -> KernelCall:
         y = node.output.type
         return KernelCall(
             template="c/copy.j2",
             stem="copy",
-            parameters={"type": y, "bytes": y.bytes},
+            parameters=CopyParameters(str(y), y.bytes),
             operands=(Input(0, "input"), Output(0, "output")),
             summary="block copy",
         )
 
 
-class BitCastKernel(CopyKernel):
-    """One block copy."""
-
-    op = BitCast
-
-
-KERNELS = (CopyKernel(), BitCastKernel())
+KERNELS = (CopyKernel(),)

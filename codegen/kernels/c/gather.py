@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     STORED_FLOATS,
@@ -17,25 +18,33 @@ from smelt.codegen.kernels.base import (
     Packed,
     Request,
 )
-from smelt.codegen.kernels.c.loops import ALL_NAMES, Loop, copy, dense_strides, index, nest, total
+from smelt.codegen.kernels.c.loops import (
+    ALL_NAMES,
+    Loop,
+    LoopsParameters,
+    copy,
+    dense_strides,
+    in_loops,
+    index,
+    nest,
+    times,
+    total,
+)
 from smelt.codegen.kernels.c.store import helpers_in
 from smelt.ir import Array, Node, Op
 from smelt.ops.gather import Gather, GatherElements, GatherND
 from smelt.ops.indices import positions
 
 
-class GatherKernel(Kernel):
+class GatherKernel(Kernel[Gather]):
     """One block copy an index; constant indices become a table of positions."""
 
     op = Gather
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Gather], request: Request) -> KernelCall:
         op, x, indices = node.op, node.input(0).type, node.input(1)
-        if not isinstance(op, Gather):
-            raise TypeError(f"{op.name} is no Gather")
         batch, axis = op.batch_dims, op.axis
         size, inner = x.shape[axis], prod(x.shape[axis + 1 :])
         shape = [prod(x.shape[:batch]), prod(x.shape[batch:axis]), prod(indices.type.shape[batch:])]
@@ -53,9 +62,9 @@ class GatherKernel(Kernel):
         else:
             operand = Packed("positions", compact(positions(indices.data, size)))
             found, how = f"positions[{where}]", "a table"
-        read = total((index(loops, 0), found if inner == 1 else f"{found} * {inner}"))
+        read = total((index(loops, 0), times(found, inner)))
         statement = copy(index(loops, 1), read, inner, x.dtype.size)
-        return gather_call(
+        return _call(
             node,
             loops,
             [statement],
@@ -64,22 +73,19 @@ class GatherKernel(Kernel):
         )
 
 
-class GatherElementsKernel(Kernel):
+class GatherElementsKernel(Kernel[GatherElements]):
     """One element an index."""
 
     op = GatherElements
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[GatherElements], request: Request) -> KernelCall:
         op, x, indices = node.op, node.input(0).type, node.input(1).type
-        if not isinstance(op, GatherElements):
-            raise TypeError(f"{op.name} is no GatherElements")
         loops, offset = element_loops(x.shape, indices.shape, op.axis)
         written = index(loops, 1)
         found = element_offset("indices", written, offset, x.shape[op.axis], x.shape, op.axis)
-        return gather_call(
+        return _call(
             node,
             loops,
             [f"output[{written}] = input[{found}];"],
@@ -88,18 +94,15 @@ class GatherElementsKernel(Kernel):
         )
 
 
-class GatherNDKernel(Kernel):
+class GatherNDKernel(Kernel[GatherND]):
     """One block copy a tuple of indices."""
 
     op = GatherND
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[GatherND], request: Request) -> KernelCall:
         op, x, indices = node.op, node.input(0).type, node.input(1).type
-        if not isinstance(op, GatherND):
-            raise TypeError(f"{op.name} is no GatherND")
         batch, tuple_size = op.batch_dims, indices.shape[-1]
         slices = x.shape[batch + tuple_size :]
         inner, per_batch = prod(slices), prod(x.shape[batch:])
@@ -113,7 +116,7 @@ class GatherNDKernel(Kernel):
         )
         found = tuple_offset("indices", index(loops, 2), x.shape[batch:], tuple_size)
         read = total((index(loops, 0), "at"))
-        return gather_call(
+        return _call(
             node,
             loops,
             [f"const int32_t at = {found};", copy(index(loops, 1), read, inner, x.dtype.size)],
@@ -122,26 +125,23 @@ class GatherNDKernel(Kernel):
         )
 
 
-def gather_call(
-    node: Node,
+def _call(
+    node: Node[Gather | GatherElements | GatherND],
     loops: tuple[Loop, ...],
     lines: Sequence[str],
     operands: tuple[Operand, ...],
     summary: str,
 ) -> KernelCall:
-    """A call of the template: `lines` stand in the innermost loop."""
+    """A call of a function of which `lines` stand in the innermost loop."""
+    op, x, indices, y = node.op, node.input(0).type, node.input(1).type, node.output.type
+    along = "" if isinstance(op, GatherND) else f" along axis {op.axis}"
     return KernelCall(
-        template="c/gather.j2",
-        stem=_STEMS[type(node.op)],
-        parameters={
-            "kind": node.op.name,
-            "x": node.input(0).type,
-            "y": node.output.type,
-            "indices": node.input(1).type,
-            "axis": getattr(node.op, "axis", None),
-            "loops": loops,
-            "statements": (*(() for _ in loops), tuple(lines)),
-        },
+        template="c/loops.j2",
+        stem=_STEMS[type(op)],
+        form="c_gather",
+        parameters=LoopsParameters(
+            f"{op.name} of {x} by {indices}{along}: {y}.", in_loops(loops, lines)
+        ),
         operands=operands,
         helpers=helpers_in(lines),
         summary=summary,
@@ -181,7 +181,7 @@ def element_offset(
     """The C expression of the element that the index at `where` names."""
     stride = prod(shape[axis + 1 :])
     found = f"position({name}[{where}], {size})"
-    return total((offset, found if stride == 1 else f"{found} * {stride}"))
+    return total((offset, times(found, stride)))
 
 
 def tuple_offset(name: str, where: str, shape: Sequence[int], tuple_size: int) -> str:
@@ -189,7 +189,7 @@ def tuple_offset(name: str, where: str, shape: Sequence[int], tuple_size: int) -
     terms: list[str] = []
     for i, stride in enumerate(dense_strides(shape)[:tuple_size]):
         found = f"position({name}[{total((where, str(i)))}], {shape[i]})"
-        terms.append(found if stride == 1 else f"{found} * {stride}")
+        terms.append(times(found, stride))
     return total(terms)
 
 

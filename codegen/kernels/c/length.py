@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import ALL_NAMES, total
+from smelt.codegen.kernels.base import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.codegen.kernels.c.loops import ALL_NAMES, LoopsParameters, nested, total
 from smelt.codegen.render import c_elements
 from smelt.ir import Node
 from smelt.ops.length import FillRows, TransposeLength, fill_of
-from smelt.targets import Target
 
 
-class FillRowsKernel(Kernel):
+@dataclass(frozen=True)
+class FillRowsParameters(Parameters):
+    """`count` is a C expression of how many of `total` elements are there."""
+
+    x: str
+    row: int
+    fill: str
+    count: str
+    total: int
+
+
+class FillRowsKernel(Kernel[FillRows]):
     """A copy, unless it is made in place, and a loop over what is beyond."""
 
     op = FillRows
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if node.input(0).type.shape != node.output.type.shape:
-            return "FillRows is served between tensors of one shape."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[FillRows], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, FillRows):
-            raise TypeError(f"{op.name} is no FillRows")
+        if x.shape != node.output.type.shape:
+            return Refusal("FillRows is served between tensors of one shape.")
         row = prod(x.shape[op.axis + 1 :])
+        rows = f"bounded(length[0], {op.size})"
         (fill,) = c_elements(np.asarray([fill_of(op.fill, x.dtype)], x.dtype.numpy))
         return KernelCall(
             template="c/fill_rows.j2",
             stem="fill_rows",
-            parameters={"x": x, "size": op.size, "row": row, "fill": fill, "total": x.size},
+            parameters=FillRowsParameters(str(x), row, fill, _product(rows, row), x.size),
             operands=(Input(0, "input"), Input(1, "length"), Output(0, "output")),
             in_place=((0, 0),),
             helpers=frozenset({"bounded"}),
@@ -46,34 +60,31 @@ class FillRowsKernel(Kernel):
         )
 
 
-class TransposeLengthKernel(Kernel):
+class TransposeLengthKernel(Kernel[TransposeLength]):
     """A loop an axis of the result, with strides that follow the length."""
 
     op = TransposeLength
     floats = WIDE_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[TransposeLength], request: Request) -> KernelCall:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, TransposeLength):
-            raise TypeError(f"{op.name} is no TransposeLength")
         axes = [axis for axis in op.permutation if axis == op.axis or x.shape[axis] != 1]
         names = dict(zip(axes, ALL_NAMES, strict=False))
         heads = [_head(names[axis], _size(op, axis, x.shape)) for axis in axes]
         terms = [_product(names[axis], _stride(op, axis, x.shape)) for axis in axes]
         return KernelCall(
-            template="c/transpose_length.j2",
+            template="c/loops.j2",
             stem="transpose_length",
-            parameters={
-                "x": x,
-                "y": node.output.type,
-                "axis": op.axis,
-                "most": x.shape[op.axis] // op.factor,
-                "type": x.dtype.c_name,
-                "heads": heads,
-                "index": total(terms),
-            },
+            form="c_transpose_length",
+            parameters=LoopsParameters(
+                f"{x} to {node.output.type}, where axis {op.axis} is as long as `length` tells.",
+                (
+                    f"const int32_t count = bounded(length[0], {x.shape[op.axis] // op.factor});",
+                    f"{x.dtype.c_name} *to = output;",
+                    *nested(heads, (*(() for _ in heads), (f"*to++ = input[{total(terms)}];",))),
+                ),
+            ),
             operands=(Input(0, "input"), Input(1, "length"), Output(0, "output")),
             helpers=frozenset({"bounded"}),
             summary="strides follow a length",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
+from smelt.codegen.kernels.base import Parameters
+from smelt.codegen.kernels.c.store import quantization
 from smelt.ir import TensorType
 
 LANES = 4
@@ -30,6 +32,17 @@ class Loop:
     def head(self) -> str:
         """The C line that opens the loop."""
         return f"for (int32_t {self.name} = 0; {self.name} < {self.size}; ++{self.name}) {{"
+
+
+@dataclass(frozen=True)
+class LoopsParameters(Parameters):
+    """A function of `c/loops.j2`, whose C lines are its `body`.
+
+    `comment` is one line, or the lines of a block.
+    """
+
+    comment: str | tuple[str, ...]
+    body: tuple[str, ...]
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -70,11 +83,51 @@ def nest(shape: Sequence[int], *strides: Sequence[int], names: str = _NAMES) -> 
 
 def index(loops: Sequence[Loop], array: int) -> str:
     """The C expression of the element's index in the array, as `i * 48 + j`."""
-    return total(
-        loop.name if loop.strides[array] == 1 else f"{loop.name} * {loop.strides[array]}"
-        for loop in loops
-        if loop.strides[array]
-    )
+    return total(times(loop.name, loop.strides[array]) for loop in loops if loop.strides[array])
+
+
+def in_loops(loops: Sequence[Loop], lines: Sequence[str]) -> tuple[str, ...]:
+    """The C lines of nested loops with `lines` inside of all of them."""
+    return nested([loop.head for loop in loops], (*(() for _ in loops), lines))
+
+
+def nested(heads: Sequence[str], statements: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The C lines of nested blocks, which `heads` open.
+
+    `statements[d]` are the lines inside of the first d blocks, before the next one.
+    """
+    first, *others = statements
+    if not heads:
+        return tuple(first)
+    return (*first, heads[0], *indented(nested(heads[1:], others)), "}")
+
+
+def each_element(what: str, x: TensorType, y: TensorType, lines: Sequence[str]) -> LoopsParameters:
+    """A function that makes every element `output[i]` by the same C lines."""
+    sides = ("input", x), ("output", y)
+    notes = (quantization(name, type_) for name, type_ in sides if type_.is_quantized)
+    loop = Loop("i", x.size, ())
+    return LoopsParameters((f"{what}: {x} -> {y}.", *notes), in_loops((loop,), lines))
+
+
+def indented(lines: Iterable[str]) -> Iterator[str]:
+    """C lines that stand inside of a block."""
+    return (f"    {line}" for line in lines)
+
+
+def times(name: str, factor: int) -> str:
+    """The C expression of a product with a variable."""
+    return name if factor == 1 else f"{name} * {factor}"
+
+
+def around_axis(name: str, stride: int, row: int) -> tuple[str, ...]:
+    """C terms of where the elements along an axis begin, for all others' elements in order.
+
+    Those of the axis are `stride` apart, and `row` elements further the next `stride` follow.
+    """
+    if stride == 1:
+        return (f"{name} * {row}",)
+    return f"{name} / {stride} * {row}", f"{name} % {stride}"
 
 
 def total(terms: Iterable[str]) -> str:
@@ -84,14 +137,16 @@ def total(terms: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Copies:
-    """Nested loops that copy `input` to `output`, `block` elements at a time.
-
-    `statements[d]` are the C lines that stand inside the first d loops.
-    """
+    """Nested loops around a C statement that copies `block` elements of `input` to `output`."""
 
     loops: tuple[Loop, ...]
-    statements: tuple[tuple[str, ...], ...]
+    statement: str
     block: int
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The C lines."""
+        return in_loops(self.loops, (self.statement,))
 
     @property
     def summary(self) -> str:
@@ -118,7 +173,7 @@ def block_copies(
     statement = copy(
         total((written, index(loops, 1))), total((read, index(loops, 0))), block, element
     )
-    return Copies(loops, (*(() for _ in loops), (statement,)), block)
+    return Copies(loops, statement, block)
 
 
 def copy(written: str, read: str, count: int, element: int) -> str:
@@ -185,3 +240,11 @@ def lane_blocks(size: int, lanes: int = LANES) -> tuple[Block, ...]:
     whole = size - size % lanes
     blocks = (Block(0, whole, lanes), Block(whole, size, size % lanes))
     return tuple(block for block in blocks if block.end > block.begin)
+
+
+def in_blocks(blocks: Sequence[Block], lines: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The C lines of blocks, each around its own; none around a single one that does not repeat."""
+    if len(blocks) == 1 and not blocks[0].repeats:
+        return tuple(lines[0])
+    parts = (nested((block.head,), ((), own)) for block, own in zip(blocks, lines, strict=True))
+    return tuple(line for part in parts for line in part)

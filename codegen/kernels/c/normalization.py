@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.loops import (
     Block,
     Loop,
+    LoopsParameters,
     broadcast_strides,
     dense_strides,
+    in_blocks,
+    in_loops,
     index,
     lane_blocks,
     nest,
@@ -20,30 +33,11 @@ from smelt.codegen.kernels.c.store import helpers_in
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.normalization import LocalResponse, Normalization
-from smelt.targets import Target
 
 _X, _SCALE, _BIAS, _STATISTICS = range(4)
 
 
-@dataclass(frozen=True)
-class _Pass:
-    """Lines before nested loops, and those inside of them."""
-
-    firsts: list[str]
-    loops: tuple[Loop, ...]
-    steps: list[str]
-
-
-@dataclass(frozen=True)
-class _Neighbours:
-    """What is done for a block of neighbours, of which the first stands at `at`."""
-
-    block: Block
-    at: str
-    passes: list[_Pass]
-
-
-class NormalizationKernel(Kernel):
+class NormalizationKernel(Kernel[Normalization]):
     """Three passes: the mean, the variance, the result.
 
     Where the last axis stays, four neighbours go together; where it does not, its elements are
@@ -52,28 +46,27 @@ class NormalizationKernel(Kernel):
 
     op = Normalization
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return _only_float32(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Normalization], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Normalization):
-            raise TypeError(f"{op.name} is no Normalization")
-        form = _Form(node, op)
+        if x.dtype is not DType.FLOAT32:
+            return Refusal(f"{op.name} is served for f32 data only.")
+        form = _Form(node)
         optional = ((_SCALE, "scale"), (_BIAS, "bias"))
         operands = [Input(i, name) for i, name in optional if node.optional(i) is not None]
         names = [operand.name for operand in operands]
         outputs = [Output(0, "output"), Output(1, "means"), Output(2, "inverses")]
-        blocks = [_Neighbours(b, form.start(b), form.passes(b)) for b in form.blocks]
-        lines = [line for b in blocks for p in b.passes for line in (*p.firsts, *p.steps)]
+        lines = in_blocks(form.blocks, [form.lines(block) for block in form.blocks])
+        how = "" if op.centred else ", not centred"
+        how += f", with {' and '.join(names)}" if names else ""
         return KernelCall(
-            template="c/normalization.j2",
+            template="c/loops.j2",
             stem="normalize",
-            parameters={"op": op, "x": x, "names": names, "outer": form.outer, "blocks": blocks},
+            form="c_normalization",
+            parameters=LoopsParameters(
+                f"Normalization of {x} over axes {', '.join(map(str, op.axes))}{how}.",
+                in_loops(form.outer, lines),
+            ),
             operands=(Input(0, "input"), *operands, *outputs[: len(node.outputs)]),
             in_place=((0, 0),),
             helpers=helpers_in(lines),
@@ -84,8 +77,8 @@ class NormalizationKernel(Kernel):
 class _Form:
     """Loops over the elements that share a mean, inside of loops over the means."""
 
-    def __init__(self, node: Node, op: Normalization) -> None:
-        x = node.input(0).type
+    def __init__(self, node: Node[Normalization]) -> None:
+        op, x = node.op, node.input(0).type
         self.op, self.count = op, c_float(op.count(x))
         self.operands = [node.optional(_SCALE) is not None, node.optional(_BIAS) is not None]
         strides = [dense_strides(x.shape), *(_strides(node, i, x) for i in (_SCALE, _BIAS))]
@@ -102,20 +95,22 @@ class _Form:
         self.row = self.inner[-1] if self.inner and self.inner[-1].strides[_X] == 1 else None
         self.how = "a row at a time" if self.row else f"{self.blocks[0].lanes} at a time"
 
-    def start(self, block: Block) -> str:
-        """The C expression of the index of a block's first element."""
-        return total((index(self.outer, _X), block.position if self.lane else "0"))
-
-    def passes(self, block: Block) -> list[_Pass]:
-        """The C statements of a block."""
+    def lines(self, block: Block) -> list[str]:
+        """The C lines of a block."""
         lanes = range(block.lanes)
-        mean = [self._mean(lanes)] if self.op.centred or self.op.statistics else []
-        return [*mean, self._variance(lanes), self._result(block)]
+        start = index(self.outer, _X), block.position if self.lane else "0"
+        lines = [
+            f"const float *in = {total(('input', *start))};",
+            f"float *out = {total(('output', *start))};",
+        ]
+        if self.op.centred or self.op.statistics:
+            lines += self._mean(lanes)
+        return [*lines, *self._variance(lanes), *self._result(block)]
 
-    def _mean(self, lanes: Sequence[int]) -> _Pass:
+    def _mean(self, lanes: Sequence[int]) -> list[str]:
         return self._sum([f"float sum{n} = 0.0f;" for n in lanes], "sum", lanes, "")
 
-    def _variance(self, lanes: Sequence[int]) -> _Pass:
+    def _variance(self, lanes: Sequence[int]) -> list[str]:
         firsts: list[str] = []
         for n in lanes:
             if self.op.centred or self.op.statistics:
@@ -123,7 +118,7 @@ class _Form:
             firsts.append(f"float square{n} = 0.0f;")
         return self._sum(firsts, "square", lanes, " - mean{}" if self.op.centred else "")
 
-    def _sum(self, firsts: list[str], name: str, lanes: Sequence[int], centre: str) -> _Pass:
+    def _sum(self, firsts: list[str], name: str, lanes: Sequence[int], centre: str) -> list[str]:
         squares = name == "square"
         if self.row is not None:
             loops = self.inner[:-1]
@@ -131,7 +126,7 @@ class _Form:
             argument = f", {'mean0' if centre else '0.0f'}" if squares else ""
             function = "sum_of_squares" if squares else "sum_of"
             step = f"{name}0 += {function}({row}, {self.row.size}{argument});"
-            return _Pass(firsts, loops, [step])
+            return [*firsts, *in_loops(loops, [step])]
         steps: list[str] = []
         for n in lanes:
             element = f"in[{total((index(self.inner, _X), str(n)))}]"
@@ -140,9 +135,9 @@ class _Form:
                 continue
             steps.append(f"const float x{n} = {element}{centre.format(n)};")
             steps.append(f"square{n} += x{n} * x{n};")
-        return _Pass(firsts, self.inner, steps)
+        return [*firsts, *in_loops(self.inner, steps)]
 
-    def _result(self, block: Block) -> _Pass:
+    def _result(self, block: Block) -> list[str]:
         firsts: list[str] = []
         steps: list[str] = []
         for n in range(block.lanes):
@@ -160,7 +155,7 @@ class _Form:
             at = total((index(self.inner, _X), str(n)))
             centred = f"(in[{at}] - mean{n})" if self.op.centred else f"in[{at}]"
             steps.append(f"out[{at}] = {centred} * {factor}{bias};")
-        return _Pass(firsts, self.inner, steps)
+        return [*firsts, *in_loops(self.inner, steps)]
 
     def _factor(self, firsts: list[str], block: Block, n: int) -> str:
         if any(loop.strides[_SCALE] for loop in self.inner):
@@ -198,28 +193,39 @@ def _of(strides: Sequence[Sequence[int]], axes: Sequence[int]) -> list[list[int]
     return [[own[axis] for axis in axes] for own in strides]
 
 
-def _only_float32(node: Node) -> str | None:
-    if node.input(0).type.dtype is DType.FLOAT32:
-        return None
-    return f"{node.op.name} is served for f32 data only."
+@dataclass(frozen=True)
+class LocalResponseParameters(Parameters):
+    """The variables of `c/local_response.j2`.
+
+    Attributes:
+        before: how many channels before each one count.
+        past: how far the first one is behind it that does not, if its index is less than `last`.
+        power: the C expression of what is divided by.
+    """
+
+    x: str
+    bias: str
+    factor: str
+    beta: float
+    size: int
+    rows: int
+    channels: int
+    before: int
+    last: int
+    past: int
+    power: str
 
 
-class LocalResponseKernel(Kernel):
+class LocalResponseKernel(Kernel[LocalResponse]):
     """The squares near each element, summed anew for each."""
 
     op = LocalResponse
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return _only_float32(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[LocalResponse], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, LocalResponse):
-            raise TypeError(f"{op.name} is no LocalResponse")
+        if x.dtype is not DType.FLOAT32:
+            return Refusal(f"{op.name} is served for f32 data only.")
         before, behind = op.reach
         channels = x.shape[-1]
         # Two roots are cheaper than a power, and 0.75 is what is used.
@@ -229,16 +235,19 @@ class LocalResponseKernel(Kernel):
         return KernelCall(
             template="c/local_response.j2",
             stem="local_response",
-            parameters={
-                "op": op,
-                "x": x,
-                "rows": x.size // max(channels, 1),
-                "channels": channels,
-                "before": before,
-                "behind": behind,
-                "factor": op.alpha / op.size,
-                "power": power,
-            },
+            parameters=LocalResponseParameters(
+                x=str(x),
+                bias=c_float(op.bias),
+                factor=c_float(op.alpha / op.size),
+                beta=op.beta,
+                size=op.size,
+                rows=x.size // max(channels, 1),
+                channels=channels,
+                before=before,
+                last=channels - behind,
+                past=behind + 1,
+                power=power,
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             summary=f"{op.size} elements around each",
         )

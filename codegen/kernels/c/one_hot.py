@@ -4,58 +4,66 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import ALL_NAMES, index, nest, total
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
+from smelt.codegen.kernels.c.loops import (
+    ALL_NAMES,
+    LoopsParameters,
+    in_loops,
+    index,
+    nest,
+    times,
+    total,
+)
 from smelt.codegen.kernels.c.store import offset
 from smelt.ir import DType, Node
 from smelt.ops.one_hot import OneHot
-from smelt.targets import Target
 
 
-class OneHotKernel(Kernel):
+class OneHotKernel(Kernel[OneHot]):
     """Fills the output with the one value, then sets an element an index."""
 
     op = OneHot
     floats = STORED_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, indices = node.op, node.input(1).type
-        if isinstance(op, OneHot) and indices.dtype.is_float and op.depth >= _EXACT:
-            return f"OneHot of depth {op.depth} is not served for real indices."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[OneHot], request: Request) -> KernelCall | Refusal:
         op, indices, y = node.op, node.input(1).type, node.output.type
-        if not isinstance(op, OneHot):
-            raise TypeError(f"{op.name} is no OneHot")
+        if indices.dtype.is_float and op.depth >= _EXACT:
+            return Refusal(f"OneHot of depth {op.depth} is not served for real indices.")
         inner = prod(indices.shape[op.axis :])
         shape = [prod(indices.shape[: op.axis]), inner]
         loops = nest(shape, [op.depth * inner, 1], [inner, 1], names=ALL_NAMES)
         read = f"indices[{index(loops, 1)}]"
         lines = _lines(indices.dtype, read, op.depth)
         at = "at" if any("const int32_t at" in line for line in lines) else "(int32_t)at"
-        place = total((index(loops, 0), at if inner == 1 else f"{at} * {inner}"))
+        place = total((index(loops, 0), times(at, inner)))
         return KernelCall(
-            template="c/one_hot.j2",
+            template="c/loops.j2",
             stem="one_hot",
-            parameters={
-                "indices": indices,
-                "y": y,
-                "axis": op.axis,
-                "loops": loops,
-                "statements": (
-                    *(() for _ in loops),
-                    (
-                        *lines,
-                        f"    output[{place}] = values[1];",
-                        "}",
-                    ),
+            form="c_one_hot",
+            parameters=LoopsParameters(
+                (
+                    f"{indices} -> {y}: along axis {op.axis} values[1] at each index, "
+                    "values[0] elsewhere.",
+                    "An index below zero counts from the end; one that lies outside sets nothing.",
                 ),
-            },
+                (
+                    f"for (int32_t f = 0; f < {y.size}; ++f) {{",
+                    "    output[f] = values[0];",
+                    "}",
+                    *in_loops(loops, (*lines, f"    output[{place}] = values[1];", "}")),
+                ),
+            ),
             operands=(Input(0, "values"), Input(1, "indices"), Output(0, "output")),
             summary=f"depth {op.depth}, one element an index",
         )

@@ -2,42 +2,88 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
+from smelt.codegen.kernels.c.loops import ALL_NAMES, Loop, LoopsParameters, in_loops
 from smelt.codegen.render import c_elements
-from smelt.ir import Array, Node, TensorType
+from smelt.ir import Node, TensorType
 from smelt.ops.pad import Pad
-from smelt.targets import Target
 
 
-class PadKernel(Kernel):
+@dataclass(frozen=True)
+class _Border:
+    """An element of a border in C, the byte that it consists of (None: of several), its bytes."""
+
+    value: str
+    byte: int | None
+    size: int
+
+    def around(self, axes: list[tuple[int, int, int]], level: int = 0) -> list[str]:
+        """C lines that write the output, from the axis at `level` on, and move the pointers on."""
+        (before, steps, after), *inner = axes
+        lines = self._fill(before)
+        lines += [f"output += {before};"] if before else []
+        if inner:
+            loop = Loop(ALL_NAMES[level], steps, ())
+            lines += in_loops((loop,), self.around(inner, level + 1))
+        else:
+            lines.append(f"memcpy(output, input, {steps * self.size});")
+            lines += [f"output += {steps};"] if level or after else []
+            lines += [f"input += {steps};"] if level else []
+        lines += self._fill(after)
+        return [*lines, f"output += {after};"] if after and level else lines
+
+    def _fill(self, count: int) -> list[str]:
+        if not count:
+            return []
+        if self.byte is not None:
+            return [f"memset(output, {self.byte}, {count * self.size});"]
+        return list(in_loops((Loop("f", count, ()),), (f"output[f] = {self.value};",)))
+
+
+class PadKernel(Kernel[Pad]):
     """Writes the output from its first element to its last: fills and block copies."""
 
     op = Pad
     floats = STORED_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if isinstance(node.op, Pad) and node.op.mode != "constant":
-            return f"mode '{node.op.mode}' has a kernel of its own."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Pad], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Pad):
-            raise TypeError(f"{op.name} is no Pad")
+        if op.mode != "constant":
+            return Refusal(f"mode '{op.mode}' has a kernel of its own.")
         is_read = node.optional(1) is not None
-        fill = _fill(np.asarray(op.stored_value(y), y.dtype.numpy).reshape(1))
-        if is_read:
-            fill |= {"value": "value[0]", "byte": None}
+        element = np.asarray(op.stored_value(y), y.dtype.numpy).reshape(1)
+        content = element.tobytes()
+        border = _Border(
+            "value[0]" if is_read else c_elements(element)[0],
+            content[0] if len(set(content)) == 1 and not is_read else None,
+            element.itemsize,
+        )
         return KernelCall(
-            template="c/pad.j2",
+            template="c/loops.j2",
             stem="pad",
-            parameters={"x": x, "y": y, "padding": op.padding, "axes": _axes(op, x), **fill},
+            form="c_pad",
+            parameters=LoopsParameters(
+                (
+                    f"Pad: {x} -> {y}.",
+                    f"{', '.join(map(str, op.padding))} elements of {border.value} "
+                    "before and after each axis.",
+                ),
+                tuple(border.around(_axes(op, x))),
+            ),
             operands=(
                 Input(0, "input"),
                 *((Input(1, "value"),) if is_read else ()),
@@ -45,16 +91,6 @@ class PadKernel(Kernel):
             ),
             summary="fills and block copies in order",
         )
-
-
-def _fill(element: Array) -> dict[str, object]:
-    """The border's element in C, and the byte it consists of (None if of several)."""
-    content = element.tobytes()
-    return {
-        "value": c_elements(element)[0],
-        "byte": content[0] if len(set(content)) == 1 else None,
-        "size": element.itemsize,
-    }
 
 
 def _axes(op: Pad, x: TensorType) -> list[tuple[int, int, int]]:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.finish import Finish
-from smelt.codegen.kernels.c.images import Frame, PixelStrides
-from smelt.codegen.kernels.c.loops import LANES, Block, lane_blocks, total
-from smelt.codegen.kernels.c.store import helpers_in, offset, stored
+from smelt.codegen.kernels.c.images import Frame
+from smelt.codegen.kernels.c.loops import LANES, lane_blocks
+from smelt.codegen.kernels.c.pool_windows import PoolBlock, Span, Walk
+from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.fixed_point import clamp_limits
 from smelt.ops.pool import Pool2D, average_scale
-from smelt.targets import Target
 
 _RECIPROCAL_LIMIT = 361
 """Largest window whose 8-bit averages `average` computes exactly with a 24-bit reciprocal.
@@ -32,129 +43,89 @@ _TAPS_LIMIT = 4
 
 
 @dataclass(frozen=True)
-class Span:
-    """The input rows (or columns) under a window, as C.
+class PoolParameters(Parameters):
+    """The variables of `c/pool.j2`.
 
     Attributes:
-        begin: name of the first one, `end` of the one after the last.
-        first: the expression of the first one, which may be negative.
-        window: from the first one under a window to just past the last.
-        step: from one under a window to the next.
-        clips_first, clips_last: whether some window reaches beyond the image there.
+        comment: the lines of the comment.
+        constants: C lines of what all windows have in common.
+        frame: the images.
+        rows, columns: lines that find those under the window of an output.
+        next_row: the expression that goes to the next row.
+        count: lines of what depends on the size of an output's window.
+        type: of the elements.
+        output_pixel: the expression of where pixel `(y, x)` stands.
+        blocks: of channels.
     """
 
-    begin: str
-    end: str
-    first: str
-    window: int
-    step: int
-    size: int
-    clips_first: bool
-    clips_last: bool
-
-    @staticmethod
-    def of(op: Pool2D, axis: int, size: int, outputs: int) -> Span:
-        """The span of rows (`axis` 0) or columns (1)."""
-        (before, _), stride, step = op.padding[axis], op.stride[axis], op.dilation[axis]
-        window = (op.window[axis] - 1) * step + 1
-        output, name = ("y", "iy") if axis == 0 else ("x", "ix")
-        first = offset(output if stride == 1 else f"{output} * {stride}", -before)
-        last = (outputs - 1) * stride - before + window
-        clips = before > 0, last > size
-        return Span(f"{name}_begin", f"{name}_end", first, window, step, size, *clips)
-
-    @property
-    def clips(self) -> bool:
-        """Whether windows differ in size."""
-        return self.clips_first or self.clips_last
-
-    @property
-    def count(self) -> str:
-        """The C expression of how many there are."""
-        if self.step == 1:
-            return f"({self.end} - {self.begin})"
-        return f"(({self.end} - {self.begin} + {self.step - 1}) / {self.step})"
-
-    @property
-    def advance(self) -> str:
-        """The C expression that goes to the next one."""
-        name = self.begin.removesuffix("_begin")
-        return f"++{name}" if self.step == 1 else f"{name} += {self.step}"
+    comment: tuple[str, ...]
+    constants: tuple[str, ...]
+    frame: Frame
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    next_row: str
+    count: tuple[str, ...]
+    type: str
+    output_pixel: str
+    blocks: tuple[PoolBlock, ...]
 
 
-class PoolKernel(Kernel):
+class PoolKernel(Kernel[Pool2D]):
     """Accumulates several channels of a window at a time."""
 
     op = Pool2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, dtype = node.op, node.input(0).type.dtype
+    @override
+    def offer(self, node: Node[Pool2D], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        count, dtype = op.window[0] * op.window[1], x.dtype
         if dtype not in (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16):
-            return f"{op.name} is served for f32, i8, u8 and i16 data, not {dtype.value}."
-        if isinstance(op, Pool2D) and op.kind == "sum" and not dtype.is_float:
-            return f"{op.name} is served for f32 data, not {dtype.value}."
-        if isinstance(op, Pool2D) and op.kind == "average" and dtype is DType.INT16:
-            count = op.window[0] * op.window[1]
-            if count > 1 << 15:
-                return f"{op.name} of {count} i16 elements may overflow 32 bits."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if not isinstance(op, Pool2D):
-            raise TypeError(f"{op.name} is no Pool2D")
-        x, y = node.input(0).type, node.output.type
-        place = Frame.of(node)
+            return Refusal(f"{op.name} is served for f32, i8, u8 and i16 data, not {dtype.value}.")
+        if op.kind == "sum" and not dtype.is_float:
+            return Refusal(f"{op.name} is served for f32 data, not {dtype.value}.")
+        if op.kind == "average" and dtype is DType.INT16 and count > 1 << 15:
+            return Refusal(f"{op.name} of {count} i16 elements may overflow 32 bits.")
+        frame = Frame.of(node)
         rows = Span.of(op, 0, x.shape[1], y.shape[1])
         columns = Span.of(op, 1, x.shape[2], y.shape[2])
-        count, store = op.window[0] * op.window[1], stored(op.activation, y)
-        reciprocal = op.kind == "average" and x.dtype.size == 1 and count <= _RECIPROCAL_LIMIT
-        taps = not columns.clips and op.window[1] <= _TAPS_LIMIT
-        clips = rows.clips or columns.clips
-        counts = clips and not op.counts_padding
-        first, centre = _first(op.kind, x.dtype), 0
-        vectors = x.dtype.is_float and "simd_float" in request.target.features
-        lanes = _VECTOR_LANES if vectors else LANES
-        names = ["acc[j]"] if vectors else [f"acc{lane}" for lane in range(lanes)]
-        results = [store(_result(op.kind, x.dtype, name, reciprocal)) for name in names]
-        if op.scales(node):
-            result = _scaled(node, op, varies=counts)
-            results = [result.replace("%s", name) for name in names]
+        clips, scales = rows.clips or columns.clips, op.scales(node)
+        how = _divides(op, dtype, scales=scales)
+        counts = op.kind == "average" and clips and not op.counts_padding
+        vectors = dtype.is_float and "simd_float" in request.target.features
+        first, centre = _first(op.kind, dtype), 0
+        store = stored(op.activation, y)
+        result = partial(_result, how, store)
+        if scales:
+            result = partial(_scaled(node, varies=counts).replace, "%s")
             first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
-        parameters: dict[str, object] = {
-            "frame": place,
-            "op": op,
-            "x": x,
-            "y": y,
-            "acc_type": "float" if y.dtype.is_float else "int32_t",
-            "first": first,
-            "scales": op.scales(node),
-            "reciprocal": reciprocal,
-            "rows": rows,
-            "columns": columns,
-            "taps": op.window[1] if taps else 0,
-            "clips": clips,
-            "counts": counts,
-            "count": count,
-            "fixed_reciprocal": -(-(1 << 24) // count),
-            "pixel_step": place.source.pixel * columns.step,
-            "blocks": [
-                _block(op, block, place.source, centre, taps=taps, vectors=vectors)
-                for block in lane_blocks(y.shape[3], lanes)
-            ],
-            "vectors": vectors,
-            "results": results,
-            "output_pixel": place.target.offset("y", "x"),
-        }
+        kind = "float" if dtype.is_float else "int32_t"
+        taps = op.window[1] if not columns.clips and op.window[1] <= _TAPS_LIMIT else 0
+        walk = Walk(op.kind, kind, frame.source, columns, taps, centre, first, result)
+        lanes = _VECTOR_LANES if vectors else LANES
+        form = walk.in_vectors if vectors else walk.in_registers
+        constants: tuple[str, ...] = ()
+        sizes: tuple[str, ...] = ()
+        if counts:
+            sizes = _varying_divisors(f"{rows.count} * {columns.count}", how)
+        else:
+            constants = _divisors(count, how)
         return KernelCall(
             template="c/pool.j2",
             stem=f"{op.kind}_pool_{op.window[0]}x{op.window[1]}",
-            parameters=parameters,
+            parameters=PoolParameters(
+                comment=_comment(node, clips=clips, counts=counts),
+                constants=constants,
+                frame=frame,
+                rows=rows.lines(ends=True),
+                columns=columns.lines(ends=not taps or counts),
+                next_row=rows.advance,
+                count=sizes,
+                type=y.dtype.c_name,
+                output_pixel=frame.target.offset("y", "x"),
+                blocks=tuple(form(block) for block in lane_blocks(y.shape[3], lanes)),
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=helpers_in(results),
+            helpers=helpers_in((result("acc"),)),
             summary=f"{op.kind} of {op.window[0]}x{op.window[1]} windows, "
             f"{lanes} channels at a time",
             form=f"c_{op.kind}_pool",
@@ -167,12 +138,12 @@ def _taps(op: Pool2D, x: TensorType) -> int:
     return int(op.covered(0, x).sum()) * int(op.covered(1, x).sum())
 
 
-def _scaled(node: Node, op: Pool2D, *, varies: bool) -> str:
+def _scaled(node: Node[Pool2D], *, varies: bool) -> str:
     """The C expression of an average with ONNX's rounding; `%s` is the sum, zero points taken off.
 
     The size of the window is `count` where it varies.
     """
-    x, y = node.input(0).type, node.output.type
+    op, x, y = node.op, node.input(0).type, node.output.type
     scale, size = average_scale(x, y), op.window[0] * op.window[1]
     if not varies:
         most = size * 255
@@ -185,45 +156,75 @@ def _scaled(node: Node, op: Pool2D, *, varies: bool) -> str:
     return f"({y.dtype.c_name})({result})"
 
 
-def _block(
-    op: Pool2D, block: Block, source: PixelStrides, centre: int, *, taps: bool, vectors: bool
-) -> dict[str, object]:
-    """Where a block's elements start, and its steps.
-
-    A list for each column of the window where `taps`, and else for the first.
-    Elements are added less `centre`; with vectors there is one step for all of a column.
-    """
-
-    def step(lane: int | str, column: int) -> str:
-        name = f"acc[{lane}]" if vectors else f"acc{lane}"
-        element = f"in[{offset(str(lane), column * op.dilation[1] * source.pixel)}]"
-        if not vectors:
-            element = f"in[{int(lane) + column * op.dilation[1] * source.pixel}]"
-        if op.kind == "max":
-            return f"{name} = {element} > {name} ? {element} : {name};"
-        return f"{name} += {offset(element, -centre)};"
-
-    pixel = source.offset("iy", "ix_begin")
-    return {
-        "block": block,
-        "whole": ((0, block.lanes),),
-        "input": total(("input", pixel, block.position)),
-        "steps": [
-            [step(lane, column) for lane in (["j"] if vectors else range(block.lanes))]
-            for column in range(op.window[1] if taps else 1)
-        ],
-    }
+def _comment(node: Node[Pool2D], *, clips: bool, counts: bool) -> tuple[str, ...]:
+    op, x, y = node.op, node.input(0).type, node.output.type
+    (height, width), (down, right), (rows, columns) = op.window, op.stride, op.padding
+    dilation = "" if op.dilation == (1, 1) else f", dilation {op.dilation[0]}x{op.dilation[1]}"
+    windows = f"{op.kind.capitalize()} of {height}x{width} windows, stride {down}x{right}"
+    lines = [f"{windows}{dilation}: {x} -> {y}."]
+    if clips:
+        padding = f"Padding {rows[0]}+{rows[1]} rows, {columns[0]}+{columns[1]} columns"
+        lines.append(f"{padding}{', which do not count' if counts else ''}.")
+    if op.kind == "average" and not y.dtype.is_float:
+        ties = "to even" if op.scales(node) else "away from zero"
+        lines.append(f"Rounds to nearest, ties {ties}.")
+    return tuple(lines)
 
 
-def _result(kind: str, dtype: DType, acc: str, reciprocal: bool) -> str:
-    """What becomes of an accumulator."""
-    if kind != "average":
-        return acc
+_Division = Literal["none", "real", "scale", "reciprocal", "quotient"]
+"""What becomes of a sum: nothing, a float quotient, ONNX's, that of a reciprocal, a rounded one."""
+
+
+def _divides(op: Pool2D, dtype: DType, *, scales: bool) -> _Division:
+    if op.kind != "average":
+        return "none"
     if dtype.is_float:
-        return f"{acc} / count"
-    if reciprocal:
-        return f"average({acc}, half, reciprocal)"
-    return f"({acc} > 0 ? {acc} + half : {acc} - half) / count"
+        return "real"
+    if scales:
+        return "scale"
+    small = op.window[0] * op.window[1] <= _RECIPROCAL_LIMIT
+    return "reciprocal" if dtype.size == 1 and small else "quotient"
+
+
+def _divisors(count: int, how: _Division) -> tuple[str, ...]:
+    """C lines of what is divided by where all windows have one size."""
+    half = f"const int32_t half = {count // 2};"
+    fixed = -(-(1 << 24) // count)
+    match how:
+        case "real":
+            return (f"const float count = {count}.0f;",)
+        case "quotient":
+            return half, f"const int32_t count = {count};"
+        case "reciprocal":
+            return half, f"const uint32_t reciprocal = {fixed}u; /* 2^24 / {count}, rounded up */"
+        case _:
+            return ()
+
+
+def _varying_divisors(count: str, how: _Division) -> tuple[str, ...]:
+    """The same where windows differ in size, of which `count` is the C expression."""
+    if how == "real":
+        return (f"const float count = (float)({count});",)
+    lines = [f"const int32_t count = {count};"]
+    if how in ("reciprocal", "quotient"):
+        lines.append("const int32_t half = count / 2;")
+    if how == "reciprocal":
+        quotient = "((1u << 24) + (uint32_t)count - 1u) / (uint32_t)count"
+        lines.append(f"const uint32_t reciprocal = {quotient};")
+    return tuple(lines)
+
+
+def _result(how: _Division, store: Store, acc: str) -> str:
+    """What becomes of an accumulator."""
+    match how:
+        case "real":
+            return store(f"{acc} / count")
+        case "reciprocal":
+            return store(f"average({acc}, half, reciprocal)")
+        case "quotient":
+            return store(f"({acc} > 0 ? {acc} + half : {acc} - half) / count")
+        case _:
+            return store(acc)
 
 
 def _first(kind: str, dtype: DType) -> str:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, depth, index, nest
-from smelt.codegen.kernels.c.store import helpers_in, offset, stored
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.kernels.c.loops import (
+    LoopsParameters,
+    broadcast_strides,
+    dense_strides,
+    depth,
+    index,
+    nest,
+    nested,
+)
+from smelt.codegen.kernels.c.store import helpers_in, offset, quantizations, stored
 from smelt.ir import DType, Node
 from smelt.ops.fixed_point import Activation, rescale_multiplier
 from smelt.ops.prelu import PRelu
-from smelt.targets import Target
 
 
-class PReluKernel(Kernel):
+class PReluKernel(Kernel[PRelu]):
     """Nested loops, as few as alpha's broadcasting allows."""
 
     op = PRelu
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        x = node.input(0).type
-        if x.is_quantized or x.dtype is DType.FLOAT32:
-            return None
-        return f"PRelu is served for f32 and quantized data, not {x.dtype.value}."
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[PRelu], request: Request) -> KernelCall | Refusal:
         x, alpha, y = node.input(0).type, node.input(1).type, node.output.type
+        if not x.is_quantized and x.dtype is not DType.FLOAT32:
+            return Refusal(f"PRelu is served for f32 and quantized data, not {x.dtype.value}.")
         loops = nest(
             y.shape,
             dense_strides(x.shape),
@@ -39,15 +41,13 @@ class PReluKernel(Kernel):
         statements[depth(loops, 1)].append(slope % f"alpha[{index(loops, 1)}]")
         statements[-1] += [*lines, f"output[{index(loops, 2)}] = {result};"]
         return KernelCall(
-            template="c/prelu.j2",
+            template="c/loops.j2",
             stem="prelu",
-            parameters={
-                "x": x,
-                "alpha": alpha,
-                "y": y,
-                "loops": loops,
-                "statements": statements,
-            },
+            form="c_prelu",
+            parameters=LoopsParameters(
+                (f"PRelu of {x}, alpha {alpha}.", *quantizations(input=x, alpha=alpha, output=y)),
+                nested([loop.head for loop in loops], statements),
+            ),
             operands=(Input(0, "input"), Input(1, "alpha"), Output(0, "output")),
             in_place=((0, 0),),
             helpers=helpers_in(line for level in statements for line in level),

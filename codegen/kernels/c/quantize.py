@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.kernels.c.loops import each_element
 from smelt.codegen.kernels.c.store import helpers_in, offset, stored
 from smelt.codegen.kernels.c.unary import table_call, tabulate
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.fixed_point import Activation
 from smelt.ops.quantize import Dequantize, Quantize, requantize_multiplier
-from smelt.targets import Target
 
 
-class QuantizeKernel(Kernel):
+class QuantizeKernel(Kernel[Quantize]):
     """Floats are divided and rounded; 8-bit integers looked up, wider ones requantized."""
 
     op = Quantize
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Quantize], request: Request) -> KernelCall | Refusal:
         x, y = node.input(0).type, node.output.type
         if any(t.quant is not None and not t.quant.is_per_tensor for t in (x, y)):
-            return "Quantize is served for one scale per tensor, not for one per channel."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        x, y = node.input(0).type, node.output.type
+            return Refusal("Quantize is served for one scale per tensor, not for one per channel.")
         recentred = _recentred(x, y)
         if x.dtype.size == 1 and recentred is None:
             return table_call(tabulate(node), x, y, "requantization", "requantize_8_bits")
@@ -51,14 +46,10 @@ class QuantizeKernel(Kernel):
             expression = store(offset("scaled", y.zero_point))
             lines = [first, f"output[i] = {expression};"]
         return KernelCall(
-            template="c/elementwise.j2",
+            template="c/loops.j2",
             stem="quantize",
-            parameters={
-                "what": "Quantize",
-                "x": x,
-                "y": y,
-                "lines": lines,
-            },
+            form="c_elementwise",
+            parameters=each_element("Quantize", x, y, lines),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
             helpers=helpers_in(lines),
@@ -89,37 +80,31 @@ def _onnx(x: TensorType, y: TensorType) -> list[str]:
     return [*lines, f"output[i] = ({y.dtype.c_name})({stored});"]
 
 
-class DequantizeKernel(Kernel):
+class DequantizeKernel(Kernel[Dequantize]):
     """One multiplication an element."""
 
     op = Dequantize
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        x = node.input(0).type
-        if x.quant is None:
-            return f"Dequantize of {x.dtype.value} data computed at run time is not served."
-        if not x.quant.is_per_tensor:
-            return "Dequantize is served for one scale per tensor, not for one per channel."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Dequantize], request: Request) -> KernelCall | Refusal:
         x, y = node.input(0).type, node.output.type
+        if x.quant is None:
+            return Refusal(
+                f"Dequantize of {x.dtype.value} data computed at run time is not served."
+            )
+        if not x.quant.is_per_tensor:
+            return Refusal(
+                "Dequantize is served for one scale per tensor, not for one per channel."
+            )
         # int64 keeps the difference of 32-bit numbers exact.
         element = "input[i]" if x.dtype.size < 4 else "(int64_t)input[i]"
         difference = offset(element, -x.zero_point)
+        line = f"output[i] = {c_float(x.scale)} * (float)({difference});"
         return KernelCall(
-            template="c/elementwise.j2",
+            template="c/loops.j2",
             stem="dequantize",
-            parameters={
-                "what": "Dequantize",
-                "x": x,
-                "y": y,
-                "lines": [f"output[i] = {c_float(x.scale)} * (float)({difference});"],
-            },
+            form="c_elementwise",
+            parameters=each_element("Dequantize", x, y, (line,)),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
             summary="one multiplication an element",

@@ -5,14 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.loops import (
     LANES,
     Block,
     Loop,
+    LoopsParameters,
     dense_strides,
+    in_blocks,
+    in_loops,
     index,
     lane_blocks,
     nest,
@@ -23,7 +35,6 @@ from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.fixed_point import INT32_MAX, Activation
 from smelt.ops.reduce import REDUCE, Reduce, reduce_multiplier, reduce_scale
-from smelt.targets import Target
 
 
 @dataclass(frozen=True)
@@ -55,32 +66,23 @@ _ROWS = {
 """Steps that take a row of neighbouring floats at once, by a function that vectorizes."""
 
 
-class ReduceKernel(Kernel):
+class ReduceKernel(Kernel[Reduce]):
     """Accumulates in registers, four neighbours at a time."""
 
     op = Reduce
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, x = node.op, node.input(0).type
-        if not isinstance(op, Reduce):
-            raise TypeError(f"{op.name} is no Reduce")
+    @override
+    def offer(self, node: Node[Reduce], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
         if op.kind == "mean" and x.dtype in (DType.INT64, DType.UINT64):
-            return f"{op.name} of {x.dtype.value} data is not served: its sum may exceed 64 bits."
+            return Refusal(
+                f"{op.name} of {x.dtype.value} data is not served: its sum may exceed 64 bits."
+            )
         if x.is_quantized and op.kind in ("mean", "sum"):
             low, high = x.dtype.limits
             if op.count(x) * (high - low) > INT32_MAX:
-                return f"{op.name} of {op.count(x)} elements may overflow 32 bits."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Reduce):
-            raise TypeError(f"{op.name} is no Reduce")
+                return Refusal(f"{op.name} of {op.count(x)} elements may overflow 32 bits.")
         strides = dense_strides(x.shape)
         kept = [axis for axis in range(len(x.shape)) if axis not in op.axes]
         kept_shape = [x.shape[axis] for axis in kept]
@@ -93,23 +95,19 @@ class ReduceKernel(Kernel):
         blocks = (Block(0, 1, 1),)
         if outer and outer[-1].strides[0] == 1:
             blocks, outer = lane_blocks(outer[-1].size), outer[:-1]
-        formula = _onnx(node, op) or _formula(op, x, y)
+        formula = _onnx(node) or _formula(op, x, y)
         row = inner[-1] if x.dtype is DType.FLOAT32 and inner else None
         if row is not None and row.strides[0] == 1 and row.size >= LANES and op.kind in _ROWS:
             formula, inner = replace(formula, step=_ROWS[op.kind] % row.size), inner[:-1]
+        body = [_block(block, formula, x.dtype, outer, inner) for block in blocks]
         return KernelCall(
-            template="c/reduce.j2",
+            template="c/loops.j2",
             stem=f"reduce_{op.kind}",
-            parameters={
-                "kind": op.kind,
-                "axes": op.axes,
-                "x": x,
-                "y": y,
-                "formula": formula,
-                "outer": outer,
-                "inner": inner,
-                "blocks": [_block(block, formula, outer, inner) for block in blocks],
-            },
+            form="c_reduce",
+            parameters=LoopsParameters(
+                f"{op.kind.capitalize()} over axes {', '.join(map(str, op.axes))}: {x} -> {y}.",
+                in_loops(outer, in_blocks(blocks, body)),
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             helpers=helpers_in([formula.step, formula.result, *(formula.second or ())]),
             summary=f"{op.kind} of {op.count(x)} elements, {blocks[0].lanes} at a time",
@@ -117,9 +115,13 @@ class ReduceKernel(Kernel):
 
 
 def _block(
-    block: Block, formula: _Formula, outer: tuple[Loop, ...], inner: tuple[Loop, ...]
-) -> dict[str, object]:
-    """The C statements of a block, lane by lane."""
+    block: Block,
+    formula: _Formula,
+    dtype: DType,
+    outer: tuple[Loop, ...],
+    inner: tuple[Loop, ...],
+) -> list[str]:
+    """The C lines of a block, lane by lane."""
     lanes = range(block.lanes)
     passes = [(f"{formula.acc_type} {{acc}} = {formula.first};", formula.step)]
     if formula.second is not None:
@@ -129,19 +131,15 @@ def _block(
         x = f"in[{total((index(inner, 0), str(lane)))}]"
         return text.format(acc=f"acc{lane}", x=x, lane=lane)
 
-    return {
-        "block": block,
-        "input": total(("input", index(outer, 0), block.position)),
-        "passes": [
-            ([filled(first, lane) for lane in lanes], [filled(step, lane) for lane in lanes])
-            for first, step in passes
-        ],
-        "results": [
-            f"output[{total((index(outer, 1), block.lane(lane)))}] = "
-            f"{filled(formula.result, lane)};"
-            for lane in lanes
-        ],
-    }
+    start = total(("input", index(outer, 0), block.position))
+    lines = [f"const {dtype.c_name} *in = {start};"]
+    for first, step in passes:
+        lines += [filled(first, lane) for lane in lanes]
+        lines += in_loops(inner, [filled(step, lane) for lane in lanes])
+    for lane in lanes:
+        at = total((index(outer, 1), block.lane(lane)))
+        lines.append(f"output[{at}] = {filled(formula.result, lane)};")
+    return lines
 
 
 def _formula(op: Reduce, x: TensorType, y: TensorType) -> _Formula:
@@ -225,9 +223,9 @@ def _extremum(kind: str, dtype: DType) -> _Formula:
     return _Formula("int32_t", first, step, f"({name}){{acc}}")
 
 
-def _onnx(node: Node, op: Reduce) -> _Formula | None:
+def _onnx(node: Node[Reduce]) -> _Formula | None:
     """A sum or mean with ONNX's rounding; None for any other reduction."""
-    x, y = node.input(0).type, node.output.type
+    op, x, y = node.op, node.input(0).type, node.output.type
     if node.rounding is not Rounding.ONNX or not y.is_quantized or not REDUCE[op.kind].rescales:
         return None
     count = op.count(x)

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import Loop, block_copies, dense_strides, index
+from smelt.codegen.kernels.c.loops import (
+    Loop,
+    LoopsParameters,
+    block_copies,
+    dense_strides,
+    index,
+    nested,
+)
 from smelt.ir import Node
 from smelt.ops.reverse_sequence import ReverseSequence
 
 
-class ReverseSequenceKernel(Kernel):
+class ReverseSequenceKernel(Kernel[ReverseSequence]):
     """Sequence by sequence, element by element of it; what stays together is a block."""
 
     op = ReverseSequence
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[ReverseSequence], request: Request) -> KernelCall:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, ReverseSequence):
-            raise TypeError(f"{op.name} is no ReverseSequence")
         strides = dense_strides(x.shape)
         others = [a for a in range(len(x.shape)) if a not in (op.batch_axis, op.time_axis)]
         steps = [strides[axis] for axis in others]
@@ -35,18 +41,20 @@ class ReverseSequenceKernel(Kernel):
             read=index((batch, replace(time, name="from")), 0),
             written=index((batch, time), 0),
         )
+        length = f"const int32_t length = bounded(lengths[b], {time.size});"
+        source = "const int32_t from = t < length ? length - 1 - t : t;"
         return KernelCall(
-            template="c/reverse_sequence.j2",
+            template="c/loops.j2",
             stem="reverse_sequence",
-            parameters={
-                "x": x,
-                "batch_axis": op.batch_axis,
-                "time_axis": op.time_axis,
-                "batch": batch,
-                "time": time,
-                "loops": copies.loops,
-                "statements": copies.statements,
-            },
+            form="c_reverse_sequence",
+            parameters=LoopsParameters(
+                (
+                    f"{x}: for each index of axis {op.batch_axis}, "
+                    f"so many first elements along axis {op.time_axis} in",
+                    "reverse order.",
+                ),
+                nested((batch.head, time.head), ((), (length,), (source, *copies.lines))),
+            ),
             operands=(Input(0, "input"), Input(1, "lengths"), Output(0, "output")),
             helpers=frozenset({"bounded"}),
             summary=copies.summary,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
+
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     STORED_FLOATS,
@@ -12,40 +15,28 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Operand,
     Output,
+    Parameters,
+    Refusal,
     Request,
 )
 from smelt.codegen.kernels.c.gather import element_loops, element_offset, tuple_offset
-from smelt.codegen.kernels.c.loops import ALL_NAMES, Loop, index, nest
+from smelt.codegen.kernels.c.loops import ALL_NAMES, Loop, LoopsParameters, in_loops, index, nest
 from smelt.codegen.kernels.c.store import helpers_in
 from smelt.ir import DType, Node
 from smelt.ops.scatter import ScatterElements, ScatterND, TensorScatter
-from smelt.targets import Target
 
 
-class _ScatterKernel(Kernel):
-    """Copies the data unless the output lies over it, then writes update after update."""
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        reduction = getattr(node.op, "reduction", "none")
-        if node.output.type.dtype is DType.FLOAT16 and reduction != "none":
-            return f"{node.op.name} with reduction '{reduction}' is not served for f16 data."
-        return None
-
-
-class ScatterElementsKernel(_ScatterKernel):
+class ScatterElementsKernel(Kernel[ScatterElements]):
     """One update an index."""
 
     op = ScatterElements
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[ScatterElements], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(2).type
-        if not isinstance(op, ScatterElements):
-            raise TypeError(f"{op.name} is no ScatterElements")
+        if refusal := _refuse_halves(op, x.dtype):
+            return refusal
         loops, offset = element_loops(x.shape, indices.shape, op.axis)
         read = index(loops, 1)
         at = element_offset("indices", read, offset, x.shape[op.axis], x.shape, op.axis)
@@ -56,18 +47,17 @@ class ScatterElementsKernel(_ScatterKernel):
         return _call(node, "scatter_elements", loops, lines, "one element an index")
 
 
-class ScatterNDKernel(_ScatterKernel):
+class ScatterNDKernel(Kernel[ScatterND]):
     """A slice of updates a tuple of indices."""
 
     op = ScatterND
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[ScatterND], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(2).type
-        if not isinstance(op, ScatterND):
-            raise TypeError(f"{op.name} is no ScatterND")
+        if refusal := _refuse_halves(op, x.dtype):
+            return refusal
         tuple_size = indices.shape[-1]
         inner = prod(x.shape[tuple_size:])
         count = prod(indices.shape[:-1])
@@ -90,41 +80,88 @@ class ScatterNDKernel(_ScatterKernel):
         return _call(node, "scatter_nd", loops, lines, summary)
 
 
-class TensorScatterKernel(_ScatterKernel):
+@dataclass(frozen=True)
+class Circle:
+    """An axis on which runs go on at the beginning.
+
+    A run of `count` out of `size` elements, each of so many `bytes`, is whole if it begins before
+    `last`.
+    """
+
+    size: int
+    count: int
+    last: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TensorScatterParameters(Parameters):
+    """The variables of `c/tensor_scatter.j2`.
+
+    Attributes:
+        title: what is written where, for the comment.
+        type: of the elements, in C.
+        bytes: of the whole tensor.
+        begin: C lines that find where the run of index `b` begins.
+        batch: how many indices there are, and `rows` for each.
+        inner: neighbours of one element of the axis.
+        run: elements of a run, and `row` of all that it is written into.
+        copied: bytes of a run; None where the axis is a `circle`.
+        circle: the axis, if it is one.
+    """
+
+    title: str
+    type: str
+    bytes: int
+    begin: tuple[str, ...]
+    batch: int
+    rows: int
+    inner: int
+    run: int
+    row: int
+    copied: int | None
+    circle: Circle | None
+
+
+class TensorScatterKernel(Kernel[TensorScatter]):
     """Block copies: one a run, two where it goes on at the beginning."""
 
     op = TensorScatter
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[TensorScatter], request: Request) -> KernelCall:
         op, x, updates = node.op, node.input(0).type, node.input(1).type
-        if not isinstance(op, TensorScatter):
-            raise TypeError(f"{op.name} is no TensorScatter")
         has_indices = node.optional(2) is not None
         size, count = x.shape[op.axis], updates.shape[op.axis]
         inner = prod(x.shape[op.axis + 1 :])
         bounded = has_indices and not op.circular
+        begin: tuple[str, ...] = ("const int32_t begin = 0;",)
+        if bounded:
+            begin = (f"const int32_t begin = bounded(indices[b], {size - count});",)
+        elif has_indices:
+            begin = (
+                f"const int32_t rest = (int32_t)(indices[b] % {size});",
+                f"const int32_t begin = rest < 0 ? rest + {size} : rest;",
+            )
+        circle = Circle(size, count, size - count, inner * x.dtype.size) if op.circular else None
+        which = ", which is circular" if op.circular else ""
         return KernelCall(
             template="c/tensor_scatter.j2",
             stem="tensor_scatter",
-            parameters={
-                "x": x,
-                "updates": updates,
-                "axis": op.axis,
-                "circular": op.circular,
-                "has_indices": has_indices,
-                "size": size,
-                "count": count,
-                "last": size - count,
-                "batch": x.shape[0],
-                "rows": prod(x.shape[1 : op.axis]),
-                "inner": inner,
-                "run": count * inner,
-                "row": size * inner,
-                "element": x.dtype.size,
-            },
+            parameters=TensorScatterParameters(
+                title=f"{updates} into {x} along axis {op.axis}{which}",
+                type=x.dtype.c_name,
+                bytes=x.bytes,
+                begin=begin,
+                batch=x.shape[0],
+                rows=prod(x.shape[1 : op.axis]),
+                inner=inner,
+                run=count * inner,
+                row=size * inner,
+                copied=None if op.circular else count * inner * x.dtype.size,
+                circle=circle,
+            ),
             operands=_operands(node),
             in_place=_in_place(node),
             helpers=frozenset({"bounded"} if bounded else ()),
@@ -132,21 +169,37 @@ class TensorScatterKernel(_ScatterKernel):
         )
 
 
+def _refuse_halves(op: ScatterElements | ScatterND, dtype: DType) -> Refusal | None:
+    if dtype is DType.FLOAT16 and op.reduction != "none":
+        return Refusal(f"{op.name} with reduction '{op.reduction}' is not served for f16 data.")
+    return None
+
+
 def _call(
-    node: Node, stem: str, loops: tuple[Loop, ...], lines: Sequence[str], summary: str
+    node: Node[ScatterElements | ScatterND],
+    stem: str,
+    loops: tuple[Loop, ...],
+    lines: Sequence[str],
+    summary: str,
 ) -> KernelCall:
+    """A call of a function of which `lines` stand in the innermost loop, after a copy."""
+    op, (x, updates, indices) = node.op, (node.input(i).type for i in range(3))
     return KernelCall(
-        template="c/scatter.j2",
+        template="c/loops.j2",
         stem=stem,
-        parameters={
-            "kind": node.op.name,
-            "reduction": getattr(node.op, "reduction", "none"),
-            "x": node.input(0).type,
-            "updates": node.input(1).type,
-            "indices": node.input(2).type,
-            "loops": loops,
-            "statements": (*(() for _ in loops), tuple(lines)),
-        },
+        form="c_scatter",
+        parameters=LoopsParameters(
+            (
+                f"{op.name}: {updates} into {x} by {indices}",
+                f"(reduction: {op.reduction}). The output may lie over the input.",
+            ),
+            (
+                "if (output != input) {",
+                f"    memcpy(output, input, {x.bytes});",
+                "}",
+                *in_loops(loops, lines),
+            ),
+        ),
         operands=_operands(node),
         in_place=_in_place(node),
         helpers=helpers_in(lines),

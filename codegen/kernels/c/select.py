@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.kernels.c.loops import (
+    LoopsParameters,
     broadcast_strides,
     dense_strides,
     depth,
     index,
     nest,
+    nested,
     unbroadcast,
 )
 from smelt.ir import Node
 from smelt.ops.select import Select
 
 
-class SelectKernel(Kernel):
+class SelectKernel(Kernel[Select]):
     """Nested loops, as few as broadcasting allows."""
 
     op = Select
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        operands = [node.input(i).type for i in range(3)]
+    @override
+    def offer(self, node: Node[Select], request: Request) -> KernelCall:
+        condition, a, b = operands = [node.input(i).type for i in range(3)]
         y = node.output.type
         loops = nest(
             y.shape,
@@ -39,9 +42,13 @@ class SelectKernel(Kernel):
             statements[depth(loops, array)].append(f"const {kind} {variable} = {element};")
         statements[-1].append(f"output[{index(loops, 3)}] = chosen != 0 ? left : right;")
         return KernelCall(
-            template="c/select.j2",
+            template="c/loops.j2",
             stem="select",
-            parameters={"types": operands, "y": y, "loops": loops, "statements": statements},
+            form="c_select",
+            parameters=LoopsParameters(
+                f"Select by {condition}: of {a} where it is true, of {b} elsewhere -> {y}.",
+                nested([loop.head for loop in loops], statements),
+            ),
             operands=(
                 Input(0, "condition"),
                 Input(1, "a"),

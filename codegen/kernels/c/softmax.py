@@ -5,7 +5,10 @@ Exponentials are by a table of differences for int8, by a function for float.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     WIDE_FLOATS,
@@ -14,11 +17,14 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Parameters,
+    Refusal,
     Request,
 )
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
 from smelt.codegen.kernels.c.vectors import vector_width
-from smelt.ir import Array, DType, Node
+from smelt.codegen.render import c_float
+from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.fixed_point import quantize_multiplier
 from smelt.ops.gemmlowp import exp_on_negative_values
 from smelt.ops.softmax import (
@@ -29,7 +35,6 @@ from smelt.ops.softmax import (
     power_multiplier,
     tables16,
 )
-from smelt.targets import Target
 
 _SUM_LIMIT = 4095
 """Elements of a row whose exponentials, with 12 integer bits, surely sum to less than 2^31."""
@@ -47,90 +52,186 @@ _LEAST_LANES = 4
 """Elements of a row of floats that are worth a vector."""
 
 
-def _supports(node: Node) -> str | None:
-    """What both operators serve."""
-    x = node.input(0).type
+def _refuse(node: Node) -> Refusal | None:
+    """What neither operator is served for."""
+    name, x = node.op.name, node.input(0).type
     if x.dtype in WIDE_FLOATS:
         return None
     if x.dtype is not DType.INT8:
-        return f"{node.op.name} is served for f32, f64 and i8 data, not {x.dtype.value}."
+        return Refusal(f"{name} is served for f32, f64 and i8 data, not {x.dtype.value}.")
     if x.shape[-1] > _SUM_LIMIT:
-        return f"{node.op.name} of i8 rows is served for at most {_SUM_LIMIT} elements a row."
+        return Refusal(f"{name} of i8 rows is served for at most {_SUM_LIMIT} elements a row.")
     return None
 
 
-def _call(
-    node: Node,
-    request: Request,
-    stem: str,
-    helpers: frozenset[str],
-    beta: float,
-    extra: dict[str, object],
+@dataclass(frozen=True)
+class SoftmaxFloatParameters(Parameters):
+    """The variables of `c/softmax_float.j2`.
+
+    Attributes:
+        title: what is computed, for the comment.
+        type: of the elements, in C.
+        rows: how many, of so many elements as `size` says.
+        lanes: how many sums the powers are added up in.
+        whole: how many elements are computed so many at a time as there are lanes.
+        power: the C expression of the power of element `i`.
+        power_of_lane: the same of element `i + lane`, where some are computed together.
+        rest: the sum that the others are added to, in C.
+        log: the C function of the logarithm; empty if none is computed.
+    """
+
+    title: str
+    type: str
+    rows: int
+    size: int
+    lanes: int
+    whole: int
+    power: str
+    power_of_lane: str
+    rest: str
+    log: str
+
+
+@dataclass(frozen=True)
+class SoftmaxInt8Parameters(Parameters):
+    """The variables of `c/softmax_int8.j2`.
+
+    `scale` is that of the exponent, `exponential` the C expression of element `i`'s. Sums of rows
+    that are not `wide` stay below 2^28.
+    """
+
+    x: str
+    scale: str
+    rows: int
+    size: int
+    exponential: str
+    wide: bool
+
+
+@dataclass(frozen=True)
+class LogSoftmaxInt8Parameters(Parameters):
+    """The variables of `c/log_softmax_int8.j2`.
+
+    Attributes:
+        x: type of the input, whose `scale` is that of the exponent.
+        rows: how many, of so many elements as `size` says.
+        exponential: the C expression of element `i`'s.
+        limit: that of the least difference from which the logarithm can be subtracted.
+        lowest: the least difference that counts.
+        scaled: the C expression of a difference in the units of the logarithm.
+    """
+
+    x: str
+    scale: str
+    rows: int
+    size: int
+    exponential: str
+    limit: str
+    lowest: int
+    scaled: str
+
+
+@dataclass(frozen=True)
+class SoftmaxInt16Parameters(Parameters):
+    """The variables of `c/softmax_int16.j2`; see `SoftmaxInt8Parameters`."""
+
+    x: str
+    scale: str
+    rows: int
+    size: int
+    exponential: str
+
+
+@dataclass(frozen=True)
+class HardmaxParameters(Parameters):
+    """The variables of `c/hardmax.j2`."""
+
+    x: str
+    rows: int
+    size: int
+
+
+def _float_call(
+    x: TensorType, request: Request, title: str, beta: float, *, logarithmic: bool
 ) -> KernelCall:
-    x = node.input(0).type
-    size = x.shape[-1]
-    if x.quant is None:
-        return _float_call(node, request, stem, beta)
-    parameters = {"x": x, "size": size, "rows": x.size // size, "beta": beta, **extra}
-    operands = Input(0, "input"), Output(0, "output")
-    table = exponentials(x.scale, beta)
-    return KernelCall(
-        template=f"c/{stem}_int8.j2",
-        stem=stem,
-        parameters={**parameters, "entries": table.size},
-        operands=(operands[0], Packed("exponentials", table), operands[1]),
-        in_place=((0, 0),),
-        helpers=helpers,
-        summary=f"int8, a table of {table.size} exponentials",
-    )
-
-
-def _float_call(node: Node, request: Request, stem: str, beta: float) -> KernelCall:
-    x = node.input(0).type
-    size = x.shape[-1]
-    logarithmic = stem == "log_softmax"
+    size, lanes = x.shape[-1], vector_width(x.shape[-1])
     called = ("exp", "log") if logarithmic else ("exp",)
-    names = {name: in_precision_of(x.dtype, f"{name}_float(")[:-1] for name in called}
-    lanes = vector_width(size)
+    exp, *log = (in_precision_of(x.dtype, f"{name}_float(")[:-1] for name in called)
     vectors = x.dtype is DType.FLOAT32 and "simd_float" in request.target.features
     whole = size - size % lanes if vectors and lanes >= _LEAST_LANES else 0
+
+    def power(element: str) -> str:
+        difference = f"input[{element}] - max"
+        return f"{exp}({difference if beta == 1 else f'{c_float(beta)} * ({difference})'})"
+
     return KernelCall(
         template="c/softmax_float.j2",
-        stem=stem,
-        parameters={
-            "x": x,
-            "size": size,
-            "rows": x.size // size,
-            "beta": beta,
-            "logarithmic": logarithmic,
-            **names,
-            "lanes": lanes,
-            "whole": whole,
-        },
+        stem="log_softmax" if logarithmic else "softmax",
+        parameters=SoftmaxFloatParameters(
+            title=f"{title} over the last axis of {x}"
+            + ("" if beta == 1 else f", beta {c_float(beta)}"),
+            type=x.dtype.c_name,
+            rows=x.size // size,
+            size=size,
+            lanes=lanes,
+            whole=whole,
+            power=power("i"),
+            power_of_lane=power("i + lane") if whole else "",
+            rest=f"sums[i - {whole}]" if whole < size else "",
+            log="".join(log),
+        ),
         operands=(Input(0, "input"), Output(0, "output")),
         in_place=((0, 0),),
-        helpers=helpers_in(f"{name}(" for name in names.values()),
+        helpers=helpers_in(f"{name}(" for name in (exp, *log)),
         summary="float, three passes a row",
     )
 
 
-def _int16_call(node: Node, beta: float) -> KernelCall:
-    x = node.input(0).type
+def _int8_call(
+    stem: str, parameters: Parameters, table: Array, helpers: tuple[str, ...]
+) -> KernelCall:
+    return KernelCall(
+        template=f"c/{stem}_int8.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(Input(0, "input"), Packed("exponentials", table), Output(0, "output")),
+        in_place=((0, 0),),
+        helpers=frozenset(helpers),
+        summary=f"int8, a table of {table.size} exponentials",
+    )
+
+
+def _exponential(table: Array) -> str:
+    """The C expression of the exponential of element `i`."""
+    found = "exponentials[max - input[i]]"
+    return found if table.size == 256 else f"max - input[i] < {table.size} ? {found} : 0"
+
+
+def _int16_call(node: Node[Softmax]) -> KernelCall | Refusal:
+    op, x = node.op, node.input(0).type
     size = x.shape[-1]
-    multiplier, shift = power_multiplier(x.scale, beta)
+    if size > _SHORT_SUM_LIMIT:
+        return Refusal(
+            f"{op.name} of i16 rows is served for at most {_SHORT_SUM_LIMIT} elements a row."
+        )
+    multiplier, shift = power_multiplier(x.scale, op.beta)
+    if shift > _LARGEST_SHIFT:
+        return Refusal(
+            f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
+        )
     position = f"requantize(input[i] - max, {multiplier}, {shift}) + 32767"
     powers, inverses = (table.astype(np.int16) for table in tables16())
     exponential = f"interpolated(exponentials, clamp({position}, -32768, 32767))"
     return KernelCall(
         template="c/softmax_int16.j2",
         stem="softmax",
-        parameters={
-            "x": x,
-            "size": size,
-            "rows": x.size // size,
-            "beta": beta,
-            "exponential": exponential,
-        },
+        parameters=SoftmaxInt16Parameters(
+            x=str(x),
+            scale=c_float(op.beta * x.scale),
+            rows=x.size // size,
+            size=size,
+            exponential=exponential,
+        ),
         operands=(
             Input(0, "input"),
             Packed("exponentials", powers),
@@ -143,57 +244,62 @@ def _int16_call(node: Node, beta: float) -> KernelCall:
     )
 
 
-class SoftmaxKernel(Kernel):
+class SoftmaxKernel(Kernel[Softmax]):
     """Three passes over each row: its maximum, the sum of the exponentials, the quotients."""
 
     op = Softmax
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Softmax], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Softmax) or x.dtype is not DType.INT16:
-            return _supports(node)
-        if x.shape[-1] > _SHORT_SUM_LIMIT:
-            return f"{op.name} of i16 rows is served for at most {_SHORT_SUM_LIMIT} elements a row."
-        if power_multiplier(x.scale, op.beta)[1] > _LARGEST_SHIFT:
-            return f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
-        return None
+        if x.dtype is DType.INT16:
+            return _int16_call(node)
+        if refusal := _refuse(node):
+            return refusal
+        if x.quant is None:
+            return _float_call(x, request, "Softmax", op.beta, logarithmic=False)
+        size, table = x.shape[-1], exponentials(x.scale, op.beta)
+        parameters = SoftmaxInt8Parameters(
+            x=str(x),
+            scale=c_float(op.beta * x.scale),
+            rows=x.size // size,
+            size=size,
+            exponential=_exponential(table),
+            wide=size > _NARROW,
+        )
+        helpers = "leading_zeros", "reciprocal", "requantize"
+        return _int8_call("softmax", parameters, table, helpers)
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if not isinstance(op, Softmax):
-            raise TypeError(f"{op.name} is no Softmax")
-        if node.input(0).type.dtype is DType.INT16:
-            return _int16_call(node, op.beta)
-        helpers = frozenset({"leading_zeros", "reciprocal", "requantize"})
-        wide = node.input(0).type.shape[-1] > _NARROW
-        return _call(node, request, "softmax", helpers, op.beta, {"wide": wide})
 
-
-class LogSoftmaxKernel(Kernel):
+class LogSoftmaxKernel(Kernel[LogSoftmax]):
     """Three passes over each row: its maximum, the sum of the exponentials, the differences."""
 
     op = LogSoftmax
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return _supports(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[LogSoftmax], request: Request) -> KernelCall | Refusal:
+        if refusal := _refuse(node):
+            return refusal
         x = node.input(0).type
-        extra: dict[str, object] = {}
-        if x.quant is not None:
-            scaling = difference_scaling(x.scale, 1.0)
-            divisor = quantize_multiplier(2.0 ** (31 - scaling.shift) / scaling.multiplier)
-            extra = {"scaling": scaling, "divisor": divisor}
-        helpers = frozenset({"log_of_sum", "requantize", "rounding_shift_right"})
-        return _call(node, request, "log_softmax", helpers, 1.0, extra)
+        if x.quant is None:
+            return _float_call(x, request, "Logarithm of the softmax", 1.0, logarithmic=True)
+        size, table = x.shape[-1], exponentials(x.scale, 1.0)
+        scaling = difference_scaling(x.scale, 1.0)
+        divisor = quantize_multiplier(2.0 ** (31 - scaling.shift) / scaling.multiplier)
+        parameters = LogSoftmaxInt8Parameters(
+            x=str(x),
+            scale=c_float(x.scale),
+            rows=x.size // size,
+            size=size,
+            exponential=_exponential(table),
+            limit=f"requantize(log_sum + INT32_MIN, {divisor[0]}, {divisor[1]})",
+            lowest=scaling.lowest,
+            scaled=f"requantize(difference, {scaling.multiplier}, {scaling.shift})",
+        )
+        helpers = "log_of_sum", "requantize", "rounding_shift_right"
+        return _int8_call("log_softmax", parameters, table, helpers)
 
 
 def exponentials(scale: float, beta: float) -> Array:
@@ -206,26 +312,21 @@ def exponentials(scale: float, beta: float) -> Array:
     return exp_on_negative_values(scaling(differences), 5).astype(np.int32)
 
 
-class HardmaxKernel(Kernel):
+class HardmaxKernel(Kernel[Hardmax]):
     """Two passes over each row: where its greatest element is, the result."""
 
     op = Hardmax
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Hardmax], request: Request) -> KernelCall | Refusal:
         x = node.input(0).type
-        return None if x.dtype is DType.FLOAT32 else f"Hardmax is served for f32 data, not {x}."
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        x = node.input(0).type
+        if x.dtype is not DType.FLOAT32:
+            return Refusal(f"Hardmax is served for f32 data, not {x}.")
         size = x.shape[-1]
         return KernelCall(
             template="c/hardmax.j2",
             stem="hardmax",
-            parameters={"x": x, "size": size, "rows": x.size // size},
+            parameters=HardmaxParameters(str(x), x.size // size, size),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),),
             summary="two passes a row",

@@ -82,6 +82,22 @@ def in_precision_of(dtype: DType, text: str) -> str:
     return re.sub(r"\b(?:(exp|expm1|log|tanh|erf)_float|(\w+)f)\(", r"\1\2(", text)
 
 
+def quantization(name: str, type_: TensorType) -> str:
+    """What a quantized operand stands for, for comments."""
+    return f"{name} = {c_float(type_.scale)} * (stored - {type_.zero_point})"
+
+
+def quantizations(**types: TensorType) -> tuple[str, ...]:
+    """Lines of a comment that say what quantized operands stand for; none if they are not.
+
+    All but the last stand in one line.
+    """
+    if not any(type_.is_quantized for type_ in types.values()):
+        return ()
+    *first, last = (quantization(name, type_) for name, type_ in types.items())
+    return f"{', '.join(first)},", f"{last}."
+
+
 def offset(value: str, number: int) -> str:
     """The C expression of `value + number`."""
     if number == 0:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import block_copies, dense_strides
+from smelt.codegen.kernels.c.loops import LoopsParameters, block_copies, dense_strides
 from smelt.ir import Node
 from smelt.ops.tile import Tile
 
 
-class TileKernel(Kernel):
+class TileKernel(Kernel[Tile]):
     """Writes the output in order; elements that stay neighbours are copied as a block."""
 
     op = Tile
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Tile], request: Request) -> KernelCall:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Tile):
-            raise TypeError(f"{op.name} is no Tile")
         # Each axis is two: which repetition, and where in it.
         shape: list[int] = []
         source: list[int] = []
@@ -32,15 +31,12 @@ class TileKernel(Kernel):
             target += size * written, written
         copies = block_copies(shape, source, target, y.dtype.size)
         return KernelCall(
-            template="c/tile.j2",
+            template="c/loops.j2",
             stem="tile",
-            parameters={
-                "x": x,
-                "y": y,
-                "multiples": op.multiples,
-                "loops": copies.loops,
-                "statements": copies.statements,
-            },
+            form="c_tile",
+            parameters=LoopsParameters(
+                f"{x} repeated {' x '.join(map(str, op.multiples))} times as {y}.", copies.lines
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             summary=copies.summary,
         )

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
-from smelt.codegen.kernels.c.loops import block_copies, dense_strides
+from smelt.codegen.kernels.c.loops import LoopsParameters, block_copies, dense_strides
 from smelt.ir import Node
 from smelt.ops.transpose import Transpose
 
 
-class TransposeKernel(Kernel):
+class TransposeKernel(Kernel[Transpose]):
     """Writes the output in order; elements that stay neighbours are copied as a block."""
 
     op = Transpose
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Transpose], request: Request) -> KernelCall:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Transpose):
-            raise TypeError(f"{op.name} is no Transpose")
         strides = dense_strides(x.shape)
         read = [strides[axis] for axis in op.permutation]
         copies = block_copies(y.shape, read, dense_strides(y.shape), y.dtype.size)
         return KernelCall(
-            template="c/transpose.j2",
+            template="c/loops.j2",
             stem="transpose",
-            parameters={
-                "x": x,
-                "y": y,
-                "permutation": op.permutation,
-                "loops": copies.loops,
-                "statements": copies.statements,
-            },
+            form="c_transpose",
+            parameters=LoopsParameters(
+                f"Transpose of {x} to {y}: axes {', '.join(map(str, op.permutation))}.",
+                copies.lines,
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             summary=copies.summary,
         )

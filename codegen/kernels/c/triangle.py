@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
-from smelt.codegen.kernels.base import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Request,
+)
+from smelt.codegen.kernels.c.loops import times
 from smelt.codegen.kernels.c.store import offset
 from smelt.ir import Node
 from smelt.ops.triangle import Triangle
 
 
-class TriangleKernel(Kernel):
+@dataclass(frozen=True)
+class TriangleParameters(Parameters):
+    """The variables of `c/triangle.j2`.
+
+    Attributes:
+        title: what stays.
+        upper: whether what stays is behind the edge.
+        rows: of all matrices, each of so many `columns`.
+        edge: the C expression of where row `i` is cut.
+        before: that of the bytes before the edge; `behind` of the others.
+    """
+
+    title: str
+    upper: bool
+    rows: int
+    columns: int
+    edge: str
+    before: str
+    behind: str
+
+
+class TriangleKernel(Kernel[Triangle]):
     """Row by row, a block copy and a fill."""
 
     op = Triangle
     floats = STORED_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Triangle], request: Request) -> KernelCall:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Triangle):
-            raise TypeError(f"{op.name} is no Triangle")
         *batch, rows, columns = x.shape
         row = "i" if prod(batch) == 1 or rows == 0 else f"i % {rows}"
         # Beyond the corners all diagonals are the same, and 32 bits suffice.
@@ -29,16 +59,15 @@ class TriangleKernel(Kernel):
         return KernelCall(
             template="c/triangle.j2",
             stem="triu" if op.upper else "tril",
-            parameters={
-                "x": x,
-                "side": "above" if op.upper else "below",
-                "k": op.k,
-                "upper": op.upper,
-                "rows": prod(batch) * rows,
-                "columns": columns,
-                "edge": offset(row, k if op.upper else k + 1),
-                "times_size": "" if x.dtype.size == 1 else f" * {x.dtype.size}",
-            },
+            parameters=TriangleParameters(
+                title=f"on and {'above' if op.upper else 'below'} diagonal {op.k} of {x}",
+                upper=op.upper,
+                rows=prod(batch) * rows,
+                columns=columns,
+                edge=offset(row, k if op.upper else k + 1),
+                before=times("(size_t)edge", x.dtype.size),
+                behind=times(f"(size_t)({columns} - edge)", x.dtype.size),
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             helpers=frozenset({"clamp"}),
             summary="a copy and a fill a row",

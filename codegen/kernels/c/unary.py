@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     WIDE_FLOATS,
@@ -15,11 +17,13 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Parameters,
+    Refusal,
     Request,
 )
-from smelt.codegen.kernels.c.loops import Loop, index, nest
+from smelt.codegen.kernels.c.loops import Loop, index, nest, nested
 from smelt.codegen.kernels.c.store import helpers_in, in_precision_of
-from smelt.codegen.kernels.c.unary_int16 import refuse_int16, unary_int16
+from smelt.codegen.kernels.c.unary_int16 import unary_int16
 from smelt.codegen.kernels.c.vectors import (
     fills_vectors,
     in_vectors,
@@ -29,7 +33,6 @@ from smelt.codegen.kernels.c.vectors import (
 from smelt.codegen.render import c_float
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.unary import Unary
-from smelt.targets import Target
 
 FLOAT: dict[str, str] = {
     "relu": "x < 0.0f ? 0.0f : x",
@@ -106,6 +109,15 @@ SIGNED: dict[str, str] = {
 UNSIGNED = SIGNED | {"abs": "x", "sign": "x > 0", "not": "x == 0"}
 
 
+@dataclass(frozen=True)
+class TableParameters(Parameters):
+    """The variables of `c/table.j2`; `index` is the C expression of where a result stands."""
+
+    title: str
+    size: int
+    index: str
+
+
 def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str) -> KernelCall:
     """A call that looks up every 8-bit element.
 
@@ -120,7 +132,11 @@ def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str)
     return KernelCall(
         template="c/table.j2",
         stem=stem,
-        parameters={"x": x, "y": y, "what": what},
+        parameters=TableParameters(
+            f"{what.capitalize()}: {x} -> {y}.",
+            x.size,
+            "input[i]" if x.dtype.c_name == "uint8_t" else "(uint8_t)input[i]",
+        ),
         operands=(
             Input(0, "input"),
             Packed("table", np.roll(table, -128) if signed else table),
@@ -131,38 +147,41 @@ def table_call(table: Array, x: TensorType, y: TensorType, what: str, stem: str)
     )
 
 
-class UnaryKernel(Kernel):
+@dataclass(frozen=True)
+class UnaryParameters(Parameters):
+    """The variables of `c/unary.j2`: `body` has the function's lines.
+
+    `vectors`: it is compiled for several widths of vectors.
+    """
+
+    kind: str
+    x: str
+    body: tuple[str, ...]
+    vectors: bool
+
+
+class UnaryKernel(Kernel[Unary]):
     """One pass over the elements, in any order."""
 
     op = Unary
     floats = WIDE_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        x = node.input(0).type
-        if x.dtype is DType.FLOAT64 and isinstance(node.op, Unary) and not _exact(node.op):
-            return f"{node.op.name} is not served for f64 data: export the network in float32."
-        if x.is_quantized and x.dtype is DType.INT16:
-            return refuse_int16(node)
-        if x.is_quantized and x.dtype not in (DType.INT8, DType.UINT8):
-            return f"{node.op.name} is served for quantized 8-bit data, not {x.dtype.value}."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op = node.op
-        if not isinstance(op, Unary):
-            raise TypeError(f"{op.name} is no Unary")
-        x, y = node.input(0).type, node.output.type
+    @override
+    def offer(self, node: Node[Unary], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if x.dtype is DType.FLOAT64 and not _exact(op):
+            return Refusal(f"{op.name} is not served for f64 data: export the network in float32.")
         if x.is_quantized and x.dtype is DType.INT16:
             return unary_int16(node)
+        if x.is_quantized and x.dtype not in (DType.INT8, DType.UINT8):
+            return Refusal(f"{op.name} is served for quantized 8-bit data, not {x.dtype.value}.")
         if x.is_quantized:
             return table_call(tabulate(node), x, y, op.kind, "lookup")
         expression = _expression(op, x.dtype)
         loops = nest([x.size], [1], [1])
         statements: list[list[str]] = [[] for _ in loops]
         statements.append(_statements(loops, x, expression))
+        around = loops
         vectors = (
             {x.dtype, y.dtype} == {DType.FLOAT32}
             and not _CALLS.search(expression)
@@ -171,17 +190,13 @@ class UnaryKernel(Kernel):
         if vectors:
             expression = without_branch(expression)
             several = _statements(one_lane(loops), x, expression)
-            statements = in_vectors(loops, statements, several)
+            around, statements = loops[:-1], in_vectors(loops, statements, several)
         return KernelCall(
             template="c/unary.j2",
             stem=op.kind,
-            parameters={
-                "kind": op.kind,
-                "x": x,
-                "loops": loops[:-1] if vectors else loops,
-                "statements": statements,
-                "vectors": vectors,
-            },
+            parameters=UnaryParameters(
+                op.kind, str(x), nested([loop.head for loop in around], statements), vectors
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.bytes == y.bytes else (),
             helpers=helpers_in([expression]),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed
+from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Refusal
+from smelt.codegen.kernels.c.loops import each_element
 from smelt.codegen.kernels.c.store import helpers_in, stored
-from smelt.ir import Node
+from smelt.ir import Node, TensorType
 from smelt.ops.fixed_point import INT32_MAX, Activation, rescale_multiplier
 from smelt.ops.lookup import sigmoid_samples
 from smelt.ops.unary import Unary
@@ -19,31 +20,28 @@ _CLAMPS = {kind: Activation(kind) for kind in ("relu", "relu6", "relu_n1_to_1", 
 _SERVED = (*_CLAMPS, *TABLE_SHIFTS, "abs", "leaky_relu")
 
 
-def refuse_int16(node: Node) -> str | None:
-    """None where `unary_int16` serves the node, else one sentence saying why not."""
-    op, x = node.op, node.input(0).type
-    if not isinstance(op, Unary) or op.kind not in _SERVED:
-        return f"{op.name} is not served for i16 data."
+def unary_int16(node: Node[Unary]) -> KernelCall | Refusal:
+    """The call that computes a node of int16 data, or why there is none."""
+    op, x, y = node.op, node.input(0).type, node.output.type
+    if op.kind not in _SERVED:
+        return Refusal(f"{op.name} is not served for i16 data.")
+    samples: tuple[Operand, ...] = ()
     if op.kind in TABLE_SHIFTS:
         multiplier, shift = table_scaling(x, TABLE_SHIFTS[op.kind])
         if -x.dtype.limits[0] * multiplier + (1 << shift >> 1) > INT32_MAX:
-            return f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
-    return None
-
-
-def unary_int16(node: Node) -> KernelCall:
-    """The call that computes a node which `refuse_int16` does not refuse."""
-    op, x, y = node.op, node.input(0).type, node.output.type
-    if not isinstance(op, Unary):
-        raise TypeError(f"{op.name} is no Unary")
-    samples: tuple[Operand, ...] = ()
-    if op.kind in TABLE_SHIFTS:
+            return Refusal(
+                f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
+            )
         samples = (Packed("samples", sigmoid_samples().astype(np.uint16)),)
-    lines = ["const int32_t x = input[i];", *_lines(op, node)]
+        made = [_sampled(op.kind, multiplier, shift)]
+    else:
+        made = _requantized(op, x, y)
+    lines = ["const int32_t x = input[i];", *made]
     return KernelCall(
-        template="c/elementwise.j2",
+        template="c/loops.j2",
         stem=f"{op.kind}_int16",
-        parameters={"what": op.kind.capitalize(), "x": x, "y": y, "lines": lines},
+        form="c_elementwise",
+        parameters=each_element(op.kind.capitalize(), x, y, lines),
         operands=(Input(0, "input"), *samples, Output(0, "output")),
         in_place=((0, 0),),
         helpers=helpers_in(lines),
@@ -51,16 +49,17 @@ def unary_int16(node: Node) -> KernelCall:
     )
 
 
-def _lines(op: Unary, node: Node) -> list[str]:
+def _sampled(kind: str, multiplier: int, shift: int) -> str:
+    """The C statement that makes `output[i]` of `x` by samples."""
+    position = f"x * {multiplier}"
+    if shift:
+        position = f"({position} + {1 << (shift - 1)}) >> {shift}"
+    # Neither function leaves the range of int16.
+    return f"output[i] = (int16_t){kind}_int16({position}, samples);"
+
+
+def _requantized(op: Unary, x: TensorType, y: TensorType) -> list[str]:
     """C statements that make `output[i]` of `x`."""
-    x, y = node.input(0).type, node.output.type
-    if op.kind in TABLE_SHIFTS:
-        multiplier, shift = table_scaling(x, TABLE_SHIFTS[op.kind])
-        position = f"x * {multiplier}"
-        if shift:
-            position = f"({position} + {1 << (shift - 1)}) >> {shift}"
-        # Neither function leaves the range of int16.
-        return [f"output[i] = (int16_t){op.kind}_int16({position}, samples);"]
     store = stored(_CLAMPS.get(op.kind, Activation.NONE), y, saturate=True)
     one, first = rescale_multiplier(scale_ratio(x, y)), "x"
     if op.kind == "leaky_relu":

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 import numpy as np
 
-from smelt.codegen.kernels.base import KernelCall, Operand, Packed, Scratch
+from smelt.codegen.kernels.base import KernelCall, Operand, Packed, Parameters, Refusal, Scratch
 from smelt.codegen.kernels.c.requantization import fits_int32
 from smelt.ir import Array, DType, Node, Rounding, TensorType
 from smelt.ops.fixed_point import INT32_MAX, Activation, Requantizer, clamp_limits, per_channel
@@ -50,6 +51,15 @@ class Record:
     def values(self) -> str:
         """The fields' values, on one line."""
         return ", ".join(text for text, _ in self.fields)
+
+
+@dataclass(frozen=True)
+class LibraryParameters(Parameters):
+    """The variables of `cmsis_nn/call.j2`: the comment, structures, and statements."""
+
+    title: str
+    records: tuple[Record, ...]
+    statements: tuple[str, ...]
 
 
 def dims(name: str, n: int, h: int, w: int, c: int) -> Record:
@@ -136,18 +146,14 @@ def calls(
 ) -> KernelCall:
     """Calls of several of the library's functions, in order; see `call`."""
     names = ", ".join(dict.fromkeys(name for name, _ in functions))
-    parameters: dict[str, object] = {
-        "title": f"{title}, by CMSIS-NN's {names}.",
-        "records": records,
-        "calls": [
-            {"function": name, "arguments": list(given), "drops": name not in _WITHOUT_STATUS}
-            for name, given in functions
-        ],
-    }
     return KernelCall(
         template="cmsis_nn/call.j2",
         stem=stem,
-        parameters=parameters,
+        parameters=LibraryParameters(
+            f"{title}, by CMSIS-NN's {names}.",
+            tuple(records),
+            tuple(_statement(name, given) for name, given in functions),
+        ),
         operands=tuple(operands),
         in_place=in_place,
         summary=f"CMSIS-NN's {names}",
@@ -155,6 +161,19 @@ def calls(
         work={**work, "calls": 1},
     )
 
+
+def _statement(function: str, arguments: Sequence[str]) -> str:
+    """The C statement of a call, without its status; further lines stand in the function's body."""
+    void = "" if function in _WITHOUT_STATUS else "(void)"
+    lines = wrap(
+        ", ".join(arguments), _WIDTH - len(function), expand_tabs=False, break_long_words=False
+    )
+    between = "\n" + " " * 8
+    return f"{void}{function}({between.join(lines)});"
+
+
+_WIDTH = 88
+"""Columns of a function's name and its arguments on a line."""
 
 _WITHOUT_STATUS = frozenset({"arm_concatenation_s8_x", "arm_softmax_s8"})
 
@@ -191,7 +210,7 @@ class Scaling:
     """The two as the library takes them, which does not write to them."""
 
 
-def refuse_data(node: Node, what: str, inputs: int = 1) -> str | None:
+def refuse_data(node: Node, what: str, inputs: int = 1) -> Refusal | None:
     """None if the first inputs and the output are quantized int8, requantized as the library does.
 
     Args:
@@ -202,37 +221,43 @@ def refuse_data(node: Node, what: str, inputs: int = 1) -> str | None:
     types = [node.input(i).type for i in range(inputs)] + [node.output.type]
     for type_ in types:
         if type_.dtype is not DType.INT8 or type_.quant is None:
-            return f"{what} takes quantized i8 data, not {type_}."
+            return Refusal(f"{what} takes quantized i8 data, not {type_}.")
         if type_.quant.axis is not None:
-            return f"{what} takes data of one scale, not of one per channel."
+            return Refusal(f"{what} takes data of one scale, not of one per channel.")
     if node.rounding is not Rounding.TFLM:
         rounding = "none" if node.rounding is None else node.rounding.value
-        return f"{what} rounds as TensorFlow Lite Micro does, not by '{rounding}'."
+        return Refusal(f"{what} rounds as TensorFlow Lite Micro does, not by '{rounding}'.")
     return None
 
 
-def refuse_sums(what: str, scaling: Scaling, range_: tuple[Array, Array]) -> str | None:
-    """None if sums of this range are requantized within 32 bits, else one sentence.
+def refuse_sums(what: str, scaling: Scaling, range_: tuple[Array, Array]) -> Refusal | None:
+    """None if sums of this range are requantized within 32 bits, else why not.
 
     gemmlowp's left shift wraps, which the library leaves to the compiler; its right shifts are
     defined up to 30.
     """
     if not fits_int32(range_):
-        return f"{what} sums in 32 bits, which these weights and bias could leave."
+        return Refusal(f"{what} sums in 32 bits, which these weights and bias could leave.")
     largest = np.maximum(-range_[0], range_[1])
     if (largest << scaling.shifts.clip(0, 31).astype(np.int64) > INT32_MAX).any():
-        return f"{what} shifts sums to the left in 32 bits, which this output scale makes too few."
+        return Refusal(
+            f"{what} shifts sums to the left in 32 bits, which this output scale makes too few."
+        )
     if (scaling.shifts < -_RIGHTMOST).any():
-        return f"{what} shifts sums to the right by at most {_RIGHTMOST}, less than needed here."
+        return Refusal(
+            f"{what} shifts sums to the right by at most {_RIGHTMOST}, less than needed here."
+        )
     return None
 
 
 _RIGHTMOST = 30
 
 
-def refuse_sizes(what: str, *types: TensorType) -> str | None:
-    """None if all sizes can be counted in 16 bits, else one sentence."""
+def refuse_sizes(what: str, *types: TensorType) -> Refusal | None:
+    """None if all sizes can be counted in 16 bits, else why not."""
     for type_ in types:
         if max(type_.shape, default=0) > LARGEST:
-            return f"{what} counts in 16 bits, and {type_} has more than {LARGEST} elements a side."
+            return Refusal(
+                f"{what} counts in 16 bits, and {type_} has more than {LARGEST} elements a side."
+            )
     return None

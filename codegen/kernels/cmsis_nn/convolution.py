@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
@@ -13,6 +14,7 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Refusal,
     Request,
 )
 from smelt.codegen.kernels.c.products import constant_bias, sums
@@ -38,78 +40,75 @@ from smelt.codegen.kernels.cmsis_nn.rows import gathers_rows
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.fixed_point import convolution_scales
-from smelt.targets import Target
 
 _READ_AHEAD = 16
 """Bytes behind the weights that the MVE variant loads and does not use."""
 
 _LARGEST_INDEX = 32767
 
+_Convolution = Node[Conv2D | DepthwiseConv2D]
 
-class Conv2DKernel(Kernel):
+
+class Conv2DKernel(Kernel[Conv2D]):
     """`arm_convolve_s8` and what the library has for windows of one pixel and images of one row."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return _refuse(node, "arm_convolve_s8", 0)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        window, weights = Window.of(node), node.input(1).array
-        return _convolution(node, window, weights, variant_of(request.target))
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        scaling = _scaling_of(node, "arm_convolve_s8", 0)
+        if isinstance(scaling, Refusal):
+            return scaling
+        return _convolution(node, node.input(1).array, scaling, variant_of(request.target))
 
 
-class DepthwiseConv2DKernel(Kernel):
+class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
     """The depthwise convolution that suits the window; one channel's is a plain convolution."""
 
     op = DepthwiseConv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        reason = _refuse(node, "arm_depthwise_conv_s8", 3)
-        x = node.input(0).type
-        if reason is None and max(x.shape[1:3]) > _LARGEST_INDEX:
-            return f"arm_depthwise_conv_s8 finds pixels by signed 16 bits, too few for {x}."
-        return reason
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        window, weights = Window.of(node), node.input(1).array
-        variant = variant_of(request.target)
-        if node.input(0).type.shape[3] == 1:
-            return _convolution(node, window, weights.transpose(3, 1, 2, 0), variant)
-        return _depthwise(node, window, weights, variant)
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
+        x, variant = node.input(0).type, variant_of(request.target)
+        scaling = _scaling_of(node, "arm_depthwise_conv_s8", 3)
+        if isinstance(scaling, Refusal):
+            return scaling
+        if max(x.shape[1:3]) > _LARGEST_INDEX:
+            return Refusal(
+                f"arm_depthwise_conv_s8 finds pixels by signed 16 bits, too few for {x}."
+            )
+        weights = node.input(1).array
+        if x.shape[3] == 1:
+            return _convolution(node, weights.transpose(3, 1, 2, 0), scaling, variant)
+        return _depthwise(node, weights, scaling, variant)
 
 
-def _refuse(node: Node, what: str, channel_axis: int) -> str | None:
+def _scaling_of(node: _Convolution, what: str, channel_axis: int) -> Scaling | Refusal:
+    """How the node's sums are requantized, or why the library does not compute it."""
     weights, bias = node.input(1), node.optional(2)
     if not weights.is_constant or (bias is not None and not bias.is_constant):
-        return f"{what} is called with constant weights and bias only."
-    reason = refuse_data(node, what, inputs=1)
-    if reason is not None:
-        return reason
+        return Refusal(f"{what} is called with constant weights and bias only.")
+    if refusal := refuse_data(node, what, inputs=1):
+        return refusal
     quant = weights.type.quant
     if weights.type.dtype is not DType.INT8 or quant is None or any(quant.zero_point):
-        return f"{what} takes symmetric i8 weights, not {weights.type}."
+        return Refusal(f"{what} takes symmetric i8 weights, not {weights.type}.")
     x, y = node.input(0).type, node.output.type
-    if weights.type.size // y.shape[3] > LARGEST:
-        products = weights.type.size // y.shape[3]
-        return f"{what} counts the products of a sum in 16 bits, too few for {products}."
-    return refuse_sizes(what, x, y) or refuse_sums(what, _scaling(node), sums(node, channel_axis))
+    products = weights.type.size // y.shape[3]
+    if products > LARGEST:
+        return Refusal(f"{what} counts the products of a sum in 16 bits, too few for {products}.")
+    if refusal := refuse_sizes(what, x, y):
+        return refusal
+    scales = convolution_scales(x, weights.type, y, node.rounding)
+    scaling = Scaling.of(scales, y.shape[3])
+    return refuse_sums(what, scaling, sums(node, channel_axis)) or scaling
 
 
-def _scaling(node: Node) -> Scaling:
-    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-    return Scaling.of(convolution_scales(x, weights, y, node.rounding), y.shape[3])
-
-
-def _convolution(node: Node, window: Window, weights: Array, variant: Variant) -> KernelCall:
+def _convolution(
+    node: _Convolution, weights: Array, scaling: Scaling, variant: Variant
+) -> KernelCall:
     """A call of a convolution; `weights` are `[o,h,w,i]`."""
-    x, y = node.input(0).type, node.output.type
+    window, x, y = Window.of(node), node.input(0).type, node.output.type
     outputs, height, width, depth = weights.shape
     function, size, form = _suiting(window, depth, x.shape[0], variant)
     bias_operand, bias = _bias(node, outputs)
@@ -127,7 +126,7 @@ def _convolution(node: Node, window: Window, weights: Array, variant: Variant) -
         Input(0, "input"),
         Packed("weights", np.pad(weights.ravel(), (0, ahead))),
         bias_operand,
-        *_scaling(node).operands(),
+        *scaling.operands(),
         *scratch(size),
         Output(0, "output"),
     )
@@ -169,8 +168,10 @@ def _suiting(window: Window, depth: int, batch: int, variant: Variant) -> tuple[
     return "arm_convolve_s8", size, "convolve" if window.groups == 1 else "convolve_groups"
 
 
-def _depthwise(node: Node, window: Window, weights: Array, variant: Variant) -> KernelCall:
-    x, y = node.input(0).type, node.output.type
+def _depthwise(
+    node: _Convolution, weights: Array, scaling: Scaling, variant: Variant
+) -> KernelCall:
+    window, x, y = Window.of(node), node.input(0).type, node.output.type
     channels, outputs = x.shape[3], y.shape[3]
     function, size, form = _suiting_depthwise(window, x.shape, outputs, variant)
     # The MVE variant takes four channels at a time, and loads what it does not use of the last.
@@ -189,7 +190,7 @@ def _depthwise(node: Node, window: Window, weights: Array, variant: Variant) -> 
         Input(0, "input"),
         Packed("weights", np.pad(weights.ravel(), (0, absent))),
         bias_operand,
-        *_scaling(node).operands(absent),
+        *scaling.operands(absent),
         *scratch(size),
         Output(0, "output"),
     )
@@ -227,10 +228,9 @@ def _suits_3x3(window: Window) -> bool:
     return window.kernel == (3, 3) and small and last + 1 < width
 
 
-def _parameters(node: Node, window: Window, kind: str, multiplier: int | None = None) -> Record:
-    op = node.op
-    if not isinstance(op, Conv2D | DepthwiseConv2D):
-        raise TypeError(f"{op.name} is no convolution")
+def _parameters(
+    node: _Convolution, window: Window, kind: str, multiplier: int | None = None
+) -> Record:
     before = window.padding[0][0], window.padding[1][0]
     channels = () if multiplier is None else ((str(multiplier), "outputs of an input channel"),)
     return Record(
@@ -243,7 +243,7 @@ def _parameters(node: Node, window: Window, kind: str, multiplier: int | None = 
             (pair(window.stride), "stride: columns, rows"),
             (pair(before), "padding before the image"),
             (pair(window.dilation), "dilation"),
-            clamp(node, op.activation),
+            clamp(node, node.op.activation),
         ),
     )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.cmsis_nn.calls import Scaling, call, clamp, refuse_data, refuse_sums
 from smelt.ir import Node
 from smelt.ops.binary import Binary
-from smelt.ops.binary_integer import CommonScale, Multiplier, add_scaling, mul_scaling
+from smelt.ops.binary_integer import Multiplier, add_scaling, mul_scaling
 from smelt.ops.unary import Unary
-from smelt.targets import Target
 
 _FUNCTIONS = {"add": "arm_elementwise_add_s8", "mul": "arm_elementwise_mul_s8"}
 _CLAMPS = {
@@ -20,46 +20,36 @@ _CLAMPS = {
 """What the library does in place of a function that stands alone."""
 
 
-class BinaryKernel(Kernel):
+class BinaryKernel(Kernel[Binary]):
     """Sums and products of tensors of one shape."""
 
     op = Binary
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
         op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
-        if not isinstance(op, Binary) or op.kind not in _FUNCTIONS:
-            return f"CMSIS-NN has no {op.name}."
+        if op.kind not in _FUNCTIONS:
+            return Refusal(f"CMSIS-NN has no {op.name}.")
         what = _FUNCTIONS[op.kind]
-        reason = refuse_data(node, what, inputs=2)
-        if reason is not None:
-            return reason
+        if refusal := refuse_data(node, what, inputs=2):
+            return refusal
         if a.shape != b.shape:
-            return f"{what} takes tensors of one shape, not {a} and {b}."
-        if op.kind == "mul":
-            return refuse_sums(what, _scaling(mul_scaling(a, b, y)), _range(255 * 255))
-        scaling, largest = add_scaling(a, b, y), _range(255 << 20)
-        for part in (scaling.a, scaling.b, scaling.output):
-            if part[1] > 0:
-                return f"{what} shifts to the right only."
-        parts = (scaling.a, scaling.b, scaling.output)
-        return next(filter(None, (refuse_sums(what, _scaling(p), largest) for p in parts)), None)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
-        if not isinstance(op, Binary):
-            raise TypeError(f"{op.name} is no Binary")
+            return Refusal(f"{what} takes tensors of one shape, not {a} and {b}.")
         first, second = str(-a.zero_point), str(-b.zero_point)
         if op.kind == "mul":
             offsets, scale = [first, second], mul_scaling(a, b, y)
+            parts, largest = [scale], 255 * 255
         else:
-            scaling: CommonScale = add_scaling(a, b, y)
+            scaling = add_scaling(a, b, y)
             scale = scaling.output
             offsets = [first, *map(str, scaling.a), second, *map(str, scaling.b)]
             offsets.append(str(scaling.left_shift))
+            parts, largest = [scaling.a, scaling.b, scale], 255 << 20
+            if any(shift > 0 for _, shift in parts):
+                return Refusal(f"{what} shifts to the right only.")
+        for part in parts:
+            if refusal := refuse_sums(what, _scaling(part), _range(largest)):
+                return refusal
         limits = clamp(node, op.activation)[0].strip("{}").split(", ")
         last = [str(y.zero_point), *map(str, scale), *limits, str(y.size)]
         return call(
@@ -74,22 +64,16 @@ class BinaryKernel(Kernel):
         )
 
 
-class UnaryKernel(Kernel):
+class UnaryKernel(Kernel[Unary]):
     """Says why none is served."""
 
     op = Unary
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op = node.op
-        if isinstance(op, Unary) and op.kind in _CLAMPS:
-            return f"{_CLAMPS[op.kind]}, whatever scale and zero point are."
-        return f"CMSIS-NN has no {op.name}."
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """Raises TypeError: no node is served."""
-        raise TypeError(f"CMSIS-NN has no {node.op.name} on {request.target.name}")
+    @override
+    def offer(self, node: Node[Unary], request: Request) -> Refusal:
+        if node.op.kind in _CLAMPS:
+            return Refusal(f"{_CLAMPS[node.op.kind]}, whatever scale and zero point are.")
+        return Refusal(f"CMSIS-NN has no {node.op.name}.")
 
 
 def _scaling(scaling: Multiplier) -> Scaling:

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Operand, Output, Packed, Request
+from smelt.codegen.kernels.base import (
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.products import bias_with_zero_point, constant_bias, sums
 from smelt.codegen.kernels.cmsis_nn import buffers
 from smelt.codegen.kernels.cmsis_nn.buffers import Variant, variant_of
@@ -21,42 +31,38 @@ from smelt.codegen.kernels.cmsis_nn.calls import (
 )
 from smelt.ir import DType, Node
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
-from smelt.targets import Target
 
 
-class FullyConnectedKernel(Kernel):
+class FullyConnectedKernel(Kernel[FullyConnected]):
     """Rows of inputs times constant weights, or times computed ones where there is no bias."""
 
     op = FullyConnected
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[FullyConnected], request: Request) -> KernelCall | Refusal:
         weights, bias = node.input(1), node.optional(2)
         what = "arm_fully_connected_s8" if weights.is_constant else "arm_batch_matmul_s8"
         if bias is not None and not weights.is_constant:
-            return f"{what} adds no bias."
+            return Refusal(f"{what} adds no bias.")
         if bias is not None and not bias.is_constant:
-            return f"{what} is called with a constant bias only."
-        reason = refuse_data(node, what, inputs=1 if weights.is_constant else 2)
-        type_, quant = weights.type, weights.type.quant
-        fits = type_.dtype is DType.INT8 and quant is not None and len(set(quant.zero_point)) == 1
-        if reason is None and not fits:
-            return f"{what} takes i8 weights of one zero point, not {type_}."
-        return reason or refuse_sums(what, _scaling(node), sums(node, 0))
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op, variant = node.op, variant_of(request.target)
-        if not isinstance(op, FullyConnected):
-            raise TypeError(f"{op.name} is no FullyConnected")
-        if node.input(1).is_constant:
-            return _dense(node, op, variant)
-        return _product(node, op, variant)
+            return Refusal(f"{what} is called with a constant bias only.")
+        if refusal := refuse_data(node, what, inputs=1 if weights.is_constant else 2):
+            return refusal
+        x, type_, y, quant = node.input(0).type, weights.type, node.output.type, weights.type.quant
+        if type_.dtype is not DType.INT8 or quant is None or len(set(quant.zero_point)) != 1:
+            return Refusal(f"{what} takes i8 weights of one zero point, not {type_}.")
+        scales = fully_connected_scales(x, type_, y, node.rounding)
+        scaling = Scaling.of(scales, type_.shape[0])
+        if refusal := refuse_sums(what, scaling, sums(node, 0)):
+            return refusal
+        build = _dense if weights.is_constant else _product
+        return build(node, scaling, quant.zero_point[0], variant_of(request.target))
 
 
-def _dense(node: Node, op: FullyConnected, variant: Variant) -> KernelCall:
-    weights, scaling = node.input(1), _scaling(node)
+def _dense(
+    node: Node[FullyConnected], scaling: Scaling, zero_point: int, variant: Variant
+) -> KernelCall:
+    weights = node.input(1)
     outputs, depth = weights.type.shape
     rows = node.input(0).type.size // depth
     shared = len(set(zip(scaling.multipliers, scaling.shifts, strict=True))) == 1
@@ -73,7 +79,7 @@ def _dense(node: Node, op: FullyConnected, variant: Variant) -> KernelCall:
     )
     records = (
         context("(void *)sums" if summed else "", bias.nbytes if summed else 0),
-        _parameters(node, op, "cmsis_nn_fc_params"),
+        _parameters(node, zero_point),
         _shared(scaling) if shared else Scaling.record,
         dims("input_dims", rows, 1, 1, depth),
         dims("filter_dims", depth, 1, 1, outputs),
@@ -94,17 +100,19 @@ def _dense(node: Node, op: FullyConnected, variant: Variant) -> KernelCall:
     )
 
 
-def _product(node: Node, op: FullyConnected, variant: Variant) -> KernelCall:
+def _product(
+    node: Node[FullyConnected], scaling: Scaling, zero_point: int, variant: Variant
+) -> KernelCall:
     outputs, depth = node.input(1).type.shape
     rows = node.input(0).type.size // depth
     size = buffers.matmul(variant, outputs)
-    dense = _parameters(node, op, "cmsis_nn_fc_params")
+    dense = _parameters(node, zero_point)
     both = f"{{{dense.values}}}", "added to inputs, weights, outputs; least and greatest output"
     orders = ("false", "the first matrix is as it is"), ("false", "so is the second")
     records = (
         context("scratch" if size else "", size),
         Record("cmsis_nn_bmm_params", "parameters", (*orders, both)),
-        _shared(_scaling(node)),
+        _shared(scaling),
         dims("input_dims", 1, 1, rows, depth),
         dims("filter_dims", 1, 1, outputs, depth),
         dims("output_dims", 1, 1, rows, outputs),
@@ -122,29 +130,22 @@ def _product(node: Node, op: FullyConnected, variant: Variant) -> KernelCall:
     )
 
 
-def _scaling(node: Node) -> Scaling:
-    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-    scales = fully_connected_scales(x, weights, y, node.rounding)
-    return Scaling.of(scales, weights.shape[0])
-
-
 def _shared(scaling: Scaling) -> Record:
     """The one scaling of all outputs."""
     fields = (str(scaling.multipliers[0]), "multiplier"), (str(scaling.shifts[0]), "shift")
     return Record("cmsis_nn_per_tensor_quant_params", "scaling", fields)
 
 
-def _parameters(node: Node, op: FullyConnected, kind: str) -> Record:
-    quant = node.input(1).type.quant
-    zero_point = 0 if quant is None else quant.zero_point[0]
+def _parameters(node: Node[FullyConnected], zero_point: int) -> Record:
+    """The structure of a layer; `zero_point` is the weights'."""
     return Record(
-        kind,
+        "cmsis_nn_fc_params",
         "parameters",
         (
             (str(-node.input(0).type.zero_point), "added to every input"),
             (str(-zero_point), "added to every weight"),
             (str(node.output.type.zero_point), "added to every output"),
-            clamp(node, op.activation),
+            clamp(node, node.op.activation),
         ),
     )
 

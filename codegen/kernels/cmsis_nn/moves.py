@@ -4,49 +4,42 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.cmsis_nn.calls import LARGEST, Record, call, calls, dims
 from smelt.ir import DType, Node
 from smelt.ops.concat import Concat
 from smelt.ops.pad import Pad
 from smelt.ops.transpose import Transpose
-from smelt.targets import Target
 
 _AXES = 4
 _WIDEST_GATHER = 65535 // 7
 """Columns of a matrix whose MVE transposition finds eight rows by 16 bits."""
 
 
-def _refuse_type(node: Node, what: str) -> str | None:
-    dtype = node.input(0).type.dtype
-    return None if dtype is DType.INT8 else f"{what} takes i8 data, not {dtype.value}."
+def _refuse_type(dtype: DType, what: str) -> Refusal | None:
+    return None if dtype is DType.INT8 else Refusal(f"{what} takes i8 data, not {dtype.value}.")
 
 
-class PadKernel(Kernel):
+class PadKernel(Kernel[Pad]):
     """A border of one value that is known at compile time."""
 
     op = Pad
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, what = node.op, "arm_pad_s8"
-        if not isinstance(op, Pad) or op.mode != "constant" or node.optional(1) is not None:
-            return f"{what} fills the border with a constant only."
+    @override
+    def offer(self, node: Node[Pad], request: Request) -> KernelCall | Refusal:
+        op, x, y, what = node.op, node.input(0).type, node.output.type, "arm_pad_s8"
+        if op.mode != "constant" or node.optional(1) is not None:
+            return Refusal(f"{what} fills the border with a constant only.")
         if len(op.padding) > _AXES:
-            return f"{what} takes at most {_AXES} axes, not {len(op.padding)}."
-        return _refuse_type(node, what)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Pad):
-            raise TypeError(f"{op.name} is no Pad")
+            return Refusal(f"{what} takes at most {_AXES} axes, not {len(op.padding)}.")
+        if refusal := _refuse_type(x.dtype, what):
+            return refusal
         absent = _AXES - len(x.shape)
         padding = ((0, 0),) * absent + op.padding
         return call(
-            "arm_pad_s8",
+            what,
             f"{x} with a border",
             arguments=("input", "output", str(op.stored_value(y)), "&size", "&before", "&after"),
             operands=(Input(0, "input"), Output(0, "output")),
@@ -61,28 +54,19 @@ class PadKernel(Kernel):
         )
 
 
-class TransposeKernel(Kernel):
+class TransposeKernel(Kernel[Transpose]):
     """Axes in another order; those that stay together count as one."""
 
     op = Transpose
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, what = node.op, "arm_transpose_s8"
-        if not isinstance(op, Transpose):
-            return f"{what} does not compute {op.name}."
-        sizes, _ = _joined(node.input(0).type.shape, op.permutation)
-        if len(sizes) > _AXES:
-            return f"{what} takes at most {_AXES} axes, not {len(sizes)}."
-        return _refuse_type(node, what)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op, x = node.op, node.input(0).type
-        if not isinstance(op, Transpose):
-            raise TypeError(f"{op.name} is no Transpose")
+    @override
+    def offer(self, node: Node[Transpose], request: Request) -> KernelCall | Refusal:
+        op, x, what = node.op, node.input(0).type, "arm_transpose_s8"
         sizes, order = _joined(x.shape, op.permutation)
+        if len(sizes) > _AXES:
+            return Refusal(f"{what} takes at most {_AXES} axes, not {len(sizes)}.")
+        if refusal := _refuse_type(x.dtype, what):
+            return refusal
         widest = _WIDEST_GATHER if "mve" in request.target.features else LARGEST
         if len(sizes) == 2 and (sizes[0] > LARGEST or sizes[1] > widest):
             sizes, order = (1, *sizes), (0, *(axis + 1 for axis in order))
@@ -90,7 +74,7 @@ class TransposeKernel(Kernel):
         axes = f"{{{', '.join(map(str, order))}}}"
         absent = (1,) * (_AXES - len(sizes))
         return call(
-            "arm_transpose_s8",
+            what,
             f"Axes of {x} in the order {', '.join(map(str, op.permutation))}",
             arguments=("input", "output", "&input_dims", "&output_dims", "&parameters"),
             operands=(Input(0, "input"), Output(0, "output")),
@@ -110,32 +94,25 @@ class TransposeKernel(Kernel):
         )
 
 
-class ConcatKernel(Kernel):
+class ConcatKernel(Kernel[Concat]):
     """Tensors side by side: a copy for each row of each."""
 
     op = Concat
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Concat], request: Request) -> KernelCall | Refusal:
         op, y, what = node.op, node.output.type, "arm_concatenation_s8_x"
-        if not isinstance(op, Concat):
-            return f"{what} does not compute {op.name}."
-        if max(prod(y.shape[: op.axis]), prod(y.shape[op.axis :])) > LARGEST:
-            return f"{what} counts rows, and the bytes of one, in 16 bits, too few for {y}."
-        return _refuse_type(node, what)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op, y = node.op, node.output.type
-        if not isinstance(op, Concat):
-            raise TypeError(f"{op.name} is no Concat")
         rows, row = prod(y.shape[: op.axis]), prod(y.shape[op.axis :])
+        if max(rows, row) > LARGEST:
+            return Refusal(
+                f"{what} counts rows, and the bytes of one, in 16 bits, too few for {y}."
+            )
+        if refusal := _refuse_type(node.input(0).type.dtype, what):
+            return refusal
         inputs = [v for v in node.inputs if v is not None]
         sizes = [prod(v.type.shape[op.axis :]) for v in inputs]
         copies = [
-            ("arm_concatenation_s8_x", (f"input{i}", *map(str, (size, rows, 1, 1)), "output", *end))
+            (what, (f"input{i}", *map(str, (size, rows, 1, 1)), "output", *end))
             for i, size in enumerate(sizes)
             for end in [(str(row), str(sum(sizes[:i])))]
         ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.cmsis_nn import buffers
 from smelt.codegen.kernels.cmsis_nn.buffers import variant_of
 from smelt.codegen.kernels.cmsis_nn.calls import (
@@ -17,38 +19,29 @@ from smelt.codegen.kernels.cmsis_nn.calls import (
 )
 from smelt.ir import DType, Node
 from smelt.ops.pool import Pool2D
-from smelt.targets import Target
 
 _FUNCTIONS = {"max": "arm_max_pool_s8", "average": "arm_avgpool_s8"}
 
 
-class PoolKernel(Kernel):
+class PoolKernel(Kernel[Pool2D]):
     """Windows without gaps, over the pixels of the image that they cover."""
 
     op = Pool2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, x = node.op, node.input(0).type
-        if not isinstance(op, Pool2D) or op.kind not in _FUNCTIONS:
-            return f"CMSIS-NN has no {op.name}."
+    @override
+    def offer(self, node: Node[Pool2D], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if op.kind not in _FUNCTIONS:
+            return Refusal(f"CMSIS-NN has no {op.name}.")
         what = _FUNCTIONS[op.kind]
         if x.dtype is not DType.INT8 or x.quant is None:
-            return f"{what} takes quantized i8 data, not {x}."
+            return Refusal(f"{what} takes quantized i8 data, not {x}.")
         if op.scales(node):
-            return f"{what} averages as TensorFlow Lite Micro does, not as ONNX."
+            return Refusal(f"{what} averages as TensorFlow Lite Micro does, not as ONNX.")
         if op.dilation != (1, 1):
-            return f"{what} has no dilation."
+            return Refusal(f"{what} has no dilation.")
         if op.counts_padding and any(map(any, op.padding)):
-            return f"{what} does not count padding."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Pool2D):
-            raise TypeError(f"{op.name} is no Pool2D")
+            return Refusal(f"{what} does not count padding.")
         variant = variant_of(request.target)
         size = buffers.average_pool(variant, x.shape[3]) if op.kind == "average" else 0
         parameters = Record(
@@ -63,7 +56,7 @@ class PoolKernel(Kernel):
         height, width = op.window
         data = ("&input_dims", "input", "&filter_dims", "&output_dims", "output")
         return call(
-            _FUNCTIONS[op.kind],
+            what,
             f"{'Maximum' if op.kind == 'max' else 'Average'} of {height}x{width} windows",
             arguments=("&context", "&parameters", *data),
             operands=(Input(0, "input"), *scratch(size), Output(0, "output")),
