@@ -11,14 +11,14 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Request
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.cortexm.additions import addition, refuse_addition
 from smelt.codegen.kernels.cortexm.cores import DspKernel
 from smelt.codegen.kernels.cortexm.dsp_scaling import clamping
 from smelt.ir import Node
 from smelt.ops.binary import Binary
-from smelt.targets import Target
 
 _SHIFTS = (22, 21, 20, 19, 18)
 _STEPS = sorted(product(range(-2, 3), repeat=2), key=lambda step: abs(step[0]) + abs(step[1]))
@@ -50,7 +50,7 @@ _MASK = 0xFF00FF00
 
 
 @lru_cache(maxsize=128)
-def sum_scaling(node: Node) -> SumScaling | None:
+def sum_scaling(node: Node[Binary]) -> SumScaling | None:
     """What gives the node's outputs for every pair of inputs; None if nothing was found."""
     pairs = addition(node)
     wanted, (low, high) = pairs.outputs, pairs.limits
@@ -72,25 +72,20 @@ def sum_scaling(node: Node) -> SumScaling | None:
     return None
 
 
-class DspAdd(DspKernel):
+class DspAdd(DspKernel[Binary]):
     """Sums and differences of tensors of equal shapes, four elements at a time."""
 
     op = Binary
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        refused = refuse_addition(node)
-        if refused is None and sum_scaling(node) is None:
-            return f"{node.op.name} has scales for which no sum of two products was found."
-        return refused
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op, scaling = node.op, sum_scaling(node)
-        if not isinstance(op, Binary) or scaling is None:
-            raise TypeError(f"{node.origin} is not supported")
-        y = node.output.type
+    @override
+    def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
+        op, y = node.op, node.output.type
+        reason = refuse_addition(node)
+        if reason is not None:
+            return Refusal(reason)
+        scaling = sum_scaling(node)
+        if scaling is None:
+            return Refusal(f"{op.name} has scales for which no sum of two products was found.")
         words, each = y.size // 4, _UNROLLED[request.optimize]
         return KernelCall(
             template="cortexm/dsp_add.j2",

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
     Scratch,
 )
@@ -26,7 +28,6 @@ from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES, DspTile, pairs_e
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D
 from smelt.ops.fully_connected import FullyConnected
-from smelt.targets import Target
 
 _STRAIGHT = {"speed": 36, "size": 8, "ram": 8}
 """Words of inputs up to this many are written out."""
@@ -104,37 +105,29 @@ def _covers(window: Window, node: Node) -> bool:
     return single and not window.padded and window.kernel == window.size
 
 
-class DspDense(DspKernel):
-    """Dense layers of one row."""
+class DspDense(DspKernel[FullyConnected | Conv2D]):
+    """Dense layers of one row, and convolutions whose window covers the whole input."""
 
-    op = FullyConnected
+    op = FullyConnected | Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[FullyConnected | Conv2D], request: Request) -> KernelCall | Refusal:
         name = node.op.name
         if isinstance(node.op, Conv2D) and node.op.groups > 1:
-            return f"{name} is served for one group."
+            return Refusal(f"{name} is served for one group.")
         found = products(node)
-        if isinstance(found, str):
+        if isinstance(found, Refusal):
             return found
         w = found.window
         covered = w.size == (1, 1) if isinstance(node.op, FullyConnected) else _covers(w, node)
         if not covered:
-            return f"{name} has more than one row of outputs."
+            return Refusal(f"{name} has more than one row of outputs.")
         if w.outputs < 4:
-            return f"{name} is served four outputs at a time."
+            return Refusal(f"{name} is served four outputs at a time.")
         if not pairs_exact(found.weights):
-            return f"{name} has weights too large to be paired."
+            return Refusal(f"{name} has weights too large to be paired.")
         if found.weights[0].size > PATCH_BYTES // 2 - 8:
-            return f"{name} has more inputs than {PATCH_BYTES} bytes hold when widened."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        found = products(node)
-        if isinstance(found, str):
-            raise TypeError(found)
+            return Refusal(f"{name} has more inputs than {PATCH_BYTES} bytes hold when widened.")
         weights = found.weights.reshape(found.window.outputs, 1, -1)
         length, outputs = weights.shape[2], found.window.outputs
         tile = DspTile(1, outputs, 1, length, found.scaling, request.optimize)
@@ -165,10 +158,4 @@ class DspDense(DspKernel):
         )
 
 
-class DspDenseConv2D(DspDense):
-    """Convolutions whose window covers the whole input."""
-
-    op = Conv2D
-
-
-KERNELS = (DspDense(), DspDenseConv2D())
+KERNELS = (DspDense(),)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
     Scratch,
 )
@@ -28,7 +29,7 @@ from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling
 from smelt.codegen.kernels.cortexm.dsp_taps import SCRATCH_WORDS, Walk, add, input_words
 from smelt.ir import DType, Node
 from smelt.ops.convolution import DepthwiseConv2D
-from smelt.targets import Optimize, Target
+from smelt.targets import Optimize
 
 _MOST = {1: 8, 2: 4}
 """Elements of a group by rows of outputs: there are eight registers for sums."""
@@ -191,16 +192,6 @@ class Plan:
         return widened + self.bands * (self.walk.cost + 30) // self.bands + last
 
 
-@lru_cache(maxsize=128)
-def plan(node: Node, optimize: Optimize) -> Plan | None:
-    """The cheapest plan for a supported node; None if no plan fits into working memory."""
-    found = products(node)
-    if isinstance(found, str):
-        raise TypeError(found)
-    plans = _plans(found, node, optimize)
-    return min(plans, key=lambda p: p.cost, default=None)
-
-
 def _plans(found: Products, node: Node, optimize: Optimize) -> Iterator[Plan]:
     """All plans that fit."""
     window, scaling = found.window, found.scaling
@@ -242,38 +233,34 @@ def _horizontal(
             return
 
 
-class DspDepthwise(DspKernel):
+class DspDepthwise(DspKernel[DepthwiseConv2D]):
     """Depthwise convolutions of at least four channels, each with one output."""
 
     op = DepthwiseConv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
         name = node.op.name
         found = products(node)
-        if isinstance(found, str):
+        if isinstance(found, Refusal):
             return found
         w, inputs = found.window, node.input(0).type.shape[3]
         if inputs != w.outputs:
-            return f"{name} is served for one output a channel."
+            return Refusal(f"{name} is served for one output a channel.")
         if inputs < 4:
-            return f"{name} is served for four channels or more."
+            return Refusal(f"{name} is served for four channels or more.")
         if w.dilation != (1, 1):
-            return f"{name} is not served for windows with gaps."
+            return Refusal(f"{name} is not served for windows with gaps.")
         height = node.output.type.shape[1]
         if w.stride[0] % 2 and w.stride[0] > 1 and height > 1:
-            return f"{name} is served for vertical strides of 1 and of even numbers."
-        if plan(node, "speed") is None:
-            return f"{name} has rows too long for {4 * SCRATCH_WORDS} bytes of working memory."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        found, chosen = products(node), plan(node, request.optimize)
-        if isinstance(found, str) or chosen is None:
-            raise TypeError(f"{node.origin} is not supported")
-        w, walk = found.window, chosen.walk
+            return Refusal(f"{name} is served for vertical strides of 1 and of even numbers.")
+        plans = _plans(found, node, request.optimize)
+        chosen = min(plans, key=lambda plan: plan.cost, default=None)
+        if chosen is None:
+            return Refusal(
+                f"{name} has rows too long for {4 * SCRATCH_WORDS} bytes of working memory."
+            )
+        walk = chosen.walk
         x, y = node.input(0).type, node.output.type
         place = Frame.of(node)
         order = "columns" if walk.down else "rows"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
@@ -17,6 +18,7 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Refusal,
     Request,
     Scratch,
 )
@@ -34,9 +36,8 @@ from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling, dsp_scaling
 from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES, DspTile, pairs_exact
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.fixed_point import Activation, convolution_scales
+from smelt.ops.fixed_point import convolution_scales
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
-from smelt.targets import Target
 
 
 @dataclass(frozen=True)
@@ -49,136 +50,123 @@ class Products:
 
 
 @lru_cache(maxsize=128)
-def products(node: Node) -> Products | str:
-    """The sums of a convolution of one group or a dense layer, or one sentence why not."""
+def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> Products | Refusal:
+    """The sums of a convolution of one group or a dense layer, or why they are not served."""
     op, name = node.op, node.op.name
     axis = 3 if isinstance(op, DepthwiseConv2D) else 0
     reason = refuse_products(node, axis)
     if reason is not None:
-        return reason
+        return Refusal(reason)
     x, w, y = node.input(0).type, node.input(1).type, node.output.type
     if y.dtype is not DType.INT8 or y.quant is None or not folds(node):
-        return f"{name} is served for int8 with constant, symmetric weights."
+        return Refusal(f"{name} is served for int8 with constant, symmetric weights.")
     if isinstance(op, FullyConnected):
         window = Window.dense(x.size // w.shape[1], w.shape[1], w.shape[0])
         weights = node.input(1).array.reshape(window.outputs, 1, -1)
-        scales, activation = fully_connected_scales(x, w, y, node.rounding), op.activation
+        scales = fully_connected_scales(x, w, y, node.rounding)
     else:
         window = Window.of(node)
         weights = np.moveaxis(node.input(1).array, axis, 0).reshape(
             window.outputs, window.kernel[0], -1
         )
-        scales, activation = convolution_scales(x, w, y, node.rounding), _activation(op)
+        scales = convolution_scales(x, w, y, node.rounding)
     bias = bias_with_zero_point(node, axis)
     if bias is None:
-        return f"{name} has no quantized input."
-    scaling = dsp_scaling(Requantization.of(node, scales, activation, sums(node, axis)), bias)
+        return Refusal(f"{name} has no quantized input.")
+    scaling = dsp_scaling(Requantization.of(node, scales, op.activation, sums(node, axis)), bias)
     if scaling is None:
-        return f"{name} has a requantization that one multiplication cannot replace."
+        return Refusal(f"{name} has a requantization that one multiplication cannot replace.")
     return Products(window, weights, scaling)
 
 
-def _activation(op: object) -> Activation:
-    if not isinstance(op, Conv2D | DepthwiseConv2D):
-        raise TypeError("no convolution")
-    return op.activation
+class DspDot(DspKernel[Conv2D | FullyConnected | DepthwiseConv2D]):
+    """Sums of products over the inputs of several pixels, of one group.
 
+    A depthwise convolution is one where all outputs see its only input channel.
+    """
 
-class DspDot(DspKernel):
-    """Sums of products over the inputs of several pixels, of one group."""
+    op = Conv2D | FullyConnected | DepthwiseConv2D
 
-    op = Conv2D
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(
+        self, node: Node[Conv2D | FullyConnected | DepthwiseConv2D], request: Request
+    ) -> KernelCall | Refusal:
         op, name = node.op, node.op.name
         if isinstance(op, Conv2D) and op.groups > 1:
-            return f"{name} is served for one group."
+            return Refusal(f"{name} is served for one group.")
         if isinstance(op, DepthwiseConv2D) and node.input(0).type.shape[3] > 1:
-            return f"{name} of several channels is not a convolution of one group."
+            return Refusal(f"{name} of several channels is not a convolution of one group.")
         found = products(node)
-        if isinstance(found, str):
+        if isinstance(found, Refusal):
             return found
         w = found.window
         if w.outputs < 2:
-            return f"{name} of one output channel has none to pair it with."
+            return Refusal(f"{name} of one output channel has none to pair it with.")
         if w.kernel[1] > 1 and w.dilation[1] > 1:
-            return f"{name} is not served for windows with gaps between columns."
+            return Refusal(f"{name} is not served for windows with gaps between columns.")
         if not pairs_exact(found.weights):
-            return f"{name} has weights too large to be paired."
-        if _pixels(found, node) == 0:
-            return f"{name} has windows of more than {PATCH_BYTES} bytes when widened."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        found = products(node)
-        if isinstance(found, str):
-            raise TypeError(found)
-        w, scaling = found.window, found.scaling
-        x, y = node.input(0).type, node.output.type
+            return Refusal(f"{name} has weights too large to be paired.")
+        pixels = _pixels(found, node)
+        if pixels == 0:
+            return Refusal(f"{name} has windows of more than {PATCH_BYTES} bytes when widened.")
         run = w.kernel[1] * w.depth
-        tile = DspTile(_pixels(found, node), w.outputs, w.kernel[0], run, scaling, request.optimize)
-        flat = w.taps == 1 and w.stride == (1, 1) and not w.padded
-        count = y.size // w.outputs
-        parameters: dict[str, object] = {
-            "title": f"{node.op.name}: {x} -> {y}, {w.text}",
-            "notes": [scaling.note],
-            "w": w,
-            "t": tile,
-            "flat": flat,
-            "fast": request.optimize == "speed" and _fits(w),
+        tile = DspTile(pixels, w.outputs, w.kernel[0], run, found.scaling, request.optimize)
+        return _call(node, found, tile)
+
+
+def _call(
+    node: Node[Conv2D | FullyConnected | DepthwiseConv2D], found: Products, tile: DspTile
+) -> KernelCall:
+    w, scaling = found.window, found.scaling
+    x, y = node.input(0).type, node.output.type
+    run = tile.run
+    flat = w.taps == 1 and w.stride == (1, 1) and not w.padded
+    count = y.size // w.outputs
+    parameters: dict[str, object] = {
+        "title": f"{node.op.name}: {x} -> {y}, {w.text}",
+        "notes": [scaling.note],
+        "w": w,
+        "t": tile,
+        "flat": flat,
+        "fast": tile.optimize == "speed" and _fits(w),
+    }
+    operands: list[Operand] = [Input(0, "input")]
+    if not flat:
+        place = Frame.of(node)
+        count //= place.batch
+        parameters |= {
+            "frame": place,
+            "width": y.shape[2],
+            "top": w.origin(0, "y"),
+            "side": w.origin(1, "x"),
+            "reach": (w.kernel[0] - 1) * w.dilation[0] + 1,
         }
-        operands: list[Operand] = [Input(0, "input")]
-        if not flat:
-            place = Frame.of(node)
-            count //= place.batch
-            parameters |= {
-                "frame": place,
-                "width": y.shape[2],
-                "top": w.origin(0, "y"),
-                "side": w.origin(1, "x"),
-                "reach": (w.kernel[0] - 1) * w.dilation[0] + 1,
-            }
-        parameters |= {"pixels": count, "last": count - tile.pixels}
-        if w.padded:
-            operands.append(Packed("padding", np.full(run, x.zero_point, np.int8)))
-        operands += [
-            Packed("weights", tile.packed(found.weights)),
-            Scratch("patch", DType.INT32, tile.words * tile.pixels),
-        ]
-        if w.padded:
-            operands.append(Scratch("rows", DType.INT8, run * tile.pixels))
-        groups = -(-count // tile.pixels) * (y.size // w.outputs // count)
-        return KernelCall(
-            template="cortexm/dsp_dot.j2",
-            stem=_stem(node),
-            parameters=parameters,
-            operands=(*operands, Output(0, "output")),
-            summary=f"{tile.pixels} pixels x 2 channels",
-            form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
-            work={
-                "products": groups * tile.pixels * tile.words * 2 * (w.outputs + tile.odd),
-                "outputs": groups * tile.pixels * (w.outputs + tile.odd),
-                "inputs": groups * tile.pixels * tile.words * 2,
-                "rows": groups * tile.rows,
-                "groups": groups,
-                "calls": 1,
-            },
-        )
-
-
-class DspDotDense(DspDot):
-    """Dense layers of several rows."""
-
-    op = FullyConnected
-
-
-class DspDotDepthwise(DspDot):
-    """Depthwise convolutions of one input channel, which every output sees."""
-
-    op = DepthwiseConv2D
+    parameters |= {"pixels": count, "last": count - tile.pixels}
+    if w.padded:
+        operands.append(Packed("padding", np.full(run, x.zero_point, np.int8)))
+    operands += [
+        Packed("weights", tile.packed(found.weights)),
+        Scratch("patch", DType.INT32, tile.words * tile.pixels),
+    ]
+    if w.padded:
+        operands.append(Scratch("rows", DType.INT8, run * tile.pixels))
+    groups = -(-count // tile.pixels) * (y.size // w.outputs // count)
+    return KernelCall(
+        template="cortexm/dsp_dot.j2",
+        stem=_stem(node),
+        parameters=parameters,
+        operands=(*operands, Output(0, "output")),
+        summary=f"{tile.pixels} pixels x 2 channels",
+        form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
+        work={
+            "products": groups * tile.pixels * tile.words * 2 * (w.outputs + tile.odd),
+            "outputs": groups * tile.pixels * (w.outputs + tile.odd),
+            "inputs": groups * tile.pixels * tile.words * 2,
+            "rows": groups * tile.rows,
+            "groups": groups,
+            "calls": 1,
+        },
+    )
 
 
 def _fits(window: Window) -> bool:
@@ -204,4 +192,4 @@ def _pixels(found: Products, node: Node) -> int:
     return min(3, PATCH_BYTES // size, y.size // w.outputs // batch)
 
 
-KERNELS = (DspDot(), DspDotDense(), DspDotDepthwise())
+KERNELS = (DspDot(),)

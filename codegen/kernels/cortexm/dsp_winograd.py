@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
@@ -19,20 +20,20 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Refusal,
     Request,
     Scratch,
 )
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import DspKernel
-from smelt.codegen.kernels.cortexm.dsp_dot import products
+from smelt.codegen.kernels.cortexm.dsp_dot import Products, products
 from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling
 from smelt.codegen.kernels.cortexm.dsp_taps import add
 from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES
 from smelt.codegen.kernels.cortexm.dsp_winograd_inputs import ROW_ORDER, Transform
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D
-from smelt.targets import Target
 
 _TRANSFORM = np.asarray([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, -2]], np.int64)
 """Of the weights, along columns: what sums need in the end."""
@@ -176,73 +177,72 @@ class Grid:
         return whole.astype(np.uint64).astype(np.uint32).view(np.int32).ravel()
 
 
-class DspWinograd(DspKernel):
+class DspWinograd(DspKernel[Conv2D]):
     """3x3 convolutions of stride 1, tiles of 2x2 outputs at a time."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, name = node.op, node.op.name
-        if not isinstance(op, Conv2D) or op.groups > 1:
-            return f"{name} is served for one group."
-        window, size = Window.of(node), node.output.type.shape[1:3]
-        if (window.kernel, window.stride, window.dilation) != ((3, 3), (1, 1), (1, 1)):
-            return f"{name} is served by minimal filtering for 3x3 windows of stride 1."
-        if window.depth % 4 or window.outputs % 2:
-            return f"{name} is served by minimal filtering for multiples of four input channels."
-        if _tiles(window, size) == 0 or 4 * window.outputs > 4096:
-            return f"{name} has too few pixels, or channels too many for {PATCH_BYTES} bytes."
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        name, y = node.op.name, node.output.type
+        if node.op.groups > 1:
+            return Refusal(f"{name} is served for one group.")
+        w, size = Window.of(node), (y.shape[1], y.shape[2])
+        if (w.kernel, w.stride, w.dilation) != ((3, 3), (1, 1), (1, 1)):
+            return Refusal(f"{name} is served by minimal filtering for 3x3 windows of stride 1.")
+        if w.depth % 4 or w.outputs % 2:
+            return Refusal(
+                f"{name} is served by minimal filtering for multiples of four input channels."
+            )
+        tiles = _tiles(w, size)
+        if tiles == 0 or 4 * w.outputs > 4096:
+            return Refusal(
+                f"{name} has too few pixels, or channels too many for {PATCH_BYTES} bytes."
+            )
         found = products(node)
-        if isinstance(found, str):
+        if isinstance(found, Refusal):
             return found
         if found.scaling.left < 2:
-            return f"{name} has sums that four times do not fit into 32 bits."
-        return None
+            return Refusal(f"{name} has sums that four times do not fit into 32 bits.")
+        return _call(node, found, Grid(w, found.scaling, size, Transform(tiles, w.depth)))
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        found = products(node)
-        if isinstance(found, str):
-            raise TypeError(found)
-        w, x, y = found.window, node.input(0).type, node.output.type
-        size = y.shape[1], y.shape[2]
-        inputs = Transform(_tiles(w, size), w.depth)
-        grid = Grid(w, found.scaling, size, inputs)
-        weights = found.weights.reshape(w.outputs, 3, 3, w.depth)
-        place = Frame.of(node)
-        operands: list[Operand] = [Input(0, "input")]
-        if w.padded:
-            operands.append(Packed("padding", np.full(w.depth, x.zero_point, np.int8)))
-        operands += [
-            Packed("weights", grid.packed(weights)),
-            Scratch("v", DType.INT32, 16 * inputs.stride),
-        ]
-        tiles = -(-size[0] // 2) * -(-size[1] // (2 * grid.tiles)) * grid.tiles * place.batch
-        return KernelCall(
-            template="cortexm/dsp_winograd.j2",
-            stem="conv_3x3",
-            parameters={
-                "frame": place,
-                "title": f"{node.op.name}: {x} -> {y}, {w.text}",
-                "notes": [found.scaling.note],
-                "w": w,
-                "s": found.scaling,
-                "g": grid,
-                "row_order": ROW_ORDER,
-            },
-            operands=(*operands, Output(0, "output")),
-            summary=f"minimal filtering, {grid.tiles} tiles of 2x2 pixels x 2 channels",
-            form=f"dsp_winograd_{grid.tiles}" + ("_signed" if found.scaling.signed else ""),
-            work={
-                "products": tiles * 16 * w.depth * w.outputs,
-                "outputs": tiles * 4 * w.outputs,
-                "inputs": tiles * 4 * (inputs.columns // inputs.tiles) * w.depth,
-                "groups": tiles // grid.tiles,
-                "calls": 1,
-            },
-        )
+
+def _call(node: Node[Conv2D], found: Products, grid: Grid) -> KernelCall:
+    w, size, inputs = grid.window, grid.size, grid.inputs
+    x, y = node.input(0).type, node.output.type
+    weights = found.weights.reshape(w.outputs, 3, 3, w.depth)
+    place = Frame.of(node)
+    operands: list[Operand] = [Input(0, "input")]
+    if w.padded:
+        operands.append(Packed("padding", np.full(w.depth, x.zero_point, np.int8)))
+    operands += [
+        Packed("weights", grid.packed(weights)),
+        Scratch("v", DType.INT32, 16 * inputs.stride),
+    ]
+    tiles = -(-size[0] // 2) * -(-size[1] // (2 * grid.tiles)) * grid.tiles * place.batch
+    return KernelCall(
+        template="cortexm/dsp_winograd.j2",
+        stem="conv_3x3",
+        parameters={
+            "frame": place,
+            "title": f"{node.op.name}: {x} -> {y}, {w.text}",
+            "notes": [found.scaling.note],
+            "w": w,
+            "s": found.scaling,
+            "g": grid,
+            "row_order": ROW_ORDER,
+        },
+        operands=(*operands, Output(0, "output")),
+        summary=f"minimal filtering, {grid.tiles} tiles of 2x2 pixels x 2 channels",
+        form=f"dsp_winograd_{grid.tiles}" + ("_signed" if found.scaling.signed else ""),
+        work={
+            "products": tiles * 16 * w.depth * w.outputs,
+            "outputs": tiles * 4 * w.outputs,
+            "inputs": tiles * 4 * (inputs.columns // inputs.tiles) * w.depth,
+            "groups": tiles // grid.tiles,
+            "calls": 1,
+        },
+    )
 
 
 def _tiles(window: Window, size: tuple[int, ...]) -> int:

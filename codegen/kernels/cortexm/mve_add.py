@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.cortexm.additions import addition, refuse_addition
 from smelt.codegen.kernels.cortexm.cores import HeliumKernel
 from smelt.codegen.kernels.cortexm.mve_assembly import Assembly
@@ -18,45 +20,35 @@ from smelt.ir import Node, Rounding
 from smelt.ops.binary import Binary
 from smelt.ops.binary_integer import CommonScale, add_scaling, sub_scaling
 from smelt.ops.fixed_point import clamp_limits
-from smelt.targets import Target
 
 
 @lru_cache(maxsize=128)
-def _form(node: Node) -> Linear | None:
+def _form(node: Node[Binary]) -> Linear | None:
     """The sum as one multiply-add of each input, equal to the operator's for all of them."""
     pairs = addition(node)
     return linear((pairs.a, pairs.b), pairs.outputs, pairs.slopes, pairs.limits)
 
 
-class AddKernel(HeliumKernel):
+class AddKernel(HeliumKernel[Binary]):
     """Four elements at a time, each a multiply-add of both inputs."""
 
     op = Binary
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        refused = refuse_addition(node)
-        if refused is None and _form(node) is None and _steps(node) is None:
-            return (
-                f"{node.op.name} of these scales is neither one multiply-add nor shifts to the "
-                "right."
-            )
-        return refused
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
+        reason = refuse_addition(node)
+        if reason is not None:
+            return Refusal(reason)
         op, form, steps, y = node.op, _form(node), _steps(node), node.output.type
-        if not isinstance(op, Binary):
-            raise TypeError(f"{op.name} is no Binary")
         limits = clamp_limits(op.activation, y, node.rounding)
         if form is not None:
             asm, text = _assembly(form, limits, y.size), form.text(("a[i]", "b[i]"))
         elif steps is not None:
-            asm, text = _long_assembly(op, steps, node, limits), ""
+            asm, text = _long_assembly(steps, node, limits), ""
         else:
-            raise TypeError(f"{node.origin} has no form")
+            return Refusal(
+                f"{op.name} of these scales is neither one multiply-add nor shifts to the right."
+            )
         return KernelCall(
             template="cortexm/mve_add.j2",
             stem=op.kind,
@@ -83,17 +75,17 @@ class AddKernel(HeliumKernel):
         )
 
 
-def _steps(node: Node) -> CommonScale | None:
+def _steps(node: Node[Binary]) -> CommonScale | None:
     """The reference's steps, or None where one of them shifts left."""
     op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
-    if not isinstance(op, Binary) or node.rounding is not Rounding.TFLM:
+    if node.rounding is not Rounding.TFLM:
         return None
     steps = (sub_scaling if op.kind == "sub" else add_scaling)(a, b, y)
     shifts = [shift for _, shift in (steps.a, steps.b, steps.output)]
     return steps if max(shifts) <= 0 and min(shifts) >= -31 else None
 
 
-def _long_assembly(op: Binary, steps: CommonScale, node: Node, limits: tuple[int, int]) -> Assembly:
+def _long_assembly(steps: CommonScale, node: Node[Binary], limits: tuple[int, int]) -> Assembly:
     """The same by the reference's steps."""
     asm = Assembly()
     types = node.input(0).type, node.input(1).type, node.output.type
@@ -113,7 +105,7 @@ def _long_assembly(op: Binary, steps: CommonScale, node: Node, limits: tuple[int
     asm("vmlas.s32 q0, q2, r3", "vmlas.s32 q1, q2, r4")
     _scale(asm, "q0", "r5", "r8", steps.a[1])
     _scale(asm, "q1", "r6", "r9", steps.b[1])
-    asm(f"{'vsub' if op.kind == 'sub' else 'vadd'}.i32 q0, q0, q1")
+    asm(f"{'vsub' if node.op.kind == 'sub' else 'vadd'}.i32 q0, q0, q1")
     _scale(asm, "q0", "r7", "r10", steps.output[1])
     asm("vqadd.s32 q0, q0, r11", "vqmovnb.s32 q0, q0", "vqmovnb.s16 q0, q0")
     clamp(asm, limits, "q0", "r12", "q3")

@@ -5,8 +5,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Request
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.cortexm.cores import HeliumKernel
 from smelt.codegen.kernels.cortexm.mve_pool_assembly import Narrowing, Steps, assembly
 from smelt.codegen.kernels.cortexm.pool_loops import walks, work
@@ -14,7 +23,6 @@ from smelt.codegen.kernels.cortexm.pooling import Pooling, pooling
 from smelt.ir import Node, Rounding
 from smelt.ops.pool import Pool2D
 from smelt.ops.reduce import Reduce, reduce_multiplier
-from smelt.targets import Target
 
 _SHIFTS = range(23, 9, -1)
 """A shift by up to 16 that narrows to halfwords, then one by 8 that narrows to bytes."""
@@ -45,28 +53,20 @@ def _steps(p: Pooling) -> Steps | None:
     )
 
 
-class MvePool(HeliumKernel):
+class MvePool(HeliumKernel[Pool2D | Reduce]):
     """Maxima and averages of windows without gaps."""
 
-    op = Pool2D
+    op = Pool2D | Reduce
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
         p = pooling(node)
         if isinstance(p, str):
-            return p
-        if not p.largest and _narrowing(p) is None and _steps(p) is None:
-            return f"{node.op.name} is not one exact multiply-add of the sum."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        p = pooling(node)
-        if isinstance(p, str):
-            raise TypeError(p)
+            return Refusal(p)
         narrowing = None if p.largest else _narrowing(p)
         steps = None if p.largest or narrowing is not None else _steps(p)
+        if not p.largest and narrowing is None and steps is None:
+            return Refusal(f"{node.op.name} is not one exact multiply-add of the sum.")
         operands: list[Operand] = [Input(0, "input")]
         if narrowing is not None and p.varies:
             operands.append(Packed("scales", narrowing.table))
@@ -92,12 +92,6 @@ class MvePool(HeliumKernel):
         )
 
 
-class MveReduce(MvePool):
-    """The same over neighbouring axes before the last one."""
-
-    op = Reduce
-
-
 def _notes(lanes: int, narrowing: Narrowing | None) -> list[str]:
     notes = [f"{lanes} channels at a time."]
     if narrowing is not None:
@@ -117,4 +111,4 @@ def _lanes(p: Pooling) -> int:
     return 16 if p.channels >= 16 and 5 * sixteen <= 3 * eight else 8
 
 
-KERNELS = (MvePool(), MveReduce())
+KERNELS = (MvePool(),)

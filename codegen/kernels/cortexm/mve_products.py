@@ -9,15 +9,15 @@ even, the last one overlaps the one before.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
 )
 from smelt.codegen.kernels.c.products import (
@@ -41,31 +41,33 @@ from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
 from smelt.targets import Target
 
 
-def refuse(node: Node, target: Target, channel_axis: int) -> str | None:
-    """None where a node's products can be computed on Helium, else one sentence saying why not."""
+def refuse(node: Node, target: Target, channel_axis: int) -> Refusal | None:
+    """None where a node's products can be computed on Helium, else why not."""
     if node.rounding is Rounding.ONNX and "mve_float" not in target.features:
-        return f"{target.name} has no Helium for floats, which ONNX's rounding needs."
+        return Refusal(f"{target.name} has no Helium for floats, which ONNX's rounding needs.")
     reason = refuse_products(node, channel_axis)
     if reason is not None:
-        return reason
+        return Refusal(reason)
     if node.output.type.dtype is not DType.INT8 or not folds(node):
-        return f"{node.op.name} has a Helium kernel for i8 and constant, symmetric weights only."
+        return Refusal(
+            f"{node.op.name} has a Helium kernel for i8 and constant, symmetric weights only."
+        )
     return None
 
 
-def scaling_of(node: Node, channel_axis: int) -> Scaling | str:
-    """How the node's sums are scaled, or one sentence saying why they cannot be."""
+def scaling_of(
+    node: Node[Conv2D | DepthwiseConv2D | FullyConnected], channel_axis: int
+) -> Scaling | Refusal:
+    """How the node's sums are scaled, or why they cannot be."""
     op, x, weights, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     scales = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
-    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
-        raise TypeError(f"{op.name} has no sums of products")
     real = scales(x, weights, y, node.rounding)
     requantization = Requantization.of(node, real, op.activation, sums(node, channel_axis))
     bias = bias_with_zero_point(node, channel_axis)
     if bias is None:
-        raise TypeError(f"{node.origin} is not quantized")
+        return Refusal(f"{op.name} has no quantized input.")
     found = Scaling.of(requantization, bias)
-    return f"{node.op.name}: {found}" if isinstance(found, str) else found
+    return Refusal(f"{op.name}: {found}") if isinstance(found, str) else found
 
 
 _POINTERS = ("r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12")
@@ -96,92 +98,98 @@ def _windows(plan: Plan) -> Assembly:
     return asm
 
 
-class _Products(HeliumKernel):
-    """Dot products of rows of bytes."""
+class HeliumProducts(HeliumKernel[Conv2D | FullyConnected | DepthwiseConv2D]):
+    """Dot products of rows of bytes.
 
-    channel_axis: ClassVar[int] = 0
-    stem: ClassVar[str] = "conv"
+    A depthwise convolution is one where all outputs see its only input channel.
+    """
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        reason = refuse(node, target, self.channel_axis)
-        if reason is not None:
-            return reason
-        name = node.op.name
-        if isinstance(node.op, Conv2D) and node.op.groups > 1:
-            return f"{name} has no Helium kernel for groups."
-        if isinstance(node.op, Conv2D | DepthwiseConv2D) and node.op.dilation != (1, 1):
-            return f"{name} has no Helium kernel for dilation."
-        scaling = scaling_of(node, self.channel_axis)
-        if isinstance(scaling, str):
-            return scaling
-        if plan_of(Geometry.of(node), scratch_limit(node)) is None:
-            return (
-                f"{name} would need more than {scratch_limit(node)} bytes of working memory "
-                "on Helium."
-            )
-        return None
+    op = Conv2D | FullyConnected | DepthwiseConv2D
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        axis = self.channel_axis
+    @override
+    def offer(
+        self, node: Node[Conv2D | FullyConnected | DepthwiseConv2D], request: Request
+    ) -> KernelCall | Refusal:
+        op, name, axis = node.op, node.op.name, 0
+        if isinstance(op, DepthwiseConv2D):
+            if node.input(0).type.shape[3] > 1:
+                return Refusal(f"{name} is a convolution for one channel only.")
+            axis = 3
+        refusal = refuse(node, request.target, axis)
+        if refusal is not None:
+            return refusal
+        if isinstance(op, Conv2D) and op.groups > 1:
+            return Refusal(f"{name} has no Helium kernel for groups.")
+        if isinstance(op, Conv2D | DepthwiseConv2D) and op.dilation != (1, 1):
+            return Refusal(f"{name} has no Helium kernel for dilation.")
         scaling = scaling_of(node, axis)
-        plan = plan_of(Geometry.of(node), scratch_limit(node))
-        if isinstance(scaling, str) or plan is None:
-            raise TypeError(f"{node.origin}: {scaling}")
-        g, t = plan.geometry, plan.tiles
-        weights = np.zeros((g.channels, t.length), np.int8)
-        plain = np.moveaxis(node.input(1).array, axis, 0).reshape(g.channels, -1)
-        weights[:, : plain.shape[1]] = plain
-        row = g.stride[0] * g.size[1] * g.depth
-        parameters: dict[str, object] = {
-            "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
-            "g": g,
-            "plan": plan,
-            "t": t,
-            "scaling": scaling,
-            "asm": tile_assembly(t, scaling),
-            "block_scales": 4 * scaling.fields * sum(part.vectors for part in t.parts),
-            "input_size": node.input(0).type.size,
-            "image_size": g.size[0] * g.size[1] * g.depth,
-            "input_row": row,
-            "output_row": g.output[1] * g.channels,
+        if isinstance(scaling, Refusal):
+            return scaling
+        limit = scratch_limit(node)
+        plan = plan_of(Geometry.of(node), limit)
+        if plan is None:
+            return Refusal(
+                f"{name} would need more than {limit} bytes of working memory on Helium."
+            )
+        return _call(node, plan, scaling, axis)
+
+
+def _call(
+    node: Node[Conv2D | FullyConnected | DepthwiseConv2D], plan: Plan, scaling: Scaling, axis: int
+) -> KernelCall:
+    g, t = plan.geometry, plan.tiles
+    weights = np.zeros((g.channels, t.length), np.int8)
+    plain = np.moveaxis(node.input(1).array, axis, 0).reshape(g.channels, -1)
+    weights[:, : plain.shape[1]] = plain
+    row = g.stride[0] * g.size[1] * g.depth
+    parameters: dict[str, object] = {
+        "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+        "g": g,
+        "plan": plan,
+        "t": t,
+        "scaling": scaling,
+        "asm": tile_assembly(t, scaling),
+        "block_scales": 4 * scaling.fields * sum(part.vectors for part in t.parts),
+        "input_size": node.input(0).type.size,
+        "image_size": g.size[0] * g.size[1] * g.depth,
+        "input_row": row,
+        "output_row": g.output[1] * g.channels,
+    }
+    if plan.padded:
+        parameters |= {
+            "zero": node.input(0).type.zero_point,
+            "output_size": g.output[0] * g.output[1] * g.channels,
+            "width": g.width(plan.columns),
+            "windows": _windows(plan) if plan.rows else None,
+            "top": offset("ready", -g.padding[0][0]),
+            "side": offset(f"strips[s] * {g.stride[1]}", -g.padding[1][0]),
         }
-        if plan.padded:
-            parameters |= {
-                "zero": node.input(0).type.zero_point,
-                "output_size": g.output[0] * g.output[1] * g.channels,
-                "width": g.width(plan.columns),
-                "windows": _windows(plan) if plan.rows else None,
-                "top": offset("ready", -g.padding[0][0]),
-                "side": offset(f"strips[s] * {g.stride[1]}", -g.padding[1][0]),
-            }
-        else:
-            parameters["rows"] = g.images * g.output[0]
-        stem = "fully_connected"
-        if not isinstance(node.op, FullyConnected):
-            stem = "{}_{}x{}".format(self.stem, *node.input(1).type.shape[1:3])
-        starts = plan.blocks
-        packed = [t.packed(weights[o : o + t.channels]) for o in starts]
-        scales = [scaling.part(o, o + t.channels).constants(t.parts) for o in starts]
-        return KernelCall(
-            template=f"cortexm/mve_{'windows' if plan.padded else 'rows'}.j2",
-            stem=stem,
-            parameters=parameters,
-            operands=(
-                Input(0, "input"),
-                Packed("weights", np.concatenate(packed)),
-                Packed("channels", np.concatenate(scales)),
-                *plan.scratch,
-                Output(0, "output"),
-            ),
-            summary=f"{t.pixels} pixel{'s' if t.pixels > 1 else ''} x {t.outputs} channels, "
-            f"inputs from {_FROM[plan.form]}",
-            form=f"mve_{plan.form}_{t.pixels}x{t.outputs}",
-            work=plan.work,
-            helpers=scaling.helpers,
-        )
+    else:
+        parameters["rows"] = g.images * g.output[0]
+    stem = "fully_connected"
+    if not isinstance(node.op, FullyConnected):
+        kind = "depthwise" if isinstance(node.op, DepthwiseConv2D) else "conv"
+        stem = "{}_{}x{}".format(kind, *node.input(1).type.shape[1:3])
+    starts = plan.blocks
+    packed = [t.packed(weights[o : o + t.channels]) for o in starts]
+    scales = [scaling.part(o, o + t.channels).constants(t.parts) for o in starts]
+    return KernelCall(
+        template=f"cortexm/mve_{'windows' if plan.padded else 'rows'}.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(
+            Input(0, "input"),
+            Packed("weights", np.concatenate(packed)),
+            Packed("channels", np.concatenate(scales)),
+            *plan.scratch,
+            Output(0, "output"),
+        ),
+        summary=f"{t.pixels} pixel{'s' if t.pixels > 1 else ''} x {t.outputs} channels, "
+        f"inputs from {_FROM[plan.form]}",
+        form=f"mve_{plan.form}_{t.pixels}x{t.outputs}",
+        work=plan.work,
+        helpers=scaling.helpers,
+    )
 
 
 _FROM = {
@@ -191,30 +199,4 @@ _FROM = {
 }
 
 
-class Conv2DKernel(_Products):
-    """Convolutions."""
-
-    op = Conv2D
-
-
-class FullyConnectedKernel(_Products):
-    """Dense layers."""
-
-    op = FullyConnected
-
-
-class OneChannelKernel(_Products):
-    """Depthwise convolutions of one channel: every output sees it, as in a convolution."""
-
-    op = DepthwiseConv2D
-    channel_axis = 3
-    stem = "depthwise"
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        if node.input(0).type.shape[3] > 1:
-            return f"{node.op.name} is a convolution for one channel only."
-        return super().supports(node, target)
-
-
-KERNELS = (Conv2DKernel(), FullyConnectedKernel(), OneChannelKernel())
+KERNELS = (HeliumProducts(),)

@@ -89,7 +89,7 @@ class Pooling:
         limits: of the outputs.
     """
 
-    node: Node
+    node: Node[Pool2D | Reduce]
     images: int
     channels: int
     rows: Axis
@@ -99,8 +99,7 @@ class Pooling:
     @property
     def largest(self) -> bool:
         """Whether the largest elements are taken."""
-        op = self.node.op
-        return isinstance(op, Pool2D | Reduce) and op.kind == "max"
+        return self.node.op.kind == "max"
 
     @property
     def stem(self) -> str:
@@ -235,21 +234,19 @@ class Pooling:
 
 
 @lru_cache(maxsize=64)
-def pooling(node: Node) -> Pooling | str:
+def pooling(node: Node[Pool2D | Reduce]) -> Pooling | str:
     """What a node pools, or one sentence why no kernel in assembly serves it."""
     op, x = node.op, node.input(0).type
     if x.dtype is not DType.INT8 or x.quant is None or node.output.type.quant is None:
         return f"{op.name} is served in assembly for quantized i8 only."
-    found = _reduction(node, op) if isinstance(op, Reduce) else _windows(node)
+    found = _reduction(node, op) if isinstance(op, Reduce) else _windows(node, op)
     if isinstance(found, Pooling) and not found.largest and max(found.kinds) > MOST:
         return f"{op.name} is served in assembly for windows of {MOST} elements at most."
     return found
 
 
-def _windows(node: Node) -> Pooling | str:
-    op, x, y = node.op, node.input(0).type, node.output.type
-    if not isinstance(op, Pool2D):
-        raise TypeError(f"{op.name} is no Pool2D")
+def _windows(node: Node[Pool2D | Reduce], op: Pool2D) -> Pooling | str:
+    x, y = node.input(0).type, node.output.type
     if op.kind == "sum":
         return f"{op.name} is served in assembly for maxima and averages only."
     if op.dilation != (1, 1):
@@ -262,7 +259,7 @@ def _windows(node: Node) -> Pooling | str:
     return _merged(Pooling(node, x.shape[0], x.shape[3], rows, columns, limits))
 
 
-def _reduction(node: Node, op: Reduce) -> Pooling | str:
+def _reduction(node: Node[Pool2D | Reduce], op: Reduce) -> Pooling | str:
     x, axes = node.input(0).type, sorted(op.axes)
     if op.kind not in ("mean", "sum", "max"):
         return f"{op.name} is served in assembly for means, sums and maxima only."
