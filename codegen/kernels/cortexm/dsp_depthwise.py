@@ -24,9 +24,9 @@ from smelt.codegen.kernels.base import (
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import DspKernel
-from smelt.codegen.kernels.cortexm.dsp_dot import Products, products
+from smelt.codegen.kernels.cortexm.dsp_dot import DspProducts, products
 from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling
-from smelt.codegen.kernels.cortexm.dsp_taps import SCRATCH_WORDS, Walk, add, input_words
+from smelt.codegen.kernels.cortexm.dsp_taps import SCRATCH_WORDS, ChannelWalk, add, input_words
 from smelt.ir import DType, Node
 from smelt.ops.convolution import DepthwiseConv2D
 from smelt.targets import Optimize
@@ -47,7 +47,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DepthwisePlan:
     """How a depthwise convolution is computed; see the template.
 
     Attributes:
@@ -58,8 +58,8 @@ class Plan:
         optimize: what to weigh.
     """
 
-    walk: Walk
-    last: Walk | None
+    walk: ChannelWalk
+    last: ChannelWalk | None
     band: int
     zero_point: int
     optimize: Optimize
@@ -192,21 +192,21 @@ class Plan:
         return widened + self.bands * (self.walk.cost + 30) // self.bands + last
 
 
-def _plans(found: Products, node: Node, optimize: Optimize) -> Iterator[Plan]:
+def _plans(found: DspProducts, node: Node, optimize: Optimize) -> Iterator[DepthwisePlan]:
     """All plans that fit."""
     window, scaling = found.window, found.scaling
     size = node.output.type.shape[1], node.output.type.shape[2]
     zero_point = node.input(0).type.zero_point
-    draft = Walk(window, scaling, size, 1, False, 1)
+    draft = ChannelWalk(window, scaling, size, 1, False, 1)
     words = input_words(window.kernel[0], draft.rows)
     columns = (size[1] - 1) * window.stride[1] + window.kernel[1]
     whole = (draft.strips - 1) * draft.advance + words
     room = SCRATCH_WORDS // 4 // columns
     for most in range(1, _MOST[draft.rows] + 1):
         if whole <= room and most <= size[0] // draft.rows:
-            walk = Walk(window, scaling, size, whole, True, most)
+            walk = ChannelWalk(window, scaling, size, whole, True, most)
             if walk.fits:
-                yield Plan(walk, None, draft.strips, zero_point, optimize)
+                yield DepthwisePlan(walk, None, draft.strips, zero_point, optimize)
         if most <= size[1]:
             yield from _horizontal(window, scaling, size, most, room, zero_point, optimize)
 
@@ -219,17 +219,21 @@ def _horizontal(
     room: int,
     zero_point: int,
     optimize: Optimize,
-) -> Iterator[Plan]:
+) -> Iterator[DepthwisePlan]:
     """The plan of horizontal groups that holds as much as there is room for, if one fits."""
-    draft = Walk(window, scaling, size, 1, False, most)
+    draft = ChannelWalk(window, scaling, size, 1, False, most)
     words = input_words(window.kernel[0], draft.rows)
     for band in range(draft.strips, 0, -1):
         stored = (band - 1) * draft.advance + words
-        walk = Walk(window, scaling, size, stored, False, most)
+        walk = ChannelWalk(window, scaling, size, stored, False, most)
         if stored <= room and walk.fits:
             odd = size[0] % walk.rows == 1
-            last = Walk(window, scaling, size, stored, False, most, single=True) if odd else None
-            yield Plan(walk, last, band, zero_point, optimize)
+            last = (
+                ChannelWalk(window, scaling, size, stored, False, most, single=True)
+                if odd
+                else None
+            )
+            yield DepthwisePlan(walk, last, band, zero_point, optimize)
             return
 
 

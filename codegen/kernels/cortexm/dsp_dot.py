@@ -41,7 +41,7 @@ from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
 
 
 @dataclass(frozen=True)
-class Products:
+class DspProducts:
     """What a node sums: its geometry, its weights `[o, rows, run]`, how sums become outputs."""
 
     window: Window
@@ -50,7 +50,7 @@ class Products:
 
 
 @lru_cache(maxsize=128)
-def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> Products | Refusal:
+def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> DspProducts | Refusal:
     """The sums of a convolution of one group or a dense layer, or why they are not served."""
     op, name = node.op, node.op.name
     axis = 3 if isinstance(op, DepthwiseConv2D) else 0
@@ -76,7 +76,7 @@ def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> Products 
     scaling = dsp_scaling(Requantization.of(node, scales, op.activation, sums(node, axis)), bias)
     if scaling is None:
         return Refusal(f"{name} has a requantization that one multiplication cannot replace.")
-    return Products(window, weights, scaling)
+    return DspProducts(window, weights, scaling)
 
 
 class DspDot(DspKernel[Conv2D | FullyConnected | DepthwiseConv2D]):
@@ -115,7 +115,7 @@ class DspDot(DspKernel[Conv2D | FullyConnected | DepthwiseConv2D]):
 
 
 def _call(
-    node: Node[Conv2D | FullyConnected | DepthwiseConv2D], found: Products, tile: DspTile
+    node: Node[Conv2D | FullyConnected | DepthwiseConv2D], found: DspProducts, tile: DspTile
 ) -> KernelCall:
     w, scaling = found.window, found.scaling
     x, y = node.input(0).type, node.output.type
@@ -183,7 +183,7 @@ def _stem(node: Node) -> str:
     return f"conv_{'x'.join(map(str, Window.of(node).kernel))}"
 
 
-def _pixels(found: Products, node: Node) -> int:
+def _pixels(found: DspProducts, node: Node) -> int:
     """The most pixels, up to three, whose patch is small enough; 0 if not even one's is."""
     w, y = found.window, node.output.type
     run = w.kernel[1] * w.depth

@@ -89,7 +89,7 @@ def _operations(height: int, rows: int, i: int) -> tuple[Operation | None, ...]:
 
 
 @dataclass(frozen=True)
-class Group:
+class OutputGroup:
     """Outputs that are made at once.
 
     Attributes:
@@ -111,7 +111,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Walk:
+class ChannelWalk:
     """How the outputs of one channel are gone through: groups along one axis, in an outer loop.
 
     Attributes:
@@ -206,14 +206,14 @@ class Walk:
         return len(self.order) + self.scaling.rows.shape[1]
 
     @cached_property
-    def body(self) -> tuple[Group, ...]:
+    def body(self) -> tuple[OutputGroup, ...]:
         """The groups."""
-        found: list[Group] = []
+        found: list[OutputGroup] = []
         for alike, count, rows in self.groups:
             size = 4 * count * self.step
             move = [*add("r8", count * self.out_step), "str r8, [sp]", *add("r11", size)]
             end = add("r9", alike * size, "r8")
-            found.append(Group(alike, self._group(count, rows), move, end))
+            found.append(OutputGroup(alike, self._group(count, rows), move, end))
         return tuple(found)
 
     @property

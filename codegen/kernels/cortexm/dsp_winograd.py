@@ -27,7 +27,7 @@ from smelt.codegen.kernels.base import (
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import DspKernel
-from smelt.codegen.kernels.cortexm.dsp_dot import Products, products
+from smelt.codegen.kernels.cortexm.dsp_dot import DspProducts, products
 from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling
 from smelt.codegen.kernels.cortexm.dsp_taps import add
 from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES
@@ -207,7 +207,7 @@ class DspWinograd(DspKernel[Conv2D]):
         return _call(node, found, Grid(w, found.scaling, size, Transform(tiles, w.depth)))
 
 
-def _call(node: Node[Conv2D], found: Products, grid: Grid) -> KernelCall:
+def _call(node: Node[Conv2D], found: DspProducts, grid: Grid) -> KernelCall:
     w, size, inputs = grid.window, grid.size, grid.inputs
     x, y = node.input(0).type, node.output.type
     weights = found.weights.reshape(w.outputs, 3, 3, w.depth)

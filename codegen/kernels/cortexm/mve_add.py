@@ -14,7 +14,7 @@ from typing_extensions import override
 from smelt.codegen.kernels.base import Input, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.cortexm.additions import addition, refuse_addition
 from smelt.codegen.kernels.cortexm.cores import HeliumKernel
-from smelt.codegen.kernels.cortexm.mve_assembly import Assembly
+from smelt.codegen.kernels.cortexm.mve_assembly import HeliumAssembly
 from smelt.codegen.kernels.cortexm.mve_linear import Linear, clamp, linear
 from smelt.ir import Node, Rounding
 from smelt.ops.binary import Binary
@@ -85,9 +85,11 @@ def _steps(node: Node[Binary]) -> CommonScale | None:
     return steps if max(shifts) <= 0 and min(shifts) >= -31 else None
 
 
-def _long_assembly(steps: CommonScale, node: Node[Binary], limits: tuple[int, int]) -> Assembly:
+def _long_assembly(
+    steps: CommonScale, node: Node[Binary], limits: tuple[int, int]
+) -> HeliumAssembly:
     """The same by the reference's steps."""
-    asm = Assembly()
+    asm = HeliumAssembly()
     types = node.input(0).type, node.input(1).type, node.output.type
     unit = 1 << steps.left_shift
     asm("push {r4-r11, lr}")
@@ -113,16 +115,16 @@ def _long_assembly(steps: CommonScale, node: Node[Binary], limits: tuple[int, in
     return asm
 
 
-def _scale(asm: Assembly, vector: str, multiplier: str, shift: str, by: int) -> None:
+def _scale(asm: HeliumAssembly, vector: str, multiplier: str, shift: str, by: int) -> None:
     asm(f"vqrdmulh.s32 {vector}, {vector}, {multiplier}")
     if by:
         asm(f"vshr.s32 q3, {vector}, #31", f"vadd.i32 {vector}, {vector}, q3")
         asm(f"vrshl.s32 {vector}, {shift}")
 
 
-def _assembly(form: Linear, limits: tuple[int, int], count: int) -> Assembly:
+def _assembly(form: Linear, limits: tuple[int, int], count: int) -> HeliumAssembly:
     """The function's body: r0 and r1 inputs, r2 output."""
-    asm = Assembly()
+    asm = HeliumAssembly()
     asm("push {r4, lr}")
     asm.constant("r3", form.factors[0])
     asm("vdup.32 q2, r3")

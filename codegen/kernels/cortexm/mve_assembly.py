@@ -25,7 +25,7 @@ _STRING_LIMIT = 3000
 
 
 @dataclass
-class Assembly:
+class HeliumAssembly:
     """Instructions and comments, in order."""
 
     lines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])

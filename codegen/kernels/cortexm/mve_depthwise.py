@@ -26,7 +26,7 @@ from smelt.codegen.kernels.cortexm.cores import HeliumKernel
 from smelt.codegen.kernels.cortexm.mve_patches import LANES, PATCH, ROW, Patches, patches_of
 from smelt.codegen.kernels.cortexm.mve_plan import Geometry
 from smelt.codegen.kernels.cortexm.mve_products import refuse, scaling_of
-from smelt.codegen.kernels.cortexm.mve_scaling import Scaling, groups, runs
+from smelt.codegen.kernels.cortexm.mve_scaling import HeliumScaling, groups, runs
 from smelt.codegen.kernels.cortexm.mve_strips import interleave_assembly, strip_assembly
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import DepthwiseConv2D
@@ -60,7 +60,9 @@ class DepthwiseKernel(HeliumKernel[DepthwiseConv2D]):
         return _call(node, g, p, scaling)
 
 
-def _call(node: Node[DepthwiseConv2D], g: Geometry, p: Patches, scaling: Scaling) -> KernelCall:
+def _call(
+    node: Node[DepthwiseConv2D], g: Geometry, p: Patches, scaling: HeliumScaling
+) -> KernelCall:
     x = node.input(0).type
     sizes = sorted({min(LANES, g.channels - c) for c in range(0, g.channels, LANES)})[::-1]
     weights = np.moveaxis(node.input(1).array[0], 2, 0).reshape(g.channels, *g.kernel)

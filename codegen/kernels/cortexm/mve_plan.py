@@ -78,7 +78,7 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TilePlan:
     """How a convolution is cut.
 
     Attributes:
@@ -178,12 +178,12 @@ class Plan:
         }
 
 
-def plan_of(g: Geometry, limit: int) -> Plan | None:
+def plan_of(g: Geometry, limit: int) -> TilePlan | None:
     """The cheapest cut within so many bytes of working memory, or None if there is none."""
     pixels = 1 if g.output[1] == 1 else 2
     if g.kernel[0] == 1 and not any(map(any, g.padding)):
         tiles = Tiles("row", pixels, (1, 1), g.segment, g.pitch, g.channels, g.channels)
-        return _in_blocks(Plan(g, tiles, (0,), (0,), g.output[1]), limit)
+        return _in_blocks(TilePlan(g, tiles, (0,), (0,), g.output[1]), limit)
     length = -(-g.kernel[0] * g.segment // CHUNK) * CHUNK
     image = Tiles("image", pixels, g.kernel, g.depth, g.pitch, g.channels, g.channels)
     window = Tiles("row", pixels, (1, 1), length, length, g.channels, g.channels)
@@ -196,13 +196,13 @@ def plan_of(g: Geometry, limit: int) -> Plan | None:
                 rows = min(rows, 1)
             starts = range(0, g.output[1], columns)
             first = tuple(min(x, g.output[1] - columns) for x in starts)
-            plan = _in_blocks(Plan(g, tiles, (0,), first, columns, rows), limit)
+            plan = _in_blocks(TilePlan(g, tiles, (0,), first, columns, rows), limit)
             if plan is not None and tiles.fits():
                 return plan
     return None
 
 
-def _in_blocks(plan: Plan, limit: int) -> Plan | None:
+def _in_blocks(plan: TilePlan, limit: int) -> TilePlan | None:
     """The plan with output channels in as few blocks as working memory allows, four at most."""
     channels = plan.geometry.channels
     for count in range(1, 5):

@@ -17,7 +17,7 @@ from smelt.codegen.kernels.base import (
     Request,
 )
 from smelt.codegen.kernels.cortexm.cores import HeliumKernel
-from smelt.codegen.kernels.cortexm.mve_pool_assembly import Narrowing, Steps, assembly
+from smelt.codegen.kernels.cortexm.mve_pool_assembly import RoundingSteps, SumNarrowing, assembly
 from smelt.codegen.kernels.cortexm.pool_loops import walks, work
 from smelt.codegen.kernels.cortexm.pooling import Pooling, pooling
 from smelt.ir import Node, Rounding
@@ -29,25 +29,25 @@ _SHIFTS = range(23, 9, -1)
 
 
 @lru_cache(maxsize=64)
-def _narrowing(p: Pooling) -> Narrowing | None:
+def _narrowing(p: Pooling) -> SumNarrowing | None:
     for shift in _SHIFTS:
         quotients = p.quotients((shift,))
         if quotients is not None:
-            found = Narrowing(quotients)
+            found = SumNarrowing(quotients)
             low = np.asarray([-128 * taps for taps in p.kinds]) * quotients.factors
             if int((low + quotients.addends).min()) - found.rounding >= -(2**31):
                 return found
     return None
 
 
-def _steps(p: Pooling) -> Steps | None:
+def _steps(p: Pooling) -> RoundingSteps | None:
     """The steps of a reduction, where none of them shifts left."""
     op, x, y = p.node.op, p.node.input(0).type, p.node.output.type
     if not isinstance(op, Reduce) or p.node.rounding is not Rounding.TFLM:
         return None
     multiplier, shift = reduce_multiplier(op.kind, x, y, op.count(x))
     return (
-        Steps(-x.zero_point * op.count(x), multiplier, -shift, y.zero_point)
+        RoundingSteps(-x.zero_point * op.count(x), multiplier, -shift, y.zero_point)
         if -32 < shift <= 0
         else None
     )
@@ -92,7 +92,7 @@ class MvePool(HeliumKernel[Pool2D | Reduce]):
         )
 
 
-def _notes(lanes: int, narrowing: Narrowing | None) -> list[str]:
+def _notes(lanes: int, narrowing: SumNarrowing | None) -> list[str]:
     notes = [f"{lanes} channels at a time."]
     if narrowing is not None:
         shift = narrowing.quotients.shift

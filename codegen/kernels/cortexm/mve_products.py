@@ -29,10 +29,10 @@ from smelt.codegen.kernels.c.products import (
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.kernels.cortexm.cores import HeliumKernel
-from smelt.codegen.kernels.cortexm.mve_assembly import Assembly, braces
+from smelt.codegen.kernels.cortexm.mve_assembly import HeliumAssembly, braces
 from smelt.codegen.kernels.cortexm.mve_dots import tile_assembly
-from smelt.codegen.kernels.cortexm.mve_plan import Geometry, Plan, plan_of, scratch_limit
-from smelt.codegen.kernels.cortexm.mve_scaling import Scaling
+from smelt.codegen.kernels.cortexm.mve_plan import Geometry, TilePlan, plan_of, scratch_limit
+from smelt.codegen.kernels.cortexm.mve_scaling import HeliumScaling
 from smelt.codegen.kernels.cortexm.mve_tiles import CHUNK
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
@@ -57,7 +57,7 @@ def refuse(node: Node, target: Target, channel_axis: int) -> Refusal | None:
 
 def scaling_of(
     node: Node[Conv2D | DepthwiseConv2D | FullyConnected], channel_axis: int
-) -> Scaling | Refusal:
+) -> HeliumScaling | Refusal:
     """How the node's sums are scaled, or why they cannot be."""
     op, x, weights, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     scales = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
@@ -66,16 +66,16 @@ def scaling_of(
     bias = bias_with_zero_point(node, channel_axis)
     if bias is None:
         return Refusal(f"{op.name} has no quantized input.")
-    found = Scaling.of(requantization, bias)
+    found = HeliumScaling.of(requantization, bias)
     return Refusal(f"{op.name}: {found}") if isinstance(found, str) else found
 
 
 _POINTERS = ("r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12")
 
 
-def _windows(plan: Plan) -> Assembly:
+def _windows(plan: TilePlan) -> HeliumAssembly:
     """Copies the windows of a row of outputs: r0 to, r1 addresses of rows, r2 how many."""
-    g, asm = plan.geometry, Assembly()
+    g, asm = plan.geometry, HeliumAssembly()
     pitch, rest = g.pitch, plan.tiles.length - g.kernel[0] * g.segment
     if g.segment <= CHUNK and pitch < 128 and g.kernel[0] <= len(_POINTERS) and rest < 112:
         rows = _POINTERS[: g.kernel[0]]
@@ -135,7 +135,10 @@ class HeliumProducts(HeliumKernel[Conv2D | FullyConnected | DepthwiseConv2D]):
 
 
 def _call(
-    node: Node[Conv2D | FullyConnected | DepthwiseConv2D], plan: Plan, scaling: Scaling, axis: int
+    node: Node[Conv2D | FullyConnected | DepthwiseConv2D],
+    plan: TilePlan,
+    scaling: HeliumScaling,
+    axis: int,
 ) -> KernelCall:
     g, t = plan.geometry, plan.tiles
     weights = np.zeros((g.channels, t.length), np.int8)

@@ -13,7 +13,7 @@ _UNROLLED = 8
 
 
 @dataclass(frozen=True)
-class Walk:
+class PoolLoops:
     """The taps of windows as loops.
 
     Attributes:
@@ -52,15 +52,15 @@ class Walk:
         return 0 if self.columns is None else self.columns % self.unrolled
 
 
-def walks(p: Pooling, optimize: Optimize) -> dict[str, Walk]:
+def walks(p: Pooling, optimize: Optimize) -> dict[str, PoolLoops]:
     """The functions that are needed: `run` for windows of whole rows, `edge` for all others."""
     rows, most = None if p.rows.clipped else p.rows.window, _UNROLLED if optimize == "speed" else 3
-    whole = {"run": Walk(p.columns.window, rows, most)} if p.columns.inside else {}
-    return whole | ({"edge": Walk(None, rows, most)} if p.columns.clipped else {})
+    whole = {"run": PoolLoops(p.columns.window, rows, most)} if p.columns.inside else {}
+    return whole | ({"edge": PoolLoops(None, rows, most)} if p.columns.clipped else {})
 
 
 def work(
-    p: Pooling, walks: Mapping[str, Walk], lanes: int, load: int, *, written_out: bool = False
+    p: Pooling, walks: Mapping[str, PoolLoops], lanes: int, load: int, *, written_out: bool = False
 ) -> dict[str, int]:
     """What prices are for.
 

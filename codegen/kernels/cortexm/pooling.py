@@ -32,7 +32,7 @@ MOST = 256
 
 
 @dataclass(frozen=True)
-class Axis:
+class PoolAxis:
     """Windows along one axis of an image of `size` pixels; the first begins `before` it."""
 
     size: int
@@ -92,8 +92,8 @@ class Pooling:
     node: Node[Pool2D | Reduce]
     images: int
     channels: int
-    rows: Axis
-    columns: Axis
+    rows: PoolAxis
+    columns: PoolAxis
     limits: tuple[int, int]
 
     @property
@@ -252,7 +252,7 @@ def _windows(node: Node[Pool2D | Reduce], op: Pool2D) -> Pooling | str:
     if op.dilation != (1, 1):
         return f"{op.name} is not served in assembly for windows with gaps."
     rows, columns = (
-        Axis(x.shape[1 + i], op.window[i], op.stride[i], op.padding[i][0], y.shape[1 + i])
+        PoolAxis(x.shape[1 + i], op.window[i], op.stride[i], op.padding[i][0], y.shape[1 + i])
         for i in (0, 1)
     )
     limits = clamp_limits(op.activation, y, node.rounding)
@@ -268,9 +268,9 @@ def _reduction(node: Node[Pool2D | Reduce], op: Reduce) -> Pooling | str:
     images, channels = prod(x.shape[: axes[0]]), prod(x.shape[axes[-1] + 1 :])
     if x.size == 0:
         return f"{op.name} is not served in assembly for no elements at all."
-    columns = Axis(op.count(x), op.count(x))
+    columns = PoolAxis(op.count(x), op.count(x))
     limits = node.output.type.dtype.limits
-    return _merged(Pooling(node, images, channels, Axis(1, 1), columns, limits))
+    return _merged(Pooling(node, images, channels, PoolAxis(1, 1), columns, limits))
 
 
 def _merged(p: Pooling) -> Pooling:
@@ -278,13 +278,15 @@ def _merged(p: Pooling) -> Pooling:
     rows, columns, images = p.rows, p.columns, p.images
     if _is_one_window(columns) and not rows.clipped:
         width = columns.size
-        columns = Axis(rows.size * width, rows.window * width, rows.stride * width, 0, rows.outputs)
-        rows = Axis(1, 1)
+        columns = PoolAxis(
+            rows.size * width, rows.window * width, rows.stride * width, 0, rows.outputs
+        )
+        rows = PoolAxis(1, 1)
     if _is_one_window(columns) and _is_one_window(rows):
-        columns = Axis(images * columns.size, columns.size, columns.size, 0, images)
+        columns = PoolAxis(images * columns.size, columns.size, columns.size, 0, images)
         images = 1
     return Pooling(p.node, images, p.channels, rows, columns, p.limits)
 
 
-def _is_one_window(axis: Axis) -> bool:
+def _is_one_window(axis: PoolAxis) -> bool:
     return axis.outputs == 1 and axis.window == axis.size and not axis.clipped
