@@ -18,6 +18,7 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
     Scratch,
@@ -34,8 +35,9 @@ from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import DspKernel
 from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling, dsp_scaling
 from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES, DspTile, pairs_exact
+from smelt.codegen.kernels.cortexm.dsp_tile_assembly import TileFunction, WideningFunction
 from smelt.ir import Array, DType, Node
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Pair
 from smelt.ops.fixed_point import convolution_scales
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
 
@@ -114,43 +116,101 @@ class DspDot(DspKernel[Conv2D | FullyConnected | DepthwiseConv2D]):
         return _call(node, found, tile)
 
 
+@dataclass(frozen=True)
+class DotWindows:
+    """How windows are gone through that are more than one pixel each; see `DspDotParameters`.
+
+    Attributes:
+        frame: images.
+        rows, columns: taps of a window.
+        tap_row: C of the rows from a window's first to that of tap `dy`.
+        below: inputs from one row of taps to the next.
+        patch_row: words of a row of taps in the patch.
+        run: inputs of a row of taps.
+        size: height and width of the image.
+        origin: C of a window's first row and column.
+        width: output pixels in a row.
+        back: row and column of the pixel that the last group begins with; None where it is full.
+        padded: whether windows may lie partly outside of the image.
+        rightmost: the last column of a row of taps that lies in the image; None if there is none.
+        inside: the last row and column of windows that lie in the image, where that is asked.
+    """
+
+    frame: Frame
+    rows: int
+    columns: int
+    tap_row: str
+    below: int
+    patch_row: int
+    run: int
+    size: Pair
+    origin: tuple[str, str]
+    width: int
+    back: Pair | None
+    padded: bool
+    rightmost: int | None
+    inside: Pair | None
+
+
+@dataclass(frozen=True)
+class DspDotParameters(Parameters):
+    """Of `cortexm/dsp_dot.j2`.
+
+    Attributes:
+        title, note: of the comment.
+        tile, widening: the functions that are called for every group of pixels.
+        pixels: of an output image.
+        last: the first pixel of the last group.
+        depth, outputs: channels.
+        inputs, targets: C of where the inputs and outputs of a group's pixels begin.
+        windows: None where every input pixel is a window.
+    """
+
+    title: str
+    note: str
+    tile: TileFunction
+    widening: WideningFunction
+    pixels: int
+    last: int
+    depth: int
+    outputs: int
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...]
+    windows: DotWindows | None
+
+
 def _call(
     node: Node[Conv2D | FullyConnected | DepthwiseConv2D], found: DspProducts, tile: DspTile
 ) -> KernelCall:
     w, scaling = found.window, found.scaling
     x, y = node.input(0).type, node.output.type
-    run = tile.run
-    flat = w.taps == 1 and w.stride == (1, 1) and not w.padded
-    count = y.size // w.outputs
-    parameters: dict[str, object] = {
-        "title": f"{node.op.name}: {x} -> {y}, {w.text}",
-        "notes": [scaling.note],
-        "w": w,
-        "t": tile,
-        "flat": flat,
-        "fast": tile.optimize == "speed" and _fits(w),
-    }
+    flat = _flat(w)
+    images = 1 if flat else y.shape[0]
+    count = y.size // w.outputs // images
+    last = count - tile.pixels
+    parameters = DspDotParameters(
+        title=f"{node.op.name}: {x} -> {y}, {w.text}",
+        note=scaling.note,
+        tile=TileFunction.of(tile),
+        widening=WideningFunction.of(tile),
+        pixels=count,
+        last=last,
+        depth=w.depth,
+        outputs=w.outputs,
+        inputs=_steps("in", w.depth, tile.pixels),
+        targets=_steps("to", w.outputs, tile.pixels),
+        windows=None if flat else _windows(node, w, tile, count),
+    )
     operands: list[Operand] = [Input(0, "input")]
-    if not flat:
-        place = Frame.of(node)
-        count //= place.batch
-        parameters |= {
-            "frame": place,
-            "width": y.shape[2],
-            "top": w.origin(0, "y"),
-            "side": w.origin(1, "x"),
-            "reach": (w.kernel[0] - 1) * w.dilation[0] + 1,
-        }
-    parameters |= {"pixels": count, "last": count - tile.pixels}
     if w.padded:
-        operands.append(Packed("padding", np.full(run, x.zero_point, np.int8)))
+        operands.append(Packed("padding", np.full(tile.run, x.zero_point, np.int8)))
     operands += [
         Packed("weights", tile.packed(found.weights)),
         Scratch("patch", DType.INT32, tile.words * tile.pixels),
     ]
     if w.padded:
-        operands.append(Scratch("rows", DType.INT8, run * tile.pixels))
-    groups = -(-count // tile.pixels) * (y.size // w.outputs // count)
+        operands.append(Scratch("rows", DType.INT8, tile.run * tile.pixels))
+    groups = -(-count // tile.pixels) * images
     return KernelCall(
         template="cortexm/dsp_dot.j2",
         stem=_stem(node),
@@ -167,6 +227,40 @@ def _call(
             "calls": 1,
         },
     )
+
+
+def _windows(node: Node, w: Window, tile: DspTile, count: int) -> DotWindows:
+    """How the windows of a node with so many output pixels are gone through."""
+    width, last = node.output.type.shape[2], count - tile.pixels
+    reach = (w.kernel[0] - 1) * w.dilation[0] + 1
+    rightmost = w.size[1] - w.kernel[1]
+    asked = w.padded and tile.optimize == "speed" and _fits(w)
+    return DotWindows(
+        frame=Frame.of(node),
+        rows=w.kernel[0],
+        columns=w.kernel[1],
+        tap_row=f"dy * {w.dilation[0]}" if w.dilation[0] > 1 else "dy",
+        below=w.dilation[0] * w.size[1] * w.depth,
+        patch_row=tile.run_words * tile.pixels,
+        run=tile.run,
+        size=w.size,
+        origin=(w.origin(0, "y"), w.origin(1, "x")),
+        width=width,
+        back=divmod(last, width) if count % tile.pixels else None,
+        padded=w.padded,
+        rightmost=rightmost if rightmost >= 0 else None,
+        inside=(w.size[0] - reach, rightmost) if asked else None,
+    )
+
+
+def _steps(name: str, step: int, count: int) -> tuple[str, ...]:
+    """C of an address and others a step apart."""
+    return (name, *(f"{name} + {i * step}" for i in range(1, count)))
+
+
+def _flat(w: Window) -> bool:
+    """Whether every pixel of the input is a window."""
+    return w.taps == 1 and w.stride == (1, 1) and not w.padded
 
 
 def _fits(window: Window) -> bool:
@@ -188,7 +282,7 @@ def _pixels(found: DspProducts, node: Node) -> int:
     w, y = found.window, node.output.type
     run = w.kernel[1] * w.depth
     size = w.kernel[0] * (4 * (2 * (run // 4) + (run % 4 + 1) // 2) + w.padded * run)
-    batch = 1 if w.taps == 1 and not w.padded and w.stride == (1, 1) else y.shape[0]
+    batch = 1 if _flat(w) else y.shape[0]
     return min(3, PATCH_BYTES // size, y.size // w.outputs // batch)
 
 
