@@ -7,14 +7,16 @@ by gemmlowp's two roundings (see `mve_scaling`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Refusal, Request
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Parameters, Refusal, Request
+from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.kernels.cortexm.additions import addition, refuse_addition
 from smelt.codegen.kernels.cortexm.cores import HeliumKernel
-from smelt.codegen.kernels.cortexm.mve_assembly import HeliumAssembly
+from smelt.codegen.kernels.cortexm.mve_assembly import Body, HeliumAssembly
 from smelt.codegen.kernels.cortexm.mve_linear import Linear, clamp, linear
 from smelt.ir import Node, Rounding
 from smelt.ops.binary import Binary
@@ -29,6 +31,60 @@ def _form(node: Node[Binary]) -> Linear | None:
     return linear((pairs.a, pairs.b), pairs.outputs, pairs.slopes, pairs.limits)
 
 
+@dataclass(frozen=True)
+class ScaledTerm:
+    """C of a number that is scaled, with its multiplier and its shift to the right."""
+
+    value: str
+    multiplier: int
+    shift: int
+
+
+@dataclass(frozen=True)
+class SumSteps:
+    """gemmlowp's steps of a sum in plain C: both inputs, the sum, C that adds the zero point."""
+
+    inputs: tuple[ScaledTerm, ScaledTerm]
+    sum: ScaledTerm
+    plus: str
+
+    @staticmethod
+    def of(steps: CommonScale, node: Node[Binary]) -> SumSteps:
+        """Those of a node."""
+        values = (
+            f"({offset(f'{name}[i]', -node.input(i).type.zero_point)}) * {1 << steps.left_shift}"
+            for i, name in enumerate(("a", "b"))
+        )
+        scales = steps.a, steps.b
+        first, second = (ScaledTerm(v, m, -e) for v, (m, e) in zip(values, scales, strict=True))
+        multiplier, shift = steps.output
+        total = ScaledTerm("x - y" if node.op.kind == "sub" else "x + y", multiplier, -shift)
+        return SumSteps((first, second), total, offset("", node.output.type.zero_point))
+
+
+@dataclass(frozen=True)
+class MveAddParameters(Parameters):
+    """Of `cortexm/mve_add.j2`.
+
+    Attributes:
+        title: of the comment.
+        form: of one multiply-add of each input, for the comment; `sum` is its C.
+        steps: those that are taken instead.
+        count: of outputs.
+        low, high: their limits.
+        body: the assembly.
+    """
+
+    title: str
+    form: str | None
+    sum: str | None
+    steps: SumSteps | None
+    count: int
+    low: int
+    high: int
+    body: Body
+
+
 class AddKernel(HeliumKernel[Binary]):
     """Four elements at a time, each a multiply-add of both inputs."""
 
@@ -41,10 +97,11 @@ class AddKernel(HeliumKernel[Binary]):
             return Refusal(reason)
         op, form, steps, y = node.op, _form(node), _steps(node), node.output.type
         limits = clamp_limits(op.activation, y, node.rounding)
+        taken = None
         if form is not None:
-            asm, text = _assembly(form, limits, y.size), form.text(("a[i]", "b[i]"))
+            asm = _assembly(form, limits, y.size)
         elif steps is not None:
-            asm, text = _long_assembly(steps, node, limits), ""
+            asm, taken = _long_assembly(steps, node, limits), SumSteps.of(steps, node)
         else:
             return Refusal(
                 f"{op.name} of these scales is neither one multiply-add nor shifts to the right."
@@ -52,19 +109,16 @@ class AddKernel(HeliumKernel[Binary]):
         return KernelCall(
             template="cortexm/mve_add.j2",
             stem=op.kind,
-            parameters={
-                "title": f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
-                "form": form,
-                "text": text.replace("[i]", ""),
-                "indexed": text,
-                "steps": steps,
-                "sign": "-" if op.kind == "sub" else "+",
-                "zero_points": [t.zero_point for t in (node.input(0).type, node.input(1).type, y)],
-                "low": limits[0],
-                "high": limits[1],
-                "count": y.size,
-                "asm": asm,
-            },
+            parameters=MveAddParameters(
+                title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
+                form=None if form is None else form.text(("a", "b")),
+                sum=None if form is None else form.text(("a[i]", "b[i]")),
+                steps=taken,
+                count=y.size,
+                low=limits[0],
+                high=limits[1],
+                body=asm.body,
+            ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=((0, 0), (0, 1)),
             summary="gemmlowp's steps"

@@ -78,6 +78,15 @@ class Geometry:
 
 
 @dataclass(frozen=True)
+class TileCall:
+    """C of a call of the tile function: inputs, outputs, and how many groups (and an offset)."""
+
+    inputs: str
+    outputs: str
+    rest: str
+
+
+@dataclass(frozen=True)
 class TilePlan:
     """How a convolution is cut.
 
@@ -149,6 +158,30 @@ class TilePlan:
     def output_back(self) -> int:
         """The same for outputs."""
         return (self.columns - self.tiles.pixels) * self.tiles.output_pitch
+
+    def calls(self, inputs: str, outputs: str) -> tuple[TileCall, ...]:
+        """Those for the groups of a row of a strip, or of the copied windows of several rows.
+
+        Args:
+            inputs: C of where the inputs of a row begin that are read where they are.
+            outputs: the same of its outputs.
+        """
+        t, whole, back = self.tiles, str(self.whole), f"out + {self.output_back}"
+        if self.rows > 1:
+            last = f"(pixels - {t.pixels}) *"
+            found = (
+                TileCall("copies", "out", f"pixels / {t.pixels}"),
+                TileCall(f"copies + {last} {t.pitch}", f"out + {last} {t.output_pitch}", "1"),
+            )
+            return found
+        if self.rows:
+            found = TileCall("copies", "out", whole), TileCall(f"copies + {self.back}", back, "1")
+        elif self.padded:
+            found = TileCall("at", "out", f"{whole}, 0"), TileCall("at", back, f"1, {self.back}")
+        else:
+            last = TileCall(f"{inputs} + {self.back}", f"{outputs} + {self.output_back}", "1")
+            found = TileCall(inputs, outputs, whole), last
+        return found if self.odd else found[:1]
 
     @property
     def copied_row(self) -> int:

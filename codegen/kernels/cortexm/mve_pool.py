@@ -80,7 +80,7 @@ class MvePool(HeliumKernel[Pool2D | Reduce]):
                 "steps": steps,
                 "scale": [] if narrowing is None else narrowing.table.tolist(),
                 "functions": [
-                    (name, w, assembly(p, w, steps or narrowing, lanes))
+                    (name, w, assembly(p, w, steps or narrowing, lanes).body)
                     for name, w in found.items()
                 ],
                 "notes": _notes(lanes, narrowing),

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.kernels.c.requantization import Requantization
+from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.kernels.cortexm.mve_assembly import HeliumAssembly
 from smelt.ir import Array
 
@@ -111,6 +112,24 @@ def permuted(parts: tuple[LaneGroup, ...], values: Array) -> Array:
 
 
 @dataclass(frozen=True)
+class ScaledDefinition:
+    """The C function that scales one sum.
+
+    Attributes:
+        single: whether it multiplies floats.
+        away: whether ties of integers are rounded away from zero.
+        low, high: limits of the result, of floats before the zero point is added.
+        plus: C that adds it.
+    """
+
+    single: bool
+    away: bool
+    low: int
+    high: int
+    plus: str
+
+
+@dataclass(frozen=True)
 class HeliumScaling:
     """The steps that turn a group's sums of products into outputs.
 
@@ -147,6 +166,13 @@ class HeliumScaling:
     def away(self) -> bool:
         """Whether ties of negative numbers must be rounded away from zero."""
         return not self.single and self.low < self.zero_point
+
+    @property
+    def definition(self) -> ScaledDefinition:
+        """What plain C has of it."""
+        zero = self.zero_point if self.single else 0
+        plus = offset("", self.zero_point)
+        return ScaledDefinition(self.single, self.away, self.low - zero, self.high - zero, plus)
 
     @property
     def fields(self) -> int:
