@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -13,13 +14,17 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
 )
 from smelt.codegen.kernels.cortexm.cores import HeliumKernel
+from smelt.codegen.kernels.cortexm.mve_assembly import Body
 from smelt.codegen.kernels.cortexm.mve_pool_assembly import RoundingSteps, SumNarrowing, assembly
-from smelt.codegen.kernels.cortexm.pool_loops import walks, work
+from smelt.codegen.kernels.cortexm.pool_loops import PoolLoops, walks, work
+from smelt.codegen.kernels.cortexm.pool_walk import PoolWalk
 from smelt.codegen.kernels.cortexm.pooling import Pooling, pooling
+from smelt.codegen.render import c_int
 from smelt.ir import Node, Rounding
 from smelt.ops.pool import Pool2D
 from smelt.ops.reduce import Reduce, reduce_multiplier
@@ -53,6 +58,88 @@ def _steps(p: Pooling) -> RoundingSteps | None:
     )
 
 
+@dataclass(frozen=True)
+class SumProduct:
+    """C of an average: `(sum * factor + addend) >> shift`."""
+
+    factor: str
+    addend: str
+    shift: int
+
+    @staticmethod
+    def of(narrowing: SumNarrowing, *, varies: bool) -> SumProduct:
+        """That of a narrowing, whose factor the function may be told."""
+        shift, rounding = narrowing.quotients.shift, narrowing.rounding
+        if varies:
+            return SumProduct("scale[0]", f"(scale[1] + {rounding})", shift)
+        factor, start = narrowing.table.tolist()
+        return SumProduct(str(factor), c_int(start + rounding), shift)
+
+
+@dataclass(frozen=True)
+class HeliumPoolFunction:
+    """A function that pools pixels side by side.
+
+    Attributes:
+        name: what its name ends with, "run" or "edge".
+        parameters: in C.
+        body: the assembly.
+        rows, columns: C of how many a window has.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    body: Body
+    rows: str
+    columns: str
+
+    @staticmethod
+    def of(
+        name: str,
+        loops: PoolLoops,
+        p: Pooling,
+        scaling: SumNarrowing | RoundingSteps | None,
+        lanes: int,
+    ) -> HeliumPoolFunction:
+        """The function that loops over the taps of windows so."""
+        return HeliumPoolFunction(
+            name,
+            loops.parameters(varies=p.varies),
+            assembly(p, loops, scaling, lanes).body,
+            "rows" if loops.rows is None else str(loops.rows),
+            "columns" if loops.columns is None else str(loops.columns),
+        )
+
+
+@dataclass(frozen=True)
+class MvePoolParameters(Parameters):
+    """Of `cortexm/mve_pool.j2`.
+
+    Attributes:
+        walk: loops over windows.
+        notes: of the comment.
+        functions: what the loops call.
+        largest: whether maxima are taken.
+        channels: of a pixel.
+        row: elements of a row of the image.
+        step: from one window to the next.
+        product, steps: how averages come from sums.
+        low, high: limits of outputs.
+    """
+
+    walk: PoolWalk
+    notes: tuple[str, ...]
+    functions: tuple[HeliumPoolFunction, ...]
+    largest: bool
+    channels: int
+    row: int
+    step: int
+    product: SumProduct | None
+    steps: RoundingSteps | None
+    low: int
+    high: int
+
+
 class MvePool(HeliumKernel[Pool2D | Reduce]):
     """Maxima and averages of windows without gaps."""
 
@@ -74,17 +161,22 @@ class MvePool(HeliumKernel[Pool2D | Reduce]):
         return KernelCall(
             template="cortexm/mve_pool.j2",
             stem=p.stem,
-            parameters={
-                "p": p,
-                "narrowing": narrowing,
-                "steps": steps,
-                "scale": [] if narrowing is None else narrowing.table.tolist(),
-                "functions": [
-                    (name, w, assembly(p, w, steps or narrowing, lanes).body)
-                    for name, w in found.items()
-                ],
-                "notes": _notes(lanes, narrowing),
-            },
+            parameters=MvePoolParameters(
+                walk=PoolWalk.of(p),
+                notes=_notes(lanes, narrowing),
+                functions=tuple(
+                    HeliumPoolFunction.of(name, loops, p, steps or narrowing, lanes)
+                    for name, loops in found.items()
+                ),
+                largest=p.largest,
+                channels=p.channels,
+                row=p.row,
+                step=p.columns.stride * p.channels,
+                product=None if narrowing is None else SumProduct.of(narrowing, varies=p.varies),
+                steps=steps,
+                low=p.limits[0],
+                high=p.limits[1],
+            ),
             operands=(*operands, Output(0, "output")),
             summary=f"{lanes} channels at a time",
             form="mve_max_pool" if p.largest else "mve_average_pool" + ("_steps" if steps else ""),
@@ -92,15 +184,14 @@ class MvePool(HeliumKernel[Pool2D | Reduce]):
         )
 
 
-def _notes(lanes: int, narrowing: SumNarrowing | None) -> list[str]:
-    notes = [f"{lanes} channels at a time."]
-    if narrowing is not None:
-        shift = narrowing.quotients.shift
-        notes.append(
-            f"Results: (sum * factor + start + {narrowing.rounding}) >> {shift}, proved equal to "
-            "the rounded quotient for every sum."
-        )
-    return notes
+def _notes(lanes: int, narrowing: SumNarrowing | None) -> tuple[str, ...]:
+    note = f"{lanes} channels at a time."
+    if narrowing is None:
+        return (note,)
+    return note, (
+        f"Results: (sum * factor + start + {narrowing.rounding}) >> {narrowing.quotients.shift}, "
+        "proved equal to the rounded quotient for every sum."
+    )
 
 
 def _lanes(p: Pooling) -> int:

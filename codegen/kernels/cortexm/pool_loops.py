@@ -26,6 +26,13 @@ class PoolLoops:
     rows: int | None
     most: int
 
+    def parameters(self, *, varies: bool) -> tuple[str, ...]:
+        """The C parameters of the function; `varies` is of the pool."""
+        told = ("int32_t rows", self.rows is None), ("int32_t columns", self.columns is None)
+        more = (*told, ("const int32_t *scale", varies))
+        fixed = "const int8_t *in", "int8_t *out", "int32_t pixels"
+        return (*fixed, *(text for text, wanted in more if wanted))
+
     @property
     def written_out(self) -> bool:
         """Whether there are so few taps that loops are not worth their while."""

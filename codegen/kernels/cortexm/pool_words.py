@@ -6,6 +6,7 @@ from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packe
 from smelt.codegen.kernels.c.store import helpers_in
 from smelt.codegen.kernels.cortexm.pool_loops import walks, work
 from smelt.codegen.kernels.cortexm.pool_quotients import Quotients
+from smelt.codegen.kernels.cortexm.pool_walk import PoolWalk
 from smelt.codegen.kernels.cortexm.pooling import Pooling
 
 
@@ -49,6 +50,7 @@ def pool_words(
         parameters={
             "instructions": instructions,
             "p": p,
+            "walk": PoolWalk.of(p),
             "q": quotients,
             "walks": found,
             "words": words,

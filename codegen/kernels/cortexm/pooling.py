@@ -113,6 +113,11 @@ class Pooling:
         return self.limits != (-128, 127)
 
     @property
+    def limit_bytes(self) -> tuple[int, int]:
+        """The limits as bytes of a word."""
+        return self.limits[0] % 256, self.limits[1] % 256
+
+    @property
     def varies(self) -> bool:
         """Whether results are scaled by what depends on the window."""
         return not self.largest and (self.rows.clipped or self.columns.clipped)
