@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ from tests.kernels_host import OUTPUT, Entry, build_programs, compile_c, source_
 from tests.library_nodes import random_graph
 from tests.random_runs import runs_of
 
-KERNELS: tuple[Kernel, ...] = (
+KERNELS: tuple[Kernel[Any], ...] = (
     *mve_add.KERNELS,
     *mve_depthwise.KERNELS,
     *mve_pool.KERNELS,

@@ -11,14 +11,15 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Request
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Parameters, Refusal, Request
 from smelt.codegen.kernels.cortexm.additions import addition, refuse_addition
 from smelt.codegen.kernels.cortexm.cores import DspKernel
-from smelt.codegen.kernels.cortexm.dsp_scaling import clamping
+from smelt.codegen.kernels.cortexm.dsp_assembly import repeated, word
+from smelt.codegen.kernels.cortexm.dsp_scaling import saturated
 from smelt.ir import Node
 from smelt.ops.binary import Binary
-from smelt.targets import Target
 
 _SHIFTS = (22, 21, 20, 19, 18)
 _STEPS = sorted(product(range(-2, 3), repeat=2), key=lambda step: abs(step[0]) + abs(step[1]))
@@ -36,21 +37,59 @@ class SumScaling:
     low: int
     high: int
 
-    def clamp(self, register: str) -> list[str]:
-        """Instructions for limits that are narrower than those of int8."""
-        return clamping(self.low, self.high, register)
+    def lines(self, words: int, unrolled: int) -> list[str]:
+        """Instructions for so many words of four outputs.
 
-    @property
-    def constants(self) -> tuple[tuple[str, int], ...]:
-        """Registers of the assembly, and what they hold throughout."""
-        return (*zip(("r3", "r4"), self.factors, strict=True), ("r5", self.addend), ("r6", _MASK))
+        r0, r1: inputs; r2: outputs; r3, r4: factors; r5: addend; r6: mask; lr: turns.
+        """
+        constants = *self.factors, self.addend, _MASK
+        lines = ["push {r4-r11, lr}"]
+        for i, number in enumerate(constants):
+            lines += word(f"r{3 + i}", number)
+        turns, rest = divmod(words, unrolled)
+        lines += repeated(rest, self._four())
+        if turns:
+            lines += [*word("lr", turns), "1:", *repeated(unrolled, self._four())]
+            lines += ["subs lr, lr, #1", "bne 1b"]
+        return [*lines, "pop {r4-r11, pc}"]
+
+    def _four(self) -> list[str]:
+        """Instructions for four outputs; every byte is taken for 256 times its value."""
+        lines = ["ldr r8, [r0], #4", "ldr r9, [r1], #4", "and r10, r6, r8", "and r11, r6, r9"]
+        lines += ["and r8, r6, r8, lsl #8", "and r9, r6, r9, lsl #8"]
+        sources = ("b", "r8", "r9"), ("b", "r10", "r11"), ("t", "r8", "r9"), ("t", "r10", "r11")
+        for i, (half, a, b) in enumerate(sources):
+            total = "r7" if i else "r12"
+            lines += [f"smlaw{half} {total}, r3, {a}, r5", f"smlaw{half} {total}, r4, {b}, {total}"]
+            lines += saturated(total, self.right, self.low, self.high)
+            lines += [f"bfi r12, r7, #{8 * i}, #8"] if i else []
+        return [*lines, "str r12, [r2], #4"]
 
 
 _MASK = 0xFF00FF00
 
 
+@dataclass(frozen=True)
+class DspAddParameters(Parameters):
+    """Of `cortexm/dsp_add.j2`.
+
+    Attributes:
+        title: of the comment.
+        scaling: of the sums.
+        count: of outputs.
+        fours: how many of them are made four at a time.
+        lines: the instructions that make those.
+    """
+
+    title: str
+    scaling: SumScaling
+    count: int
+    fours: int
+    lines: tuple[str, ...]
+
+
 @lru_cache(maxsize=128)
-def sum_scaling(node: Node) -> SumScaling | None:
+def sum_scaling(node: Node[Binary]) -> SumScaling | None:
     """What gives the node's outputs for every pair of inputs; None if nothing was found."""
     pairs = addition(node)
     wanted, (low, high) = pairs.outputs, pairs.limits
@@ -72,38 +111,31 @@ def sum_scaling(node: Node) -> SumScaling | None:
     return None
 
 
-class DspAdd(DspKernel):
+class DspAdd(DspKernel[Binary]):
     """Sums and differences of tensors of equal shapes, four elements at a time."""
 
     op = Binary
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        refused = refuse_addition(node)
-        if refused is None and sum_scaling(node) is None:
-            return f"{node.op.name} has scales for which no sum of two products was found."
-        return refused
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op, scaling = node.op, sum_scaling(node)
-        if not isinstance(op, Binary) or scaling is None:
-            raise TypeError(f"{node.origin} is not supported")
-        y = node.output.type
-        words, each = y.size // 4, _UNROLLED[request.optimize]
+    @override
+    def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
+        op, y = node.op, node.output.type
+        reason = refuse_addition(node)
+        if reason is not None:
+            return Refusal(reason)
+        scaling = sum_scaling(node)
+        if scaling is None:
+            return Refusal(f"{op.name} has scales for which no sum of two products was found.")
+        words = y.size // 4
         return KernelCall(
             template="cortexm/dsp_add.j2",
             stem=op.kind,
-            parameters={
-                "title": f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
-                "s": scaling,
-                "count": y.size,
-                "words": words,
-                "each": each,
-                "turns": words // each,
-                "rest": words % each,
-            },
+            parameters=DspAddParameters(
+                title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
+                scaling=scaling,
+                count=y.size,
+                fours=4 * words,
+                lines=tuple(scaling.lines(words, _UNROLLED[request.optimize])),
+            ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=((0, 0), (0, 1)),
             summary="two products an output, four outputs at a time",

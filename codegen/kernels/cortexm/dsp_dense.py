@@ -9,24 +9,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Parameters,
+    Refusal,
     Request,
     Scratch,
 )
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import DspKernel
+from smelt.codegen.kernels.cortexm.dsp_assembly import (
+    add,
+    next_words,
+    paired_products,
+    repeated,
+    span,
+    word,
+)
 from smelt.codegen.kernels.cortexm.dsp_dot import products
-from smelt.codegen.kernels.cortexm.dsp_taps import add
+from smelt.codegen.kernels.cortexm.dsp_scaling import OutputDefinition
 from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES, DspTile, pairs_exact
+from smelt.codegen.kernels.cortexm.dsp_tile_assembly import (
+    PairDefinition,
+    WideningFunction,
+    shifted,
+)
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D
 from smelt.ops.fully_connected import FullyConnected
-from smelt.targets import Target
 
 _STRAIGHT = {"speed": 36, "size": 8, "ram": 8}
 """Words of inputs up to this many are written out."""
@@ -37,7 +52,11 @@ _LOOPED = {"speed": 8, "size": 1, "ram": 1}
 
 @dataclass(frozen=True)
 class Fours:
-    """How four sums at a time are made; see the template.
+    """How four sums at a time are made.
+
+    Registers: r0, r2: sums of the first and third output; r1, r3: 256 times the others' more;
+    r4-r7: inputs; r8, r9, r12, lr: weights; r10, r11: where weights and inputs are read. On the
+    stack: where outputs go, patch, its end, end of the weights, addend, end of all weights.
 
     Attributes:
         tile: inputs and scaling; its pairs of channels are what a word of weights holds.
@@ -78,12 +97,54 @@ class Fours:
         return 2 * self.tile.words + 4 * self.tile.row
 
     @property
-    def ends(self) -> list[str]:
-        """Instructions that note where inputs and weights end."""
-        size = 4 * self.group_words
-        lines = ["mov r0, r11", *add("r0", 4 * self.tile.words), "str r0, [sp, #8]"]
+    def sums(self) -> list[str]:
+        """Instructions that begin the function and sum the products of four outputs."""
+        size, scaling = 4 * self.group_words, self.tile.scaling
+        lines = ["push {r4-r11, lr}", "sub sp, sp, #28", "mov r11, r0", "mov r10, r1"]
+        lines += ["str r2, [sp]", "str r11, [sp, #4]"]
+        lines += ["mov r0, r11", *add("r0", 4 * self.tile.words), "str r0, [sp, #8]"]
         lines += ["mov r0, r10", *add("r0", self.tile.outputs // 4 * size), "str r0, [sp, #12]"]
-        return [*lines, *add("r0", size), "str r0, [sp, #20]"] if self.overlap else lines
+        if self.overlap:
+            lines += [*add("r0", size), "str r0, [sp, #20]"]
+        if scaling.signed:
+            lines += [*word("r0", scaling.addend), "str r0, [sp, #16]"]
+        four = _chunk(4, first=False)
+        lines += ["1:", *_chunk(self.first, first=True), *repeated(self.repeats, four)]
+        if self.turns:
+            lines += ["2:", *repeated(self.unrolled, four)]
+            lines += ["ldr r4, [sp, #8]", "cmp r11, r4", "bne 2b"]
+        return lines
+
+    @property
+    def finish(self) -> list[str]:
+        """Instructions from sums to stored outputs."""
+        scaling = self.tile.scaling
+        shifts = [shifted(scaling.left), shifted(scaling.left - 8)]
+        lines = ["sub r1, r1, r0", "sub r3, r3, r2"]
+        if scaling.signed:
+            lines.append("ldr r12, [sp, #16]")
+            for i in range(4):
+                lines += ["ldm r10!, {r4-r6}", f"add r{i}, r4, r{i}{shifts[i % 2]}"]
+                lines += scaling.product(f"r{i}", "r5", "r6", "r6", "r12")
+        else:
+            lines.append("ldm r10!, {r4-r9, r12, lr}")
+            constants = ("r4", "r5"), ("r6", "r7"), ("r8", "r9"), ("r12", "lr")
+            for i, (bias, multiplier) in enumerate(constants):
+                lines.append(f"add r{i}, {bias}, r{i}{shifts[i % 2]}")
+                lines += scaling.product(f"r{i}", multiplier)
+        lines.append("ldr r4, [sp]")
+        for i in range(4):
+            lines += [*scaling.saturated(f"r{i}"), f"strb r{i}, [r4], #1"]
+        lines += ["str r4, [sp]", "ldr r11, [sp, #4]", "ldr r5, [sp, #12]", "cmp r10, r5"]
+        return [*lines, "bne 1b"]
+
+    @property
+    def again(self) -> list[str]:
+        """Instructions that go back for the last four outputs, once, where they overlap."""
+        if not self.overlap:
+            return []
+        lines = ["ldr r5, [sp, #20]", "cmp r10, r5", "beq 3f", "str r5, [sp, #12]"]
+        return [*lines, f"sub r4, r4, #{self.overlap}", "str r4, [sp]", "b 1b", "3:"]
 
     def packed(self, weights: Array) -> Array:
         """int32: weights `[o, 1, k]` and the scaling as the assembly reads them."""
@@ -98,43 +159,80 @@ class Fours:
         return whole.astype(np.uint64).astype(np.uint32).view(np.int32).ravel()
 
 
+def _chunk(count: int, *, first: bool) -> list[str]:
+    """Instructions that add the products of words of inputs with two words of weights each."""
+    lines = [next_words(span(4, count), "r11")]
+    for i in range(count):
+        if i % 2 == 0:
+            lines.append("ldm r10!, {r8, r9, r12, lr}" if i + 1 < count else "ldm r10!, {r8, r9}")
+        for pair, weights in enumerate((("r8", "r9"), ("r12", "lr"))[i % 2]):
+            both, lower = [f"r{2 * pair + 1}"], [f"r{2 * pair}"]
+            starts = first and i == 0
+            lines += paired_products(weights, [f"r{4 + i}"], both, lower, first=starts)
+    return lines
+
+
+@dataclass(frozen=True)
+class DspDenseParameters(Parameters):
+    """Of `cortexm/dsp_dense.j2`.
+
+    Attributes:
+        title, note: of the comment.
+        widening: of the inputs.
+        sums, finish, again: see `Fours`.
+        outputs: of the layer.
+        last: the first of the last four.
+        group_words: words of weights and constants of four outputs.
+        group_sums: those of weights alone.
+        row: words of constants of two outputs.
+        pair: what plain C has of two outputs.
+        output: what makes outputs of sums.
+    """
+
+    title: str
+    note: str
+    widening: WideningFunction
+    sums: tuple[str, ...]
+    finish: tuple[str, ...]
+    again: tuple[str, ...]
+    outputs: int
+    last: int
+    group_words: int
+    group_sums: int
+    row: int
+    pair: PairDefinition
+    output: OutputDefinition
+
+
 def _covers(window: Window, node: Node) -> bool:
     """Whether one window covers the whole input, so that every input is multiplied once."""
     single = node.output.type.size == window.outputs
     return single and not window.padded and window.kernel == window.size
 
 
-class DspDense(DspKernel):
-    """Dense layers of one row."""
+class DspDense(DspKernel[FullyConnected | Conv2D]):
+    """Dense layers of one row, and convolutions whose window covers the whole input."""
 
-    op = FullyConnected
+    op = FullyConnected | Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[FullyConnected | Conv2D], request: Request) -> KernelCall | Refusal:
         name = node.op.name
         if isinstance(node.op, Conv2D) and node.op.groups > 1:
-            return f"{name} is served for one group."
+            return Refusal(f"{name} is served for one group.")
         found = products(node)
-        if isinstance(found, str):
+        if isinstance(found, Refusal):
             return found
         w = found.window
         covered = w.size == (1, 1) if isinstance(node.op, FullyConnected) else _covers(w, node)
         if not covered:
-            return f"{name} has more than one row of outputs."
+            return Refusal(f"{name} has more than one row of outputs.")
         if w.outputs < 4:
-            return f"{name} is served four outputs at a time."
+            return Refusal(f"{name} is served four outputs at a time.")
         if not pairs_exact(found.weights):
-            return f"{name} has weights too large to be paired."
+            return Refusal(f"{name} has weights too large to be paired.")
         if found.weights[0].size > PATCH_BYTES // 2 - 8:
-            return f"{name} has more inputs than {PATCH_BYTES} bytes hold when widened."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        found = products(node)
-        if isinstance(found, str):
-            raise TypeError(found)
+            return Refusal(f"{name} has more inputs than {PATCH_BYTES} bytes hold when widened.")
         weights = found.weights.reshape(found.window.outputs, 1, -1)
         length, outputs = weights.shape[2], found.window.outputs
         tile = DspTile(1, outputs, 1, length, found.scaling, request.optimize)
@@ -142,12 +240,21 @@ class DspDense(DspKernel):
         return KernelCall(
             template="cortexm/dsp_dense.j2",
             stem="fully_connected",
-            parameters={
-                "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
-                "notes": [found.scaling.note],
-                "t": tile,
-                "d": fours,
-            },
+            parameters=DspDenseParameters(
+                title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+                note=found.scaling.note,
+                widening=WideningFunction.of(tile),
+                sums=tuple(fours.sums),
+                finish=tuple(fours.finish),
+                again=tuple(fours.again),
+                outputs=outputs,
+                last=outputs - 4,
+                group_words=fours.group_words,
+                group_sums=2 * tile.words,
+                row=2 * tile.row,
+                pair=PairDefinition.of(tile),
+                output=found.scaling.definition,
+            ),
             operands=(
                 Input(0, "input"),
                 Packed("weights", fours.packed(weights)),
@@ -165,10 +272,4 @@ class DspDense(DspKernel):
         )
 
 
-class DspDenseConv2D(DspDense):
-    """Convolutions whose window covers the whole input."""
-
-    op = Conv2D
-
-
-KERNELS = (DspDense(), DspDenseConv2D())
+KERNELS = (DspDense(),)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from smelt.codegen.kernels.base import KernelCall, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import KernelCall, Refusal, Request
 from smelt.codegen.kernels.cortexm.cores import DspKernel
 from smelt.codegen.kernels.cortexm.pool_quotients import Quotients
 from smelt.codegen.kernels.cortexm.pool_words import pool_words
@@ -16,7 +18,6 @@ from smelt.codegen.kernels.cortexm.pooling import Pooling, pooling
 from smelt.ir import Node
 from smelt.ops.pool import Pool2D
 from smelt.ops.reduce import Reduce
-from smelt.targets import Target
 
 _SHIFTS = 32, 30, 29
 """The first leaves results in upper halves of words; the others serve windows of one pixel too."""
@@ -30,30 +31,22 @@ def _quotients(p: Pooling) -> Quotients | None:
     return p.quotients(_SHIFTS, unit=1 << 16)
 
 
-class DspPool(DspKernel):
+class DspPool(DspKernel[Pool2D | Reduce]):
     """Maxima and averages of four channels or more."""
 
-    op = Pool2D
+    op = Pool2D | Reduce
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
         p = pooling(node)
         if isinstance(p, str):
-            return p
+            return Refusal(p)
         if p.channels < 4:
-            return f"{node.op.name} is served in assembly for four channels or more."
-        if not p.largest and _quotients(p) is None and p.finish(0) is None:
-            return f"{node.op.name} is not one exact product of the sum."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        p = pooling(node)
-        if isinstance(p, str):
-            raise TypeError(p)
+            return Refusal(f"{node.op.name} is served in assembly for four channels or more.")
         quotients = None if p.largest else _quotients(p)
         finish = None if p.largest or quotients is not None else p.finish(_HALF)
+        if not p.largest and quotients is None and finish is None:
+            return Refusal(f"{node.op.name} is not one exact product of the sum.")
         return pool_words(
             p,
             quotients,
@@ -64,10 +57,4 @@ class DspPool(DspKernel):
         )
 
 
-class DspReduce(DspPool):
-    """The same over neighbouring axes before the last one."""
-
-    op = Reduce
-
-
-KERNELS = (DspPool(), DspReduce())
+KERNELS = (DspPool(),)

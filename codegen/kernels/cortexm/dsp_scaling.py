@@ -42,6 +42,22 @@ _FAR = np.int64(1) << 62
 
 
 @dataclass(frozen=True)
+class OutputDefinition:
+    """The C function that makes an output of a sum that is scaled and has its bias.
+
+    Attributes:
+        addend: the signed form's; None in the plain one.
+        right: shift of the product.
+        low, high: limits of the output.
+    """
+
+    addend: int | None
+    right: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
 class DspScaling:
     """A requantization in one of the forms above.
 
@@ -76,9 +92,35 @@ class DspScaling:
         columns = [self.biases, self.multipliers]
         return np.stack(columns if self.lowers is None else [*columns, self.lowers], axis=1)
 
-    def clamp(self, register: str) -> list[str]:
-        """Instructions for limits that are narrower than those of int8."""
-        return clamping(self.low, self.high, register)
+    def product(
+        self, register: str, multiplier: str, lower: str = "", spare: str = "", addend: str = ""
+    ) -> list[str]:
+        """Instructions that multiply a shifted sum with its bias, and keep the upper half.
+
+        Args:
+            register: of the sum and of the result.
+            multiplier: the register that holds it.
+            lower: the register of what negative sums are lowered by, in the signed form.
+            spare: what may be changed in that form.
+            addend: the register of that form's addend.
+        """
+        if not self.signed:
+            return [f"smmulr {register}, {register}, {multiplier}"]
+        return [
+            f"and {spare}, {lower}, {register}, asr #31",
+            f"smmlar {register}, {register}, {multiplier}, {addend}",
+            f"sub {register}, {register}, {spare}",
+        ]
+
+    def saturated(self, register: str) -> list[str]:
+        """Instructions that shift a product and bring it within the limits of outputs."""
+        return saturated(register, self.right, self.low, self.high)
+
+    @property
+    def definition(self) -> OutputDefinition:
+        """What plain C has of it."""
+        addend = self.addend if self.signed else None
+        return OutputDefinition(addend, self.right, self.low, self.high)
 
     @property
     def note(self) -> str:
@@ -86,9 +128,9 @@ class DspScaling:
         return "Results: one rounding, proved equal to the model's for every sum that can occur."
 
 
-def clamping(low: int, high: int, register: str) -> list[str]:
-    """Instructions that bring an int8 in a register within limits."""
-    lines: list[str] = []
+def saturated(register: str, right: int, low: int, high: int) -> list[str]:
+    """Instructions that shift a number in a register to the right, and clamp it."""
+    lines = [f"ssat {register}, #8, {register}, asr #{right}"]
     for limit, condition, narrower in ((low, "lt", low > -128), (high, "gt", high < 127)):
         if narrower:
             lines += [f"cmp {register}, #{limit}", f"it {condition}"]

@@ -1,9 +1,7 @@
 """Assembly of depthwise convolutions: columns of input pairs times columns of weight pairs.
 
 One channel's inputs stand in working memory as words of two rows each, an even one and the one
-below, column after column. SMLAD multiplies such a word with two taps of a column of the window.
-Where the stride is 1, the same words serve the output row below: its taps are paired the other way,
-and what is left over at either end is a product of halves (SMLATB, SMLABT).
+below, column after column (see `dsp_batches`).
 """
 
 from __future__ import annotations
@@ -15,7 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling
+from smelt.codegen.kernels.cortexm.dsp_assembly import add, word
+from smelt.codegen.kernels.cortexm.dsp_batches import Batch, batches, input_words
+from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling, OutputDefinition
 from smelt.ir import Array
 
 SCRATCH_WORDS = 1024
@@ -27,69 +27,9 @@ _FARTHEST = 1020
 _PIECE = 96
 """Instructions of one assembly statement."""
 
-Operation = tuple[str, tuple[int, int]]
-"""A product: the halves that it takes ("ad", "tb", "bt", "bb"), and the two taps of its word."""
-
 
 @dataclass(frozen=True)
-class Batch:
-    """Input words of a column that are multiplied in one go, with two words of weights at most.
-
-    Attributes:
-        column: of the window.
-        inputs: which of the column's words, one or two in a row.
-        words: pairs of taps, rows of the window; -1 for none.
-        operations: for each input word, for each output row, how it is multiplied, if it is.
-    """
-
-    column: int
-    inputs: tuple[int, ...]
-    words: tuple[tuple[int, int], ...]
-    operations: tuple[tuple[Operation | None, ...], ...]
-
-
-def batches(kernel: tuple[int, int], rows: int) -> tuple[Batch, ...]:
-    """How the taps of a window are multiplied, for one or two rows of outputs at a time."""
-    height, width = kernel
-    columns = [_operations(height, rows, i) for i in range(input_words(height, rows))]
-    found: list[Batch] = []
-    for column in range(width):
-        start = 0
-        while start < len(columns):
-            count = 2 if len(_words(columns[start : start + 2])) <= 2 else 1
-            chosen = columns[start : start + count]
-            inputs = tuple(range(start, start + len(chosen)))
-            found.append(Batch(column, inputs, _words(chosen), tuple(chosen)))
-            start += count
-    return tuple(found)
-
-
-def input_words(height: int, rows: int) -> int:
-    """Words of two inputs that a column of one or two outputs needs."""
-    return (height + rows) // 2
-
-
-def _words(columns: Sequence[tuple[Operation | None, ...]]) -> tuple[tuple[int, int], ...]:
-    return tuple(dict.fromkeys(op[1] for column in columns for op in column if op is not None))
-
-
-def _operations(height: int, rows: int, i: int) -> tuple[Operation | None, ...]:
-    """What is done with the word of rows 2i and 2i + 1, for each row of outputs."""
-    even = (2 * i, 2 * i + 1 if 2 * i + 1 < height else -1)
-    if rows == 1:
-        return (("ad", even),)
-    odd = (2 * i - 1, 2 * i)
-    first: Operation | None = ("ad", even)
-    if even[1] < 0:
-        first = None if 2 * i >= height else ("bb", even) if i == 0 else ("bt", odd)
-    second: Operation = ("tb", even)
-    if i > 0:
-        second = ("ad", odd) if 2 * i < height else ("bt", (2 * i - 2, 2 * i - 1))
-    return first, second
-
-
-@dataclass(frozen=True)
-class Group:
+class OutputGroup:
     """Outputs that are made at once.
 
     Attributes:
@@ -104,14 +44,47 @@ class Group:
     move: list[str]
     end: list[str]
 
-    @property
-    def pieces(self) -> list[list[str]]:
-        """The instructions in pieces: ISO C promises strings of 4095 characters."""
-        return [self.lines[i : i + _PIECE] for i in range(0, len(self.lines), _PIECE)]
+
+@dataclass(frozen=True)
+class ChannelFunction:
+    """The variables of the macro that writes the function for the outputs of a channel.
+
+    Attributes:
+        single: whether only the upper one of each two output rows is made.
+        down: whether a turn is a column of outputs; else it is a strip of rows.
+        stored: words of a column in working memory.
+        statements: its instructions.
+        places: see `ChannelWalk.places`.
+        words: of a channel's weights.
+        elements, rows: outputs (pairs of them) in a turn, and C of the rows of each.
+        turn: words of inputs, and outputs, from one turn to the next.
+        step: the same from one element to the next.
+        row: outputs from one row to the next.
+        factor: what sums are multiplied by before their bias is added.
+        taps: of the window.
+        columns: of the window.
+        output: what makes outputs of sums.
+    """
+
+    single: bool
+    down: bool
+    stored: int
+    statements: tuple[tuple[str, ...], ...]
+    places: tuple[int, ...]
+    words: int
+    elements: int
+    rows: str
+    turn: tuple[int, int]
+    step: tuple[int, int]
+    row: int
+    factor: int
+    taps: int
+    columns: int
+    output: OutputDefinition
 
 
 @dataclass(frozen=True)
-class Walk:
+class ChannelWalk:
     """How the outputs of one channel are gone through: groups along one axis, in an outer loop.
 
     Attributes:
@@ -206,14 +179,14 @@ class Walk:
         return len(self.order) + self.scaling.rows.shape[1]
 
     @cached_property
-    def body(self) -> tuple[Group, ...]:
+    def body(self) -> tuple[OutputGroup, ...]:
         """The groups."""
-        found: list[Group] = []
+        found: list[OutputGroup] = []
         for alike, count, rows in self.groups:
             size = 4 * count * self.step
             move = [*add("r8", count * self.out_step), "str r8, [sp]", *add("r11", size)]
             end = add("r9", alike * size, "r8")
-            found.append(Group(alike, self._group(count, rows), move, end))
+            found.append(OutputGroup(alike, self._group(count, rows), move, end))
         return tuple(found)
 
     @property
@@ -237,16 +210,52 @@ class Walk:
         return self.advance, self.rows * self.row_bytes
 
     @property
-    def factor(self) -> int:
-        """What sums are multiplied by before their bias is added."""
-        return 1 << self.scaling.left
-
-    @property
     def back(self) -> list[str]:
         """Instructions from the end of one turn of the outer loop to the start of the next."""
         by, out = self.turn
         inputs, outputs = self.elements * self.step, self.elements * self.out_step
         return [*add("r11", 4 * (by - inputs)), *add("r8", out - outputs), "str r8, [sp]"]
+
+    @property
+    def statements(self) -> tuple[tuple[str, ...], ...]:
+        """The function's instructions in pieces: ISO C promises strings of 4095 characters."""
+        lines = ["push {r4-r11, lr}", "sub sp, sp, #20", "mov r11, r0", "mov r10, r1"]
+        lines += ["str r2, [sp]", "str r3, [sp, #8]"]
+        if self.scaling.signed:
+            lines += [*word("r0", self.scaling.addend), "str r0, [sp, #12]"]
+        lines.append("1:")
+        found: list[list[str]] = [lines]
+        for group in self.body:
+            alike = group.alike > 1
+            if alike:
+                found[-1] += ["mov r9, r11", *group.end, "str r9, [sp, #4]", "2:"]
+            starts = range(0, len(group.lines), _PIECE)
+            found += [group.lines[i : i + _PIECE] for i in starts]
+            found.append([*group.move, *(["ldr r9, [sp, #4]", "cmp r11, r9", "bne 2b"] * alike)])
+        found[-1] += [*self.back, "ldr r9, [sp, #8]", "subs r9, r9, #1", "str r9, [sp, #8]"]
+        found[-1] += ["bne 1b", "add sp, sp, #20", "pop {r4-r11, pc}"]
+        return tuple(map(tuple, found))
+
+    @property
+    def function(self) -> ChannelFunction:
+        """What a template has of it."""
+        return ChannelFunction(
+            single=self.single,
+            down=self.down,
+            stored=self.stored,
+            statements=self.statements,
+            places=tuple(self.places),
+            words=len(self.order),
+            elements=self.elements,
+            rows=self.rows_text,
+            turn=self.turn,
+            step=(self.step, self.out_step),
+            row=self.row_bytes,
+            factor=1 << self.scaling.left,
+            taps=self.window.taps,
+            columns=self.window.kernel[1],
+            output=self.scaling.definition,
+        )
 
     @property
     def cost(self) -> int:
@@ -288,20 +297,19 @@ class Walk:
             lines += [f"ldr lr, [r10, #{at + 8}]"]
             lines += [f"add {r}, r8, {r}{shift}" for r in totals]
             lines += ["ldr r8, [sp, #12]"]
-            for r in totals:
-                lines += [f"and r9, lr, {r}, asr #31", f"smmlar {r}, {r}, r12, r8"]
-                lines += [f"sub {r}, {r}, r9"]
+            multiplier = "r12"
         else:
             lines += [f"ldrd r12, lr, [r10, #{at}]"]
             lines += [f"add {r}, r12, {r}{shift}" for r in totals]
-            lines += [f"smmulr {r}, {r}, lr" for r in totals]
+            multiplier = "lr"
         for r in totals:
-            lines += [f"ssat {r}, #8, {r}, asr #{s.right}", *s.clamp(r)]
+            lines += s.product(r, multiplier, "lr", "r9", "r8")
+        for r in totals:
+            lines += s.saturated(r)
         lines.append("ldr r8, [sp]")
         lower = (count - 1) * self.out_step + self.row_bytes > 4095
         if rows == 2 and lower:
-            lines += [f"movw r9, #{self.row_bytes % 65536}", f"movt r9, #{self.row_bytes >> 16}"]
-            lines += ["add r9, r9, r8"]
+            lines += [*word("r9", self.row_bytes), "add r9, r9, r8"]
         for i, r in enumerate(totals):
             row, j = divmod(i, count)
             base = "r9" if row and lower else "r8"
@@ -317,18 +325,6 @@ class Walk:
         words = (low & 0xFFFF) | (high & 0xFFFF) << 16
         whole = np.concatenate([words, self.scaling.rows], axis=1)
         return whole.astype(np.uint64).astype(np.uint32).view(np.int32).ravel()
-
-
-def add(register: str, number: int, spare: str = "r9") -> list[str]:
-    """Instructions that add a number to a register; they may change the spare one."""
-    name, size = ("add", number) if number >= 0 else ("sub", -number)
-    if size == 0:
-        return []
-    if size < 4096:
-        return [f"{name} {register}, {register}, #{size}"]
-    load = [f"movw {spare}, #{size % 65536}"]
-    load += [f"movt {spare}, #{size >> 16}"] if size >> 16 else []
-    return [*load, f"{name} {register}, {register}, {spare}"]
 
 
 def _load(registers: Sequence[str], base: str, offset: int) -> str:

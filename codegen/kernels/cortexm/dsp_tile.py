@@ -32,7 +32,7 @@ _UNWIDENED = 8
 
 @dataclass(frozen=True)
 class DspTile:
-    """A tile; see the template.
+    """A tile.
 
     Attributes:
         pixels: at a time, 1 to 3.
@@ -49,9 +49,6 @@ class DspTile:
     run: int
     scaling: DspScaling
     optimize: Optimize
-
-    weights = ("r9", "r12", "lr")
-    """Registers of three words of weights."""
 
     @property
     def quads(self) -> int:
@@ -125,28 +122,6 @@ class DspTile:
         return self.outputs // 2 * self.pair_bytes
 
     @property
-    def low_shift(self) -> str:
-        """Operand that shifts the first channel's sum."""
-        return f", lsl #{self.scaling.left}" if self.scaling.left else ""
-
-    @property
-    def low_factor(self) -> int:
-        """The same as a factor."""
-        return 1 << self.scaling.left
-
-    @property
-    def high_shift(self) -> str:
-        """Operand that shifts 256 times the second channel's sum."""
-        bits = self.scaling.left - 8
-        return f", lsl #{bits}" if bits > 0 else f", asr #{-bits}" if bits else ""
-
-    @property
-    def high_scaling(self) -> str:
-        """The same as C operator and operand."""
-        bits = self.scaling.left - 8
-        return f"* {1 << bits}" if bits > 0 else f">> {-bits}"
-
-    @property
     def widen_unrolled(self) -> int:
         """Words of inputs in a turn of the widening loop."""
         if self.optimize != "speed":
@@ -159,16 +134,6 @@ class DspTile:
     def widen_turns(self) -> int:
         """Of the widening loop."""
         return self.quads // self.widen_unrolled if self.quads else 0
-
-    @property
-    def sources(self) -> str:
-        """Registers that point to inputs."""
-        return ", ".join(f"r{p}" for p in range(self.pixels))
-
-    def widen_parameters(self, attribute: str = "") -> str:
-        """The C parameters of the widening function."""
-        names = [f"const int8_t *{name}" for name in "abc"[: self.pixels]] + ["int32_t *patch"]
-        return ", ".join(name + attribute for name in names)
 
     def packed(self, weights: Array) -> Array:
         """int32: weights `[o, rows, run]`, int8, and the scaling as the tile reads them."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
@@ -19,20 +20,21 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
+    Refusal,
     Request,
     Scratch,
 )
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import DspKernel
-from smelt.codegen.kernels.cortexm.dsp_dot import products
-from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling
-from smelt.codegen.kernels.cortexm.dsp_taps import add
+from smelt.codegen.kernels.cortexm.dsp_dot import DspProducts, products
+from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling, OutputDefinition
 from smelt.codegen.kernels.cortexm.dsp_tile import PATCH_BYTES
-from smelt.codegen.kernels.cortexm.dsp_winograd_inputs import ROW_ORDER, Transform
+from smelt.codegen.kernels.cortexm.dsp_winograd_assembly import TileOutputs
+from smelt.codegen.kernels.cortexm.dsp_winograd_inputs import ROW_ORDER, Transform, TransformStep
 from smelt.ir import Array, DType, Node
-from smelt.ops.convolution import Conv2D
-from smelt.targets import Target
+from smelt.ops.convolution import Conv2D, Pair
 
 _TRANSFORM = np.asarray([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, -2]], np.int64)
 """Of the weights, along columns: what sums need in the end."""
@@ -43,7 +45,7 @@ _TRANSFORM_ROWS = np.asarray([[1, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 1]], np.i
 
 @dataclass(frozen=True)
 class Grid:
-    """The tiles of a convolution; see the template.
+    """The tiles of a convolution.
 
     Attributes:
         window: its geometry.
@@ -78,54 +80,6 @@ class Grid:
         return self.size[1] * self.window.outputs
 
     @property
-    def factor(self) -> int:
-        """What four times a sum is multiplied by before its bias is added."""
-        return 1 << (self.scaling.left - 2)
-
-    @property
-    def sums(self) -> int:
-        """Sums of a position: of two output channels of each tile."""
-        return 2 * self.tiles
-
-    @property
-    def column_bytes(self) -> int:
-        """Bytes on the stack for a column: the end of `v`, the sums of both rows of outputs."""
-        return 4 + 8 * self.sums
-
-    @property
-    def prologue(self) -> list[str]:
-        """Instructions that put constants on the stack."""
-        ends = (
-            (0, "r0", 64 * self.inputs.stride),
-            (12, "r1", 2 * self.window.outputs * self.pair_words),
-        )
-        lines: list[str] = []
-        for at, register, size in ends:
-            lines += [*add(register, size), f"str {register}, [sp, #{at}]"]
-        if self.scaling.signed:
-            addend = self.scaling.addend % 2**32
-            lines += [f"movw r0, #{addend % 65536}", f"movt r0, #{addend >> 16}"]
-            lines.append("str r0, [sp, #16]")
-        return lines
-
-    @property
-    def near(self) -> bool:
-        """Whether both rows of outputs are in reach of one register."""
-        return self.row_bytes + 4 * self.window.outputs <= 4096
-
-    @property
-    def below(self) -> list[str]:
-        """Instructions that make r6 point to the second row of outputs, where r10 is too far."""
-        return [] if self.near else ["mov r6, r10", *add("r6", self.row_bytes, "r12")]
-
-    def out(self, channel: int, row: int, pixel: int) -> str:
-        """Where an output is stored."""
-        at = channel + pixel * self.window.outputs
-        if self.near:
-            return f"[r10, #{at + row * self.row_bytes}]"
-        return f"[{('r10', 'r6')[row]}, #{at}]"
-
-    @property
     def inner(self) -> bool:
         """Whether there is room for tiles whose inputs are all within the image."""
         return self.window.size[0] >= 4 and self.window.size[1] >= self.inputs.columns
@@ -157,10 +111,6 @@ class Grid:
         shared = self.shared
         return f"{k} / {shared} * {2 * shared} + {channel} * {shared} + {k} % {shared}"
 
-    def at(self, column: int, row: int, total: int) -> int:
-        """Where on the stack a sum is; every column pushes the upper row of outputs first."""
-        return (3 - column) * self.column_bytes + 4 + 4 * ((1 - row) * self.sums + total)
-
     def packed(self, weights: Array) -> Array:
         """int32: weights `[o, 3, 3, i]` and the scaling as the assembly reads them."""
         g = np.einsum("ia,oabc,jb->ojic", _TRANSFORM, weights.astype(np.int64), _TRANSFORM_ROWS)
@@ -176,73 +126,220 @@ class Grid:
         return whole.astype(np.uint64).astype(np.uint32).view(np.int32).ravel()
 
 
-class DspWinograd(DspKernel):
+@dataclass(frozen=True)
+class DspWinogradParameters(Parameters):
+    """Of `cortexm/dsp_winograd.j2`.
+
+    Attributes:
+        title, note: of the comment.
+        frame: images.
+        tiles: at a time.
+        size: height and width of the image.
+        depth, outputs: channels.
+        padded: whether tiles may lie partly outside of the image.
+        inner: the last row and column of tiles that do not; None where all may.
+        output_size: height and width of the output.
+        last: the first row and column of the last tiles in it.
+        columns: outputs of tiles side by side.
+        origin: C of a tile's first row and column of inputs.
+        rows: where the four rows of a tile's inputs begin.
+        quad_bytes: bytes of four channels at a position.
+        transforms: the instructions that transform inputs.
+        row_order: of the positions of a column.
+        words, second: words of a position; inputs from one tile to the next.
+        stride: words from a position of transformed inputs to the next.
+        sums: of a position.
+        registers: that hold them.
+        start, inner_rows, outer_rows, channels, end: see `TileOutputs`.
+        output: what makes outputs of sums.
+        pairs: of a channel's products at a position.
+        pair_words: words of weights and constants of two output channels.
+        pair_sums: those of weights alone.
+        constants: words of constants of a channel.
+        across, below: outputs from a tile to the next, and from a row to the next.
+        factor: what four times a sum is multiplied by before its bias is added.
+        input, weight: C index of word `k` of a position.
+        border: how inputs are gathered that lie partly outside of the image.
+    """
+
+    title: str
+    note: str
+    frame: Frame
+    tiles: int
+    size: Pair
+    depth: int
+    outputs: int
+    padded: bool
+    inner: Pair | None
+    output_size: Pair
+    last: Pair
+    columns: int
+    origin: tuple[str, str]
+    rows: tuple[str, ...]
+    quad_bytes: int
+    transforms: tuple[TransformStep, ...]
+    row_order: tuple[int, ...]
+    words: int
+    second: int
+    stride: int
+    sums: int
+    registers: str
+    start: tuple[str, ...]
+    inner_rows: tuple[str, ...]
+    outer_rows: tuple[str, ...]
+    channels: tuple[tuple[str, ...], ...]
+    end: tuple[str, ...]
+    output: OutputDefinition
+    pairs: int
+    pair_words: int
+    pair_sums: int
+    constants: int
+    across: int
+    below: int
+    factor: int
+    input: str
+    weight: str
+    border: TileBorder | None
+
+
+@dataclass(frozen=True)
+class TileBorder:
+    """Inputs of tiles at a border.
+
+    Attributes:
+        pixels: of all tiles.
+        columns: of them.
+        row: bytes from a row of four channels to the next.
+        bytes: of four channels.
+        rows: where the rows begin.
+        half: whether positions have half as many words as channels.
+    """
+
+    pixels: int
+    columns: int
+    row: int
+    bytes: int
+    rows: tuple[str, ...]
+    half: bool
+
+
+def _parameters(node: Node[Conv2D], found: DspProducts, grid: Grid) -> DspWinogradParameters:
+    w, inputs, tiles = grid.window, grid.inputs, grid.tiles
+    assembly = TileOutputs(inputs, grid.scaling, w.outputs, grid.pair_words, grid.row_bytes)
+    row = w.size[1] * w.depth
+    border = TileBorder(
+        pixels=4 * inputs.columns,
+        columns=inputs.columns,
+        row=grid.border_row,
+        bytes=grid.border_bytes,
+        rows=_rows("four", grid.border_row),
+        half=tiles == 1,
+    )
+    return DspWinogradParameters(
+        title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}, {w.text}",
+        note=found.scaling.note,
+        frame=Frame.of(node),
+        tiles=tiles,
+        size=w.size,
+        depth=w.depth,
+        outputs=w.outputs,
+        padded=w.padded,
+        inner=(w.size[0] - 4, w.size[1] - inputs.columns) if grid.inner else None,
+        output_size=grid.size,
+        last=(grid.size[0] - 2, grid.size[1] - 2 * tiles),
+        columns=2 * tiles,
+        origin=(w.origin(0, "y"), w.origin(1, "x")),
+        rows=_rows("in", row),
+        quad_bytes=inputs.quad_bytes,
+        transforms=tuple(inputs.steps),
+        row_order=ROW_ORDER,
+        words=2 * tiles,
+        second=2 * w.depth,
+        stride=inputs.stride,
+        sums=2 * tiles,
+        registers=f"r0-r{2 * tiles - 1}",
+        start=assembly.start,
+        inner_rows=assembly.inner,
+        outer_rows=assembly.outer,
+        channels=(assembly.channel(0), assembly.channel(1)),
+        end=assembly.end,
+        output=found.scaling.definition,
+        pairs=w.depth // 2,
+        pair_words=grid.pair_words,
+        pair_sums=16 * w.depth,
+        constants=grid.row,
+        across=2 * w.outputs,
+        below=grid.row_bytes,
+        factor=1 << (found.scaling.left - 2),
+        input=grid.input("k", "tile"),
+        weight=grid.weight("k", "channel"),
+        border=border if w.padded else None,
+    )
+
+
+def _rows(name: str, step: int) -> tuple[str, ...]:
+    """C of where four rows begin."""
+    return (name, *(f"{name} + {i * step}" for i in range(1, 4)))
+
+
+class DspWinograd(DspKernel[Conv2D]):
     """3x3 convolutions of stride 1, tiles of 2x2 outputs at a time."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, name = node.op, node.op.name
-        if not isinstance(op, Conv2D) or op.groups > 1:
-            return f"{name} is served for one group."
-        window, size = Window.of(node), node.output.type.shape[1:3]
-        if (window.kernel, window.stride, window.dilation) != ((3, 3), (1, 1), (1, 1)):
-            return f"{name} is served by minimal filtering for 3x3 windows of stride 1."
-        if window.depth % 4 or window.outputs % 2:
-            return f"{name} is served by minimal filtering for multiples of four input channels."
-        if _tiles(window, size) == 0 or 4 * window.outputs > 4096:
-            return f"{name} has too few pixels, or channels too many for {PATCH_BYTES} bytes."
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        name, y = node.op.name, node.output.type
+        if node.op.groups > 1:
+            return Refusal(f"{name} is served for one group.")
+        w, size = Window.of(node), (y.shape[1], y.shape[2])
+        if (w.kernel, w.stride, w.dilation) != ((3, 3), (1, 1), (1, 1)):
+            return Refusal(f"{name} is served by minimal filtering for 3x3 windows of stride 1.")
+        if w.depth % 4 or w.outputs % 2:
+            return Refusal(
+                f"{name} is served by minimal filtering for multiples of four input channels."
+            )
+        tiles = _tiles(w, size)
+        if tiles == 0 or 4 * w.outputs > 4096:
+            return Refusal(
+                f"{name} has too few pixels, or channels too many for {PATCH_BYTES} bytes."
+            )
         found = products(node)
-        if isinstance(found, str):
+        if isinstance(found, Refusal):
             return found
         if found.scaling.left < 2:
-            return f"{name} has sums that four times do not fit into 32 bits."
-        return None
+            return Refusal(f"{name} has sums that four times do not fit into 32 bits.")
+        return _call(node, found, Grid(w, found.scaling, size, Transform(tiles, w.depth)))
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        found = products(node)
-        if isinstance(found, str):
-            raise TypeError(found)
-        w, x, y = found.window, node.input(0).type, node.output.type
-        size = y.shape[1], y.shape[2]
-        inputs = Transform(_tiles(w, size), w.depth)
-        grid = Grid(w, found.scaling, size, inputs)
-        weights = found.weights.reshape(w.outputs, 3, 3, w.depth)
-        place = Frame.of(node)
-        operands: list[Operand] = [Input(0, "input")]
-        if w.padded:
-            operands.append(Packed("padding", np.full(w.depth, x.zero_point, np.int8)))
-        operands += [
-            Packed("weights", grid.packed(weights)),
-            Scratch("v", DType.INT32, 16 * inputs.stride),
-        ]
-        tiles = -(-size[0] // 2) * -(-size[1] // (2 * grid.tiles)) * grid.tiles * place.batch
-        return KernelCall(
-            template="cortexm/dsp_winograd.j2",
-            stem="conv_3x3",
-            parameters={
-                "frame": place,
-                "title": f"{node.op.name}: {x} -> {y}, {w.text}",
-                "notes": [found.scaling.note],
-                "w": w,
-                "s": found.scaling,
-                "g": grid,
-                "row_order": ROW_ORDER,
-            },
-            operands=(*operands, Output(0, "output")),
-            summary=f"minimal filtering, {grid.tiles} tiles of 2x2 pixels x 2 channels",
-            form=f"dsp_winograd_{grid.tiles}" + ("_signed" if found.scaling.signed else ""),
-            work={
-                "products": tiles * 16 * w.depth * w.outputs,
-                "outputs": tiles * 4 * w.outputs,
-                "inputs": tiles * 4 * (inputs.columns // inputs.tiles) * w.depth,
-                "groups": tiles // grid.tiles,
-                "calls": 1,
-            },
-        )
+
+def _call(node: Node[Conv2D], found: DspProducts, grid: Grid) -> KernelCall:
+    w, size, inputs = grid.window, grid.size, grid.inputs
+    x = node.input(0).type
+    weights = found.weights.reshape(w.outputs, 3, 3, w.depth)
+    place = Frame.of(node)
+    operands: list[Operand] = [Input(0, "input")]
+    if w.padded:
+        operands.append(Packed("padding", np.full(w.depth, x.zero_point, np.int8)))
+    operands += [
+        Packed("weights", grid.packed(weights)),
+        Scratch("v", DType.INT32, 16 * inputs.stride),
+    ]
+    tiles = -(-size[0] // 2) * -(-size[1] // (2 * grid.tiles)) * grid.tiles * place.batch
+    return KernelCall(
+        template="cortexm/dsp_winograd.j2",
+        stem="conv_3x3",
+        parameters=_parameters(node, found, grid),
+        operands=(*operands, Output(0, "output")),
+        summary=f"minimal filtering, {grid.tiles} tiles of 2x2 pixels x 2 channels",
+        form=f"dsp_winograd_{grid.tiles}" + ("_signed" if found.scaling.signed else ""),
+        work={
+            "products": tiles * 16 * w.depth * w.outputs,
+            "outputs": tiles * 4 * w.outputs,
+            "inputs": tiles * 4 * (inputs.columns // inputs.tiles) * w.depth,
+            "groups": tiles // grid.tiles,
+            "calls": 1,
+        },
+    )
 
 
 def _tiles(window: Window, size: tuple[int, ...]) -> int:

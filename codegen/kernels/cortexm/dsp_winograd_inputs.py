@@ -22,16 +22,16 @@ def position(row: int, column: int) -> int:
 
 
 @dataclass(frozen=True)
-class Step:
+class TransformStep:
     """Lines of assembly, and what they do."""
 
     title: str
-    lines: list[str]
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Transform:
-    """The transformation of four channels of one or two tiles; see the template.
+    """The transformation of four channels of one or two tiles.
 
     Attributes:
         tiles: side by side, 1 or 2.
@@ -61,7 +61,7 @@ class Transform:
         return position(row, column) * self.stride + 2 * tile + word
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[TransformStep]:
         """The first and third of four channels, then the second and fourth."""
         return [step for word in (0, 1) for step in _Half(self, word).steps()]
 
@@ -75,7 +75,7 @@ class _Half:
     spare: str = "lr"
     lines: list[str] = field(default_factory=list[str])
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[TransformStep]:
         """In an order in which two columns at a time are in registers."""
         first, third = ["r5", "r6", "r7", "r8"], ["r9", "r10", "r11", "r12"]
         self._load(0, first)
@@ -107,10 +107,10 @@ class _Half:
         self._results(1, 3, "ssub16", fourth, sixth)
         return [*steps, self._step("column 5")]
 
-    def _step(self, columns: str) -> Step:
+    def _step(self, columns: str) -> TransformStep:
         lines, self.lines = self.lines, []
         channels = ("First and third", "Second and fourth")[self.word]
-        return Step(f"{channels} channel: {columns}.", lines)
+        return TransformStep(f"{channels} channel: {columns}.", tuple(lines))
 
     def _column(self, column: int, registers: list[str]) -> list[str]:
         self._load(column, registers)

@@ -7,72 +7,118 @@ by gemmlowp's two roundings (see `mve_scaling`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import Input, KernelCall, Output, Parameters, Refusal, Request
+from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.kernels.cortexm.additions import addition, refuse_addition
 from smelt.codegen.kernels.cortexm.cores import HeliumKernel
-from smelt.codegen.kernels.cortexm.mve_assembly import Assembly
+from smelt.codegen.kernels.cortexm.mve_assembly import Body, HeliumAssembly
 from smelt.codegen.kernels.cortexm.mve_linear import Linear, clamp, linear
 from smelt.ir import Node, Rounding
 from smelt.ops.binary import Binary
 from smelt.ops.binary_integer import CommonScale, add_scaling, sub_scaling
 from smelt.ops.fixed_point import clamp_limits
-from smelt.targets import Target
 
 
 @lru_cache(maxsize=128)
-def _form(node: Node) -> Linear | None:
+def _form(node: Node[Binary]) -> Linear | None:
     """The sum as one multiply-add of each input, equal to the operator's for all of them."""
     pairs = addition(node)
     return linear((pairs.a, pairs.b), pairs.outputs, pairs.slopes, pairs.limits)
 
 
-class AddKernel(HeliumKernel):
+@dataclass(frozen=True)
+class ScaledTerm:
+    """C of a number that is scaled, with its multiplier and its shift to the right."""
+
+    value: str
+    multiplier: int
+    shift: int
+
+
+@dataclass(frozen=True)
+class SumSteps:
+    """gemmlowp's steps of a sum in plain C: both inputs, the sum, C that adds the zero point."""
+
+    inputs: tuple[ScaledTerm, ScaledTerm]
+    sum: ScaledTerm
+    plus: str
+
+    @staticmethod
+    def of(steps: CommonScale, node: Node[Binary]) -> SumSteps:
+        """Those of a node."""
+        values = (
+            f"({offset(f'{name}[i]', -node.input(i).type.zero_point)}) * {1 << steps.left_shift}"
+            for i, name in enumerate(("a", "b"))
+        )
+        scales = steps.a, steps.b
+        first, second = (ScaledTerm(v, m, -e) for v, (m, e) in zip(values, scales, strict=True))
+        multiplier, shift = steps.output
+        total = ScaledTerm("x - y" if node.op.kind == "sub" else "x + y", multiplier, -shift)
+        return SumSteps((first, second), total, offset("", node.output.type.zero_point))
+
+
+@dataclass(frozen=True)
+class MveAddParameters(Parameters):
+    """Of `cortexm/mve_add.j2`.
+
+    Attributes:
+        title: of the comment.
+        form: of one multiply-add of each input, for the comment; `sum` is its C.
+        steps: those that are taken instead.
+        count: of outputs.
+        low, high: their limits.
+        body: the assembly.
+    """
+
+    title: str
+    form: str | None
+    sum: str | None
+    steps: SumSteps | None
+    count: int
+    low: int
+    high: int
+    body: Body
+
+
+class AddKernel(HeliumKernel[Binary]):
     """Four elements at a time, each a multiply-add of both inputs."""
 
     op = Binary
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        refused = refuse_addition(node)
-        if refused is None and _form(node) is None and _steps(node) is None:
-            return (
-                f"{node.op.name} of these scales is neither one multiply-add nor shifts to the "
-                "right."
-            )
-        return refused
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
+        reason = refuse_addition(node)
+        if reason is not None:
+            return Refusal(reason)
         op, form, steps, y = node.op, _form(node), _steps(node), node.output.type
-        if not isinstance(op, Binary):
-            raise TypeError(f"{op.name} is no Binary")
         limits = clamp_limits(op.activation, y, node.rounding)
+        taken = None
         if form is not None:
-            asm, text = _assembly(form, limits, y.size), form.text(("a[i]", "b[i]"))
+            asm = _assembly(form, limits, y.size)
         elif steps is not None:
-            asm, text = _long_assembly(op, steps, node, limits), ""
+            asm, taken = _long_assembly(steps, node, limits), SumSteps.of(steps, node)
         else:
-            raise TypeError(f"{node.origin} has no form")
+            return Refusal(
+                f"{op.name} of these scales is neither one multiply-add nor shifts to the right."
+            )
         return KernelCall(
             template="cortexm/mve_add.j2",
             stem=op.kind,
-            parameters={
-                "title": f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
-                "form": form,
-                "text": text.replace("[i]", ""),
-                "indexed": text,
-                "steps": steps,
-                "sign": "-" if op.kind == "sub" else "+",
-                "zero_points": [t.zero_point for t in (node.input(0).type, node.input(1).type, y)],
-                "low": limits[0],
-                "high": limits[1],
-                "count": y.size,
-                "asm": asm,
-            },
+            parameters=MveAddParameters(
+                title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
+                form=None if form is None else form.text(("a", "b")),
+                sum=None if form is None else form.text(("a[i]", "b[i]")),
+                steps=taken,
+                count=y.size,
+                low=limits[0],
+                high=limits[1],
+                body=asm.body,
+            ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=((0, 0), (0, 1)),
             summary="gemmlowp's steps"
@@ -83,19 +129,21 @@ class AddKernel(HeliumKernel):
         )
 
 
-def _steps(node: Node) -> CommonScale | None:
+def _steps(node: Node[Binary]) -> CommonScale | None:
     """The reference's steps, or None where one of them shifts left."""
     op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
-    if not isinstance(op, Binary) or node.rounding is not Rounding.TFLM:
+    if node.rounding is not Rounding.TFLM:
         return None
     steps = (sub_scaling if op.kind == "sub" else add_scaling)(a, b, y)
     shifts = [shift for _, shift in (steps.a, steps.b, steps.output)]
     return steps if max(shifts) <= 0 and min(shifts) >= -31 else None
 
 
-def _long_assembly(op: Binary, steps: CommonScale, node: Node, limits: tuple[int, int]) -> Assembly:
+def _long_assembly(
+    steps: CommonScale, node: Node[Binary], limits: tuple[int, int]
+) -> HeliumAssembly:
     """The same by the reference's steps."""
-    asm = Assembly()
+    asm = HeliumAssembly()
     types = node.input(0).type, node.input(1).type, node.output.type
     unit = 1 << steps.left_shift
     asm("push {r4-r11, lr}")
@@ -113,7 +161,7 @@ def _long_assembly(op: Binary, steps: CommonScale, node: Node, limits: tuple[int
     asm("vmlas.s32 q0, q2, r3", "vmlas.s32 q1, q2, r4")
     _scale(asm, "q0", "r5", "r8", steps.a[1])
     _scale(asm, "q1", "r6", "r9", steps.b[1])
-    asm(f"{'vsub' if op.kind == 'sub' else 'vadd'}.i32 q0, q0, q1")
+    asm(f"{'vsub' if node.op.kind == 'sub' else 'vadd'}.i32 q0, q0, q1")
     _scale(asm, "q0", "r7", "r10", steps.output[1])
     asm("vqadd.s32 q0, q0, r11", "vqmovnb.s32 q0, q0", "vqmovnb.s16 q0, q0")
     clamp(asm, limits, "q0", "r12", "q3")
@@ -121,16 +169,16 @@ def _long_assembly(op: Binary, steps: CommonScale, node: Node, limits: tuple[int
     return asm
 
 
-def _scale(asm: Assembly, vector: str, multiplier: str, shift: str, by: int) -> None:
+def _scale(asm: HeliumAssembly, vector: str, multiplier: str, shift: str, by: int) -> None:
     asm(f"vqrdmulh.s32 {vector}, {vector}, {multiplier}")
     if by:
         asm(f"vshr.s32 q3, {vector}, #31", f"vadd.i32 {vector}, {vector}, q3")
         asm(f"vrshl.s32 {vector}, {shift}")
 
 
-def _assembly(form: Linear, limits: tuple[int, int], count: int) -> Assembly:
+def _assembly(form: Linear, limits: tuple[int, int], count: int) -> HeliumAssembly:
     """The function's body: r0 and r1 inputs, r2 output."""
-    asm = Assembly()
+    asm = HeliumAssembly()
     asm("push {r4, lr}")
     asm.constant("r3", form.factors[0])
     asm("vdup.32 q2, r3")

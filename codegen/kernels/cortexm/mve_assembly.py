@@ -24,8 +24,12 @@ _STRING_LIMIT = 3000
 """Characters in one C string; compilers need not take more than 4095."""
 
 
+Body = tuple[tuple[tuple[str, str], ...], ...]
+"""Blocks of lines, each an instruction or a comment ("note") and its text."""
+
+
 @dataclass
-class Assembly:
+class HeliumAssembly:
     """Instructions and comments, in order."""
 
     lines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -49,7 +53,7 @@ class Assembly:
         self.lines[begin:] = [("instruction", text) for text in scheduled(texts)]
 
     @property
-    def blocks(self) -> list[list[tuple[str, str]]]:
+    def body(self) -> Body:
         """The lines, in blocks that one C string may hold."""
         blocks: list[list[tuple[str, str]]] = [[]]
         length = 0
@@ -59,7 +63,7 @@ class Assembly:
                 length = 0
             blocks[-1].append(line)
             length += len(line[1]) + 2 if line[0] == "instruction" else 0
-        return blocks
+        return tuple(map(tuple, blocks))
 
     def enter(self) -> None:
         """Save the arguments and what the caller keeps."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.codegen.kernels.cortexm.mve_assembly import ACCUMULATORS, Assembly, braces
-from smelt.codegen.kernels.cortexm.mve_scaling import Group, Scaling
+from smelt.codegen.kernels.cortexm.mve_assembly import ACCUMULATORS, HeliumAssembly, braces
+from smelt.codegen.kernels.cortexm.mve_scaling import HeliumScaling, LaneGroup
 from smelt.codegen.kernels.cortexm.mve_tiles import CHUNK, ROWS, Tiles
 
 _TURN = 4
@@ -14,13 +14,13 @@ _INPUTS = ("r11", "r9")
 _ALL = braces(ACCUMULATORS)
 
 
-def tile_assembly(t: Tiles, scaling: Scaling) -> Assembly:
+def tile_assembly(t: Tiles, scaling: HeliumScaling) -> HeliumAssembly:
     """The function's body: for each group of pixels sums of all outputs, then scaling.
 
     Arguments: inputs (of an image the addresses of its rows), outputs, weights, sums, scales,
     groups; of an image the offset into its rows.
     """
-    asm = Assembly()
+    asm = HeliumAssembly()
     asm.enter()
     if t.source == "row":
         asm("mov r11, r0")
@@ -43,7 +43,7 @@ def tile_assembly(t: Tiles, scaling: Scaling) -> Assembly:
     return asm
 
 
-def _find(t: Tiles, asm: Assembly) -> None:
+def _find(t: Tiles, asm: HeliumAssembly) -> None:
     """The addresses of the inputs into registers."""
     if t.source == "image":
         asm(f"ldr r0, {asm.argument(0)}", f"ldr r2, {asm.argument(6)}")
@@ -53,7 +53,7 @@ def _find(t: Tiles, asm: Assembly) -> None:
         asm.add("r9", "r11", t.pitch, "r0")
 
 
-def _dots(t: Tiles, asm: Assembly) -> None:
+def _dots(t: Tiles, asm: HeliumAssembly) -> None:
     asm.note("r11, r9, r1: inputs; r3: weights, up to r5; r7: sums; even registers add up")
     for (p, c), q in t.resident.items():
         asm(f"vldrb.8 {q}, [{_INPUTS[p]}, #{CHUNK * c}]")
@@ -77,7 +77,7 @@ def _dots(t: Tiles, asm: Assembly) -> None:
         _tile(t, asm, 0, held)
 
 
-def _tile(t: Tiles, asm: Assembly, tile: int, held: dict[str, tuple[int, int]]) -> None:
+def _tile(t: Tiles, asm: HeliumAssembly, tile: int, held: dict[str, tuple[int, int]]) -> None:
     if t.looped:
         _long(t, asm)
     elif t.source == "image":
@@ -93,7 +93,7 @@ def _tile(t: Tiles, asm: Assembly, tile: int, held: dict[str, tuple[int, int]]) 
             asm.add(_INPUTS[p], _INPUTS[p], -CHUNK * t.chunks, "r0")
 
 
-def _input(t: Tiles, asm: Assembly, p: int, c: int, held: dict[str, tuple[int, int]]) -> str:
+def _input(t: Tiles, asm: HeliumAssembly, p: int, c: int, held: dict[str, tuple[int, int]]) -> str:
     """The register that holds a pixel's chunk, loaded if need be."""
     if (p, c) in t.resident:
         return t.resident[p, c]
@@ -105,7 +105,7 @@ def _input(t: Tiles, asm: Assembly, p: int, c: int, held: dict[str, tuple[int, i
 
 
 def _products(
-    t: Tiles, asm: Assembly, inputs: Sequence[str], weights: Sequence[str], *, first: bool
+    t: Tiles, asm: HeliumAssembly, inputs: Sequence[str], weights: Sequence[str], *, first: bool
 ) -> None:
     """Products of a chunk, that begin the sums if they are the first."""
     name = "vmladav" if first else "vmladava"
@@ -116,7 +116,7 @@ def _products(
             asm(f"{name}.s8 {ACCUMULATORS[p * t.outputs + j]}, {w}, {q}")
 
 
-def _long(t: Tiles, asm: Assembly) -> None:
+def _long(t: Tiles, asm: HeliumAssembly) -> None:
     """All chunks of a tile, most of them in a loop; nothing stays in registers."""
     before = t.chunks % _TURN or _TURN
     for c in range(before):
@@ -127,7 +127,7 @@ def _long(t: Tiles, asm: Assembly) -> None:
     asm("cmp r11, r1", "bne.w 2b")
 
 
-def _next(t: Tiles, asm: Assembly, turn: int, *, first: bool) -> None:
+def _next(t: Tiles, asm: HeliumAssembly, turn: int, *, first: bool) -> None:
     register = 2 * (turn % 2)
     inputs = [f"q{register + p}" for p in range(t.pixels)]
     for p, q in enumerate(inputs):
@@ -135,7 +135,7 @@ def _next(t: Tiles, asm: Assembly, turn: int, *, first: bool) -> None:
     _products(t, asm, inputs, ("q4", "q5", "q6", "q7"), first=first)
 
 
-def _image(t: Tiles, asm: Assembly) -> None:
+def _image(t: Tiles, asm: HeliumAssembly) -> None:
     """All chunks of a tile; q0 ... q3 hold columns of the image."""
     height, width = t.kernel
     stride = t.pitch // t.depth
@@ -160,7 +160,7 @@ def _image(t: Tiles, asm: Assembly) -> None:
                 _products(t, asm, inputs, ("q4", "q5", "q6", "q7"), first=first)
 
 
-def _scale(t: Tiles, asm: Assembly, scaling: Scaling) -> None:
+def _scale(t: Tiles, asm: HeliumAssembly, scaling: HeliumScaling) -> None:
     asm.note("r1: sums; r3: biases and scales; r5, r7: outputs")
     asm.note("r9: zero point; r12: one; r0, r2: limits, where the clamp has any")
     asm(f"ldr r1, {asm.argument(3)}", f"ldr r3, {asm.argument(4)}")
@@ -172,7 +172,10 @@ def _scale(t: Tiles, asm: Assembly, scaling: Scaling) -> None:
 
 
 def _scale_groups(
-    asm: Assembly, scaling: Scaling, parts: tuple[Group, ...], outputs: tuple[str, ...]
+    asm: HeliumAssembly,
+    scaling: HeliumScaling,
+    parts: tuple[LaneGroup, ...],
+    outputs: tuple[str, ...],
 ) -> None:
     """Scale and store all groups; sums stand at r1 by vector and pixel, constants at r3."""
     whole = sum(part.channels == CHUNK for part in parts)

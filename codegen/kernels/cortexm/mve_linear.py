@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from smelt.codegen.kernels.cortexm.mve_assembly import Assembly
+from smelt.codegen.kernels.cortexm.mve_assembly import HeliumAssembly
 from smelt.ir import Array
 
 _NEIGHBOURS = 6
@@ -90,7 +90,9 @@ def _fits(inputs: Sequence[Array], slopes: Sequence[float], shift: int) -> bool:
     return (2 * largest + 256) * 2.0**shift < 2.0**31
 
 
-def clamp(asm: Assembly, limits: tuple[int, int], register: str, spare: str, vector: str) -> None:
+def clamp(
+    asm: HeliumAssembly, limits: tuple[int, int], register: str, spare: str, vector: str
+) -> None:
     """Clamp bytes that saturation left within -128 ... 127 to narrower limits."""
     for limit, extreme, step in zip(limits, (-128, 127), ("vmax", "vmin"), strict=True):
         if limit != extreme:

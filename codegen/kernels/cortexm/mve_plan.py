@@ -78,7 +78,16 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TileCall:
+    """C of a call of the tile function: inputs, outputs, and how many groups (and an offset)."""
+
+    inputs: str
+    outputs: str
+    rest: str
+
+
+@dataclass(frozen=True)
+class TilePlan:
     """How a convolution is cut.
 
     Attributes:
@@ -150,6 +159,30 @@ class Plan:
         """The same for outputs."""
         return (self.columns - self.tiles.pixels) * self.tiles.output_pitch
 
+    def calls(self, inputs: str, outputs: str) -> tuple[TileCall, ...]:
+        """Those for the groups of a row of a strip, or of the copied windows of several rows.
+
+        Args:
+            inputs: C of where the inputs of a row begin that are read where they are.
+            outputs: the same of its outputs.
+        """
+        t, whole, back = self.tiles, str(self.whole), f"out + {self.output_back}"
+        if self.rows > 1:
+            last = f"(pixels - {t.pixels}) *"
+            found = (
+                TileCall("copies", "out", f"pixels / {t.pixels}"),
+                TileCall(f"copies + {last} {t.pitch}", f"out + {last} {t.output_pitch}", "1"),
+            )
+            return found
+        if self.rows:
+            found = TileCall("copies", "out", whole), TileCall(f"copies + {self.back}", back, "1")
+        elif self.padded:
+            found = TileCall("at", "out", f"{whole}, 0"), TileCall("at", back, f"1, {self.back}")
+        else:
+            last = TileCall(f"{inputs} + {self.back}", f"{outputs} + {self.output_back}", "1")
+            found = TileCall(inputs, outputs, whole), last
+        return found if self.odd else found[:1]
+
     @property
     def copied_row(self) -> int:
         """Bytes of the copied windows of a row of a strip."""
@@ -178,12 +211,12 @@ class Plan:
         }
 
 
-def plan_of(g: Geometry, limit: int) -> Plan | None:
+def plan_of(g: Geometry, limit: int) -> TilePlan | None:
     """The cheapest cut within so many bytes of working memory, or None if there is none."""
     pixels = 1 if g.output[1] == 1 else 2
     if g.kernel[0] == 1 and not any(map(any, g.padding)):
         tiles = Tiles("row", pixels, (1, 1), g.segment, g.pitch, g.channels, g.channels)
-        return _in_blocks(Plan(g, tiles, (0,), (0,), g.output[1]), limit)
+        return _in_blocks(TilePlan(g, tiles, (0,), (0,), g.output[1]), limit)
     length = -(-g.kernel[0] * g.segment // CHUNK) * CHUNK
     image = Tiles("image", pixels, g.kernel, g.depth, g.pitch, g.channels, g.channels)
     window = Tiles("row", pixels, (1, 1), length, length, g.channels, g.channels)
@@ -196,13 +229,13 @@ def plan_of(g: Geometry, limit: int) -> Plan | None:
                 rows = min(rows, 1)
             starts = range(0, g.output[1], columns)
             first = tuple(min(x, g.output[1] - columns) for x in starts)
-            plan = _in_blocks(Plan(g, tiles, (0,), first, columns, rows), limit)
+            plan = _in_blocks(TilePlan(g, tiles, (0,), first, columns, rows), limit)
             if plan is not None and tiles.fits():
                 return plan
     return None
 
 
-def _in_blocks(plan: Plan, limit: int) -> Plan | None:
+def _in_blocks(plan: TilePlan, limit: int) -> TilePlan | None:
     """The plan with output channels in as few blocks as working memory allows, four at most."""
     channels = plan.geometry.channels
     for count in range(1, 5):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.kernels.cortexm.mve_assembly import Assembly
-from smelt.codegen.kernels.cortexm.pool_loops import Walk
+from smelt.codegen.kernels.cortexm.mve_assembly import HeliumAssembly
+from smelt.codegen.kernels.cortexm.pool_loops import PoolLoops
 from smelt.codegen.kernels.cortexm.pool_quotients import Quotients
 from smelt.codegen.kernels.cortexm.pooling import Pooling
 from smelt.ir import Array
@@ -17,7 +17,7 @@ _REACH = 127
 
 
 @dataclass(frozen=True)
-class Narrowing:
+class SumNarrowing:
     """A sum's `(sum * factor + start)`, narrowed twice to nearest; `quotients` say the same.
 
     VQSHRN would not round, but binutils 2.40 encodes it as VQRSHRN: so starts lack what rounding
@@ -44,7 +44,7 @@ class Narrowing:
 
 
 @dataclass(frozen=True)
-class Steps:
+class RoundingSteps:
     """gemmlowp's two roundings of a sum: the doubling high product, and a shift.
 
     Attributes:
@@ -61,7 +61,7 @@ class Steps:
 
 
 @dataclass
-class _Writer:
+class _PoolWriter:
     """Writes a function's body.
 
     Registers: r0 window, r1 output, r2 pixels left, r3 rows, r4 columns, r5 window of the group,
@@ -70,10 +70,10 @@ class _Writer:
     """
 
     p: Pooling
-    walk: Walk
-    scaling: Narrowing | Steps | None
+    walk: PoolLoops
+    scaling: SumNarrowing | RoundingSteps | None
     lanes: int
-    asm: Assembly
+    asm: HeliumAssembly
 
     @property
     def predicated(self) -> bool:
@@ -113,7 +113,7 @@ class _Writer:
                 asm(f"ldr {register}, {asm.argument(index)}")
                 index += 1
         scaling = self.scaling
-        if isinstance(scaling, Steps):
+        if isinstance(scaling, RoundingSteps):
             # Reductions are whole rows: r3, r4, r6, r8 are not needed.
             asm.constant("r12", scaling.centre)
             asm.constant("r3", scaling.multiplier)
@@ -218,7 +218,7 @@ class _Writer:
         for half in range(self.lanes // 8):
             sums = f"q{half}"
             asm(f"vmovlb.s16 q2, {sums}", f"vmovlt.s16 q6, {sums}")
-            if isinstance(self.scaling, Steps):
+            if isinstance(self.scaling, RoundingSteps):
                 for vector in ("q2", "q6"):
                     self.steps(vector, self.scaling)
                 asm(f"vqmovnb.s32 {sums}, q2", f"vqmovnt.s32 {sums}, q6")
@@ -231,7 +231,7 @@ class _Writer:
             asm(*(clamp.format(sums) for clamp in clamps))
             self.access(f"vstrb{{}}.16 {sums}, [r1, #{8 * half}]")
 
-    def steps(self, vector: str, steps: Steps) -> None:
+    def steps(self, vector: str, steps: RoundingSteps) -> None:
         """gemmlowp's, of four sums; ties go away from zero, as VRSHL's do not."""
         self.asm(f"vadd.i32 {vector}, {vector}, r12", f"vqrdmulh.s32 {vector}, {vector}, r3")
         if steps.shift:
@@ -253,8 +253,10 @@ class _Writer:
             asm("7:", f"adds r1, #{lanes}")
 
 
-def assembly(p: Pooling, walk: Walk, scaling: Narrowing | Steps | None, lanes: int) -> Assembly:
+def assembly(
+    p: Pooling, walk: PoolLoops, scaling: SumNarrowing | RoundingSteps | None, lanes: int
+) -> HeliumAssembly:
     """The body of a function."""
-    writer = _Writer(p, walk, scaling, lanes, Assembly())
+    writer = _PoolWriter(p, walk, scaling, lanes, HeliumAssembly())
     writer.function()
     return writer.asm

@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.kernels.c.requantization import Requantization
-from smelt.codegen.kernels.cortexm.mve_assembly import Assembly
+from smelt.codegen.kernels.c.store import offset
+from smelt.codegen.kernels.cortexm.mve_assembly import HeliumAssembly
 from smelt.ir import Array
 
 _ORDER = {1: (0,), 2: (0, 1), 4: (0, 2, 1, 3)}
@@ -34,7 +35,7 @@ CONSTANT, LOW, HIGH, ONE = "r9", "r0", "r2", "r12"
 
 
 @dataclass(frozen=True)
-class Group:
+class LaneGroup:
     """Output channels that are narrowed together.
 
     Attributes:
@@ -59,20 +60,20 @@ class Group:
         return 32 // self.vectors
 
 
-def groups(channels: int) -> tuple[Group, ...]:
+def groups(channels: int) -> tuple[LaneGroup, ...]:
     """Channels in groups of sixteen, and what is left over in the fewest vectors."""
-    found = [Group(first, 4, 16) for first in range(0, channels - 15, 16)]
+    found = [LaneGroup(first, 4, 16) for first in range(0, channels - 15, 16)]
     first = len(found) * 16
     while first < channels:
         left = channels - first
         vectors = 4 if left > 12 else 2 if left > 4 else 1
-        found.append(Group(first, vectors, min(left, 4 * vectors)))
+        found.append(LaneGroup(first, vectors, min(left, 4 * vectors)))
         first += 4 * vectors
     return tuple(found)
 
 
 @dataclass(frozen=True)
-class Run:
+class GroupRun:
     """Groups of equal size in a row, as the plain C definition loops over them."""
 
     first: int
@@ -90,19 +91,19 @@ class Run:
         return _ORDER[self.vectors]
 
 
-def runs(parts: tuple[Group, ...]) -> tuple[Run, ...]:
+def runs(parts: tuple[LaneGroup, ...]) -> tuple[GroupRun, ...]:
     """The groups, those of equal size together."""
-    found: list[Run] = []
+    found: list[GroupRun] = []
     for part in parts:
         end = part.first + part.channels
         if found and found[-1].vectors == part.vectors:
-            found[-1] = Run(found[-1].first, end, part.vectors)
+            found[-1] = GroupRun(found[-1].first, end, part.vectors)
         else:
-            found.append(Run(part.first, end, part.vectors))
+            found.append(GroupRun(part.first, end, part.vectors))
     return tuple(found)
 
 
-def permuted(parts: tuple[Group, ...], values: Array) -> Array:
+def permuted(parts: tuple[LaneGroup, ...], values: Array) -> Array:
     """`[vectors, 4, ...]`: values `[o, ...]` in the order of lanes, zeros where none exist."""
     order = np.concatenate([group.lanes for group in parts])
     padded = np.zeros((order.max() + 1, *values.shape[1:]), values.dtype)
@@ -111,7 +112,25 @@ def permuted(parts: tuple[Group, ...], values: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class ScaledDefinition:
+    """The C function that scales one sum.
+
+    Attributes:
+        single: whether it multiplies floats.
+        away: whether ties of integers are rounded away from zero.
+        low, high: limits of the result, of floats before the zero point is added.
+        plus: C that adds it.
+    """
+
+    single: bool
+    away: bool
+    low: int
+    high: int
+    plus: str
+
+
+@dataclass(frozen=True)
+class HeliumScaling:
     """The steps that turn a group's sums of products into outputs.
 
     Attributes:
@@ -131,22 +150,29 @@ class Scaling:
     single: bool = False
 
     @staticmethod
-    def of(requantization: Requantization, biases: Array) -> Scaling | str:
+    def of(requantization: Requantization, biases: Array) -> HeliumScaling | str:
         """The steps, or one sentence saying why there are none."""
         r = requantization
         if r.reals is not None:
             factors = r.reals.view(np.int32).astype(np.int64)
             shifts = np.zeros(len(factors), np.int64)
-            return Scaling(biases, factors, shifts, r.zero_point, r.low, r.high, single=True)
+            return HeliumScaling(biases, factors, shifts, r.zero_point, r.low, r.high, single=True)
         shifts = np.where(r.multipliers != 0, -r.shifts, 1)
         if shifts.min() < (r.low < r.zero_point) or shifts.max() > 31:
             return "a scale is so large that sums would have to be shifted left."
-        return Scaling(biases, r.multipliers, shifts, r.zero_point, r.low, r.high)
+        return HeliumScaling(biases, r.multipliers, shifts, r.zero_point, r.low, r.high)
 
     @property
     def away(self) -> bool:
         """Whether ties of negative numbers must be rounded away from zero."""
         return not self.single and self.low < self.zero_point
+
+    @property
+    def definition(self) -> ScaledDefinition:
+        """What plain C has of it."""
+        zero = self.zero_point if self.single else 0
+        plus = offset("", self.zero_point)
+        return ScaledDefinition(self.single, self.away, self.low - zero, self.high - zero, plus)
 
     @property
     def fields(self) -> int:
@@ -164,7 +190,7 @@ class Scaling:
         """Whether saturation to 0 ... 255 is the clamp, so that 128 is all there is to subtract."""
         return self.zero_point == self.low == -128 and self.high == 127
 
-    def part(self, first: int, end: int) -> Scaling:
+    def part(self, first: int, end: int) -> HeliumScaling:
         """The same for some of the channels."""
         return replace(
             self,
@@ -173,13 +199,13 @@ class Scaling:
             shifts=self.shifts[first:end],
         )
 
-    def constants(self, parts: tuple[Group, ...]) -> Array:
+    def constants(self, parts: tuple[LaneGroup, ...]) -> Array:
         """int32 `[vectors, fields, 4]`: for each vector of channels its constants."""
         fields = (self.biases, self.factors, -self.shifts)[: self.fields]
         columns = [permuted(parts, np.asarray(values, np.int64)) for values in fields]
         return np.stack(columns, axis=1).astype(np.int32)
 
-    def prepare(self, asm: Assembly) -> None:
+    def prepare(self, asm: HeliumAssembly) -> None:
         """Load what `group` keeps in registers: one, the zero point, limits."""
         asm(f"mov {ONE}, #1")
         asm.constant(CONSTANT, 128 if self.unsigned else self.zero_point)
@@ -190,8 +216,8 @@ class Scaling:
 
     def group(
         self,
-        asm: Assembly,
-        group: Group,
+        asm: HeliumAssembly,
+        group: LaneGroup,
         load: Callable[[int, int], str],
         constants: Callable[[int], str],
         pixels: tuple[str, ...],
@@ -220,8 +246,8 @@ class Scaling:
 
     def _bytes(
         self,
-        asm: Assembly,
-        group: Group,
+        asm: HeliumAssembly,
+        group: LaneGroup,
         load: Callable[[int, int], str],
         constants: Callable[[int], str],
         count: int,
@@ -257,7 +283,7 @@ class Scaling:
                     self._narrow(asm, "t" if v > 1 else "b", halves[p], f"q{4 + p}")
         return ("q4", "q5")[:count]
 
-    def _narrow(self, asm: Assembly, half: str, halves: str, result: str) -> None:
+    def _narrow(self, asm: HeliumAssembly, half: str, halves: str, result: str) -> None:
         if self.unsigned:
             asm(f"vqmovun{half}.s16 {result}, {halves}")
             return
@@ -265,7 +291,7 @@ class Scaling:
             asm(f"vqadd.s16 {halves}, {halves}, {CONSTANT}")
         asm(f"vqmovn{half}.s16 {result}, {halves}")
 
-    def _clamp(self, asm: Assembly, results: tuple[str, ...]) -> None:
+    def _clamp(self, asm: HeliumAssembly, results: tuple[str, ...]) -> None:
         if self.unsigned:
             asm(*(f"vadd.i8 {q}, {q}, {CONSTANT}" for q in results))
             return

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.cortexm.mve_assembly import ACCUMULATORS, Assembly, braces
+from smelt.codegen.kernels.cortexm.mve_assembly import ACCUMULATORS, HeliumAssembly, braces
 from smelt.codegen.kernels.cortexm.mve_patches import LANES, ROW, Patches
 from smelt.codegen.kernels.cortexm.mve_plan import Geometry
-from smelt.codegen.kernels.cortexm.mve_scaling import Group, Scaling
+from smelt.codegen.kernels.cortexm.mve_scaling import HeliumScaling, LaneGroup
 
 
-def interleave_assembly(lanes: int) -> Assembly:
+def interleave_assembly(lanes: int) -> HeliumAssembly:
     """Fills rows of a strip: r0 strip, r1 addresses of four columns, r2 their pitches, r3 rows."""
-    asm = Assembly()
+    asm = HeliumAssembly()
     asm("push {r4-r11, lr}", "ldm r1, {r4-r7}", "ldm r2, {r8-r11}")
     if lanes < LANES:
         asm(f"movs r1, #{lanes}", "vctp.8 r1")
@@ -26,12 +26,14 @@ def interleave_assembly(lanes: int) -> Assembly:
     return asm
 
 
-def strip_assembly(g: Geometry, p: Patches, scaling: Scaling, parts: tuple[Group, ...]) -> Assembly:
+def strip_assembly(
+    g: Geometry, p: Patches, scaling: HeliumScaling, parts: tuple[LaneGroup, ...]
+) -> HeliumAssembly:
     """All outputs of a strip.
 
     Arguments: strip, weights, sums, scales; outputs (one pointer for each column), rows to store.
     """
-    asm = Assembly()
+    asm = HeliumAssembly()
     asm.enter()
     lanes = sum(part.channels for part in parts)
     _dots(asm, p, lanes)
@@ -66,7 +68,7 @@ def strip_assembly(g: Geometry, p: Patches, scaling: Scaling, parts: tuple[Group
     return asm
 
 
-def _addresses(asm: Assembly, p: Patches, part: Group) -> None:
+def _addresses(asm: HeliumAssembly, p: Patches, part: LaneGroup) -> None:
     """q3: where the first sums of the channels in a vector stand."""
     asm("movs r4, #0", "vidup.u32 q3, r4, #1")
     asm.constant("r4", 4 * p.sums * part.vectors)
@@ -75,12 +77,12 @@ def _addresses(asm: Assembly, p: Patches, part: Group) -> None:
     asm("vadd.i32 q3, q3, r4")
 
 
-def _sum_at(p: Patches, part: Group, vector: int, pixel: int) -> str:
+def _sum_at(p: Patches, part: LaneGroup, vector: int, pixel: int) -> str:
     first = int(part.lanes[vector, 0]) - part.first
     return f"vldrw.u32 %s, [q3, #{4 * (p.sums * first + pixel)}]"
 
 
-def _dots(asm: Assembly, p: Patches, lanes: int) -> None:
+def _dots(asm: HeliumAssembly, p: Patches, lanes: int) -> None:
     """Sums of all channels to r7, advanced."""
     step = ROW * p.advance
     asm("mov r3, r1", "mov r7, r2")
@@ -109,7 +111,7 @@ def _dots(asm: Assembly, p: Patches, lanes: int) -> None:
     asm("cmp r3, r5", "bne.w 3b")
 
 
-def _patch_sums(asm: Assembly, p: Patches, count: int, step: int) -> None:
+def _patch_sums(asm: HeliumAssembly, p: Patches, count: int, step: int) -> None:
     used = ACCUMULATORS[: count * p.outputs]
     with asm.overlapping():
         for i in range(count):

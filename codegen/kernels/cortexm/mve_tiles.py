@@ -19,8 +19,8 @@ import numpy as np
 
 from smelt.codegen.kernels.cortexm.mve_assembly import ACCUMULATORS
 from smelt.codegen.kernels.cortexm.mve_scaling import (
-    Group,
-    Run,
+    GroupRun,
+    LaneGroup,
     groups,
     permuted,
     runs,
@@ -75,12 +75,12 @@ class Tiles:
         return len(ACCUMULATORS) // self.pixels
 
     @property
-    def parts(self) -> tuple[Group, ...]:
+    def parts(self) -> tuple[LaneGroup, ...]:
         """The outputs, as they are narrowed and stored."""
         return groups(self.channels)
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[GroupRun, ...]:
         """The same, those of equal size together."""
         return runs(self.parts)
 

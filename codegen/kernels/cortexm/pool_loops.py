@@ -13,7 +13,7 @@ _UNROLLED = 8
 
 
 @dataclass(frozen=True)
-class Walk:
+class PoolLoops:
     """The taps of windows as loops.
 
     Attributes:
@@ -25,6 +25,13 @@ class Walk:
     columns: int | None
     rows: int | None
     most: int
+
+    def parameters(self, *, varies: bool) -> tuple[str, ...]:
+        """The C parameters of the function; `varies` is of the pool."""
+        told = ("int32_t rows", self.rows is None), ("int32_t columns", self.columns is None)
+        more = (*told, ("const int32_t *scale", varies))
+        fixed = "const int8_t *in", "int8_t *out", "int32_t pixels"
+        return (*fixed, *(text for text, wanted in more if wanted))
 
     @property
     def written_out(self) -> bool:
@@ -52,15 +59,15 @@ class Walk:
         return 0 if self.columns is None else self.columns % self.unrolled
 
 
-def walks(p: Pooling, optimize: Optimize) -> dict[str, Walk]:
+def walks(p: Pooling, optimize: Optimize) -> dict[str, PoolLoops]:
     """The functions that are needed: `run` for windows of whole rows, `edge` for all others."""
     rows, most = None if p.rows.clipped else p.rows.window, _UNROLLED if optimize == "speed" else 3
-    whole = {"run": Walk(p.columns.window, rows, most)} if p.columns.inside else {}
-    return whole | ({"edge": Walk(None, rows, most)} if p.columns.clipped else {})
+    whole = {"run": PoolLoops(p.columns.window, rows, most)} if p.columns.inside else {}
+    return whole | ({"edge": PoolLoops(None, rows, most)} if p.columns.clipped else {})
 
 
 def work(
-    p: Pooling, walks: Mapping[str, Walk], lanes: int, load: int, *, written_out: bool = False
+    p: Pooling, walks: Mapping[str, PoolLoops], lanes: int, load: int, *, written_out: bool = False
 ) -> dict[str, int]:
     """What prices are for.
 

@@ -35,6 +35,11 @@ class Quotients:
     saturates: bool
 
     @property
+    def word_shift(self) -> int:
+        """The shift of what the upper 32 bits of 48 hold."""
+        return self.shift - 16
+
+    @property
     def table(self) -> Array:
         """int32 `[2 * kinds]`: factors and addends in turn, their low 32 bits."""
         pairs = np.stack([self.factors, self.addends], axis=1) & 0xFFFFFFFF

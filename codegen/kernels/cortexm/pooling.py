@@ -32,7 +32,7 @@ MOST = 256
 
 
 @dataclass(frozen=True)
-class Axis:
+class PoolAxis:
     """Windows along one axis of an image of `size` pixels; the first begins `before` it."""
 
     size: int
@@ -89,18 +89,17 @@ class Pooling:
         limits: of the outputs.
     """
 
-    node: Node
+    node: Node[Pool2D | Reduce]
     images: int
     channels: int
-    rows: Axis
-    columns: Axis
+    rows: PoolAxis
+    columns: PoolAxis
     limits: tuple[int, int]
 
     @property
     def largest(self) -> bool:
         """Whether the largest elements are taken."""
-        op = self.node.op
-        return isinstance(op, Pool2D | Reduce) and op.kind == "max"
+        return self.node.op.kind == "max"
 
     @property
     def stem(self) -> str:
@@ -112,6 +111,11 @@ class Pooling:
     def clamps(self) -> bool:
         """Whether outputs have narrower limits than int8."""
         return self.limits != (-128, 127)
+
+    @property
+    def limit_bytes(self) -> tuple[int, int]:
+        """The limits as bytes of a word."""
+        return self.limits[0] % 256, self.limits[1] % 256
 
     @property
     def varies(self) -> bool:
@@ -235,34 +239,32 @@ class Pooling:
 
 
 @lru_cache(maxsize=64)
-def pooling(node: Node) -> Pooling | str:
+def pooling(node: Node[Pool2D | Reduce]) -> Pooling | str:
     """What a node pools, or one sentence why no kernel in assembly serves it."""
     op, x = node.op, node.input(0).type
     if x.dtype is not DType.INT8 or x.quant is None or node.output.type.quant is None:
         return f"{op.name} is served in assembly for quantized i8 only."
-    found = _reduction(node, op) if isinstance(op, Reduce) else _windows(node)
+    found = _reduction(node, op) if isinstance(op, Reduce) else _windows(node, op)
     if isinstance(found, Pooling) and not found.largest and max(found.kinds) > MOST:
         return f"{op.name} is served in assembly for windows of {MOST} elements at most."
     return found
 
 
-def _windows(node: Node) -> Pooling | str:
-    op, x, y = node.op, node.input(0).type, node.output.type
-    if not isinstance(op, Pool2D):
-        raise TypeError(f"{op.name} is no Pool2D")
+def _windows(node: Node[Pool2D | Reduce], op: Pool2D) -> Pooling | str:
+    x, y = node.input(0).type, node.output.type
     if op.kind == "sum":
         return f"{op.name} is served in assembly for maxima and averages only."
     if op.dilation != (1, 1):
         return f"{op.name} is not served in assembly for windows with gaps."
     rows, columns = (
-        Axis(x.shape[1 + i], op.window[i], op.stride[i], op.padding[i][0], y.shape[1 + i])
+        PoolAxis(x.shape[1 + i], op.window[i], op.stride[i], op.padding[i][0], y.shape[1 + i])
         for i in (0, 1)
     )
     limits = clamp_limits(op.activation, y, node.rounding)
     return _merged(Pooling(node, x.shape[0], x.shape[3], rows, columns, limits))
 
 
-def _reduction(node: Node, op: Reduce) -> Pooling | str:
+def _reduction(node: Node[Pool2D | Reduce], op: Reduce) -> Pooling | str:
     x, axes = node.input(0).type, sorted(op.axes)
     if op.kind not in ("mean", "sum", "max"):
         return f"{op.name} is served in assembly for means, sums and maxima only."
@@ -271,9 +273,9 @@ def _reduction(node: Node, op: Reduce) -> Pooling | str:
     images, channels = prod(x.shape[: axes[0]]), prod(x.shape[axes[-1] + 1 :])
     if x.size == 0:
         return f"{op.name} is not served in assembly for no elements at all."
-    columns = Axis(op.count(x), op.count(x))
+    columns = PoolAxis(op.count(x), op.count(x))
     limits = node.output.type.dtype.limits
-    return _merged(Pooling(node, images, channels, Axis(1, 1), columns, limits))
+    return _merged(Pooling(node, images, channels, PoolAxis(1, 1), columns, limits))
 
 
 def _merged(p: Pooling) -> Pooling:
@@ -281,13 +283,15 @@ def _merged(p: Pooling) -> Pooling:
     rows, columns, images = p.rows, p.columns, p.images
     if _is_one_window(columns) and not rows.clipped:
         width = columns.size
-        columns = Axis(rows.size * width, rows.window * width, rows.stride * width, 0, rows.outputs)
-        rows = Axis(1, 1)
+        columns = PoolAxis(
+            rows.size * width, rows.window * width, rows.stride * width, 0, rows.outputs
+        )
+        rows = PoolAxis(1, 1)
     if _is_one_window(columns) and _is_one_window(rows):
-        columns = Axis(images * columns.size, columns.size, columns.size, 0, images)
+        columns = PoolAxis(images * columns.size, columns.size, columns.size, 0, images)
         images = 1
     return Pooling(p.node, images, p.channels, rows, columns, p.limits)
 
 
-def _is_one_window(axis: Axis) -> bool:
+def _is_one_window(axis: PoolAxis) -> bool:
     return axis.outputs == 1 and axis.window == axis.size and not axis.clipped

@@ -1,0 +1,59 @@
+"""Instructions of cores with the DSP extension that several kernels share, as lists of lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def word(register: str, number: int) -> list[str]:
+    """Instructions that load the low 32 bits of a number into a register."""
+    return [f"movw {register}, #{number & 0xFFFF}", f"movt {register}, #{number >> 16 & 0xFFFF}"]
+
+
+def add(register: str, number: int, spare: str = "r9") -> list[str]:
+    """Instructions that add a number to a register; they may change the spare one."""
+    name, size = ("add", number) if number >= 0 else ("sub", -number)
+    if size == 0:
+        return []
+    if size < 4096:
+        return [f"{name} {register}, {register}, #{size}"]
+    load = [f"movw {spare}, #{size % 65536}"]
+    load += [f"movt {spare}, #{size >> 16}"] if size >> 16 else []
+    return [*load, f"{name} {register}, {register}, {spare}"]
+
+
+def span(first: int, count: int) -> str:
+    """So many registers from a numbered one on, as they are listed."""
+    return f"r{first}" if count == 1 else f"r{first}-r{first + count - 1}"
+
+
+def next_words(registers: str, base: str) -> str:
+    """The instruction that loads listed registers from where another points, and moves it on."""
+    return (
+        f"ldr {registers}, [{base}], #4" if registers.isalnum() else f"ldm {base}!, {{{registers}}}"
+    )
+
+
+def two_products(total: str, a: str, b: str, *, first: bool) -> str:
+    """The instruction that adds the products of two halfwords each to a sum, or begins the sum."""
+    return f"smuad {total}, {a}, {b}" if first else f"smlad {total}, {a}, {b}, {total}"
+
+
+def paired_products(
+    weights: str, inputs: Sequence[str], both: Sequence[str], lower: Sequence[str], *, first: bool
+) -> list[str]:
+    """Instructions that multiply a word of paired weights with a word of each of some inputs.
+
+    The sums in `both` are those of the lower channel plus 256 times the other's, those in `lower`
+    the lower channel's alone (see `dsp_tile`). The weights are changed.
+    """
+    sums, parts = (
+        [two_products(s, weights, x, first=first) for s, x in zip(totals, inputs, strict=True)]
+        for totals in (both, lower)
+    )
+    return [*sums, f"sxtb16 {weights}, {weights}", *parts]
+
+
+def repeated(times: int, lines: Sequence[str]) -> list[str]:
+    """The lines so many times, as the assembler repeats them; nothing for no times."""
+    return [f".rept {times}", *lines, ".endr"] if times else []
