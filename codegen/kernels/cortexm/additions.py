@@ -52,11 +52,9 @@ def refuse_addition(node: Node) -> str | None:
 
 
 @lru_cache(maxsize=16)
-def addition(node: Node) -> Addition:
+def addition(node: Node[Binary]) -> Addition:
     """All pairs of inputs of a node that `refuse_addition` does not refuse, by its reference."""
     op = node.op
-    if not isinstance(op, Binary):
-        raise TypeError(f"{op.name} is no Binary")
     stored = np.arange(-128, 128).astype(np.int8)
     a, b = (x.ravel() for x in np.meshgrid(stored, stored))
     (outputs,) = op.reference(node, (a, b))

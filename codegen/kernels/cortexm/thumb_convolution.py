@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
     Scratch,
 )
@@ -43,7 +45,7 @@ from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.fixed_point import convolution_scales
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
-from smelt.targets import Optimize, Target
+from smelt.targets import Optimize
 
 SCRATCH_BYTES = 4096
 """What packed inputs may take."""
@@ -108,75 +110,53 @@ def rows_of(window: Window) -> tuple[int, int] | None:
     return (1, window.kernel[0]) if window.kernel[0] * row * 4 <= SCRATCH_BYTES else None
 
 
-def refuse_sums(node: Node, channel_axis: int) -> str | None:
-    """None if halves of words can serve a node's products, else one sentence saying why not."""
-    name = node.op.name
-    refused = refuse_products(node, channel_axis)
-    if refused is not None:
-        return refused
-    if node.output.type.dtype is not DType.INT8 or not folds(node):
-        return f"{name} is served by halves of words for constant, symmetric int8 weights only."
-    if scaling_of(node) is None:
-        return f"{name} has scales that no short multiplications are exact for."
-    return None
-
-
-def refuse_halves(node: Node) -> str | None:
-    """None if halves of words serve a convolution, else one sentence saying why not."""
-    name = node.op.name
-    if isinstance(node.op, Conv2D) and node.op.groups > 1:
-        return f"{name} is served by halves of words for one group only."
-    refused = refuse_sums(node, 0)
-    if refused is not None:
-        return refused
-    if rows_of(Window.of(node)) is None:
-        return f"{name} has windows too large to be packed into {SCRATCH_BYTES} bytes."
-    return None
-
-
-class ThumbConv2D(ThumbKernel):
+class ThumbConv2D(ThumbKernel[Conv2D]):
     """Convolutions of one group."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_halves(node)
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        return convolution_by_halves(node, request, THUMB)
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        window, place = Window.of(node), Frame.of(node)
-        weights = node.input(1).array.reshape(window.outputs, -1)
-        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-        return halves(node, window, place, weights, request, stem=stem)
+
+def convolution_by_halves(node: Node[Conv2D], request: Request, core: Core) -> KernelCall | Refusal:
+    """The call that computes a convolution, or why none does."""
+    if node.op.groups > 1:
+        return Refusal(f"{node.op.name} is served by halves of words for one group only.")
+    window = Window.of(node)
+    stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
+    return halves(node, window, Frame.of(node), request, stem=stem, core=core)
 
 
 def halves(
-    node: Node,
+    node: Node[Conv2D | FullyConnected],
     window: Window,
     place: Frame,
-    weights: Array,
     request: Request,
     *,
     stem: str,
-    core: Core = THUMB,
-) -> KernelCall:
-    """The call that computes a convolution of one group.
+    core: Core,
+) -> KernelCall | Refusal:
+    """The call that computes a convolution of one group, or why none does.
 
     Args:
         node: what is computed.
         window: its geometry.
         place: the output pixels to compute.
-        weights: int8 `[o, k]`.
         request: target and preference.
         stem: of the function's name.
         core: that the assembly is for.
     """
     x, y = node.input(0).type, node.output.type
     scaling, cut = scaling_of(node), rows_of(window)
-    if scaling is None or cut is None:
-        raise ValueError(f"{node.origin} is not served")
+    if isinstance(scaling, Refusal):
+        return scaling
+    if cut is None:
+        return Refusal(
+            f"{node.op.name} has windows too large to be packed into {SCRATCH_BYTES} bytes."
+        )
+    weights = node.input(1).array.reshape(window.outputs, -1)
     if core.saturates:
         scaling = scaling.signed
     words, rows = cut
@@ -270,12 +250,19 @@ def _slices(window: Window, weights: Array, rows: int, optimize: Optimize) -> tu
 
 
 @lru_cache(maxsize=128)
-def scaling_of(node: Node) -> ShortScaling | None:
-    """The short requantization of a node of constant, symmetric weights; None if none is exact."""
+def scaling_of(
+    node: Node[Conv2D | DepthwiseConv2D | FullyConnected],
+) -> ShortScaling | Refusal:
+    """The short requantization of a node of constant, symmetric weights, or why there is none."""
     op = node.op
-    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
-        raise TypeError(f"{op.name} sums no products")
     axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+    refused = refuse_products(node, axis)
+    if refused is not None:
+        return Refusal(refused)
+    if node.output.type.dtype is not DType.INT8 or not folds(node):
+        return Refusal(
+            f"{op.name} is served by halves of words for constant, symmetric int8 weights only."
+        )
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     scales_of = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
     scales = scales_of(x, weights, y, node.rounding)
@@ -283,7 +270,8 @@ def scaling_of(node: Node) -> ShortScaling | None:
     bias = bias_with_zero_point(node, axis)
     if bias is None:
         bias = np.zeros(len(range_[0]), np.int64)
-    return short_scaling(Requantization.of(node, scales, op.activation, range_), bias)
+    found = short_scaling(Requantization.of(node, scales, op.activation, range_), bias)
+    return found or Refusal(f"{op.name} has scales that no short multiplications are exact for.")
 
 
 def interleaved(weights: Array, step: int) -> Array:

@@ -13,12 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
     Scratch,
 )
@@ -27,14 +29,12 @@ from smelt.codegen.kernels.cortexm.cores import ThumbKernel
 from smelt.codegen.kernels.cortexm.thumb_assembly import constant
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
-    refuse_sums,
     scaling_of,
 )
 from smelt.codegen.kernels.cortexm.thumb_groups import LARGEST_GROUP
 from smelt.codegen.kernels.cortexm.thumb_plane import Plane, plane_of
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import DepthwiseConv2D
-from smelt.targets import Target
 
 _LARGEST_WINDOW = 60
 """Taps whose weights, as words, an immediate of eight bits reaches across."""
@@ -167,43 +167,32 @@ THUMB = DepthwiseCore(
 )
 
 
-class ThumbDepthwiseConv2D(ThumbKernel):
+class ThumbDepthwiseConv2D(ThumbKernel[DepthwiseConv2D]):
     """Depthwise convolutions whose lines fit into scratch."""
 
     op = DepthwiseConv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_depthwise(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
         return depthwise(node, request, THUMB)
 
 
-def refuse_depthwise(node: Node) -> str | None:
-    """None if halves of words serve a depthwise convolution, else one sentence saying why not."""
-    refused = refuse_sums(node, 3)
-    if refused is not None:
-        return refused
-    name, window = node.op.name, Window.of(node)
+def depthwise(
+    node: Node[DepthwiseConv2D], request: Request, core: DepthwiseCore
+) -> KernelCall | Refusal:
+    """The call that computes a depthwise convolution on a core, or why none does."""
+    scaling, window, name = scaling_of(node), Window.of(node), node.op.name
+    if isinstance(scaling, Refusal):
+        return scaling
     if window.dilation != (1, 1):
-        return f"{name} is served by halves of words without dilation only."
+        return Refusal(f"{name} is served by halves of words without dilation only.")
     if window.taps > _LARGEST_WINDOW:
-        return f"{name} is served by halves of words for {_LARGEST_WINDOW} taps at most."
-    if plane_of(node) is None:
-        return f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes."
+        return Refusal(f"{name} is served by halves of words for {_LARGEST_WINDOW} taps at most.")
+    plane = plane_of(node)
+    if plane is None:
+        return Refusal(f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes.")
     if np.abs(node.input(1).array.astype(np.int64)).max() > LARGEST_GROUP // 2:
-        return f"{name} has weights of -128, of which two could leave 16 bits."
-    return None
-
-
-def depthwise(node: Node, request: Request, core: DepthwiseCore) -> KernelCall:
-    """The call that computes a depthwise convolution on a core."""
-    window, plane, scaling = Window.of(node), plane_of(node), scaling_of(node)
-    if plane is None or scaling is None:
-        raise ValueError(f"{node.origin} is not served")
+        return Refusal(f"{name} has weights of -128, of which two could leave 16 bits.")
     if core.saturates:
         scaling = scaling.signed
     x, y = node.input(0).type, node.output.type

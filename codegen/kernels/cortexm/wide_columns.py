@@ -17,12 +17,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
     Scratch,
 )
@@ -30,14 +32,13 @@ from smelt.codegen.kernels.c.products import bias_with_zero_point, sums
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import WideKernel
-from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, refuse_sums
+from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, scaling_of
 from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling, short_scaling
 from smelt.codegen.kernels.cortexm.wide_depthwise import advance
 from smelt.codegen.kernels.cortexm.wide_products import LIFT, split_pairs
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import DepthwiseConv2D
 from smelt.ops.fixed_point import convolution_scales
-from smelt.targets import Target
 
 _MOST_TURNS = 255
 """What an immediate counts down from; three outputs a turn."""
@@ -50,32 +51,26 @@ _LONGEST_STRAIGHT = 16
 """Words of a column that are packed without a loop."""
 
 
-class WideSlidingDepthwise(WideKernel):
+class WideSlidingDepthwise(WideKernel[DepthwiseConv2D]):
     """Depthwise convolutions of 3x3 taps, stride 1, whose lines fit into scratch."""
 
     op = DepthwiseConv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        refused = refuse_sums(node, 3)
-        if refused is not None:
-            return refused
-        name, window = node.op.name, Window.of(node)
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
+        served, name, window = scaling_of(node), node.op.name, Window.of(node)
+        if isinstance(served, Refusal):
+            return served
         if (window.kernel, window.stride, window.dilation) != ((3, 3), (1, 1), (1, 1)):
-            return f"{name} is served in sliding columns for 3x3 taps, stride 1, no dilation only."
+            return Refusal(
+                f"{name} is served in sliding columns for 3x3 taps, stride 1, no dilation only."
+            )
         longest = max(node.output.type.shape[1:3])
         if (longest + 2) * 4 * 2 > SCRATCH_BYTES or longest // 3 > _MOST_TURNS:
-            return f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes."
-        if _scaling(node) is None:
-            return f"{name} has scales that no short multiplications are exact for."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        window, scaling = Window.of(node), _scaling(node)
+            return Refusal(f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes.")
+        scaling = _scaling(node)
         if scaling is None:
-            raise ValueError(f"{node.origin} is not served")
+            return Refusal(f"{name} has scales that no short multiplications are exact for.")
         x, y = node.input(0).type, node.output.type
         # Lines run along the longer axis; `axis` is the one across them, which comes first.
         axis = 0 if y.shape[2] >= y.shape[1] else 1
@@ -159,11 +154,8 @@ def _columns(node: Node, axis: int) -> Array:
     return weights.transpose(0, 2, 1) if axis == 0 else weights
 
 
-def _scaling(node: Node) -> ShortScaling | None:
+def _scaling(node: Node[DepthwiseConv2D]) -> ShortScaling | None:
     """The requantization of sums with what else they hold; None if no short one is exact."""
-    op = node.op
-    if not isinstance(op, DepthwiseConv2D):
-        raise TypeError(f"{op.name} is no depthwise convolution")
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     scales = convolution_scales(x, weights, y, node.rounding)
     bias = bias_with_zero_point(node, 3)
@@ -172,7 +164,7 @@ def _scaling(node: Node) -> ShortScaling | None:
     excess = LIFT * (first[..., 0] + second[..., 0]).sum(axis=1)
     excess -= (first[..., 1] < 0).sum(axis=1) + (second[..., 1] < 0).sum(axis=1)
     known = (0 if bias is None else bias) - excess
-    requantization = Requantization.of(node, scales, op.activation, sums(node, 3))
+    requantization = Requantization.of(node, scales, node.op.activation, sums(node, 3))
     found = short_scaling(requantization, known)
     return None if found is None else found.signed
 

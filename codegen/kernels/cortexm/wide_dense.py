@@ -23,12 +23,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
     Scratch,
 )
@@ -37,7 +39,6 @@ from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
-    refuse_sums,
     scaling_of,
 )
 from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
@@ -45,11 +46,9 @@ from smelt.codegen.kernels.cortexm.wide_products import (
     PIXELS,
     Walk,
     convolution,
-    refuse_pairs_of,
 )
 from smelt.ir import Array, DType, Node
 from smelt.ops.fully_connected import FullyConnected
-from smelt.targets import Target
 
 _LARGEST_PAIR = 257
 """What u_a + u_b may be."""
@@ -59,39 +58,32 @@ _UNROLLED = {"speed": 8, "ram": 8, "size": 1}
 """Fours of taps in a turn of the loop, at most."""
 
 
-class WideFullyConnected(WideKernel):
+class WideFullyConnected(WideKernel[FullyConnected]):
     """Dense layers: row by row, or rows as the pixels of a 1x1 convolution."""
 
     op = FullyConnected
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        refused = refuse_sums(node, 0)
-        if refused is not None:
-            return refused
-        if _rows(node) >= PIXELS:
-            return refuse_pairs_of(node, _window(node))
-        if -(-_depth(node) // 4) * 8 > SCRATCH_BYTES:
-            return f"{node.op.name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        rows, weights = _rows(node), node.input(1).array
+    @override
+    def offer(self, node: Node[FullyConnected], request: Request) -> KernelCall | Refusal:
+        outputs, depth = node.input(1).type.shape
+        rows = node.input(0).type.size // depth
         if rows < PIXELS:
-            return dense(node, weights, request, rows, stem="fully_connected")
-        place = Frame.of_rows(node)
-        return convolution(node, _window(node), place, weights, request, stem="fully_connected")
+            return _dense(node, rows, request)
+        window, place = Window.dense(rows, depth, outputs), Frame.of_rows(node)
+        return convolution(node, window, place, request, stem="fully_connected")
 
 
-def dense(node: Node, weights: Array, request: Request, rows: int, *, stem: str) -> KernelCall:
-    """The call that computes all outputs `[o, k]` weights make of each of some rows."""
+def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCall | Refusal:
+    """The call that computes all outputs of each of some rows, or why none does."""
     scaling = scaling_of(node)
-    if scaling is None:
-        raise ValueError(f"{node.origin} is not served")
-    scaling = scaling.signed
+    if isinstance(scaling, Refusal):
+        return scaling
+    scaling, weights = scaling.signed, node.input(1).array
     outputs, depth = weights.shape
+    if -(-depth // 4) * 8 > SCRATCH_BYTES:
+        return Refusal(
+            f"{node.op.name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
+        )
     fours, blocks = -(-outputs // 4), -(-depth // 4)
     filled = np.zeros((fours * 4, blocks * 4), np.int64)
     filled[:outputs, :depth] = weights
@@ -115,7 +107,7 @@ def dense(node: Node, weights: Array, request: Request, rows: int, *, stem: str)
     }
     return KernelCall(
         template="cortexm/wide_dense.j2",
-        stem=stem,
+        stem="fully_connected",
         parameters=parameters,
         operands=(
             Input(0, "input"),
@@ -133,19 +125,6 @@ def dense(node: Node, weights: Array, request: Request, rows: int, *, stem: str)
             "calls": 1,
         },
     )
-
-
-def _rows(node: Node) -> int:
-    return node.input(0).type.size // _depth(node)
-
-
-def _depth(node: Node) -> int:
-    return node.input(1).type.shape[1]
-
-
-def _window(node: Node) -> Window:
-    outputs, depth = node.input(1).type.shape
-    return Window.dense(_rows(node), depth, outputs)
 
 
 def _pairs(weights: Array) -> Array:

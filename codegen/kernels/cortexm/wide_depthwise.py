@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import KernelCall, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import KernelCall, Refusal, Request
 from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_depthwise import (
     DepthwiseCore,
     depthwise,
-    refuse_depthwise,
 )
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
-from smelt.targets import Target
 
 
 def advance(register: str, distance: int, spare: str) -> tuple[str, ...]:
@@ -37,18 +37,13 @@ WIDE = DepthwiseCore(
 )
 
 
-class WideDepthwiseConv2D(WideKernel):
+class WideDepthwiseConv2D(WideKernel[DepthwiseConv2D]):
     """Depthwise convolutions whose lines fit into scratch."""
 
     op = DepthwiseConv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_depthwise(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
         return depthwise(node, request, WIDE)
 
 

@@ -30,17 +30,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Request, Scratch
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Refusal,
+    Request,
+    Scratch,
+)
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
-    refuse_sums,
     scaling_of,
 )
 from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D
+from smelt.ops.fully_connected import FullyConnected
 
 PIXELS = 3
 """Pixels whose sums of two outputs fit into registers."""
@@ -88,22 +96,6 @@ class Walk:
         return Walk(steps - each * turns, each, turns)
 
 
-def refuse_pairs(node: Node) -> str | None:
-    """None if pairs of taps serve a convolution, else one sentence saying why not."""
-    name = node.op.name
-    if isinstance(node.op, Conv2D) and node.op.groups > 1:
-        return f"{name} is served by pairs of taps for one group only."
-    return refuse_sums(node, 0) or refuse_pairs_of(node, Window.of(node))
-
-
-def refuse_pairs_of(node: Node, window: Window) -> str | None:
-    """None if the inputs of three pixels fit into scratch, else one sentence saying why not."""
-    name = node.op.name
-    if _scratch_bytes(window) > SCRATCH_BYTES:
-        return f"{name} has windows too large for three to be packed into {SCRATCH_BYTES} bytes."
-    return None
-
-
 def pairs_of(run: int) -> list[tuple[int, int | None]]:
     """The taps of a run of neighbours in pairs, as four inputs in a word make two with masks."""
     whole = run - run % 4
@@ -114,23 +106,33 @@ def pairs_of(run: int) -> list[tuple[int, int | None]]:
 
 
 def convolution(
-    node: Node, window: Window, place: Frame, weights: Array, request: Request, *, stem: str
-) -> KernelCall:
-    """The call that computes a convolution of one group.
+    node: Node[Conv2D | FullyConnected],
+    window: Window,
+    place: Frame,
+    request: Request,
+    *,
+    stem: str,
+) -> KernelCall | Refusal:
+    """The call that computes a convolution of one group, or why none does.
 
     Args:
         node: what is computed.
         window: its geometry.
         place: the output pixels to compute.
-        weights: int8 `[o, k]`.
         request: target and preference.
         stem: of the function's name.
     """
     x, y = node.input(0).type, node.output.type
     scaling = scaling_of(node)
-    if scaling is None:
-        raise ValueError(f"{node.origin} is not served")
+    if isinstance(scaling, Refusal):
+        return scaling
+    if _scratch_bytes(window) > SCRATCH_BYTES:
+        return Refusal(
+            f"{node.op.name} has windows too large for three to be packed into "
+            f"{SCRATCH_BYTES} bytes."
+        )
     scaling = scaling.signed
+    weights = node.input(1).array.reshape(window.outputs, -1)
     run = window.kernel[1] * window.depth
     halves = _paired(weights, window.kernel[0], run)
     steps = halves.shape[1]

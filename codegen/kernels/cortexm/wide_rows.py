@@ -18,12 +18,21 @@ that is; so a band takes what scratch the plan has room for.
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Request, Scratch
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Refusal,
+    Request,
+    Scratch,
+)
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.cores import WideKernel
-from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, refuse_sums, scaling_of
+from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, scaling_of
 from smelt.codegen.kernels.cortexm.wide_depthwise import advance
 from smelt.codegen.kernels.cortexm.wide_products import (
     LIFT,
@@ -34,7 +43,6 @@ from smelt.codegen.kernels.cortexm.wide_products import (
 )
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D
-from smelt.targets import Target
 
 PIXELS = 4
 """Neighbouring outputs whose sums, inputs and weights fit into registers."""
@@ -100,41 +108,34 @@ class _Lines:
         return x if self.stride == 1 else f"({x} & 1) * {self.even} + {x} / 2"
 
 
-class WideRowsConv2D(WideKernel):
+class WideRowsConv2D(WideKernel[Conv2D]):
     """Convolutions of one group, three columns wide, of at least four outputs a row."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        name = node.op.name
-        if isinstance(node.op, Conv2D) and node.op.groups > 1:
-            return f"{name} is served by rows of words for one group only."
-        refused = refuse_sums(node, 0)
-        if refused is not None:
-            return refused
-        window, width = Window.of(node), node.output.type.shape[2]
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        name, window, place = node.op.name, Window.of(node), Frame.of(node)
+        if node.op.groups > 1:
+            return Refusal(f"{name} is served by rows of words for one group only.")
+        scaling = scaling_of(node)
+        if isinstance(scaling, Refusal):
+            return scaling
+        x, y = node.input(0).type, node.output.type
+        height, width, outputs = y.shape[1:]
         if window.kernel[1] != COLUMNS or window.stride[1] > 2 or window.dilation != (1, 1):
-            return (
+            return Refusal(
                 f"{name} is served by rows of words for windows three columns wide, a stride of 1 "
                 "or 2 and no dilation only."
             )
         if width < PIXELS or PIXELS * window.outputs >= _REACH:
-            return f"{name} is served by rows of words for {PIXELS} or more outputs a row only."
-        if 4 * _Lines(window, width).words(window, 1) > SCRATCH_BYTES:
-            return f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        window, scaling, place = Window.of(node), scaling_of(node), Frame.of(node)
-        if scaling is None:
-            raise ValueError(f"{node.origin} is not served")
-        scaling = scaling.signed
-        x, y = node.input(0).type, node.output.type
-        height, width, outputs = y.shape[1:]
+            return Refusal(
+                f"{name} is served by rows of words for {PIXELS} or more outputs a row only."
+            )
         lines = _Lines(window, width)
+        if 4 * lines.words(window, 1) > SCRATCH_BYTES:
+            return Refusal(f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes.")
+        scaling = scaling.signed
         room = 0 if request.optimize == "ram" else request.room
         band = _band(lines, window, height, room - 4 * (1 + lines.weights))
         blocks = -(-width // PIXELS)
