@@ -11,7 +11,15 @@ from itertools import product
 
 from typing_extensions import override
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Refusal, Request
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.kernels.cortexm.additions import addition, refuse_addition
 from smelt.codegen.kernels.cortexm.cores import PlainKernel
 from smelt.ir import Node
@@ -54,6 +62,19 @@ def sum_of_products(node: Node[Binary]) -> SumOfProducts | None:
     return None
 
 
+@dataclass(frozen=True)
+class SumOfProductsParameters(Parameters):
+    """Variables of `cortexm/thumb_add.j2`; `output` is C of the stored element."""
+
+    title: str
+    count: int
+    factors: tuple[int, int]
+    addend: int
+    shift: int
+    span: int
+    output: str
+
+
 class ThumbAdd(PlainKernel[Binary]):
     """Sums and differences of tensors of equal shapes."""
 
@@ -70,11 +91,15 @@ class ThumbAdd(PlainKernel[Binary]):
         return KernelCall(
             template="cortexm/thumb_add.j2",
             stem=op.kind,
-            parameters={
-                "title": f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
-                "s": scaling,
-                "count": y.size,
-            },
+            parameters=SumOfProductsParameters(
+                title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
+                count=y.size,
+                factors=scaling.factors,
+                addend=scaling.addend,
+                shift=scaling.shift,
+                span=scaling.span,
+                output=offset("value", scaling.low),
+            ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=((0, 0), (0, 1)),
             summary="two products an output",

@@ -10,6 +10,8 @@ multiplication and an addition, and its share of three instructions that unpack.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from typing_extensions import override
 
@@ -18,26 +20,41 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
     Scratch,
 )
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv6m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import ThumbKernel
-from smelt.codegen.kernels.cortexm.thumb_assembly import constant
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
     THUMB,
     halves,
     scaling_of,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.thumb_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.kernels.cortexm.thumb_words import dense
 from smelt.ir import Array, DType, Node
 from smelt.ops.fully_connected import FullyConnected
 
 _UNROLLED = {"speed": 8, "ram": 8, "size": 2}
 """Inputs in a turn of the loop."""
+
+
+@dataclass(frozen=True)
+class FourWeightsParameters(Parameters):
+    """Variables of `cortexm/thumb_dense.j2`: `fields` are the words of a channel's constants."""
+
+    title: str
+    condition: str
+    assembly: str
+    scaling: ScalingSteps
+    depth: int
+    outputs: int
+    fields: int
 
 
 class ThumbFullyConnected(ThumbKernel[FullyConnected]):
@@ -72,20 +89,15 @@ def _dense(
     """The call that computes all outputs `[o, k]` weights make of one row."""
     outputs, depth = weights.shape
     unrolled = min(_UNROLLED[request.optimize], depth - depth % 2)
-    looped = depth - depth % unrolled if unrolled else 0
-    parameters: dict[str, object] = {
-        "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
-        "s": scaling,
-        "depth": depth,
-        "fields": scaling.rows.shape[1],
-        "loop": "ab" * (unrolled // 2) if looped else "",
-        "tail": "ab" * ((depth - looped) // 2) + "a" * (depth % 2),
-        "turns": looped // unrolled if unrolled else 0,
-        "end": constant("r2", looped * 4),
-        "blocks": constant("r2", -(-outputs // 4)),
-        "outputs": outputs,
-        "rest": outputs % 4,
-    }
+    parameters = FourWeightsParameters(
+        title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+        condition=CONDITION,
+        assembly=str(dense(scaling, outputs, depth, unrolled)),
+        scaling=scaling.steps,
+        depth=depth,
+        outputs=outputs,
+        fields=scaling.rows.shape[1],
+    )
     return KernelCall(
         template="cortexm/thumb_dense.j2",
         stem="fully_connected",

@@ -12,16 +12,18 @@ from typing_extensions import override
 from smelt.codegen.kernels.base import KernelCall, Refusal, Request
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     Core,
     convolution_by_halves,
 )
+from smelt.codegen.kernels.cortexm.wide_block import block
 from smelt.codegen.kernels.cortexm.wide_products import convolution
 from smelt.ir import Node
 from smelt.ops.convolution import Conv2D
 
-WIDE = Core("cortexm/wide_block.j2", "wide_halves", interleaves=False, saturates=True)
+WIDE = Core(CONDITION, block, "wide_halves", interleaves=False, saturates=True)
 
 
 class WidePairsConv2D(WideKernel[Conv2D]):

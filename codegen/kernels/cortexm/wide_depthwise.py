@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.kernels.base import KernelCall, Refusal, Request
+from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_depthwise import (
     DepthwiseCore,
     depthwise,
 )
+from smelt.codegen.kernels.cortexm.wide_pairs import pairs
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
 
@@ -26,15 +28,7 @@ def advance(register: str, distance: int, spare: str) -> tuple[str, ...]:
     return (low, *upper, f"{name} {register}, {register}, {spare}")
 
 
-WIDE = DepthwiseCore(
-    "cortexm/wide_pairs.j2",
-    "wide_halves_depthwise",
-    output="r11",
-    spare="r2",
-    advance=advance,
-    by_line=False,
-    saturates=True,
-)
+WIDE = DepthwiseCore(CONDITION, pairs, "wide_halves_depthwise", by_line=False, saturates=True)
 
 
 class WideDepthwiseConv2D(WideKernel[DepthwiseConv2D]):
