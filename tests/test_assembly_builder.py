@@ -18,7 +18,7 @@ from smelt.boards.disassembly import disassemble
 from smelt.codegen.kernels.cortexm import thumb_block, wide_block
 from smelt.codegen.kernels.cortexm.armv6m import Armv6m
 from smelt.codegen.kernels.cortexm.armv7m import Armv7m, asr
-from smelt.codegen.kernels.cortexm.assembly_builder import Assembly, Label
+from smelt.codegen.kernels.cortexm.assembly_builder import Assembler, Label
 from smelt.codegen.kernels.cortexm.registers import (
     LR,
     R0,
@@ -199,7 +199,7 @@ def test_a_wrong_offset_is_found(
     module: ModuleType, wrong: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TOTALS", wrong)
-    make: Callable[[BlockSums], Assembly] = module.block
+    make: Callable[[BlockSums], Assembler] = module.block
     with pytest.raises(EncodingError):
         make(sums_of(5, state=True))
 
@@ -209,7 +209,7 @@ def test_a_wrong_offset_is_found(
 ])  # fmt: skip
 @pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc")
 def test_an_assembler_makes_the_same_instructions(
-    target: str, make: Callable[[BlockSums], Assembly], tmp_path: Path
+    target: str, make: Callable[[BlockSums], Assembler], tmp_path: Path
 ) -> None:
     code, source = make(sums_of(300)), tmp_path / "block.c"
     source.write_text(

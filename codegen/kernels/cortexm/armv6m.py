@@ -6,9 +6,9 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from smelt.codegen.kernels.cortexm.assembly_builder import (
-    Assembly,
+    Assembler,
     Label,
-    Operation,
+    Opcode,
     Reach,
     immediate,
     joined,
@@ -104,20 +104,20 @@ def _room(size: int) -> str:
     return joined(SP, immediate(size, 508, step=4))
 
 
-class Armv6m(Assembly):
+class Armv6m(Assembler):
     """Functions for Cortex-M0 and M0+."""
 
-    mov, add = Operation(_two_of_all), Operation(_two_of_all)
-    movs, cmp = Operation(_low_or_byte), Operation(_compared)
-    mvns, negs, sxtb = Operation(_two), Operation(_two), Operation(_two)
-    adcs, ands, muls = Operation(_two), Operation(_two), Operation(_two)
-    adds, subs = Operation(_sum), Operation(_sum)
-    lsls, asrs = Operation(_left), Operation(_right)
-    ldr, str_ = Operation(_word), Operation(_word)
-    ldrsb, strb = Operation(_indexed), Operation(_byte)
-    ldmia, stmia = Operation(_many), Operation(_many)
-    push, pop = Operation(_stack), Operation(_stack)
-    take, give = Operation(_room, "sub"), Operation(_room, "add")
+    mov, add = Opcode(_two_of_all), Opcode(_two_of_all)
+    movs, cmp = Opcode(_low_or_byte), Opcode(_compared)
+    mvns, negs, sxtb = Opcode(_two), Opcode(_two), Opcode(_two)
+    adcs, ands, muls = Opcode(_two), Opcode(_two), Opcode(_two)
+    adds, subs = Opcode(_sum), Opcode(_sum)
+    lsls, asrs = Opcode(_left), Opcode(_right)
+    ldr, str_ = Opcode(_word), Opcode(_word)
+    ldrsb, strb = Opcode(_indexed), Opcode(_byte)
+    ldmia, stmia = Opcode(_many), Opcode(_many)
+    push, pop = Opcode(_stack), Opcode(_stack)
+    take, give = Opcode(_room, "sub"), Opcode(_room, "add")
 
     def b(self, label: Label, condition: str = "") -> None:
         """Goes to a label, if the condition holds."""

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from smelt.codegen.kernels.cortexm.assembly_builder import (
-    Assembly,
+    Assembler,
     Label,
-    Operation,
+    Opcode,
     P,
     Reach,
     immediate,
@@ -176,27 +176,28 @@ def _room(size: int) -> str:
     return joined(SP, immediate(size, 4092, step=4))
 
 
-def _wide(form: Callable[P, str], name: str = "") -> Operation[P]:
+def _wide(form: Callable[P, str], name: str = "") -> Opcode[P]:
     """An instruction that may take 32 bits."""
-    return Operation(form, name, size=4)
+    return Opcode(form, name, size=4)
 
 
-class Armv7m(Assembly):
+class Armv7m(Assembler):
     """Functions for Cortex-M3."""
 
-    mov, cmp, movs = _wide(_two), _wide(_two), Operation(_upto(255))
+    mov, cmp, movs = _wide(_two), _wide(_two), Opcode(_upto(255))
     moveq, movgt, movlt, mvnlt = _wide(_two), _wide(_two), _wide(_two), _wide(_two)
     movw, movt = _wide(_upto(0xFFFF)), _wide(_upto(0xFFFF))
     add, sub, and_ = _wide(_sum), _wide(_sum), _wide(_three)
     addw, subw = _wide(_sum_12), _wide(_sum_12)
     adds, subs = _wide(_sum_with_flags), _wide(_sum_with_flags)
     asr, asrs, lsrs = _wide(_shift), _wide(_shift), _wide(_shift)
-    mul, mla, muls = _wide(_mul), _wide(_mla), Operation(_mul_16)
-    ssat, it = _wide(_saturated), Operation(_condition)
+    mul, mla, muls = _wide(_mul), _wide(_mla), Opcode(_mul_16)
+    ssat, it = _wide(_saturated), Opcode(_condition)
     ldr, str_, strb, ldrh = _wide(_offset), _wide(_offset), _wide(_offset), _wide(_offset)
     ldr_then, ldrsb_then = _wide(_then, "ldr"), _wide(_then, "ldrsb")
     strb_then, ldrd = _wide(_then, "strb"), _wide(_pair)
-    ldm, stm, ldmia = _wide(_many), _wide(_many), _wide(_many_then)
+    ldm, ldmia_, stm = _wide(_many), _wide(_many), _wide(_many)
+    ldmia = _wide(_many_then)
     push, pop = _wide(_stack), _wide(_stack)
     take, give = _wide(_room, "sub"), _wide(_room, "add")
 
@@ -237,10 +238,17 @@ class Armv7m(Assembly):
             (self.add if distance > 0 else self.sub)(d, d, spare)
 
     @contextmanager
-    def function(self, room: int) -> Generator[None]:
-        """A function that keeps its caller's registers, with so many bytes on the stack."""
+    def function(self, room: int, *, fifth: Register | None = None) -> Generator[None]:
+        """A function that keeps its caller's registers, with so many bytes on the stack.
+
+        Args:
+            room: for itself.
+            fifth: the register into which the fifth argument is loaded.
+        """
         self.start()
         self.push((*_SAVED, LR))
+        if fifth:
+            self.ldr(fifth, SP, 4 * len(_SAVED) + 4)
         self.take(room)
         with self.stack(room):
             yield

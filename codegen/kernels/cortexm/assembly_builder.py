@@ -1,6 +1,6 @@
 """Assembly as calls in Python: what no instruction can encode is refused where it is written.
 
-A subclass of `Assembly` is an instruction set: each instruction is an attribute, an `Operation`,
+A subclass of `Assembler` is an instruction set: each instruction is an attribute, an `Opcode`,
 whose form checks the operands; a call of it appends a line to a statement of assembly in C. What is
 known of a function follows from its instructions: how many they are, of which kinds
 (`targets.timings` has their cycles), which registers they change, how far branches go.
@@ -23,16 +23,16 @@ P = ParamSpec("P")
 _ON_STACK = re.compile(r"\bsp(?:, #(\d+)\]|\]|, \{)")
 
 
-class Operation(Generic[P]):
+class Opcode(Generic[P]):
     """An instruction of one form: a function that checks the operands and returns their text."""
 
     def __init__(self, form: Callable[P, str], name: str = "", size: int = 2) -> None:
         self._form, self._name, self._size = form, name, size
 
-    def __set_name__(self, owner: type[Assembly], name: str) -> None:
+    def __set_name__(self, owner: type[Assembler], name: str) -> None:
         self._name = self._name or name.rstrip("_")
 
-    def __get__(self, code: Assembly, owner: type[Assembly]) -> Callable[P, None]:
+    def __get__(self, code: Assembler, owner: type[Assembler]) -> Callable[P, None]:
         def append(*operands: P.args, **named: P.kwargs) -> None:
             code.emit(self._name, self._form(*operands, **named), size=self._size)
 
@@ -54,7 +54,7 @@ class Reach:
     forward: int
 
 
-class Assembly:
+class Assembler:
     """Instructions one after the other."""
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ from smelt.codegen.kernels.c.products import (
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.armv6m import CONDITION
-from smelt.codegen.kernels.cortexm.assembly_builder import Assembly
+from smelt.codegen.kernels.cortexm.assembly_builder import Assembler
 from smelt.codegen.kernels.cortexm.cores import ThumbKernel
 from smelt.codegen.kernels.cortexm.thumb_block import block
 from smelt.codegen.kernels.cortexm.thumb_groups import STATE_BYTES, BlockSums, Taps, grouped
@@ -75,7 +75,7 @@ class Core:
     """
 
     condition: str
-    block: Callable[[BlockSums], Assembly]
+    block: Callable[[BlockSums], Assembler]
     form: str
     interleaves: bool
     saturates: bool

@@ -28,7 +28,7 @@ from smelt.codegen.kernels.base import (
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.armv6m import CONDITION
-from smelt.codegen.kernels.cortexm.assembly_builder import Assembly
+from smelt.codegen.kernels.cortexm.assembly_builder import Assembler
 from smelt.codegen.kernels.cortexm.cores import ThumbKernel
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
@@ -65,7 +65,7 @@ class DepthwiseCore:
     """
 
     condition: str
-    pairs: Callable[[Plane, ShortScaling, tuple[int, ...]], Assembly]
+    pairs: Callable[[Plane, ShortScaling, tuple[int, ...]], Assembler]
     form: str
     by_line: bool
     saturates: bool

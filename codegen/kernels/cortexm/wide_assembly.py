@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from smelt.codegen.kernels.cortexm.armv7m import Armv7m, asr
-from smelt.codegen.kernels.cortexm.registers import R2, R3, R4, R5, R6, R7, R8, Register
+from smelt.codegen.kernels.cortexm.registers import R2, R3, R4, R5, R6, R7, R8, SP, Register
 from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
 
 
@@ -59,3 +60,43 @@ def saturate(a: Armv7m, s: ShortScaling, total: Register) -> None:
         a.at_most(total, s.high)
     if s.low > -128:
         a.at_least(total, s.low)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How assembly goes over steps of its work: some of them, and then turns of a loop.
+
+    Attributes:
+        rest: steps before the loop.
+        unrolled: steps in a turn.
+        count: of turns.
+    """
+
+    rest: int
+    unrolled: int
+    count: int
+
+    @staticmethod
+    def of(steps: int, unrolled: int) -> Turns:
+        """The turns over so many steps."""
+        count = -(-steps // unrolled)
+        if count <= 1:
+            return Turns(steps, 0, 0)
+        each = steps // count
+        return Turns(steps - each * count, each, count)
+
+
+def run_turns(
+    a: Armv7m, turns: Turns, step: Callable[[], None], next_: Register, end: Register, at: int
+) -> None:
+    """All steps, until `next_` is what stands on the stack; `end` is lost."""
+    if turns.rest:
+        with a.repeat(turns.rest):
+            step()
+    if turns.count:
+        turn = a.here(2)
+        with a.repeat(turns.unrolled):
+            step()
+        a.ldr(end, SP, at)
+        a.cmp(next_, end)
+        a.b(turn, "ne")

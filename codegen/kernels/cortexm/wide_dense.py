@@ -21,6 +21,7 @@ sum of w. Modulo 2^32, in which all of it is computed, the sum that results is e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from typing_extensions import override
@@ -30,21 +31,24 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
     Scratch,
 )
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
     scaling_of,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.thumb_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.kernels.cortexm.wide_assembly import Turns
+from smelt.codegen.kernels.cortexm.wide_dense_assembly import RowSums, row
 from smelt.codegen.kernels.cortexm.wide_products import (
     PIXELS,
-    Walk,
     convolution,
 )
 from smelt.ir import Array, DType, Node
@@ -56,6 +60,45 @@ _LARGEST_PAIR = 257
 _LARGEST_OFFSET = 128
 _UNROLLED = {"speed": 8, "ram": 8, "size": 1}
 """Fours of taps in a turn of the loop, at most."""
+
+
+@dataclass(frozen=True)
+class PairsOfInputsParameters(Parameters):
+    """Variables of `cortexm/wide_dense.j2`.
+
+    Attributes:
+        title: what is computed.
+        condition: the preprocessor's, for assembly.
+        assembly: of the function for a row.
+        scaling: of sums.
+        offset: what weights are counted from.
+        rows: to be computed.
+        outputs: of a row.
+        blocks: fours of inputs.
+        whole: those that are whole.
+        last: C of the inputs of the last block, where it is not whole.
+        left: how many they are.
+        repaired: whether some output has repairs.
+        common: words of constants that requantize all outputs.
+        fields: words of an output's own, and of four outputs'.
+        own: C of both, side by side; none where outputs have nothing in common.
+    """
+
+    title: str
+    condition: str
+    assembly: str
+    scaling: ScalingSteps
+    offset: int
+    rows: int
+    outputs: int
+    blocks: int
+    whole: int
+    last: tuple[str, ...]
+    left: int
+    repaired: bool
+    common: int
+    fields: tuple[int, int]
+    own: tuple[str, ...]
 
 
 class WideFullyConnected(WideKernel[FullyConnected]):
@@ -90,21 +133,35 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
     offset = _offset(filled)
     counted, repairs = counted_weights(filled, offset)
     common, rows_ = _rows_of(scaling, len(filled))
-    parameters: dict[str, object] = {
-        "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
-        "s": scaling,
-        "fields": rows_.shape[1],
-        "common": len(common),
-        "offset": offset,
-        "walk": Walk.of(blocks, _UNROLLED[request.optimize]),
-        "rows": rows,
-        "depth": depth,
-        "blocks": blocks,
-        "fours": fours,
-        "outputs": outputs,
-        "rest": outputs % 4,
-        "repaired": any(repairs),
-    }
+    summed = RowSums(
+        outputs,
+        blocks,
+        Turns.of(blocks, _UNROLLED[request.optimize]),
+        offset,
+        any(repairs),
+        len(common),
+        scaling,
+    )
+    fields = rows_.shape[1]
+    own = [f"row[j * {fields} + {i}]" for i in range(fields)]
+    own += [f"common[{i}]" for i in range(len(common))]
+    parameters = PairsOfInputsParameters(
+        title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+        condition=CONDITION,
+        assembly=str(row(summed)),
+        scaling=scaling.steps,
+        offset=offset,
+        rows=rows,
+        outputs=outputs,
+        blocks=blocks,
+        whole=depth // 4,
+        last=tuple(f"input[{i}] + 128" if i < depth % 4 else "0" for i in range(4)),
+        left=depth % 4,
+        repaired=any(repairs),
+        common=len(common),
+        fields=(fields, 4 * fields),
+        own=tuple(own) if len(common) else (),
+    )
     return KernelCall(
         template="cortexm/wide_dense.j2",
         stem="fully_connected",

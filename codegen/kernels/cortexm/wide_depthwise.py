@@ -15,19 +15,6 @@ from smelt.codegen.kernels.cortexm.wide_pairs import pairs
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
 
-
-def advance(register: str, distance: int, spare: str) -> tuple[str, ...]:
-    """Armv7-M instructions that add a number to a register; `spare` may be lost."""
-    name, size = ("add", distance) if distance >= 0 else ("sub", -distance)
-    if size == 0:
-        return ()
-    if size < 1 << 12:
-        return (f"{name}w {register}, {register}, #{size}",)
-    upper = (f"movt {spare}, #{size >> 16}",) if size >> 16 else ()
-    low = f"movw {spare}, #{size & 0xFFFF}"
-    return (low, *upper, f"{name} {register}, {register}, {spare}")
-
-
 WIDE = DepthwiseCore(CONDITION, pairs, "wide_halves_depthwise", by_line=False, saturates=True)
 
 
