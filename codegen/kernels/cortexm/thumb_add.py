@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.kernels.cortexm.additions import addition, refuse_addition
 from smelt.codegen.kernels.cortexm.cores import PlainKernel
 from smelt.ir import Node
 from smelt.ops.binary import Binary
-from smelt.targets import Target
 
 _SHIFTS = range(23, 15, -1)
 _STEPS = sorted(product(range(-3, 4), repeat=2), key=lambda step: abs(step[0]) + abs(step[1]))
@@ -33,7 +42,7 @@ class SumOfProducts:
 
 
 @lru_cache(maxsize=128)
-def sum_of_products(node: Node) -> SumOfProducts | None:
+def sum_of_products(node: Node[Binary]) -> SumOfProducts | None:
     """What gives the node's outputs for every pair of inputs; None if nothing was found."""
     pairs = addition(node)
     low, high = pairs.limits
@@ -53,33 +62,44 @@ def sum_of_products(node: Node) -> SumOfProducts | None:
     return None
 
 
-class ThumbAdd(PlainKernel):
+@dataclass(frozen=True)
+class SumOfProductsParameters(Parameters):
+    """Variables of `cortexm/thumb_add.j2`; `output` is C of the stored element."""
+
+    title: str
+    count: int
+    factors: tuple[int, int]
+    addend: int
+    shift: int
+    span: int
+    output: str
+
+
+class ThumbAdd(PlainKernel[Binary]):
     """Sums and differences of tensors of equal shapes."""
 
     op = Binary
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        refused = refuse_addition(node)
-        if refused is None and sum_of_products(node) is None:
-            return f"{node.op.name} has scales for which no sum of two products was found."
-        return refused
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        op, scaling = node.op, sum_of_products(node)
-        if not isinstance(op, Binary) or scaling is None:
-            raise TypeError(f"{node.origin} is not supported")
-        y = node.output.type
+    @override
+    def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
+        op, y, refused = node.op, node.output.type, refuse_addition(node)
+        if refused is not None:
+            return Refusal(refused)
+        scaling = sum_of_products(node)
+        if scaling is None:
+            return Refusal(f"{op.name} has scales for which no sum of two products was found.")
         return KernelCall(
             template="cortexm/thumb_add.j2",
             stem=op.kind,
-            parameters={
-                "title": f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
-                "s": scaling,
-                "count": y.size,
-            },
+            parameters=SumOfProductsParameters(
+                title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
+                count=y.size,
+                factors=scaling.factors,
+                addend=scaling.addend,
+                shift=scaling.shift,
+                span=scaling.span,
+                output=offset("value", scaling.low),
+            ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=((0, 0), (0, 1)),
             summary="two products an output",

@@ -1,72 +1,69 @@
-"""The numbers of halves of words as instructions of Armv6-M and Armv7-M."""
+"""What functions for Armv6-M have in common: from sums of products to outputs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import numpy as np
-
-from smelt.codegen.kernels.cortexm.thumb_groups import Taps
-
-STATE_BYTES = 16
-"""Totals of a channel whose window is summed in slices."""
+from smelt.codegen.kernels.cortexm.armv6m import Armv6m
+from smelt.codegen.kernels.cortexm.assembly_builder import Label
+from smelt.codegen.kernels.cortexm.registers import LR, R0, R2, R3, R4, R5, R6, R7, R10, Register
+from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
 
 
-def constant(register: str, value: int) -> tuple[str, ...]:
-    """Armv6-M instructions that put a number of 0 or more into a low register."""
-    digits = [value >> shift & 255 for shift in (24, 16, 8, 0)]
-    while len(digits) > 1 and not digits[0]:
-        digits = digits[1:]
-    lines = [f"movs {register}, #{digits[0]}"]
-    shift = 0
-    for digit in digits[1:]:
-        shift += 8
-        if digit:
-            lines += [f"lsls {register}, {register}, #{shift}", f"adds {register}, #{digit}"]
-            shift = 0
-    return (*lines, *((f"lsls {register}, {register}, #{shift}",) if shift else ()))
+def load_row(a: Armv6m, s: ShortScaling, others: Sequence[Register]) -> None:
+    """Loads a channel's row at [r2], and adds a bias to the sums in r4 and in `others`.
 
-
-@dataclass(frozen=True)
-class Assembly:
-    """The numbers of a convolution in the assembly.
-
-    Attributes:
-        rounding: instructions that put the roundings of all groups, 2^15 each, into r2.
-        skip: into r3: bytes from the last channel of a block of weights to the next block.
-        outputs: into r2: channels.
-        ends: into r2: bytes of packed inputs that each stretch covers.
-        half: into r2: 2^15.
-        state: into r2: bytes from the first channel's totals so far to the packed inputs.
-        roundings: what the first makes, in summands that an instruction of Armv7-M holds.
-        reaches: bytes from the first packed input to the end of each stretch that is a loop.
-        before: what `state` makes.
+    The offset goes to lr, the highest part to r5, lower ones to r7 and r10, the nudge to r0.
     """
+    if s.biases is not None:
+        a.ldmia(R2, [R3])
+        a.adds(R4, R4, R3)
+        for register in others:
+            a.add(register, R3)
+    a.ldmia(R2, [R3, R5] if s.count == 1 else [R3, R5, R7])
+    a.mov(LR, R3)
+    if s.count == 3:
+        a.ldmia(R2, [R3])
+        a.mov(R10, R3)
+    if s.nudges is not None:
+        a.ldmia(R2, [R0])
+        a.movs(R6, s.lift)
 
-    rounding: tuple[str, ...]
-    skip: tuple[str, ...]
-    outputs: tuple[str, ...]
-    ends: tuple[tuple[str, ...], ...]
-    half: tuple[str, ...]
-    state: tuple[str, ...]
-    roundings: tuple[int, ...]
-    reaches: tuple[int, ...]
-    before: int
 
-
-def assembly(taps: Taps, words: int, apart: int, outputs: int) -> Assembly:
-    """The numbers of a convolution, or of a slice of it."""
-    bytes_ = [s.taps * s.turns * 4 * words for s in taps.stretches]
-    ends = np.cumsum(bytes_).tolist()
-    low, high = taps.groups & 255, taps.groups & ~255
-    return Assembly(
-        constant("r2", taps.groups << 15),
-        constant("r3", (taps.length - 1) * apart),
-        constant("r2", outputs),
-        tuple(constant("r2", size) for size in bytes_),
-        constant("r2", 1 << 15),
-        constant("r2", STATE_BYTES * outputs),
-        tuple(part << 15 for part in (low, high) if part),
-        tuple(end for end, s in zip(ends, taps.stretches, strict=True) if s.turns > 1),
-        STATE_BYTES * outputs,
-    )
+def requantize(a: Armv6m, s: ShortScaling) -> None:
+    """Makes the stored output of the sum in r4, in r3; r2 is lost."""
+    if s.count == 1:
+        a.muls(R4, R5)
+    else:
+        a.movs(R3, R4)
+        a.muls(R3, R7)
+        a.asrs(R3, R3, s.drop)
+        if s.count == 3:
+            a.mov(R2, R10)
+            a.muls(R2, R4)
+            a.adds(R3, R3, R2)
+            a.asrs(R3, R3, s.drop)
+        a.muls(R4, R5)
+        a.adds(R4, R4, R3)
+    a.add(R4, LR)
+    if s.nudges is not None:
+        a.asrs(R3, R4, 31)
+        a.ands(R3, R0)
+        a.subs(R4, R4, R3)
+        a.asrs(R3, R4, s.shift)
+        a.adcs(R3, R6)
+    else:
+        a.asrs(R3, R4, s.shift)
+    inside = Label(9)
+    a.cmp(R3, s.span)
+    a.b(inside, "ls")
+    a.asrs(R3, R3, 31)
+    a.mvns(R3, R3)
+    if s.span < 255:
+        a.movs(R2, s.span)
+        a.ands(R3, R2)
+    a.place(inside)
+    if s.low < 0:
+        a.subs(R3, -s.low)
+    elif s.low:
+        a.adds(R3, s.low)

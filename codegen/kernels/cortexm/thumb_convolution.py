@@ -13,16 +13,20 @@ that they lie as far apart as the taps of the packed inputs do: one register add
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Parameters,
+    Refusal,
     Request,
     Scratch,
 )
@@ -35,15 +39,21 @@ from smelt.codegen.kernels.c.products import (
 )
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv6m import CONDITION
+from smelt.codegen.kernels.cortexm.assembly_builder import Assembler
 from smelt.codegen.kernels.cortexm.cores import ThumbKernel
-from smelt.codegen.kernels.cortexm.thumb_assembly import STATE_BYTES, assembly
-from smelt.codegen.kernels.cortexm.thumb_groups import Taps, grouped
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling, short_scaling
+from smelt.codegen.kernels.cortexm.thumb_block import block
+from smelt.codegen.kernels.cortexm.thumb_groups import STATE_BYTES, BlockSums, Taps, grouped
+from smelt.codegen.kernels.cortexm.thumb_scaling import (
+    ScalingSteps,
+    ShortScaling,
+    short_scaling,
+)
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.fixed_point import convolution_scales
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
-from smelt.targets import Optimize, Target
+from smelt.targets import Optimize
 
 SCRATCH_BYTES = 4096
 """What packed inputs may take."""
@@ -53,34 +63,19 @@ _WIDEST_SLIDE = 5
 
 
 @dataclass(frozen=True)
-class Slice:
-    """Rows of a window that are packed and summed together.
-
-    Attributes:
-        begin: first row, times the dilation.
-        end: row past the last one, times the dilation.
-        weights: index of its first weight.
-        taps: their groups.
-    """
-
-    begin: int
-    end: int
-    weights: int
-    taps: Taps
-
-
-@dataclass(frozen=True)
 class Core:
     """What differs between the cores that are served.
 
     Attributes:
-        template: of the assembly.
+        condition: the preprocessor's, for the assembly.
+        block: makes the assembly of a block of pixels.
         form: name in prices.
         interleaves: whether weights lie as far apart as the inputs of their taps.
         saturates: whether it saturates numbers of either sign to eight bits.
     """
 
-    template: str
+    condition: str
+    block: Callable[[BlockSums], Assembler]
     form: str
     interleaves: bool
     saturates: bool
@@ -90,7 +85,175 @@ class Core:
         return 4 * words if self.interleaves else 1
 
 
-THUMB = Core("cortexm/thumb_block.j2", "thumb_halves", interleaves=True, saturates=False)
+THUMB = Core(CONDITION, block, "thumb_halves", interleaves=True, saturates=False)
+
+
+@dataclass(frozen=True)
+class ImageLoop:
+    """Images one behind the other; sizes in elements, 0 for a single image."""
+
+    batch: int
+    input_size: int
+    output_size: int
+
+    @staticmethod
+    def of(frame: Frame) -> ImageLoop:
+        """Those of a frame."""
+        several = frame.batch > 1
+        return ImageLoop(
+            frame.batch,
+            frame.input_size if several else 0,
+            frame.output_size if several else 0,
+        )
+
+
+@dataclass(frozen=True)
+class StretchText:
+    """A stretch in C: turns of the loop, groups in a turn, taps of each, bytes of its weights."""
+
+    turns: int
+    groups: int
+    taps: int
+    step: int
+
+
+@dataclass(frozen=True)
+class BlockFunction:
+    """A function that sums a slice of the window for all channels of a block of pixels.
+
+    Attributes:
+        name: behind the function's.
+        ends: whether it makes outputs of the sums.
+        stretches: of its taps.
+        length: weights of a channel.
+        together: weights of channels that are interleaved; 0 where none are.
+        assembly: its instructions.
+    """
+
+    name: str
+    ends: bool
+    stretches: tuple[StretchText, ...]
+    length: int
+    together: int
+    assembly: str
+
+
+@dataclass(frozen=True)
+class PackedSlice:
+    """Dilated rows of the window, up to `end`, that are packed before a function is called."""
+
+    begin: int
+    end: int
+    function: str
+    weights: str
+
+
+@dataclass(frozen=True)
+class SlideTap:
+    """A tap of each pixel of a block: where its words go, and which two inputs make each."""
+
+    place: str
+    words: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Slide:
+    """How a row of the windows of neighbouring pixels is packed: inputs go to several taps.
+
+    Attributes:
+        inputs: each with its place behind the first one.
+        taps: what they are stored for.
+        step: what the row makes of words, or of places.
+        neighbours: columns from the first pixel to the last one.
+    """
+
+    inputs: tuple[str, ...]
+    taps: tuple[SlideTap, ...]
+    step: int
+    neighbours: int
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """How the inputs under windows are found, where pixels are not simply neighbours.
+
+    Attributes:
+        pixel: C of where an input pixel starts.
+        output_pixel: C of where an output pixel starts.
+        size: of the image; None without padding.
+        top, side: C of the first row and column under a window.
+        width: pixels of a row of outputs.
+        tall: whether windows have several rows.
+        whole: whether each row of a window lies in one piece.
+        inside: the last column from which it does; None where that is not asked.
+        run: inputs of such a row; 0 where there are none.
+        asks: whether windows are told apart by `inside`.
+        end, step: of the columns of a window, one by one; both 0 where none is.
+        row_step: from one row to the next.
+        slide: how rows of neighbouring pixels are packed together.
+    """
+
+    pixel: str
+    output_pixel: str
+    size: tuple[int, int] | None
+    top: str
+    side: str
+    width: int
+    tall: bool
+    whole: bool
+    asks: bool
+    inside: int | None
+    run: int
+    end: int
+    step: int
+    row_step: int
+    slide: Slide | None
+
+
+@dataclass(frozen=True)
+class HalvesParameters(Parameters):
+    """Variables of `cortexm/thumb_convolution.j2`.
+
+    Attributes:
+        title: what is computed.
+        images: that it is computed for.
+        condition: the preprocessor's, for assembly.
+        functions: one for the last slice, before it one for all others.
+        scaling: of sums.
+        fields: words of a channel's row of constants.
+        words: of packed inputs a tap, two pixels in each.
+        apart: bytes from one weight of a channel to the next.
+        outputs: channels.
+        depth: channels of an input pixel.
+        pixels: to be computed.
+        lanes: the pixels of a block.
+        pairs: word, and the two pixels in it.
+        ordered: whether inputs are packed in their own order.
+        state: words of scratch before the packed inputs.
+        slices: of the window.
+        last: first pixel of the last block, where pixels need no gathering.
+        gathering: see there.
+    """
+
+    title: str
+    images: ImageLoop
+    condition: str
+    functions: tuple[BlockFunction, ...]
+    scaling: ScalingSteps
+    fields: int
+    words: int
+    apart: int
+    outputs: int
+    depth: int
+    pixels: int
+    block: int
+    lanes: tuple[int, ...]
+    pairs: tuple[tuple[int, int, int], ...]
+    ordered: bool
+    state: int
+    slices: tuple[PackedSlice, ...]
+    last: int
+    gathering: Gathering | None
 
 
 def rows_of(window: Window) -> tuple[int, int] | None:
@@ -108,122 +271,102 @@ def rows_of(window: Window) -> tuple[int, int] | None:
     return (1, window.kernel[0]) if window.kernel[0] * row * 4 <= SCRATCH_BYTES else None
 
 
-def refuse_sums(node: Node, channel_axis: int) -> str | None:
-    """None if halves of words can serve a node's products, else one sentence saying why not."""
-    name = node.op.name
-    refused = refuse_products(node, channel_axis)
-    if refused is not None:
-        return refused
-    if node.output.type.dtype is not DType.INT8 or not folds(node):
-        return f"{name} is served by halves of words for constant, symmetric int8 weights only."
-    if scaling_of(node) is None:
-        return f"{name} has scales that no short multiplications are exact for."
-    return None
-
-
-def refuse_halves(node: Node) -> str | None:
-    """None if halves of words serve a convolution, else one sentence saying why not."""
-    name = node.op.name
-    if isinstance(node.op, Conv2D) and node.op.groups > 1:
-        return f"{name} is served by halves of words for one group only."
-    refused = refuse_sums(node, 0)
-    if refused is not None:
-        return refused
-    if rows_of(Window.of(node)) is None:
-        return f"{name} has windows too large to be packed into {SCRATCH_BYTES} bytes."
-    return None
-
-
-class ThumbConv2D(ThumbKernel):
+class ThumbConv2D(ThumbKernel[Conv2D]):
     """Convolutions of one group."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_halves(node)
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        return convolution_by_halves(node, request, THUMB)
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        window, place = Window.of(node), Frame.of(node)
-        weights = node.input(1).array.reshape(window.outputs, -1)
-        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-        return halves(node, window, place, weights, request, stem=stem)
+
+def convolution_by_halves(node: Node[Conv2D], request: Request, core: Core) -> KernelCall | Refusal:
+    """The call that computes a convolution, or why none does."""
+    if node.op.groups > 1:
+        return Refusal(f"{node.op.name} is served by halves of words for one group only.")
+    window = Window.of(node)
+    stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
+    return halves(node, window, Frame.of(node), request, stem=stem, core=core)
 
 
 def halves(
-    node: Node,
+    node: Node[Conv2D | FullyConnected],
     window: Window,
     place: Frame,
-    weights: Array,
     request: Request,
     *,
     stem: str,
-    core: Core = THUMB,
-) -> KernelCall:
-    """The call that computes a convolution of one group.
+    core: Core,
+) -> KernelCall | Refusal:
+    """The call that computes a convolution of one group, or why none does.
 
     Args:
         node: what is computed.
         window: its geometry.
         place: the output pixels to compute.
-        weights: int8 `[o, k]`.
         request: target and preference.
         stem: of the function's name.
         core: that the assembly is for.
     """
     x, y = node.input(0).type, node.output.type
     scaling, cut = scaling_of(node), rows_of(window)
-    if scaling is None or cut is None:
-        raise ValueError(f"{node.origin} is not served")
+    if isinstance(scaling, Refusal):
+        return scaling
+    if cut is None:
+        return Refusal(
+            f"{node.op.name} has windows too large to be packed into {SCRATCH_BYTES} bytes."
+        )
+    weights = node.input(1).array.reshape(window.outputs, -1)
     if core.saturates:
         scaling = scaling.signed
     words, rows = cut
-    slices = list(_slices(window, weights, rows, request.optimize))
-    apart, block = core.apart(words), 2 * words
-    state = STATE_BYTES // 4 * window.outputs if len(slices) > 1 else 0
-    packed = [
-        interleaved(weights[:, i * slices[0].taps.length :][:, s.taps.order], apart)
-        for i, s in enumerate(slices)
-    ]
-    places = [s.taps.places * words for s in slices]
-    ordered = all(s.taps.ordered for s in slices)
+    taps = _slices(window, weights, rows, request.optimize)
+    apart, block, several = core.apart(words), 2 * words, len(taps) > 1
+    state = STATE_BYTES // 4 * window.outputs if several else 0
+    first = taps[0].length
+    packed = [interleaved(weights[:, i * first :][:, s.order], apart) for i, s in enumerate(taps)]
+    places = [s.places * words for s in taps]
+    ordered = all(s.ordered for s in taps)
     starts = np.cumsum([0, *(p.size for p in packed)]).tolist()
-    slices = [replace(s, weights=start) for s, start in zip(slices, starts, strict=False)]
     pixels = y.size // window.outputs // place.batch
     one = window.taps == 1 and not window.padded and window.stride == (1, 1)
-    dense = one and len(slices) == 1 and pixels >= block
-    runs = window.dilation[1] == 1 and window.kernel[1] > 1
-    runs = runs and place.source.pixel == window.depth and window.kernel[1] <= window.size[1]
-    slides = runs and window.stride[1] == 1 and window.kernel[1] <= _WIDEST_SLIDE
-    parameters: dict[str, object] = {
-        "frame": place,
-        "title": f"{node.op.name}: {x} -> {y}, {window.text}",
-        "w": window,
-        "s": scaling,
-        "core_template": core.template,
-        "slices": slices,
-        "part": slices[0].taps if state else None,
-        "whole": slices[-1].taps,
-        "numbers": {s.taps: assembly(s.taps, words, apart, window.outputs) for s in slices},
-        "words": words,
-        "ordered": ordered,
-        "dense": dense,
-        "last": pixels - block,
-        "runs": runs,
-        "seen": range(window.kernel[1] + block - 1 if slides else 0),
-        "apart": apart,
-        "block": block,
-        "state": state,
-        "fields": scaling.rows.shape[1],
-        "pixels": pixels,
-        "top": window.origin(0, "y"),
-        "side": window.origin(1, "x"),
-        "pixel": place.source.offset("y", "x"),
-        "output_pixel": place.target.offset("y", "x"),
-    }
-    columns = window.kernel[1] + (block - 1 if slides else 0)
+    dense = one and not several and pixels >= block
+    functions = [
+        BlockSums(s, scaling, words, window.outputs, several, s is taps[-1])
+        for s in ((taps[0], taps[-1]) if several else taps)
+    ]
+    slide = None if dense else _slide(window, place, words, ordered=ordered)
+    parameters = HalvesParameters(
+        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+        images=ImageLoop.of(place),
+        condition=core.condition,
+        functions=tuple(_function(f, core) for f in functions),
+        scaling=scaling.steps,
+        fields=scaling.rows.shape[1],
+        words=words,
+        apart=apart,
+        outputs=window.outputs,
+        depth=window.depth,
+        pixels=pixels,
+        block=block,
+        lanes=tuple(range(block)),
+        pairs=tuple((i, 2 * i, 2 * i + 1) for i in range(words)),
+        ordered=ordered,
+        state=state,
+        slices=tuple(
+            PackedSlice(
+                i * rows * window.dilation[0],
+                min((i + 1) * rows, window.kernel[0]) * window.dilation[0],
+                "block" if i == len(taps) - 1 else "part",
+                f"weights + {start}" if start else "weights",
+            )
+            for i, start in enumerate(starts[:-1])
+        ),
+        last=pixels - block if dense else 0,
+        gathering=None if dense else _gathering(window, place, slide),
+    )
+    columns = window.kernel[1] + (block - 1 if slide else 0)
     outside = np.full(columns * window.depth, x.zero_point, np.int8)
     blocks = -(-pixels // block) * place.batch
     return KernelCall(
@@ -236,16 +379,16 @@ def halves(
             Packed("weights", np.concatenate(packed)),
             Packed("channels", scaling.rows),
             *(() if ordered else (Packed("places", np.concatenate(places).astype(np.int16)),)),
-            Scratch("scratch", DType.INT32, state + slices[0].taps.length * words),
+            Scratch("scratch", DType.INT32, state + first * words),
             Output(0, "output"),
         ),
         summary=f"{block} pixels at a time, two products in one multiplication",
         form=f"{core.form}_{block}",
         work={
             "products": blocks * window.outputs * weights.shape[1],
-            "groups": blocks * window.outputs * sum(s.taps.groups for s in slices),
+            "groups": blocks * window.outputs * sum(s.groups for s in taps),
             "outputs": blocks * window.outputs,
-            "sums": blocks * window.outputs * (len(slices) - 1),
+            "sums": blocks * window.outputs * (len(taps) - 1),
             "inputs": blocks * weights.shape[1],
             "blocks": blocks,
             "calls": 1,
@@ -253,29 +396,102 @@ def halves(
     )
 
 
-def _slices(window: Window, weights: Array, rows: int, optimize: Optimize) -> tuple[Slice, ...]:
+def _slices(window: Window, weights: Array, rows: int, optimize: Optimize) -> tuple[Taps, ...]:
     """The window in slices of so many rows; all but the last one share their groups."""
     row = window.kernel[1] * window.depth
-    dilation = window.dilation[0]
     count = -(-window.kernel[0] // rows)
-    parts = weights[:, : (count - 1) * rows * row]
-    found: list[Slice] = []
-    for i in range(count):
-        begin, end = i * rows, min((i + 1) * rows, window.kernel[0])
-        mine = weights[:, begin * row : end * row]
-        if i < count - 1:
-            mine = parts.reshape(-1, rows * row)
-        found.append(Slice(begin * dilation, end * dilation, 0, grouped(mine, optimize)))
-    return tuple(found)
+    begin = (count - 1) * rows * row
+    last = grouped(weights[:, begin:], optimize)
+    if count == 1:
+        return (last,)
+    shared = grouped(weights[:, :begin].reshape(-1, rows * row), optimize)
+    return (*(shared,) * (count - 1), last)
+
+
+def _function(sums: BlockSums, core: Core) -> BlockFunction:
+    taps, apart = sums.taps, core.apart(sums.words)
+    return BlockFunction(
+        "block" if sums.ends else "part",
+        sums.ends,
+        tuple(
+            StretchText(s.turns, len(s.groups), s.groups[0], s.groups[0] * apart)
+            for s in taps.stretches
+        ),
+        taps.length,
+        taps.length * apart if apart > 1 else 0,
+        str(core.block(sums)),
+    )
+
+
+def _runs(window: Window, place: Frame) -> bool:
+    """Whether columns of a window are neighbours, so that each row of it may lie in one piece."""
+    runs = window.dilation[1] == 1 and window.kernel[1] > 1
+    return runs and place.source.pixel == window.depth and window.kernel[1] <= window.size[1]
+
+
+def _slide(window: Window, place: Frame, words: int, *, ordered: bool) -> Slide | None:
+    """How rows of neighbouring pixels are packed; None if each is by itself."""
+    columns, depth = window.kernel[1], window.depth
+    if not _runs(window, place) or window.stride[1] > 1 or columns > _WIDEST_SLIDE:
+        return None
+
+    def behind(i: int) -> str:
+        return f"c + {i * depth}" if i else "c"
+
+    def tap(dx: int) -> SlideTap:
+        targets = (
+            f"{dx * depth * words + i} + c * {words}" if ordered else f"{i}" for i in range(words)
+        )
+        inputs = (dx + 2 * i for i in range(words))
+        return SlideTap(
+            "" if ordered else behind(dx),
+            tuple((target, i, i + 1) for target, i in zip(targets, inputs, strict=True)),
+        )
+
+    return Slide(
+        tuple(behind(i) for i in range(columns + 2 * words - 1)),
+        tuple(tap(dx) for dx in range(columns)),
+        columns * depth * (words if ordered else 1),
+        2 * words - 1,
+    )
+
+
+def _gathering(window: Window, place: Frame, slide: Slide | None) -> Gathering:
+    runs, tall = _runs(window, place), window.kernel[0] > 1
+    whole = window.kernel[1] == 1 or (runs and not window.padded and slide is None)
+    return Gathering(
+        place.source.offset("y", "x"),
+        place.target.offset("y", "x"),
+        window.size if window.padded else None,
+        window.origin(0, "y"),
+        window.origin(1, "x"),
+        place.width,
+        tall,
+        whole,
+        runs and not whole,
+        window.size[1] - window.kernel[1] if runs and window.padded else None,
+        window.kernel[1] * window.depth if whole or (runs and slide is None) else 0,
+        0 if whole else window.end[1],
+        0 if whole else window.dilation[1],
+        window.dilation[0] if tall else 0,
+        slide,
+    )
 
 
 @lru_cache(maxsize=128)
-def scaling_of(node: Node) -> ShortScaling | None:
-    """The short requantization of a node of constant, symmetric weights; None if none is exact."""
+def scaling_of(
+    node: Node[Conv2D | DepthwiseConv2D | FullyConnected],
+) -> ShortScaling | Refusal:
+    """The short requantization of a node of constant, symmetric weights, or why there is none."""
     op = node.op
-    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
-        raise TypeError(f"{op.name} sums no products")
     axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+    refused = refuse_products(node, axis)
+    if refused is not None:
+        return Refusal(refused)
+    if node.output.type.dtype is not DType.INT8 or not folds(node):
+        return Refusal(
+            f"{op.name} is served by halves of words for constant, symmetric int8 weights only."
+        )
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     scales_of = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
     scales = scales_of(x, weights, y, node.rounding)
@@ -283,7 +499,8 @@ def scaling_of(node: Node) -> ShortScaling | None:
     bias = bias_with_zero_point(node, axis)
     if bias is None:
         bias = np.zeros(len(range_[0]), np.int64)
-    return short_scaling(Requantization.of(node, scales, op.activation, range_), bias)
+    found = short_scaling(Requantization.of(node, scales, op.activation, range_), bias)
+    return found or Refusal(f"{op.name} has scales that no short multiplications are exact for.")
 
 
 def interleaved(weights: Array, step: int) -> Array:

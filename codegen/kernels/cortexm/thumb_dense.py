@@ -10,88 +10,97 @@ multiplication and an addition, and its share of three instructions that unpack.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Parameters,
+    Refusal,
     Request,
     Scratch,
 )
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv6m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import ThumbKernel
-from smelt.codegen.kernels.cortexm.thumb_assembly import constant
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
+    THUMB,
     halves,
-    refuse_sums,
     scaling_of,
 )
+from smelt.codegen.kernels.cortexm.thumb_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.kernels.cortexm.thumb_words import dense
 from smelt.ir import Array, DType, Node
 from smelt.ops.fully_connected import FullyConnected
-from smelt.targets import Target
 
 _UNROLLED = {"speed": 8, "ram": 8, "size": 2}
 """Inputs in a turn of the loop."""
 
 
-class ThumbFullyConnected(ThumbKernel):
+@dataclass(frozen=True)
+class FourWeightsParameters(Parameters):
+    """Variables of `cortexm/thumb_dense.j2`: `fields` are the words of a channel's constants."""
+
+    title: str
+    condition: str
+    assembly: str
+    scaling: ScalingSteps
+    depth: int
+    outputs: int
+    fields: int
+
+
+class ThumbFullyConnected(ThumbKernel[FullyConnected]):
     """Dense layers: a row in words of four weights, several rows as pixels of a 1x1 convolution."""
 
     op = FullyConnected
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        refused = refuse_sums(node, 0)
-        if refused is not None:
-            return refused
-        name, depth = node.op.name, node.input(1).type.shape[1]
-        if depth * 4 + 4 > SCRATCH_BYTES:
-            return f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
-        if not _fits(node.input(1).array):
-            return f"{name} has weights of -128, or so large that two sums could leave a word."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        x, weights = node.input(0).type, node.input(1).array
+    @override
+    def offer(self, node: Node[FullyConnected], request: Request) -> KernelCall | Refusal:
+        scaling, name = scaling_of(node), node.op.name
+        if isinstance(scaling, Refusal):
+            return scaling
+        weights = node.input(1).array
         outputs, depth = weights.shape
-        rows = x.size // depth
+        if depth * 4 + 4 > SCRATCH_BYTES:
+            return Refusal(f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes.")
+        if not _fits(weights):
+            return Refusal(
+                f"{name} has weights of -128, or so large that two sums could leave a word."
+            )
+        rows = node.input(0).type.size // depth
         if rows == 1:
-            return dense(node, weights, request, stem="fully_connected")
-        place = Frame.of_rows(node)
+            return _dense(node, scaling, weights, request)
         window = Window.dense(rows, depth, outputs)
-        return halves(node, window, place, weights, request, stem="fully_connected")
+        place = Frame.of_rows(node)
+        return halves(node, window, place, request, stem="fully_connected", core=THUMB)
 
 
-def dense(node: Node, weights: Array, request: Request, *, stem: str) -> KernelCall:
+def _dense(
+    node: Node[FullyConnected], scaling: ShortScaling, weights: Array, request: Request
+) -> KernelCall:
     """The call that computes all outputs `[o, k]` weights make of one row."""
-    scaling = scaling_of(node)
-    if scaling is None:
-        raise ValueError(f"{node.origin} is not served")
     outputs, depth = weights.shape
     unrolled = min(_UNROLLED[request.optimize], depth - depth % 2)
-    looped = depth - depth % unrolled if unrolled else 0
-    parameters: dict[str, object] = {
-        "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
-        "s": scaling,
-        "depth": depth,
-        "fields": scaling.rows.shape[1],
-        "loop": "ab" * (unrolled // 2) if looped else "",
-        "tail": "ab" * ((depth - looped) // 2) + "a" * (depth % 2),
-        "turns": looped // unrolled if unrolled else 0,
-        "end": constant("r2", looped * 4),
-        "blocks": constant("r2", -(-outputs // 4)),
-        "outputs": outputs,
-        "rest": outputs % 4,
-    }
+    parameters = FourWeightsParameters(
+        title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+        condition=CONDITION,
+        assembly=str(dense(scaling, outputs, depth, unrolled)),
+        scaling=scaling.steps,
+        depth=depth,
+        outputs=outputs,
+        fields=scaling.rows.shape[1],
+    )
     return KernelCall(
         template="cortexm/thumb_dense.j2",
-        stem=stem,
+        stem="fully_connected",
         parameters=parameters,
         operands=(
             Input(0, "input"),

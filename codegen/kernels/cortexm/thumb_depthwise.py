@@ -13,28 +13,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Parameters,
+    Refusal,
     Request,
     Scratch,
 )
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv6m import CONDITION
+from smelt.codegen.kernels.cortexm.assembly_builder import Assembler
 from smelt.codegen.kernels.cortexm.cores import ThumbKernel
-from smelt.codegen.kernels.cortexm.thumb_assembly import constant
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
-    refuse_sums,
+    ImageLoop,
     scaling_of,
 )
 from smelt.codegen.kernels.cortexm.thumb_groups import LARGEST_GROUP
+from smelt.codegen.kernels.cortexm.thumb_pairs import pairs
 from smelt.codegen.kernels.cortexm.thumb_plane import Plane, plane_of
+from smelt.codegen.kernels.cortexm.thumb_scaling import ScalingSteps, ShortScaling
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import DepthwiseConv2D
-from smelt.targets import Target
 
 _LARGEST_WINDOW = 60
 """Taps whose weights, as words, an immediate of eight bits reaches across."""
@@ -47,81 +53,20 @@ def chunks_of(taps: int, largest: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Walk:
-    """The assembly of one choice of chunks: how it moves its pointers, in instructions.
-
-    Attributes:
-        chunks: of the window's taps, line by line.
-        line: to r0: from the end of a line of taps to the next one.
-        next: to r0: from the end of the window to that of the next pair along v.
-        turn: to r0: from there to the first pair of the next row of pairs.
-        back: to r1: to the row's first weight.
-        step: to the output's register: from an output to the next along v.
-        wrap: to it: from there to the first output of the next row of pairs.
-        pair: elements from an output to the other one of its pair.
-        rounding: what the roundings of all chunks, 2^15 each, make.
-        numbers: of Armv6-M: into r4, `pair`; into r2, pairs in a row; into r2, 2^15.
-    """
-
-    chunks: tuple[int, ...]
-    line: tuple[str, ...]
-    next: tuple[str, ...]
-    turn: tuple[str, ...]
-    back: tuple[str, ...]
-    step: tuple[str, ...]
-    wrap: tuple[str, ...]
-    pair: int
-    rounding: int
-    numbers: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
-
-    @property
-    def starts(self) -> frozenset[int]:
-        """Taps that begin a chunk."""
-        return frozenset(int(end) - size for end, size in zip(self._ends, self.chunks, strict=True))
-
-    @property
-    def stops(self) -> frozenset[int]:
-        """Taps that end one."""
-        return frozenset(int(end) - 1 for end in self._ends)
-
-    @property
-    def uppers(self) -> int:
-        """`rounding` in units of 2^16, rounded up."""
-        return (len(self.chunks) + 1) // 2
-
-    @property
-    def _ends(self) -> list[int]:
-        return np.cumsum(self.chunks).tolist()
-
-
-def advance(register: str, distance: int, spare: str) -> tuple[str, ...]:
-    """Armv6-M instructions that add a number to a low register; `spare` may be lost."""
-    name, size = ("adds", distance) if distance >= 0 else ("subs", -distance)
-    if size > 510:
-        return (*constant(spare, size), f"{name} {register}, {register}, {spare}")
-    steps = [size] if size <= 255 else [255, size - 255]
-    return tuple(f"{name} {register}, #{step}" for step in steps if step)
-
-
-@dataclass(frozen=True)
 class DepthwiseCore:
     """What differs between the cores that are served.
 
     Attributes:
-        template: of the assembly.
+        condition: the preprocessor's, for the assembly.
+        pairs: makes the assembly of a channel of a plane, whose taps are summed in chunks.
         form: name in prices.
-        output: register of the output's address.
-        spare: register that is free when outputs are stored.
-        advance: makes instructions that add a number to a register.
         by_line: whether a chunk ends with its line.
         saturates: whether the core saturates numbers of either sign to eight bits.
     """
 
-    template: str
+    condition: str
+    pairs: Callable[[Plane, ShortScaling, tuple[int, ...]], Assembler]
     form: str
-    output: str
-    spare: str
-    advance: Callable[[str, int, str], tuple[str, ...]]
     by_line: bool
     saturates: bool
 
@@ -131,79 +76,167 @@ class DepthwiseCore:
             return chunks_of(plane.run, largest) * plane.lines
         return chunks_of(plane.run * plane.lines, largest)
 
-    def walk(self, plane: Plane, largest: int, fields: int) -> Walk:
-        """How the assembly goes over a plane with chunks of at most `largest` taps.
 
-        `fields` are the words of a row that it walks across behind the weights.
-        """
-        chunks = self.chunks(plane, largest)
-        across = plane.pitch[1 - plane.inner]
-        window = 4 * ((plane.lines - 1) * across + plane.run)
-        step, row = 4 * plane.stride[1] * plane.pitch[1], 4 * plane.period * plane.pitch[0]
-        along, wide = plane.target[1], plane.outputs[1]
-        across_row = plane.taps[0] * plane.taps[1] + (0 if self.by_line else fields)
-        return Walk(
-            chunks,
-            self.advance("r0", 4 * (across - plane.run), "r2"),
-            self.advance("r0", step - window, "r2"),
-            self.advance("r0", row - step * wide, "r2"),
-            self.advance("r1", -4 * across_row, "r2"),
-            self.advance(self.output, along, self.spare),
-            self.advance(self.output, 2 * plane.target[0] - along * wide, self.spare),
-            plane.target[0],
-            len(chunks) << 15,
-            (constant("r4", plane.target[0]), constant("r2", wide), constant("r2", 1 << 15)),
+THUMB = DepthwiseCore(CONDITION, pairs, "thumb_halves_depthwise", by_line=True, saturates=False)
+
+
+@dataclass(frozen=True)
+class TapOfPlane:
+    """A tap in C: its place in words behind the window's first, and how its product is added."""
+
+    place: int
+    adds: str
+    flushes: bool
+
+
+@dataclass(frozen=True)
+class PairsFunction:
+    """A function for a channel of a plane, whose sums are taken in chunks of so many taps."""
+
+    name: str
+    largest: int
+    taps: tuple[TapOfPlane, ...]
+    assembly: str
+
+
+@dataclass(frozen=True)
+class PlanePacking:
+    """How inputs of a channel are brought into words along the axis of pairs, u, and along v.
+
+    Attributes:
+        name: of the axis of pairs.
+        stride: along u.
+        size: of the image along u.
+        inside: the same less the stride.
+        source: elements from one u of the input to those 0, 1, … later.
+        pitch: words from one u to those 0, 1, … later.
+        apart: elements between the two inputs of a word.
+        source_v: elements from one v of the input to the next.
+        pitch_v: words from one v to the next.
+        filled: words along v that the image fills.
+        begin: where the first of them stands.
+        outside: the number that inputs outside of the image have.
+        outside_upper: the same in the upper half of a word.
+        outside_both: the same in both halves.
+        twos: whether inputs of two words are loaded once.
+        fours: whether those of four are, for a stride of two.
+    """
+
+    name: str
+    stride: int
+    size: int
+    inside: int
+    source: tuple[int, ...]
+    pitch: tuple[int, ...]
+    apart: int
+    source_v: int
+    pitch_v: int
+    filled: int
+    begin: int
+    outside: int
+    outside_upper: int
+    outside_both: int
+    twos: bool
+    fours: bool
+
+    @staticmethod
+    def of(p: Plane, outside: int) -> PlanePacking:
+        """That of a plane."""
+        return PlanePacking(
+            name="columns" if p.axis else "rows",
+            stride=p.stride[0],
+            size=p.size[0],
+            inside=p.size[0] - p.stride[0],
+            source=tuple(i * p.source[0] for i in range(5)),
+            pitch=tuple(i * p.pitch[0] for i in range(5)),
+            apart=p.stride[0] * p.source[0],
+            source_v=p.source[1],
+            pitch_v=p.pitch[1],
+            filled=p.filled,
+            begin=p.begin * p.pitch[1],
+            outside=outside,
+            outside_upper=outside * 65536,
+            outside_both=outside * 65537,
+            twos=p.stride[0] == 1,
+            fours=p.stride[0] == 2 and p.taps[0] == 3,
         )
 
 
-THUMB = DepthwiseCore(
-    "cortexm/thumb_pairs.j2",
-    "thumb_halves_depthwise",
-    output="r2",
-    spare="r3",
-    advance=advance,
-    by_line=True,
-    saturates=False,
-)
+@dataclass(frozen=True)
+class HalvesDepthwiseParameters(Parameters):
+    """Variables of `cortexm/thumb_depthwise.j2`; u is the axis of pairs.
+
+    Attributes:
+        title: what is computed.
+        images: that it is computed for.
+        condition: the preprocessor's, for assembly.
+        functions: one, or two, of which a channel's last constant chooses the first.
+        chooser: which one that is; None for one function.
+        scaling: of sums.
+        constants: where they begin in a row, behind the weights.
+        fields: words of a row.
+        packing: of inputs.
+        words: of scratch.
+        outputs: channels.
+        channel: C of the input's channel.
+        size: outputs along u and v.
+        odd: whether the last output along u is alone.
+        step: words from an output to the next along u and v.
+        target: elements from an output to the next along u and v.
+        band: outputs along u at a time.
+        before: padding before the image along u.
+        period: rows of scratch from one pair to the next.
+        reach: rows of the window.
+    """
+
+    title: str
+    images: ImageLoop
+    condition: str
+    functions: tuple[PairsFunction, ...]
+    chooser: int | None
+    scaling: ScalingSteps
+    constants: int
+    fields: int
+    packing: PlanePacking
+    words: int
+    outputs: int
+    channel: str
+    size: tuple[int, int]
+    odd: bool
+    step: tuple[int, int]
+    target: tuple[int, int]
+    band: int
+    before: int
+    period: int
+    reach: int
 
 
-class ThumbDepthwiseConv2D(ThumbKernel):
+class ThumbDepthwiseConv2D(ThumbKernel[DepthwiseConv2D]):
     """Depthwise convolutions whose lines fit into scratch."""
 
     op = DepthwiseConv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_depthwise(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
         return depthwise(node, request, THUMB)
 
 
-def refuse_depthwise(node: Node) -> str | None:
-    """None if halves of words serve a depthwise convolution, else one sentence saying why not."""
-    refused = refuse_sums(node, 3)
-    if refused is not None:
-        return refused
-    name, window = node.op.name, Window.of(node)
+def depthwise(
+    node: Node[DepthwiseConv2D], request: Request, core: DepthwiseCore
+) -> KernelCall | Refusal:
+    """The call that computes a depthwise convolution on a core, or why none does."""
+    scaling, window, name = scaling_of(node), Window.of(node), node.op.name
+    if isinstance(scaling, Refusal):
+        return scaling
     if window.dilation != (1, 1):
-        return f"{name} is served by halves of words without dilation only."
+        return Refusal(f"{name} is served by halves of words without dilation only.")
     if window.taps > _LARGEST_WINDOW:
-        return f"{name} is served by halves of words for {_LARGEST_WINDOW} taps at most."
-    if plane_of(node) is None:
-        return f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes."
+        return Refusal(f"{name} is served by halves of words for {_LARGEST_WINDOW} taps at most.")
+    plane = plane_of(node)
+    if plane is None:
+        return Refusal(f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes.")
     if np.abs(node.input(1).array.astype(np.int64)).max() > LARGEST_GROUP // 2:
-        return f"{name} has weights of -128, of which two could leave 16 bits."
-    return None
-
-
-def depthwise(node: Node, request: Request, core: DepthwiseCore) -> KernelCall:
-    """The call that computes a depthwise convolution on a core."""
-    window, plane, scaling = Window.of(node), plane_of(node), scaling_of(node)
-    if plane is None or scaling is None:
-        raise ValueError(f"{node.origin} is not served")
+        return Refusal(f"{name} has weights of -128, of which two could leave 16 bits.")
     if core.saturates:
         scaling = scaling.signed
     x, y = node.input(0).type, node.output.type
@@ -220,25 +253,39 @@ def depthwise(node: Node, request: Request, core: DepthwiseCore) -> KernelCall:
     if len(kinds) > 1:
         columns.append(wide[:, None].astype(np.int32))
     rows = np.concatenate(columns, axis=1)
-    parameters: dict[str, object] = {
-        "title": f"{node.op.name}: {x} -> {y}, {window.text}",
-        "w": window,
-        "p": plane,
-        "s": scaling,
-        "core_template": core.template,
-        "walks": {k: core.walk(plane, k, scaling.rows.shape[1]) for k in kinds},
-        "kinds": kinds,
-        "odd": plane.outputs[0] % 2 == 1,
-        "fields": rows.shape[1],
-        "multiplier": window.outputs // x.shape[3],
-        "batch": x.shape[0],
-        "input_size": x.size // x.shape[0],
-        "output_size": y.size // y.shape[0],
-        "outside": x.zero_point,
-        "words": plane.rows * plane.columns,
-    }
+    multiplier = window.outputs // x.shape[3]
+    parameters = HalvesDepthwiseParameters(
+        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+        images=ImageLoop.of(Frame.of(node)),
+        condition=core.condition,
+        functions=tuple(
+            PairsFunction(
+                f"pairs{largest}" if len(kinds) > 1 else "pairs",
+                largest,
+                _taps(plane, core.chunks(plane, largest)),
+                str(core.pairs(plane, scaling, core.chunks(plane, largest))),
+            )
+            for largest in kinds
+        ),
+        chooser=rows.shape[1] - 1 if len(kinds) > 1 else None,
+        scaling=scaling.steps,
+        constants=window.taps,
+        fields=rows.shape[1],
+        packing=PlanePacking.of(plane, x.zero_point),
+        words=plane.rows * plane.columns,
+        outputs=window.outputs,
+        channel=f"o / {multiplier}" if multiplier > 1 else "o",
+        size=plane.outputs,
+        odd=plane.odd,
+        step=(plane.stride[0] * plane.pitch[0], plane.stride[1] * plane.pitch[1]),
+        target=plane.target,
+        band=2 * plane.pairs,
+        before=plane.before[0],
+        period=plane.period,
+        reach=plane.taps[0],
+    )
     planes = window.outputs * x.shape[0]
-    pairs = -(-plane.outputs[0] // 2) * plane.outputs[1] * planes
+    count = -(-plane.outputs[0] // 2) * plane.outputs[1] * planes
     bands = -(-plane.outputs[0] // (2 * plane.pairs))
     return KernelCall(
         template="cortexm/thumb_depthwise.j2",
@@ -253,13 +300,26 @@ def depthwise(node: Node, request: Request, core: DepthwiseCore) -> KernelCall:
         summary="two pixels at a time, two products in one multiplication",
         form=core.form,
         work={
-            "products": pairs * window.taps,
-            "lines": pairs * plane.lines,
-            "outputs": pairs,
+            "products": count * window.taps,
+            "lines": count * plane.lines,
+            "outputs": count,
             "inputs": planes * plane.filled * plane.rows * bands,
             "planes": planes * bands,
             "calls": 1,
         },
+    )
+
+
+def _taps(plane: Plane, chunks: tuple[int, ...]) -> tuple[TapOfPlane, ...]:
+    """The taps of a window, line by line."""
+    within = [i for size in chunks for i in range(size)]
+    return tuple(
+        TapOfPlane(
+            tap // plane.run * plane.pitch[1 - plane.inner] + tap % plane.run,
+            "+=" if i else "=",
+            [*within, 0][tap + 1] == 0,
+        )
+        for tap, i in enumerate(within)
     )
 
 

@@ -15,11 +15,15 @@ from math import gcd
 
 import numpy as np
 
+from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
 from smelt.ir import Array
 from smelt.targets import Optimize
 
 LARGEST_GROUP = 255
 """What the magnitudes of a group's weights may add up to."""
+
+STATE_BYTES = 16
+"""Totals of a channel whose window is summed in slices."""
 
 _LARGEST = 6
 """Taps in a group."""
@@ -80,6 +84,27 @@ class Taps:
     def places(self) -> Array:
         """int64: where each tap stands in the order."""
         return np.argsort(np.asarray(self.order))
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """What a function over a block of pixels sums.
+
+    Attributes:
+        taps: of the window, or of a slice of it.
+        scaling: of the sums.
+        words: of packed inputs a tap, two pixels in each.
+        outputs: channels.
+        state: whether sums go on from totals in front of the packed inputs.
+        ends: whether outputs are made of the sums; else they are left there.
+    """
+
+    taps: Taps
+    scaling: ShortScaling
+    words: int
+    outputs: int
+    state: bool
+    ends: bool
 
 
 def grouped(weights: Array, optimize: Optimize) -> Taps:
@@ -151,6 +176,3 @@ def _joined(magnitudes: Array, taps: Sequence[int], size: int) -> list[int]:
         sums = sums + magnitudes[:, others[best]]
         others = np.delete(others, best)
     return group
-
-
-__all__ = ["LARGEST_GROUP", "Stretch", "Taps", "grouped"]

@@ -41,6 +41,11 @@ class Plane:
     target: tuple[int, int]
 
     @property
+    def odd(self) -> bool:
+        """Whether the last output along u has no other one."""
+        return self.outputs[0] % 2 == 1
+
+    @property
     def rows(self) -> int:
         """Words along u that a whole band needs."""
         return self.rows_of(self.pairs)
@@ -68,6 +73,27 @@ class Plane:
     def run(self) -> int:
         """Taps in a line."""
         return self.taps[self.inner]
+
+    @property
+    def to_next_line(self) -> int:
+        """Bytes from the end of a line of taps to the next one."""
+        return 4 * (self.pitch[1 - self.inner] - self.run)
+
+    @property
+    def to_next_pair(self) -> int:
+        """Bytes from the end of a window to the one of the next pair along v."""
+        window = (self.lines - 1) * self.pitch[1 - self.inner] + self.run
+        return 4 * (self.stride[1] * self.pitch[1] - window)
+
+    @property
+    def to_next_row(self) -> int:
+        """Bytes from where the last pair of a row leads to the first one of the next row."""
+        return 4 * (self.period * self.pitch[0] - self.stride[1] * self.pitch[1] * self.outputs[1])
+
+    @property
+    def to_next_outputs(self) -> int:
+        """Bytes from behind the last output of a row to the first one of the next pair."""
+        return 2 * self.target[0] - self.target[1] * self.outputs[1]
 
     @property
     def begin(self) -> int:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from smelt.codegen.kernels.base import KernelCall, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import KernelCall, Refusal, Request
 from smelt.codegen.kernels.cortexm.cores import PlainKernel
 from smelt.codegen.kernels.cortexm.pool_quotients import Quotients
 from smelt.codegen.kernels.cortexm.pool_words import pool_words
@@ -15,7 +17,6 @@ from smelt.codegen.kernels.cortexm.pooling import Pooling, pooling
 from smelt.ir import Node
 from smelt.ops.pool import Pool2D
 from smelt.ops.reduce import Reduce
-from smelt.targets import Target
 
 _WHOLE = 24
 """The shift that leaves 8 bits: nothing need be cut off."""
@@ -28,34 +29,27 @@ def _quotients(p: Pooling) -> Quotients | None:
     return whole or p.quotients(range(_WHOLE - 1, 9, -1), start=128)
 
 
-class ThumbPool(PlainKernel):
+class ThumbPool(PlainKernel[Pool2D | Reduce]):
     """Maxima and averages of four channels or more, a multiple where words must be aligned."""
 
-    op = Pool2D
+    op = Pool2D | Reduce
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        p = pooling(node)
+    @override
+    def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
+        p, aligned = pooling(node), "unaligned" not in request.target.features
         if isinstance(p, str):
-            return p
-        if p.channels < 4 or (p.channels % 4 and "unaligned" not in target.features):
-            return (
+            return Refusal(p)
+        if p.channels < 4 or (p.channels % 4 and aligned):
+            return Refusal(
                 f"{node.op.name} is served in words for four channels or more, "
                 "a multiple of four where words must be aligned."
             )
-        if not p.largest and _quotients(p) is None and p.finish(0) is None:
-            return f"{node.op.name} is not one exact product of the sum."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        p = pooling(node)
-        if isinstance(p, str):
-            raise TypeError(p)
         quotients = None if p.largest else _quotients(p)
         finish = None
         if not p.largest and quotients is None:
             finish = p.finish(128 * max(p.kinds))
+            if finish is None:
+                return Refusal(f"{node.op.name} is not one exact product of the sum.")
         return pool_words(
             p,
             quotients,
@@ -65,14 +59,8 @@ class ThumbPool(PlainKernel):
             if p.largest
             else "thumb_average_pool" + ("_steps" if finish else ""),
             finish=finish,
-            aligned="unaligned" not in request.target.features,
+            aligned=aligned,
         )
 
 
-class ThumbReduce(ThumbPool):
-    """The same over neighbouring axes before the last one."""
-
-    op = Reduce
-
-
-KERNELS = (ThumbPool(), ThumbReduce())
+KERNELS = (ThumbPool(),)

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.kernels.c.requantization import Requantization
+from smelt.codegen.kernels.c.store import offset
 from smelt.ir import Array
 
 _NEIGHBOURS = (0, 1, -1, 2, -2, 3, -3)
@@ -38,6 +39,31 @@ _NEIGHBOURS = (0, 1, -1, 2, -2, 3, -3)
 _MOST_PARTS = 3
 _INT32_MAX = 2**31 - 1
 _NEVER = 1 << 40
+
+
+@dataclass(frozen=True)
+class ScalingSteps:
+    """How a sum becomes an output in C; see `cortexm/short_scaling.j2`.
+
+    Attributes:
+        biased: whether a row of constants begins with a bias.
+        parts: multiplications.
+        drop: bits that a product loses before the next one; 0 for a single one.
+        nudge: which word of a row, without the bias, lowers what is negative; None for none.
+        shift: right shift; a rounding one by 1 comes behind it where there is a nudge.
+        lift: what is added then.
+        span: largest number, if results are counted from the smallest output.
+        output: of the result.
+    """
+
+    biased: bool
+    parts: int
+    drop: int
+    nudge: int | None
+    shift: int
+    lift: str
+    span: int | None
+    output: str
 
 
 @dataclass(frozen=True)
@@ -99,6 +125,22 @@ class ShortScaling:
         """The same for a core that saturates numbers of either sign: outputs count from 0."""
         offsets = self.offsets + (self.base << self.shift) if self.nudges is None else self.offsets
         return replace(self, offsets=offsets, base=0)
+
+    @property
+    def steps(self) -> ScalingSteps:
+        """The same in C."""
+        nudged, counted = self.nudges is not None, self.base == self.low
+        clamped = f"t < {self.low} ? {self.low} : t > {self.high} ? {self.high} : t"
+        return ScalingSteps(
+            self.biases is not None,
+            self.count,
+            self.drop if self.count > 1 else 0,
+            self.count + 1 if nudged else None,
+            self.shift - 1 if nudged else self.shift,
+            f" {'+' if self.lift >= 0 else '-'} {abs(self.lift)}" if nudged else "",
+            self.span if counted else None,
+            offset("t", self.low) if counted else clamped,
+        )
 
     @property
     def rows(self) -> Array:

@@ -14,30 +14,39 @@ besides is part of the bias that requantization takes in.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Parameters,
+    Refusal,
     Request,
     Scratch,
 )
+from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.products import bias_with_zero_point, sums
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
-from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, refuse_sums
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling, short_scaling
-from smelt.codegen.kernels.cortexm.wide_depthwise import advance
+from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, ImageLoop, scaling_of
+from smelt.codegen.kernels.cortexm.thumb_scaling import (
+    ScalingSteps,
+    ShortScaling,
+    short_scaling,
+)
+from smelt.codegen.kernels.cortexm.wide_columns_assembly import SlidingLines, lines
 from smelt.codegen.kernels.cortexm.wide_products import LIFT, split_pairs
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import DepthwiseConv2D
 from smelt.ops.fixed_point import convolution_scales
-from smelt.targets import Target
 
 _MOST_TURNS = 255
 """What an immediate counts down from; three outputs a turn."""
@@ -50,32 +59,111 @@ _LONGEST_STRAIGHT = 16
 """Words of a column that are packed without a loop."""
 
 
-class WideSlidingDepthwise(WideKernel):
+@dataclass(frozen=True)
+class LinesFunction:
+    """A function for the lines of a channel; `lacks` is where its repairs stand, if it has any."""
+
+    name: str
+    lacks: int | None
+    assembly: str
+
+
+@dataclass(frozen=True)
+class LinePacking:
+    """How inputs of a channel are brought into words, each with the one in the next line.
+
+    Attributes:
+        begin: word of the first column that the image fills.
+        filled: columns that it fills.
+        source: elements from one line of the image to the next, and over two.
+        column: elements from one column to the next.
+        pitch: words of a line, and of two.
+        size: lines of the image.
+        loads: where there is no loop over lines: which are loaded, and from where.
+        words: then: index and C of each word.
+        lower, upper, both: C of inputs outside of the image, as the lower half of a word, its upper
+            half, and both.
+        plain: the number that such an input has.
+    """
+
+    begin: int
+    filled: int
+    source: tuple[int, int]
+    column: int
+    pitch: tuple[int, int]
+    size: int
+    loads: tuple[tuple[int, int], ...]
+    words: tuple[tuple[int, str], ...]
+    lower: int
+    upper: int
+    both: int
+
+
+@dataclass(frozen=True)
+class SlidingColumnsParameters(Parameters):
+    """Variables of `cortexm/wide_columns.j2`.
+
+    Attributes:
+        title: what is computed.
+        images: that it is computed for.
+        condition: the preprocessor's, for assembly.
+        functions: without repairs, with them, or both.
+        chooser: which word of a row chooses the latter; None for one function.
+        scaling: of sums.
+        own: C of a channel's requantization.
+        fields: words of a row.
+        across: what lines are.
+        band: lines at a time.
+        count: lines.
+        outputs: of a line.
+        step: elements from an output to the next, and from a line to the next.
+        packing: of inputs.
+        words: of scratch.
+        channels: of the output.
+        channel: C of the input's channel.
+        before: lines before the image.
+    """
+
+    title: str
+    images: ImageLoop
+    condition: str
+    functions: tuple[LinesFunction, ...]
+    chooser: int | None
+    scaling: ScalingSteps
+    own: tuple[str, ...]
+    fields: int
+    across: str
+    band: int
+    count: int
+    outputs: int
+    step: tuple[int, int]
+    packing: LinePacking
+    words: int
+    channels: int
+    channel: str
+    before: int
+
+
+class WideSlidingDepthwise(WideKernel[DepthwiseConv2D]):
     """Depthwise convolutions of 3x3 taps, stride 1, whose lines fit into scratch."""
 
     op = DepthwiseConv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        refused = refuse_sums(node, 3)
-        if refused is not None:
-            return refused
-        name, window = node.op.name, Window.of(node)
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
+        served, name, window = scaling_of(node), node.op.name, Window.of(node)
+        if isinstance(served, Refusal):
+            return served
         if (window.kernel, window.stride, window.dilation) != ((3, 3), (1, 1), (1, 1)):
-            return f"{name} is served in sliding columns for 3x3 taps, stride 1, no dilation only."
+            return Refusal(
+                f"{name} is served in sliding columns for 3x3 taps, stride 1, no dilation only."
+            )
         longest = max(node.output.type.shape[1:3])
         if (longest + 2) * 4 * 2 > SCRATCH_BYTES or longest // 3 > _MOST_TURNS:
-            return f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes."
-        if _scaling(node) is None:
-            return f"{name} has scales that no short multiplications are exact for."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        window, scaling = Window.of(node), _scaling(node)
+            return Refusal(f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes.")
+        scaling = _scaling(node)
         if scaling is None:
-            raise ValueError(f"{node.origin} is not served")
+            return Refusal(f"{name} has scales that no short multiplications are exact for.")
         x, y = node.input(0).type, node.output.type
         # Lines run along the longer axis; `axis` is the one across them, which comes first.
         axis = 0 if y.shape[2] >= y.shape[1] else 1
@@ -89,46 +177,70 @@ class WideSlidingDepthwise(WideKernel):
         band = -(-outputs[0] // -(-outputs[0] // band))
         rows, repaired = _rows(_columns(node, axis), scaling)
         kinds = [kind for kind in (False, True) if (repaired == kind).any()]
-        constants = scaling.rows.shape[1]
+        constants, biased = scaling.rows.shape[1], scaling.biases is not None
         held = constants + (3 if repaired.any() else 0)
-        straight = _straight(size[0], before[0], band + 1 if band == outputs[0] else 0)
         triples = _triples(outputs[1] // 3, _UNROLLED[request.optimize])
-        rest = outputs[1] % 3
-        parameters: dict[str, object] = {
-            "title": f"{node.op.name}: {x} -> {y}, {window.text}",
-            "s": scaling,
-            "axis": axis,
-            "pitch": pitch,
-            "band": band,
-            "size": size,
-            "before": before,
-            "filled": max(min(size[1], pitch - before[1]), 0),
-            "outputs": outputs[1],
-            "lines_": outputs[0],
-            "straight": straight,
-            "loaded": {i for pair in straight for i in pair},
-            "source": source,
-            "step": target[1],
-            "line_step": target[0],
-            "along": advance("r1", target[1], "r4"),
-            "next_output": advance("r1", target[0] - target[1] * outputs[1], "r4"),
-            "next_line": advance("r0", 4 * (pitch - 2 - outputs[1] + rest), "r4"),
-            "triples": triples,
-            "turns": outputs[1] // 3 // triples,
-            "rest": rest,
-            "kinds": kinds,
-            "constants": constants,
-            "held": held,
-            "frame": held + 2,
-            "fields": rows.shape[1],
-            "channels": window.outputs,
-            "multiplier": window.outputs // x.shape[3],
-            "outside": x.zero_point,
-            "words": pitch * (band + 1),
-            "batch": x.shape[0],
-            "input_size": x.size // x.shape[0],
-            "output_size": y.size // y.shape[0],
-        }
+        turns, multiplier = outputs[1] // 3 // triples, window.outputs // x.shape[3]
+        straight = _straight(size[0], before[0], band + 1 if band == outputs[0] else 0)
+        parameters = SlidingColumnsParameters(
+            title=f"{node.op.name}: {x} -> {y}, {window.text}",
+            images=ImageLoop.of(Frame.of(node)),
+            condition=CONDITION,
+            functions=tuple(
+                LinesFunction(
+                    "lines_repaired" if kind else "lines",
+                    constants if kind else None,
+                    str(
+                        lines(
+                            SlidingLines(
+                                pitch,
+                                outputs[1],
+                                triples,
+                                turns,
+                                target[1],
+                                target[0],
+                                held,
+                                kind,
+                                scaling,
+                            )
+                        )
+                    ),
+                )
+                for kind in kinds
+            ),
+            chooser=rows.shape[1] - 1 if len(kinds) > 1 else None,
+            scaling=scaling.steps,
+            own=tuple(f"held[{(i - biased) % constants}]" for i in range(constants)),
+            fields=rows.shape[1],
+            across="columns" if axis else "rows",
+            band=band,
+            count=outputs[0],
+            outputs=outputs[1],
+            step=(target[1], target[0]),
+            packing=LinePacking(
+                begin=before[1],
+                filled=max(min(size[1], pitch - before[1]), 0),
+                source=(source[0], 2 * source[0]),
+                column=source[1],
+                pitch=(pitch, 2 * pitch),
+                size=0 if straight else size[0],
+                loads=tuple(
+                    (i, i * source[0])
+                    for i in range(size[0])
+                    if any(i in pair for pair in straight)
+                ),
+                words=tuple(
+                    (i * pitch, _word(pair, x.zero_point)) for i, pair in enumerate(straight)
+                ),
+                lower=x.zero_point + LIFT,
+                upper=LIFT + x.zero_point * 65536,
+                both=x.zero_point + LIFT + x.zero_point * 65536,
+            ),
+            words=pitch * (band + 1),
+            channels=window.outputs,
+            channel=f"o / {multiplier}" if multiplier > 1 else "o",
+            before=0 if straight else before[0],
+        )
         planes = window.outputs * x.shape[0]
         return KernelCall(
             template="cortexm/wide_columns.j2",
@@ -159,11 +271,8 @@ def _columns(node: Node, axis: int) -> Array:
     return weights.transpose(0, 2, 1) if axis == 0 else weights
 
 
-def _scaling(node: Node) -> ShortScaling | None:
+def _scaling(node: Node[DepthwiseConv2D]) -> ShortScaling | None:
     """The requantization of sums with what else they hold; None if no short one is exact."""
-    op = node.op
-    if not isinstance(op, DepthwiseConv2D):
-        raise TypeError(f"{op.name} is no depthwise convolution")
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     scales = convolution_scales(x, weights, y, node.rounding)
     bias = bias_with_zero_point(node, 3)
@@ -172,7 +281,7 @@ def _scaling(node: Node) -> ShortScaling | None:
     excess = LIFT * (first[..., 0] + second[..., 0]).sum(axis=1)
     excess -= (first[..., 1] < 0).sum(axis=1) + (second[..., 1] < 0).sum(axis=1)
     known = (0 if bias is None else bias) - excess
-    requantization = Requantization.of(node, scales, op.activation, sums(node, 3))
+    requantization = Requantization.of(node, scales, node.op.activation, sums(node, 3))
     found = short_scaling(requantization, known)
     return None if found is None else found.signed
 
@@ -188,6 +297,13 @@ def _straight(size: int, before: int, words: int) -> list[tuple[int | None, int 
         return []
     inside = [i if 0 <= i < size else None for i in range(-before, words + 1 - before)]
     return list(pairwise(inside)) if words else []
+
+
+def _word(pair: tuple[int | None, int | None], outside: int) -> str:
+    """C of a word of two inputs."""
+    lower, upper = pair
+    first = f"{outside + LIFT}" if lower is None else f"x{lower} + {LIFT}"
+    return f"{first} + {outside if upper is None else f'x{upper}'} * 65536"
 
 
 def _shared(columns: Array) -> tuple[Array, Array]:

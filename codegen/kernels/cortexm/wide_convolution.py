@@ -7,57 +7,47 @@ seven for 64 bits. Either two taps share a word (`wide_products`) or two pixels 
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import KernelCall, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import KernelCall, Refusal, Request
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     Core,
-    halves,
-    refuse_halves,
+    convolution_by_halves,
 )
-from smelt.codegen.kernels.cortexm.wide_products import convolution, refuse_pairs
+from smelt.codegen.kernels.cortexm.wide_block import block
+from smelt.codegen.kernels.cortexm.wide_products import convolution
 from smelt.ir import Node
 from smelt.ops.convolution import Conv2D
-from smelt.targets import Target
 
-WIDE = Core("cortexm/wide_block.j2", "wide_halves", interleaves=False, saturates=True)
+WIDE = Core(CONDITION, block, "wide_halves", interleaves=False, saturates=True)
 
 
-class WidePairsConv2D(WideKernel):
+class WidePairsConv2D(WideKernel[Conv2D]):
     """Convolutions of one group, two taps in one multiplication."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_pairs(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        window, place = Window.of(node), Frame.of(node)
-        weights = node.input(1).array.reshape(window.outputs, -1)
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        if node.op.groups > 1:
+            return Refusal(f"{node.op.name} is served by pairs of taps for one group only.")
+        window = Window.of(node)
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-        return convolution(node, window, place, weights, request, stem=stem)
+        return convolution(node, window, Frame.of(node), request, stem=stem)
 
 
-class WideConv2D(WideKernel):
+class WideConv2D(WideKernel[Conv2D]):
     """Convolutions of one group, two pixels in one multiplication."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_halves(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        window, place = Window.of(node), Frame.of(node)
-        weights = node.input(1).array.reshape(window.outputs, -1)
-        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-        return halves(node, window, place, weights, request, stem=stem, core=WIDE)
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        return convolution_by_halves(node, request, WIDE)
 
 
 KERNELS = (WidePairsConv2D(), WideConv2D())

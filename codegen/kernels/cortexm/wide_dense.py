@@ -21,35 +21,38 @@ sum of w. Modulo 2^32, in which all of it is computed, the sum that results is e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     Input,
     KernelCall,
     Output,
     Packed,
+    Parameters,
+    Refusal,
     Request,
     Scratch,
 )
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
-    refuse_sums,
     scaling_of,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.thumb_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.kernels.cortexm.wide_assembly import Turns
+from smelt.codegen.kernels.cortexm.wide_dense_assembly import RowSums, row
 from smelt.codegen.kernels.cortexm.wide_products import (
     PIXELS,
-    Walk,
     convolution,
-    refuse_pairs_of,
 )
 from smelt.ir import Array, DType, Node
 from smelt.ops.fully_connected import FullyConnected
-from smelt.targets import Target
 
 _LARGEST_PAIR = 257
 """What u_a + u_b may be."""
@@ -59,63 +62,109 @@ _UNROLLED = {"speed": 8, "ram": 8, "size": 1}
 """Fours of taps in a turn of the loop, at most."""
 
 
-class WideFullyConnected(WideKernel):
+@dataclass(frozen=True)
+class PairsOfInputsParameters(Parameters):
+    """Variables of `cortexm/wide_dense.j2`.
+
+    Attributes:
+        title: what is computed.
+        condition: the preprocessor's, for assembly.
+        assembly: of the function for a row.
+        scaling: of sums.
+        offset: what weights are counted from.
+        rows: to be computed.
+        outputs: of a row.
+        blocks: fours of inputs.
+        whole: those that are whole.
+        last: C of the inputs of the last block, where it is not whole.
+        left: how many they are.
+        repaired: whether some output has repairs.
+        common: words of constants that requantize all outputs.
+        fields: words of an output's own, and of four outputs'.
+        own: C of both, side by side; none where outputs have nothing in common.
+    """
+
+    title: str
+    condition: str
+    assembly: str
+    scaling: ScalingSteps
+    offset: int
+    rows: int
+    outputs: int
+    blocks: int
+    whole: int
+    last: tuple[str, ...]
+    left: int
+    repaired: bool
+    common: int
+    fields: tuple[int, int]
+    own: tuple[str, ...]
+
+
+class WideFullyConnected(WideKernel[FullyConnected]):
     """Dense layers: row by row, or rows as the pixels of a 1x1 convolution."""
 
     op = FullyConnected
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        refused = refuse_sums(node, 0)
-        if refused is not None:
-            return refused
-        if _rows(node) >= PIXELS:
-            return refuse_pairs_of(node, _window(node))
-        if -(-_depth(node) // 4) * 8 > SCRATCH_BYTES:
-            return f"{node.op.name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        rows, weights = _rows(node), node.input(1).array
+    @override
+    def offer(self, node: Node[FullyConnected], request: Request) -> KernelCall | Refusal:
+        outputs, depth = node.input(1).type.shape
+        rows = node.input(0).type.size // depth
         if rows < PIXELS:
-            return dense(node, weights, request, rows, stem="fully_connected")
-        place = Frame.of_rows(node)
-        return convolution(node, _window(node), place, weights, request, stem="fully_connected")
+            return _dense(node, rows, request)
+        window, place = Window.dense(rows, depth, outputs), Frame.of_rows(node)
+        return convolution(node, window, place, request, stem="fully_connected")
 
 
-def dense(node: Node, weights: Array, request: Request, rows: int, *, stem: str) -> KernelCall:
-    """The call that computes all outputs `[o, k]` weights make of each of some rows."""
+def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCall | Refusal:
+    """The call that computes all outputs of each of some rows, or why none does."""
     scaling = scaling_of(node)
-    if scaling is None:
-        raise ValueError(f"{node.origin} is not served")
-    scaling = scaling.signed
+    if isinstance(scaling, Refusal):
+        return scaling
+    scaling, weights = scaling.signed, node.input(1).array
     outputs, depth = weights.shape
+    if -(-depth // 4) * 8 > SCRATCH_BYTES:
+        return Refusal(
+            f"{node.op.name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
+        )
     fours, blocks = -(-outputs // 4), -(-depth // 4)
     filled = np.zeros((fours * 4, blocks * 4), np.int64)
     filled[:outputs, :depth] = weights
     offset = _offset(filled)
     counted, repairs = counted_weights(filled, offset)
     common, rows_ = _rows_of(scaling, len(filled))
-    parameters: dict[str, object] = {
-        "title": f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
-        "s": scaling,
-        "fields": rows_.shape[1],
-        "common": len(common),
-        "offset": offset,
-        "walk": Walk.of(blocks, _UNROLLED[request.optimize]),
-        "rows": rows,
-        "depth": depth,
-        "blocks": blocks,
-        "fours": fours,
-        "outputs": outputs,
-        "rest": outputs % 4,
-        "repaired": any(repairs),
-    }
+    summed = RowSums(
+        outputs,
+        blocks,
+        Turns.of(blocks, _UNROLLED[request.optimize]),
+        offset,
+        any(repairs),
+        len(common),
+        scaling,
+    )
+    fields = rows_.shape[1]
+    own = [f"row[j * {fields} + {i}]" for i in range(fields)]
+    own += [f"common[{i}]" for i in range(len(common))]
+    parameters = PairsOfInputsParameters(
+        title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+        condition=CONDITION,
+        assembly=str(row(summed)),
+        scaling=scaling.steps,
+        offset=offset,
+        rows=rows,
+        outputs=outputs,
+        blocks=blocks,
+        whole=depth // 4,
+        last=tuple(f"input[{i}] + 128" if i < depth % 4 else "0" for i in range(4)),
+        left=depth % 4,
+        repaired=any(repairs),
+        common=len(common),
+        fields=(fields, 4 * fields),
+        own=tuple(own) if len(common) else (),
+    )
     return KernelCall(
         template="cortexm/wide_dense.j2",
-        stem=stem,
+        stem="fully_connected",
         parameters=parameters,
         operands=(
             Input(0, "input"),
@@ -133,19 +182,6 @@ def dense(node: Node, weights: Array, request: Request, rows: int, *, stem: str)
             "calls": 1,
         },
     )
-
-
-def _rows(node: Node) -> int:
-    return node.input(0).type.size // _depth(node)
-
-
-def _depth(node: Node) -> int:
-    return node.input(1).type.shape[1]
-
-
-def _window(node: Node) -> Window:
-    outputs, depth = node.input(1).type.shape
-    return Window.dense(_rows(node), depth, outputs)
 
 
 def _pairs(weights: Array) -> Array:

@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import KernelCall, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import KernelCall, Refusal, Request
+from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
 from smelt.codegen.kernels.cortexm.thumb_depthwise import (
     DepthwiseCore,
     depthwise,
-    refuse_depthwise,
 )
+from smelt.codegen.kernels.cortexm.wide_pairs import pairs
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D
-from smelt.targets import Target
+
+WIDE = DepthwiseCore(CONDITION, pairs, "wide_halves_depthwise", by_line=False, saturates=True)
 
 
-def advance(register: str, distance: int, spare: str) -> tuple[str, ...]:
-    """Armv7-M instructions that add a number to a register; `spare` may be lost."""
-    name, size = ("add", distance) if distance >= 0 else ("sub", -distance)
-    if size == 0:
-        return ()
-    if size < 1 << 12:
-        return (f"{name}w {register}, {register}, #{size}",)
-    upper = (f"movt {spare}, #{size >> 16}",) if size >> 16 else ()
-    low = f"movw {spare}, #{size & 0xFFFF}"
-    return (low, *upper, f"{name} {register}, {register}, {spare}")
-
-
-WIDE = DepthwiseCore(
-    "cortexm/wide_pairs.j2",
-    "wide_halves_depthwise",
-    output="r11",
-    spare="r2",
-    advance=advance,
-    by_line=False,
-    saturates=True,
-)
-
-
-class WideDepthwiseConv2D(WideKernel):
+class WideDepthwiseConv2D(WideKernel[DepthwiseConv2D]):
     """Depthwise convolutions whose lines fit into scratch."""
 
     op = DepthwiseConv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_depthwise(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
         return depthwise(node, request, WIDE)
 
 

@@ -30,17 +30,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Request, Scratch
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+    Request,
+    Scratch,
+)
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.thumb_convolution import (
     SCRATCH_BYTES,
-    refuse_sums,
+    ImageLoop,
     scaling_of,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.thumb_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.kernels.cortexm.wide_assembly import Turns
+from smelt.codegen.kernels.cortexm.wide_products_assembly import PairsOfTaps, block
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D
+from smelt.ops.fully_connected import FullyConnected
 
 PIXELS = 3
 """Pixels whose sums of two outputs fit into registers."""
@@ -54,9 +67,6 @@ WORD_PIXELS = 32
 WORD_WEIGHTS = 12 << 10
 """Weights up to which it may: what layers of more would take is most of a network's flash."""
 
-_REACH = 4096
-"""What an immediate offset of Armv7-M addresses."""
-
 _WIDEST_SLIDE = 5
 """Columns of a window up to which neighbouring pixels' inputs are loaded together."""
 
@@ -65,43 +75,108 @@ _UNROLLED = {"speed": 32, "ram": 32, "size": 4}
 
 
 @dataclass(frozen=True)
-class Walk:
-    """How assembly goes over steps of its work: some of them, and then turns of a loop.
+class LastInputs:
+    """A word that is made of the last inputs of a run: its index, and C behind `in0`, …."""
 
-    Attributes:
-        rest: steps before the loop.
-        unrolled: steps in a turn.
-        turns: of the loop.
+    word: int
+    input: int
+    inputs: str
+
+
+@dataclass(frozen=True)
+class SlidingInput:
+    """A column under neighbouring windows: C of where it is, and the words that hold it.
+
+    Words are in pairs: even channels and odd ones.
     """
 
-    rest: int
-    unrolled: int
-    turns: int
-
-    @staticmethod
-    def of(steps: int, unrolled: int) -> Walk:
-        """The walk over so many steps."""
-        turns = -(-steps // unrolled)
-        if turns <= 1:
-            return Walk(steps, 0, 0)
-        each = steps // turns
-        return Walk(steps - each * turns, each, turns)
+    at: str
+    words: tuple[tuple[int, int], ...]
 
 
-def refuse_pairs(node: Node) -> str | None:
-    """None if pairs of taps serve a convolution, else one sentence saying why not."""
-    name = node.op.name
-    if isinstance(node.op, Conv2D) and node.op.groups > 1:
-        return f"{name} is served by pairs of taps for one group only."
-    return refuse_sums(node, 0) or refuse_pairs_of(node, Window.of(node))
+@dataclass(frozen=True)
+class PairsGathering:
+    """How the inputs under windows are found, where pixels are not simply neighbours.
+
+    Attributes:
+        pixel: C of where an input pixel starts.
+        output_pixel: C of where an output pixel starts; "" where those of a block are neighbours.
+        size: of the image; None without padding.
+        top, side: C of the first row and column under a window.
+        width: pixels of a row of outputs.
+        tall: whether windows have several rows.
+        row_end, row_step: of the rows of a window.
+        row: how one of them is packed: `whole`, `sliding`, `inside` (whole if it is), `columns`.
+        inside: the last column from which it lies inside of the image.
+        end, step: of the columns of a window.
+        copies: where the rows of three windows are put together first; "" for the first.
+        last: row and column of the last block, if it overlaps with the one before.
+        sliding: columns under three windows.
+        slid: words between the last column's and the end.
+    """
+
+    pixel: str
+    output_pixel: str
+    size: tuple[int, int] | None
+    top: str
+    side: str
+    width: int
+    tall: bool
+    row_end: int
+    row_step: int
+    row: str
+    inside: int
+    end: int
+    step: int
+    copies: tuple[str, ...]
+    last: tuple[int, int] | None
+    sliding: tuple[SlidingInput, ...]
+    slid: int
 
 
-def refuse_pairs_of(node: Node, window: Window) -> str | None:
-    """None if the inputs of three pixels fit into scratch, else one sentence saying why not."""
-    name = node.op.name
-    if _scratch_bytes(window) > SCRATCH_BYTES:
-        return f"{name} has windows too large for three to be packed into {SCRATCH_BYTES} bytes."
-    return None
+@dataclass(frozen=True)
+class PairsOfTapsParameters(Parameters):
+    """Variables of `cortexm/wide_products.j2`.
+
+    Attributes:
+        title: what is computed.
+        images: that it is computed for.
+        condition: the preprocessor's, for assembly.
+        assembly: of the function over a block.
+        scaling: of sums.
+        fields: words of a channel's requantization, and of two channels'.
+        outputs: channels.
+        odd: whether their number is.
+        steps: pairs of taps.
+        words: whether weights are words.
+        repaired: whether some output has repairs.
+        depth: channels of an input pixel, and of two pixels.
+        run: inputs that are packed at once; 0 where that is a pixel's only.
+        tail: words of the last inputs of a run.
+        tail_words: how many they are.
+        pixels: to be computed.
+        last: first pixel of the last block, where outputs are neighbours; None elsewhere.
+        gathering: None where inputs are neighbours too.
+    """
+
+    title: str
+    images: ImageLoop
+    condition: str
+    assembly: str
+    scaling: ScalingSteps
+    fields: tuple[int, int]
+    outputs: int
+    odd: bool
+    steps: int
+    words: bool
+    repaired: bool
+    depth: tuple[int, int]
+    run: int
+    tail: tuple[LastInputs, ...]
+    tail_words: int
+    pixels: int
+    last: int | None
+    gathering: PairsGathering | None
 
 
 def pairs_of(run: int) -> list[tuple[int, int | None]]:
@@ -114,23 +189,33 @@ def pairs_of(run: int) -> list[tuple[int, int | None]]:
 
 
 def convolution(
-    node: Node, window: Window, place: Frame, weights: Array, request: Request, *, stem: str
-) -> KernelCall:
-    """The call that computes a convolution of one group.
+    node: Node[Conv2D | FullyConnected],
+    window: Window,
+    place: Frame,
+    request: Request,
+    *,
+    stem: str,
+) -> KernelCall | Refusal:
+    """The call that computes a convolution of one group, or why none does.
 
     Args:
         node: what is computed.
         window: its geometry.
         place: the output pixels to compute.
-        weights: int8 `[o, k]`.
         request: target and preference.
         stem: of the function's name.
     """
     x, y = node.input(0).type, node.output.type
     scaling = scaling_of(node)
-    if scaling is None:
-        raise ValueError(f"{node.origin} is not served")
+    if isinstance(scaling, Refusal):
+        return scaling
+    if _scratch_bytes(window) > SCRATCH_BYTES:
+        return Refusal(
+            f"{node.op.name} has windows too large for three to be packed into "
+            f"{SCRATCH_BYTES} bytes."
+        )
     scaling = scaling.signed
+    weights = node.input(1).array.reshape(window.outputs, -1)
     run = window.kernel[1] * window.depth
     halves = _paired(weights, window.kernel[0], run)
     steps = halves.shape[1]
@@ -142,40 +227,52 @@ def convolution(
     stream = _stream(kept, repairs, scaling, words)
     one = window.taps == 1 and not window.padded and window.stride == (1, 1)
     together = pixels >= PIXELS
-    walk = Walk.of(steps - 1, _UNROLLED[request.optimize])
+    summed = PairsOfTaps(
+        steps,
+        Turns.of(steps - 1, _UNROLLED[request.optimize]),
+        words,
+        any(repairs),
+        window.outputs,
+        together,
+        scaling,
+    )
     contiguous = window.dilation[1] == 1 and place.source.pixel == window.depth
     runs = contiguous and 1 < window.kernel[1] <= window.size[1]
     line = _gathered(window) and (window.padded or not contiguous)
-    slides = not _gathered(window) and 1 < window.kernel[1] <= _WIDEST_SLIDE
-    slides = slides and window.stride[1] == window.dilation[1] == 1
-    parameters: dict[str, object] = {
-        "frame": place,
-        "title": f"{node.op.name}: {x} -> {y}, {window.text}",
-        "w": window,
-        "s": scaling,
-        "walk": walk,
-        "bytes": 4 * PIXELS * steps,
-        "steps": steps,
-        "words": words,
-        "repaired": any(repairs),
-        "fields": scaling.rows.shape[1],
-        "run": run,
-        "whole": window.kernel[1] == 1,
-        "runs": runs,
-        "line": line,
-        "slides": slides,
-        "seen": range(window.kernel[1] + PIXELS - 1),
-        "together": together,
-        "dense": together and one,
-        "columns_": y.shape[-2],
-        "base": _base(scaling) if together and PIXELS * window.outputs <= _REACH else "",
-        "last": pixels - PIXELS,
-        "pixels": pixels,
-        "top": window.origin(0, "y"),
-        "side": window.origin(1, "x"),
-        "pixel": place.source.offset("y", "x"),
-        "output_pixel": place.target.offset("y", "x"),
-    }
+    gathering = None
+    if not (together and one):
+        gathering = _gathering(window, place, pixels, runs=runs, line=line)
+    at_once = gathering is None or line or gathering.row in ("whole", "inside")
+    rest, fields = run % 4, scaling.rows.shape[1]
+    parameters = PairsOfTapsParameters(
+        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+        images=ImageLoop.of(place),
+        condition=CONDITION,
+        assembly=str(block(summed)),
+        scaling=scaling.steps,
+        fields=(fields, 2 * fields),
+        outputs=window.outputs,
+        odd=window.outputs % 2 == 1,
+        steps=steps,
+        words=words,
+        repaired=any(repairs),
+        depth=(window.depth, 2 * window.depth),
+        run=run if at_once else 0,
+        tail=tuple(
+            LastInputs(
+                first // 2 * PIXELS + i,
+                i,
+                f"[{first}] + {LIFT}"
+                + (f" + in{i}[{first + 1}] * 65536" if first + 1 < rest else ""),
+            )
+            for first in range(0, rest, 2)
+            for i in range(PIXELS)
+        ),
+        tail_words=(rest + 1) // 2 * PIXELS,
+        pixels=pixels,
+        last=pixels - PIXELS if together else None,
+        gathering=gathering,
+    )
     outside = np.full(run if runs else window.depth, x.zero_point, np.int8)
     blocks = -(-pixels // PIXELS) * place.batch
     return KernelCall(
@@ -203,11 +300,48 @@ def convolution(
     )
 
 
-def _base(scaling: ShortScaling) -> str:
-    """The register that requantization leaves free for the outputs' address; "" for none."""
-    if scaling.count < 3:
-        return "r7"
-    return "r8" if scaling.nudges is None else ""
+def _gathering(
+    window: Window, place: Frame, pixels: int, *, runs: bool, line: bool
+) -> PairsGathering:
+    columns, depth, last = window.kernel[1], window.depth, pixels - PIXELS
+    slides = not _gathered(window) and 1 < columns <= _WIDEST_SLIDE
+    slides = slides and window.stride[1] == window.dilation[1] == 1
+    if slides:
+        row = "sliding"
+    elif columns == 1 or (runs and not window.padded):
+        row = "whole"
+    else:
+        row = "inside" if runs else "columns"
+    run, tall, whole = columns * depth, window.kernel[0] > 1, row == "whole"
+    return PairsGathering(
+        pixel=place.source.offset("y", "x"),
+        output_pixel=place.target.offset("y", "x") if last < 0 else "",
+        size=window.size if window.padded else None,
+        top=window.origin(0, "y"),
+        side=window.origin(1, "x"),
+        width=place.width,
+        tall=tall,
+        row_end=window.end[0] if tall else 0,
+        row_step=window.dilation[0] if tall else 0,
+        row=row,
+        inside=window.size[1] - columns if row == "inside" else 0,
+        end=0 if whole else window.end[1],
+        step=0 if whole else window.dilation[1],
+        copies=tuple(f" + {i * run}" if i else "" for i in range(PIXELS)) if line else (),
+        last=divmod(last, place.width) if last >= 0 and pixels % PIXELS else None,
+        sliding=tuple(
+            SlidingInput(
+                f" + {i}" if i else "",
+                tuple(
+                    (at := dx * depth // 2 * PIXELS + i - dx, at + PIXELS)
+                    for dx in range(columns)
+                    if i - dx in range(PIXELS)
+                ),
+            )
+            for i in range(columns + PIXELS - 1 if slides else 0)
+        ),
+        slid=(columns - 1) * depth // 2 * PIXELS if slides else 0,
+    )
 
 
 def _gathered(window: Window) -> bool:

@@ -17,24 +17,39 @@ that is; so a band takes what scratch the plan has room for.
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
 
-from smelt.codegen.kernels.base import Input, KernelCall, Output, Packed, Request, Scratch
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import (
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+    Request,
+    Scratch,
+)
 from smelt.codegen.kernels.c.images import Frame
+from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.kernels.c.window import Window
+from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
-from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, refuse_sums, scaling_of
-from smelt.codegen.kernels.cortexm.wide_depthwise import advance
+from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, ImageLoop, scaling_of
+from smelt.codegen.kernels.cortexm.thumb_scaling import ScalingSteps
+from smelt.codegen.kernels.cortexm.wide_assembly import Turns
 from smelt.codegen.kernels.cortexm.wide_products import (
     LIFT,
     WORD_WEIGHTS,
-    Walk,
+    LastInputs,
     pairs_of,
     split_pairs,
 )
+from smelt.codegen.kernels.cortexm.wide_rows_assembly import LineSums, outputs_of_row
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D
-from smelt.targets import Target
 
 PIXELS = 4
 """Neighbouring outputs whose sums, inputs and weights fit into registers."""
@@ -100,41 +115,133 @@ class _Lines:
         return x if self.stride == 1 else f"({x} & 1) * {self.even} + {x} / 2"
 
 
-class WideRowsConv2D(WideKernel):
+@dataclass(frozen=True)
+class Widening:
+    """How a row of the image becomes words of two channels each.
+
+    Attributes:
+        size: of the image; None without padding.
+        x: C of the column that word `i` of a line holds.
+        pixel: C of where its inputs start.
+        place: C of where column `i` stands in a line.
+        pitch: words of a line, and of two lines.
+        fours: of channels.
+        tail: words of the last channels.
+    """
+
+    size: tuple[int, int] | None
+    x: str
+    pixel: str
+    place: str
+    pitch: tuple[int, int]
+    fours: int
+    tail: tuple[LastInputs, ...]
+
+
+@dataclass(frozen=True)
+class Bands:
+    """How rows of outputs are computed, a band at a time.
+
+    Attributes:
+        height: rows of outputs.
+        rows: of a band.
+        count: C of the rows of a band, of which the last one may have fewer.
+        uneven: whether it does.
+        needed: C of the rows of the image under it.
+        kept: of them, those that the next band needs too; 0 where there is none.
+        moved: where these begin, and how many words they are.
+        stride: from a row of outputs to the next in the image.
+        row: words of a row of the image.
+        line_step: words to the row of the image under the next row of outputs.
+        first: C of the first row of the image under row 0, behind a sum.
+        output_step: elements from a row of outputs to the next.
+        blocks: fours of outputs in a row.
+        last: words, and elements, to the last four outputs of a line; None for whole fours.
+    """
+
+    height: int
+    rows: int
+    count: str
+    uneven: bool
+    needed: str
+    kept: int
+    moved: tuple[int, int]
+    stride: int
+    row: int
+    line_step: int
+    first: str
+    output_step: int
+    blocks: int
+    last: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class RowsOfPairsParameters(Parameters):
+    """Variables of `cortexm/wide_rows.j2`.
+
+    Attributes:
+        title: what is computed.
+        images: that it is computed for.
+        condition: the preprocessor's, for assembly.
+        assembly: of the function for a row and a channel.
+        scaling: of sums.
+        fields: words of a channel's requantization.
+        outputs: channels, and four times as many.
+        steps: rows of the window times pairs of channels.
+        places: C of where the columns of a step stand, behind that of the first.
+        repaired: whether some channel has repairs.
+        widening: of rows of the image.
+        bands: of rows of outputs.
+        pairs: words that hold the weights of two; None where weights are words.
+        odd: whether a last weight is alone.
+        weights: words of a channel's weights, where they are words in flash.
+    """
+
+    title: str
+    images: ImageLoop
+    condition: str
+    assembly: str
+    scaling: ScalingSteps
+    fields: int
+    outputs: tuple[int, int]
+    steps: int
+    places: tuple[str, ...]
+    repaired: bool
+    widening: Widening
+    bands: Bands
+    pairs: int | None
+    odd: bool
+    weights: int
+
+
+class WideRowsConv2D(WideKernel[Conv2D]):
     """Convolutions of one group, three columns wide, of at least four outputs a row."""
 
     op = Conv2D
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        name = node.op.name
-        if isinstance(node.op, Conv2D) and node.op.groups > 1:
-            return f"{name} is served by rows of words for one group only."
-        refused = refuse_sums(node, 0)
-        if refused is not None:
-            return refused
-        window, width = Window.of(node), node.output.type.shape[2]
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        name, window, place = node.op.name, Window.of(node), Frame.of(node)
+        if node.op.groups > 1:
+            return Refusal(f"{name} is served by rows of words for one group only.")
+        scaling = scaling_of(node)
+        if isinstance(scaling, Refusal):
+            return scaling
+        x, y = node.input(0).type, node.output.type
+        height, width, outputs = y.shape[1:]
         if window.kernel[1] != COLUMNS or window.stride[1] > 2 or window.dilation != (1, 1):
-            return (
+            return Refusal(
                 f"{name} is served by rows of words for windows three columns wide, a stride of 1 "
                 "or 2 and no dilation only."
             )
         if width < PIXELS or PIXELS * window.outputs >= _REACH:
-            return f"{name} is served by rows of words for {PIXELS} or more outputs a row only."
-        if 4 * _Lines(window, width).words(window, 1) > SCRATCH_BYTES:
-            return f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        window, scaling, place = Window.of(node), scaling_of(node), Frame.of(node)
-        if scaling is None:
-            raise ValueError(f"{node.origin} is not served")
-        scaling = scaling.signed
-        x, y = node.input(0).type, node.output.type
-        height, width, outputs = y.shape[1:]
+            return Refusal(
+                f"{name} is served by rows of words for {PIXELS} or more outputs a row only."
+            )
         lines = _Lines(window, width)
+        if 4 * lines.words(window, 1) > SCRATCH_BYTES:
+            return Refusal(f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes.")
+        scaling = scaling.signed
         room = 0 if request.optimize == "ram" else request.room
         band = _band(lines, window, height, room - 4 * (1 + lines.weights))
         blocks = -(-width // PIXELS)
@@ -146,29 +253,34 @@ class WideRowsConv2D(WideKernel):
         kept, repairs = _split(node.input(1).array, lines)
         starts = _starts(kept, repairs)
         constants = _constants(lines, repairs, scaling.rows)
-        parameters: dict[str, object] = {
-            "frame": place,
-            "title": f"{node.op.name}: {x} -> {y}, {window.text}",
-            "w": window,
-            "s": scaling,
-            "lines": lines,
-            "walk": Walk.of(lines.steps - 1, _UNROLLED[request.optimize]),
-            "bytes": 4 * (1 + lines.weights),
-            "repaired": any(repairs),
-            "fields": scaling.rows.shape[1],
-            "made": made,
-            "pairs": lines.weights // 2,
-            "height": height,
-            "width": width,
-            "band": band,
-            "rows": lines.rows(window, band),
-            "again": max(window.kernel[0] - window.stride[0], 0),
-            "blocks": width // PIXELS,
-            "beyond": _beyond(lines),
-            "top": window.padding[0][0],
-            "side": window.padding[1][0],
-            "pixel": place.source.offset("y", "x" if window.padded else "i"),
-        }
+        summed = LineSums(
+            lines.stride,
+            lines.pitch,
+            lines.even,
+            1 + lines.weights,
+            Turns.of(lines.steps - 1, _UNROLLED[request.optimize]),
+            any(repairs),
+            outputs,
+            width // PIXELS,
+            scaling,
+        )
+        parameters = RowsOfPairsParameters(
+            title=f"{node.op.name}: {x} -> {y}, {window.text}",
+            images=ImageLoop.of(place),
+            condition=CONDITION,
+            assembly=str(outputs_of_row(summed)),
+            scaling=scaling.steps,
+            fields=scaling.rows.shape[1],
+            outputs=(outputs, 4 * outputs),
+            steps=lines.steps,
+            places=tuple(f" + {at}" if at else "" for at in lines.places),
+            repaired=any(repairs),
+            widening=_widening(lines, window, place),
+            bands=_bands(lines, window, height, width, band),
+            pairs=lines.weights // 2 if made else None,
+            odd=made and lines.weights % 2 == 1,
+            weights=0 if made else 1 + lines.weights,
+        )
         outside = np.full(window.depth, x.zero_point, np.int8)
         calls = place.batch * height * outputs
         bands = -(-height // band)
@@ -205,23 +317,47 @@ def _band(lines: _Lines, window: Window, height: int, room: int) -> int:
     return max(1, min(height, (room // 4 - fixed) // each))
 
 
-def _beyond(lines: _Lines) -> dict[str, object]:
-    """How the address goes from one piece of a line to the next one of the step, and of the next.
+def _widening(lines: _Lines, window: Window, place: Frame) -> Widening:
+    depth, side = window.depth, window.padding[1][0]
+    rest = depth % 4
+    return Widening(
+        window.size if window.padded else None,
+        offset("i", -side),
+        place.source.offset("y", "x" if window.padded else "i"),
+        lines.column("i"),
+        (lines.pitch, 2 * lines.pitch),
+        depth // 4,
+        tuple(
+            LastInputs(
+                first // 2 * lines.pitch,
+                0,
+                f"[{first}] + {LIFT}" + (f" + in[{first + 1}] * 65536" if first + 1 < rest else ""),
+            )
+            for first in range(0, rest, 2)
+        ),
+    )
 
-    Either distance is part of the last load of a column, if such an instruction can hold it.
-    """
-    loaded = 4 * PIXELS
-    if lines.stride == 1:
-        first, last = 4, 4 * lines.pitch - loaded - 4
-    else:
-        first, last = 4 * lines.even - loaded, 4 * (lines.pitch - lines.even) - loaded
-    held = lines.stride == 1 and last < 256
-    return {
-        "first": first if first < 256 else 0,
-        "jump": advance("r0", first, "lr") if first >= 256 else (),
-        "last": last if held else 0,
-        "next": () if held else advance("r0", last, "lr"),
-    }
+
+def _bands(lines: _Lines, window: Window, height: int, width: int, band: int) -> Bands:
+    uneven, stride = height % band > 0, window.stride[0]
+    kept = max(window.kernel[0] - stride, 0) if band < height else 0
+    rows = lines.rows(window, band)
+    return Bands(
+        height=height,
+        rows=band,
+        count="rows" if uneven else str(band),
+        uneven=uneven,
+        needed=f"(rows - 1) * {stride} + {window.kernel[0]}" if uneven else str(rows),
+        kept=kept,
+        moved=((rows - kept) * lines.row, kept * lines.row) if kept else (0, 0),
+        stride=stride,
+        row=lines.row,
+        line_step=stride * lines.row,
+        first=offset("have", -window.padding[0][0]),
+        output_step=width * window.outputs,
+        blocks=width // PIXELS,
+        last=(width - PIXELS, (width - PIXELS) * window.outputs) if width % PIXELS else None,
+    )
 
 
 def _split(weights: Array, lines: _Lines) -> tuple[Array, list[list[tuple[int, int]]]]:

@@ -1,0 +1,125 @@
+"""Armv6-M: a dense layer with four weights in a word (`thumb_dense`)."""
+
+from __future__ import annotations
+
+from smelt.codegen.kernels.cortexm.armv6m import Armv6m
+from smelt.codegen.kernels.cortexm.assembly_builder import Label
+from smelt.codegen.kernels.cortexm.registers import (
+    LR,
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    R7,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    SP,
+)
+from smelt.codegen.kernels.cortexm.thumb_assembly import load_row, requantize
+from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+
+_INPUTS, _OUTPUT, _LEFT, _START, _ROOM = 0, 4, 8, 12, 16
+"""Where on the stack numbers stand."""
+
+
+def dense(s: ShortScaling, outputs: int, depth: int, unrolled: int) -> Armv6m:
+    """The function's code; a turn of its loop takes `unrolled` inputs, an even number."""
+    a = Armv6m()
+    turns = depth // unrolled if unrolled else 0
+    looped, rest = turns * unrolled, outputs % 4
+    with a.function(_ROOM):
+        a.mov(R12, R2)
+        a.ldmia(R0, [R4])
+        a.str_(R0, SP, _INPUTS)
+        a.str_(R3, SP, _OUTPUT)
+        a.constant(R2, -(-outputs // 4))
+        a.str_(R2, SP, _LEFT)
+        a.str_(R4, SP, _START)
+        a.comment("Four outputs.")
+        four, end = a.here(1), Label(5)
+        a.ldr(R0, SP, _INPUTS)
+        a.ldr(R2, SP, _START)
+        a.mov(R9, R2)
+        a.movs(R2, 0)
+        for total in (R8, R10, R11):
+            a.mov(total, R2)
+        turn = Label(2)
+        if turns > 1:
+            a.constant(R2, 4 * looped)
+            a.add(R2, R0)
+            a.mov(LR, R2)
+            a.place(turn)
+        if turns:
+            with a.repeat(unrolled // 2):
+                _products(a, 2)
+        if turns > 1:
+            a.cmp(R0, LR)
+            a.b(turn, "ne")
+        for first in range(looped, depth, 2):
+            _products(a, min(2, depth - first))
+        _sums(a)
+        for number, total in enumerate((R4, R8, R9, R11)):
+            if number:
+                a.mov(R4, total)
+            a.mov(R2, R12)
+            load_row(a, s, [])
+            a.mov(R12, R2)
+            requantize(a, s)
+            a.ldr(R2, SP, _OUTPUT)
+            a.strb(R3, R2, number)
+            if rest == number + 1:
+                a.ldr(R2, SP, _LEFT)
+                a.cmp(R2, 1)
+                a.b(end, "eq")
+        a.adds(R2, 4)
+        a.str_(R2, SP, _OUTPUT)
+        a.ldr(R2, SP, _LEFT)
+        a.subs(R2, 1)
+        a.str_(R2, SP, _LEFT)
+        a.b(end, "eq")
+        a.b(four)
+        a.place(end)
+    return a
+
+
+def _products(a: Armv6m, count: int) -> None:
+    """Adds the products of one or two inputs to the sums A, A + 2^8 B (+ 2^16 CD), C and CD."""
+    inputs, words = (R4, R5)[:count], (R6, R7)[:count]
+    a.ldmia(R0, inputs)
+    a.ldmia(R1, words)
+    for x, word in zip(inputs, words, strict=True):
+        a.sxtb(R2, word)
+        a.muls(R2, x)
+        a.add(R8, R2)
+        a.asrs(R3, word, 16)
+        a.muls(word, x)
+        a.add(R9, word)
+        a.sxtb(R2, R3)
+        a.muls(R2, x)
+        a.add(R10, R2)
+        a.muls(R3, x)
+        a.add(R11, R3)
+
+
+def _sums(a: Armv6m) -> None:
+    """The sums of four outputs."""
+    a.comment("Sums: r4, r8, r9, r11.")
+    a.mov(R3, R11)
+    a.mov(R4, R10)
+    a.subs(R5, R3, R4)
+    a.asrs(R5, R5, 8)
+    a.mov(R11, R5)
+    a.lsls(R3, R3, 16)
+    a.mov(R2, R9)
+    a.subs(R2, R2, R3)
+    a.mov(R9, R4)
+    a.mov(R4, R8)
+    a.subs(R2, R2, R4)
+    a.asrs(R2, R2, 8)
+    a.mov(R8, R2)

@@ -1,0 +1,228 @@
+"""Assembly that is written in Python: operands that no instruction has are refused, and what is
+known of the code is what an assembler makes of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smelt import targets
+from smelt.boards.disassembly import disassemble
+from smelt.codegen.kernels.cortexm import thumb_block, wide_block
+from smelt.codegen.kernels.cortexm.armv6m import Armv6m
+from smelt.codegen.kernels.cortexm.armv7m import Armv7m, asr
+from smelt.codegen.kernels.cortexm.assembly_builder import Assembler, Label
+from smelt.codegen.kernels.cortexm.registers import (
+    LR,
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R8,
+    SP,
+    EncodingError,
+)
+from smelt.codegen.kernels.cortexm.thumb_groups import BlockSums, grouped
+from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.targets.instructions import Kind
+
+ANY: Any = R8  # type checkers refuse a high register; these tests ask what happens at run time
+
+
+NO_ARMV6M: tuple[Callable[[Armv6m], None], ...] = (
+    lambda a: a.muls(ANY, R1),
+    lambda a: a.adds(R1, ANY, R2),
+    lambda a: a.lsls(ANY, R1, 3),
+    lambda a: a.strb(R1, ANY),
+    lambda a: a.ldrsb(R1, R2, ANY),
+    lambda a: a.cmp(R8, 3),
+    lambda a: a.ldmia(R0, [R1, ANY]),
+    lambda a: a.push([R4, ANY, LR]),
+    lambda a: a.movs(R1, 256),
+    lambda a: a.movs(R1, -1),
+    lambda a: a.adds(R1, 256),
+    lambda a: a.adds(R1, R2, 8),
+    lambda a: a.subs(R1, -1),
+    lambda a: a.lsls(R1, R2, 32),
+    lambda a: a.asrs(R1, R2, 0),
+    lambda a: a.ldr(R1, SP, 1024),
+    lambda a: a.ldr(R1, SP, 6),
+    lambda a: a.ldr(R1, SP, -4),
+    lambda a: a.str_(R1, R2, 128),
+    lambda a: a.strb(R1, R2, 32),
+    lambda a: a.take(512),
+    lambda a: a.ldmia(R0, [R2, R1]),
+    lambda a: a.ldmia(R0, [R1, R1]),
+    lambda a: a.ldmia(R0, []),
+)
+
+
+@pytest.mark.parametrize("wrong", NO_ARMV6M)
+def test_armv6m_has_no_such_instruction(wrong: Callable[[Armv6m], None]) -> None:
+    a = Armv6m()
+    with pytest.raises(EncodingError):
+        wrong(a)
+    assert not a.instructions
+
+
+NO_ARMV7M: tuple[Callable[[Armv7m], None], ...] = (
+    lambda a: a.mov(R8, 0x12345),
+    lambda a: a.and_(R1, R2, 0x1FF),
+    lambda a: a.sub(R1, R2, 4097),
+    lambda a: a.movw(R1, 1 << 16),
+    lambda a: a.addw(R1, R2, 4096),
+    lambda a: a.adds(R1, 256),
+    lambda a: a.muls(R1, R2, R3),
+    lambda a: a.add(R1, R2, asr(R3, 32)),
+    lambda a: a.ssat(R1, 33, asr(R3, 2)),
+    lambda a: a.ldr(R1, R2, 4096),
+    lambda a: a.strb(R1, R2, -1),
+    lambda a: a.ldr_then(R1, R2, 256),
+    lambda a: a.ldrd(R1, R2, SP, 6),
+    lambda a: a.ldmia(R1, [R1, R2]),
+    lambda a: a.ldm(SP, [R2, R1]),
+)
+
+
+@pytest.mark.parametrize("wrong", NO_ARMV7M)
+def test_armv7m_has_no_such_instruction(wrong: Callable[[Armv7m], None]) -> None:
+    a = Armv7m()
+    with pytest.raises(EncodingError):
+        wrong(a)
+    assert not a.instructions
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "#0"), (255, "#255"), (32768, "#32768"), (255 << 15, "#8355840"), (0x3FC, "#1020"),
+        (0x00FF00FF, "#0x00ff00ff"), (0xFF00FF00, "#4278255360"), (0x2B2B2B2B, "#724249387"),
+    ],
+)  # fmt: skip
+def test_modified_immediates(value: int, text: str) -> None:
+    a = Armv7m()
+    a.mov(R1, value)
+    assert str(a) == f'        "mov r1, {text}\\n"'
+
+
+def test_lines_are_those_of_a_statement_in_c() -> None:
+    a, done = Armv6m(), Label(3)
+    a.describe("r0: inputs,\nr1: weights.")
+    top = a.here(2)
+    with a.repeat(2):
+        a.ldmia(R0, [R1, R2])
+    a.comment("A pixel.")
+    a.b(done, "eq")
+    a.bl(top, "far")
+    a.place(done)
+    assert str(a).split("\n") == [
+        "/*",
+        " * r0: inputs,",
+        " * r1: weights.",
+        " */",
+        r'        "2:\n"',
+        r'        ".rept 2\n"',
+        r'        "ldmia r0!, {r1, r2}\n"',
+        r'        ".endr\n"',
+        "        /* A pixel. */",
+        r'        "beq 3f\n"',
+        r'        "bl 2b\n" /* far */',
+        r'        "3:\n"',
+    ]
+    assert len(a.instructions) == 4
+    assert a.clobbers == {"r0", "r1", "r2", "lr"}
+    assert [i.kind for i in a.instructions[:2]] == [Kind.LOAD_MANY] * 2
+
+
+@pytest.mark.parametrize(("count", "condition"), [(127, "eq"), (1023, "")])
+def test_branches_reach_as_far_as_encodings_do(count: int, condition: str) -> None:
+    for beyond in (0, 1):
+        back, onward, done = Armv6m(), Armv6m(), Label(1)
+        top = back.here(1)
+        with back.repeat(count - 1 + beyond):
+            back.movs(R1, 1)
+        onward.b(done, condition)
+        with onward.repeat(count + 1 + beyond):
+            onward.movs(R1, 1)
+        if not beyond:
+            back.b(top, condition)
+            onward.place(done)
+            continue
+        with pytest.raises(EncodingError, match="too far"):
+            back.b(top, condition)
+        with pytest.raises(EncodingError, match="too far"):
+            onward.place(done)
+
+
+def test_labels_are_the_ones_meant() -> None:
+    a, meant = Armv6m(), Label(9)
+    a.b(meant)
+    with pytest.raises(EncodingError, match="another label 9"):
+        a.here(9)
+    with pytest.raises(EncodingError, match="nowhere"):
+        str(a)
+    with pytest.raises(EncodingError, match="several"), a.repeat(2):
+        a.here(1)
+
+
+def test_the_stack_is_used_as_far_as_there_is_room() -> None:
+    a = Armv6m()
+    with pytest.raises(EncodingError, match="beyond 8 bytes"), a.function(8):
+        a.ldr(R1, SP, 8)
+    b = Armv7m()
+    with pytest.raises(EncodingError, match="beyond 8 bytes"), b.function(8):
+        b.stm(SP, [R0, R1, R2])
+
+
+def scaling(outputs: int) -> ShortScaling:
+    ones = np.ones(outputs, np.int64)
+    return ShortScaling(np.stack([ones, ones]), ones, None, None, 8, 20, 3, -128, 127, -128)
+
+
+def sums_of(outputs: int, *, state: bool = False) -> BlockSums:
+    weights = np.full((outputs, 90), 20, np.int8)
+    return BlockSums(grouped(weights, "ram"), scaling(outputs), 2, outputs, state, True)
+
+
+@pytest.mark.parametrize(("module", "wrong"), [
+    (thumb_block, 35), (thumb_block, 36), (wide_block, 40),
+])  # fmt: skip
+def test_a_wrong_offset_is_found(
+    module: ModuleType, wrong: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TOTALS", wrong)
+    make: Callable[[BlockSums], Assembler] = module.block
+    with pytest.raises(EncodingError):
+        make(sums_of(5, state=True))
+
+
+@pytest.mark.parametrize(("target", "make"), [
+    ("cortex-m0", thumb_block.block), ("cortex-m3", wide_block.block),
+])  # fmt: skip
+@pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc")
+def test_an_assembler_makes_the_same_instructions(
+    target: str, make: Callable[[BlockSums], Assembler], tmp_path: Path
+) -> None:
+    code, source = make(sums_of(300)), tmp_path / "block.c"
+    source.write_text(
+        f"__attribute__((naked)) void block(void) {{\n    __asm__ volatile(\n{code}\n    );\n}}\n"
+    )
+    compiled = source.with_suffix(".o")
+    flags = targets.get(target).arch_flags
+    subprocess.run(["arm-none-eabi-gcc", *flags, "-c", source, "-o", compiled], check=True)
+    found = list(disassemble(compiled, targets.get(target)).instructions.values())
+    while found[-1].kind is Kind.HINT:
+        found.pop()
+    mine = code.instructions
+    assert [i.kind for i in mine] == [i.kind for i in found]
+    assert [(i.reads, i.writes) for i in mine] == [(i.reads, i.writes) for i in found]
+    if target == "cortex-m0":
+        assert [(i.address, i.size) for i in mine] == [(i.address, i.size) for i in found]
