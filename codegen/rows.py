@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from smelt.codegen.lengths import tell_length
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.ir import Graph, Length, Node, Rewrite, Value
 from smelt.ops.arg_reduce import ArgReduce
 from smelt.ops.binary import Binary
@@ -71,7 +72,7 @@ class Rows:
         )
 
 
-def bind_lengths(graph: Graph) -> Graph:
+def bind_lengths(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Tell operators the lengths that they need, and check that code can be generated.
 
     Raises:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.channels import plan_channels
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.ir import Array, DType, Graph, Node, Value
@@ -23,7 +24,7 @@ _ELEMENTWISE = (Binary, Cast, Dequantize, PRelu, Quantize, Table, Unary)
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
 
 
-def merge_functions(graph: Graph) -> Graph:
+def merge_functions(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Make chains of functions of one 8-bit tensor one table; drop those that change nothing."""
     bounds = plan_channels(graph).bounds
 

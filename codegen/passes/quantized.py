@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.drop import drop_dead_nodes
 from smelt.codegen.passes.quantized_products import Products
 from smelt.codegen.passes.quantized_table import tabulate
@@ -50,7 +51,7 @@ from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.reduce import Reduce
 
 
-def use_integer_arithmetic(graph: Graph) -> Graph:
+def use_integer_arithmetic(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Replace operators between Dequantize and Quantize of rounding `onnx` by integer ones."""
     if not any(_is_quantize(node) or _is_dequantize(node) for node in graph.nodes):
         return graph
