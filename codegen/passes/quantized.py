@@ -29,7 +29,6 @@ from smelt.codegen.passes.quantized_values import (
     Stored,
     activation_for,
     clipped,
-    moved,
 )
 from smelt.ir import (
     DType,
@@ -117,7 +116,7 @@ class _Folder(Stored):
 
     def _sink(self, node: Node) -> bool:
         """Move dequantized elements while they are still integers."""
-        count = moved(node)
+        count = node.op.selects(node)
         data = node.inputs[:count]
         if not count or any(v in self.results for v in node.outputs):
             return False
@@ -241,7 +240,7 @@ class _Folder(Stored):
 
     def _moved(self, node: Node, quant: Quant, limits: Limits, origin: Origin) -> Value | None:
         """What an operator makes that only moves elements, or selects the greatest."""
-        count = moved(node)
+        count = node.op.selects(node)
         if not count or len(node.outputs) != 1 or not self.movable(node, quant):
             return None
         data = [v for v in node.inputs[:count] if v is not None]

@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import prod
 
 from smelt.codegen.pass_context import DEFAULT, PassContext
-from smelt.codegen.passes.axes import axes
 from smelt.codegen.passes.drop import drop_dead_nodes
+from smelt.codegen.passes.forms import axes
 from smelt.codegen.passes.inside import Names
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.ir import Graph, Node, Rewrite, Value

@@ -92,6 +92,9 @@ class Binary(Op):
     kind: str
     activation: Activation = Activation.NONE
 
+    elementwise = True
+    sixteen_bits = True
+
     @property
     def name(self) -> str:
         """See `Op.name`."""
@@ -182,6 +185,17 @@ class Binary(Op):
             if y.dtype.is_integer:
                 low, high = max(low, y.dtype.limits[0]), min(high, y.dtype.limits[1])
             return np.asarray(np.clip(result, low, high), y.dtype.numpy)
+
+    def selects(self, node: Node) -> int:
+        """Maxima and minima are one of the operands."""
+        del node
+        chooses = self.kind in ("maximum", "minimum") and self.activation is Activation.NONE
+        return 2 if chooses else 0
+
+    def grows(self, node: Node) -> bool:
+        """Squares do."""
+        square = self.kind == "mul" and node.input(0) is node.input(1)
+        return square or self.kind == "squared_difference"
 
 
 def _case(

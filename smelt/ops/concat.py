@@ -9,6 +9,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, alike
 from smelt.ops.case import Case, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_dtype, same_quant
 
@@ -21,6 +22,9 @@ class Concat(Op):
     """
 
     axis: int
+
+    moves_data = True
+    sixteen_bits = True
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -46,6 +50,15 @@ class Concat(Op):
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""
         return (np.concatenate(arrays(node, inputs, len(inputs)), axis=self.axis),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Rows are not joined to others."""
+        del node
+        return axes[0] != self.axis
+
+    def axes_rule(self, node: Node) -> Axes:
+        """All have the same."""
+        return alike(node, lambda order: Concat(order.index(self.axis)))
 
 
 CASES = (

@@ -84,6 +84,13 @@ def padded_size(x: TensorType, padding: Sequence[Sequence[int]]) -> int:
     return x.shape[0] * x.shape[-1] * prod(n + sum(pair) for n, pair in spatial)
 
 
+def is_pointwise(axis: int | None, window: Pair, stride: Pair, padding: Padding2D) -> bool:
+    """Whether windows mix no elements along an axis of `[n,h,w,c]`, and take each in turn."""
+    if axis not in (1, 2):
+        return axis == 0
+    return (window[axis - 1], stride[axis - 1], padding[axis - 1]) == (1, 1, (0, 0))
+
+
 @dataclass(frozen=True)
 class _Convolution(Op):
     """Fields and quantized arithmetic that both convolutions share.
@@ -141,6 +148,11 @@ class _Convolution(Op):
         scales = convolution_scales(node.input(0).type, node.input(1).type, output, rounding)
         requantize = Requantizer(scales, rounding)
         return (finish(acc, requantize, self.activation, output),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Windows are as high or wide as one element."""
+        height, width = node.input(1).type.shape[1:3]
+        return is_pointwise(axes[0], (height, width), self.stride, self.padding)
 
 
 @dataclass(frozen=True)

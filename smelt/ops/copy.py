@@ -17,6 +17,10 @@ class Copy(Op):
     Stored integers stay as they are where the output's quantization is another than the input's.
     """
 
+    elementwise = True
+    moves_data = True
+    sixteen_bits = True
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,) = inputs

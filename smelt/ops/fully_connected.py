@@ -13,6 +13,7 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
+from smelt.ir.axes import Axes, along_last
 from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
 from smelt.ops.constraints import arrays, check_sums, operands, sum_type
 from smelt.ops.fixed_point import (
@@ -125,6 +126,15 @@ class FullyConnected(Op):
     def macs(self, node: Node) -> int:
         """Rows times inputs times outputs."""
         return node.output.type.size * node.input(1).type.shape[1]
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """The elements of the last axis are mixed."""
+        rank = len(node.input(0).type.shape)
+        return axes[0] is not None and axes[0] != rank - 1
+
+    def axes_rule(self, node: Node) -> Axes | None:
+        """The axes before the last are rows, in any order."""
+        return along_last(node) if self.keep_dims else None
 
 
 def _dense(

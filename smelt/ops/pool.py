@@ -16,6 +16,7 @@ from smelt.ops.convolution import (
     NO_PADDING,
     Padding2D,
     Pair,
+    is_pointwise,
     padded_size,
     patches,
     window_output,
@@ -41,6 +42,8 @@ class Pool2D(Op):
     activation: Activation = Activation.NONE
     dilation: Pair = (1, 1)
     counts_padding: bool = False
+
+    sixteen_bits = True
 
     @property
     def name(self) -> str:
@@ -134,6 +137,21 @@ class Pool2D(Op):
         window, dilation = self.window[axis], self.dilation[axis]
         starts = np.arange(-before, size + after - (window - 1) * dilation, self.stride[axis])
         return taps_within(starts, window, dilation, (0, size))
+
+    def selects(self, node: Node) -> int:
+        """Maxima are elements of the operand."""
+        del node
+        return int(self.kind == "max" and self.activation is Activation.NONE)
+
+    def grows(self, node: Node) -> bool:
+        """Sums do."""
+        del node
+        return self.kind == "sum"
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Windows are as high or wide as one element."""
+        del node
+        return is_pointwise(axes[0], self.window, self.stride, self.padding)
 
 
 def average_scale(x: TensorType, y: TensorType) -> np.float32:

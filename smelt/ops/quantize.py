@@ -44,6 +44,9 @@ class Quantize(Op):
 
     dtype: DType
 
+    elementwise = True
+    converts = True
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
@@ -100,6 +103,10 @@ def requantize_multiplier(x: TensorType, y: TensorType) -> tuple[int, int]:
 @dataclass(frozen=True)
 class Dequantize(Op):
     """Real numbers (float32) of stored integers, or of float16."""
+
+    elementwise = True
+    converts = True
+    exact = True
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

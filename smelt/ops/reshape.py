@@ -17,6 +17,9 @@ class Reshape(Op):
 
     shape: tuple[int, ...]
 
+    moves_data = True
+    sixteen_bits = True
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,) = inputs
@@ -34,6 +37,11 @@ class Reshape(Op):
         if x is None:
             raise ModelError(f"{node.origin}: the input is missing")
         return (x.reshape(self.shape),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Whatever they are called."""
+        del node, axes
+        return True
 
 
 CASES = (

@@ -136,6 +136,10 @@ UNARY: dict[str, UnaryKind] = {
 }
 
 
+_GROWING = frozenset({"exp", "square", "reciprocal", "rsqrt", "tan", "sinh", "cosh"})
+"""Functions whose results may be far larger than their operands."""
+
+
 @dataclass(frozen=True)
 class Unary(Op):
     """A function of each element; `kind` is in `UNARY`.
@@ -147,6 +151,8 @@ class Unary(Op):
     kind: str
     alpha: float = 0.0
     beta: float = 0.0
+
+    elementwise = True
 
     @property
     def name(self) -> str:
@@ -205,6 +211,11 @@ class Unary(Op):
                 return (np.asarray(result, y.dtype.numpy),)
         stored = row.integer(x.astype(np.int64), self.alpha, node.input(0).type, y)
         return (np.asarray(np.clip(stored, *y.dtype.limits), y.dtype.numpy),)
+
+    def grows(self, node: Node) -> bool:
+        """Some functions do."""
+        del node
+        return self.kind in _GROWING
 
 
 def lookup_table(node: Node) -> Array:
