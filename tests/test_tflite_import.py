@@ -132,6 +132,7 @@ NETWORKS: dict[str, bytes] = {
         options=schema.DivOptionsT,
         fusedActivationFunction=FUSED.RELU_N1_TO_1,
     ),
+    "add_n": one("ADD_N", X4, X4, T("z", X4), const("c", _real(*X4)), options=schema.AddNOptionsT),
     "leaky_relu": one("LEAKY_RELU", X4, X4, options=schema.LeakyReluOptionsT, alpha=0.2),
     "gelu": one("GELU", X4, X4, options=schema.GeluOptionsT),
     "gelu_tanh": one("GELU", X4, X4, options=schema.GeluOptionsT, approximate=True),
