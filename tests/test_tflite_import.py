@@ -175,6 +175,8 @@ NETWORKS: dict[str, bytes] = {
     "batch_matmul_constant": _matmul((2, 4, 6), (2, 4, 5), const("z", _real(6, 5))),
     "average_pool": _pool("AVERAGE_POOL_2D", (1, 4, 6, 3)),
     "average_pool_valid": _pool("AVERAGE_POOL_2D", (1, 3, 5, 3), padding=VALID),
+    "l2_pool": _pool("L2_POOL_2D", (1, 4, 6, 3)),
+    "l2_pool_valid": _pool("L2_POOL_2D", (1, 3, 5, 3), padding=VALID),
     "max_pool_relu": _pool("MAX_POOL_2D", (1, 4, 6, 3), fusedActivationFunction=FUSED.RELU),
     "mean": _reduce("MEAN", (1, 3), [1, 2], keep=False),
     "mean_keep": _reduce("MEAN", (1, 1, 1, 3), [-3, 2], keep=True),
