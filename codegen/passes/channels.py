@@ -13,20 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.pass_context import DEFAULT, PassContext, Removal
-from smelt.codegen.passes import channel_products, channel_rules
-from smelt.codegen.passes.channel_rules import (
+from smelt.codegen.passes.inside import Names
+from smelt.ir import Array, DType, Graph, Node, Quant, Value
+from smelt.ir.channels import (
     Bounds,
+    ChannelRule,
     Mask,
     Narrowing,
-    Rule,
     channels,
     everything,
     narrowed,
 )
-from smelt.codegen.passes.inside import Names
-from smelt.ir import Array, DType, Graph, Node, Quant, Value
 
-_RULES = {**channel_rules.RULES, **channel_products.RULES}
 _DTYPES = (DType.INT8, DType.UINT8, DType.INT16)
 
 
@@ -69,9 +67,9 @@ def plan_channels(graph: Graph, granularity: int = 1) -> ChannelPlan:
     return ChannelPlan(graph, bounds, _kept(graph, bounds, granularity))
 
 
-def _rule(node: Node) -> Rule | None:
+def _rule(node: Node) -> ChannelRule | None:
     """The rule that serves a node of quantized integers."""
-    rule = _RULES.get(type(node.op))
+    rule = node.op.channel_rule
     computed = [v for v in (*node.inputs, *node.outputs) if v is not None and v.data is None]
     if rule is None or any(
         v.type.dtype not in _DTYPES or v.type.size == 0 or not v.type.shape for v in computed

@@ -7,9 +7,10 @@ right for every operator: they only leave optimizations out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from smelt.ir.axes import Axes, broadcast
+from smelt.ir.channels import ChannelRule
 
 if TYPE_CHECKING:
     from smelt.ir.graph import Node
@@ -37,6 +38,9 @@ class Traits:
     """Results have an ordinary size, whatever that of the operands is."""
     sixteen_bits: ClassVar[bool] = False
     """It computes quantized numbers of 16 bits as TensorFlow Lite does."""
+
+    channel_rule: ClassVar[ChannelRule[Any] | None] = None
+    """What it does to channels of quantized numbers; None where it may need and mix them all."""
 
     def selects(self, node: Node) -> int:
         """How many leading operands the results' elements are taken from as they are; 0: others.

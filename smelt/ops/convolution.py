@@ -16,6 +16,7 @@ from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
 from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
+from smelt.ops.channel_products import DepthwiseChannels, MixingChannels
 from smelt.ops.constraints import check_sums, sum_type
 from smelt.ops.fixed_point import (
     Activation,
@@ -161,6 +162,8 @@ class Conv2D(_Convolution):
 
     groups: int = 1
 
+    channel_rule = MixingChannels()
+
     def overhead(self, node: Node) -> int:
         """Each group is a product of its own."""
         return super().overhead(node) + self.groups * OPERATOR
@@ -205,6 +208,8 @@ class DepthwiseConv2D(_Convolution):
 
     Output channel `c*m + j` is input channel `c` under filter `j` of its `m`.
     """
+
+    channel_rule = DepthwiseChannels()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

@@ -15,6 +15,7 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
 from smelt.ir.axes import Axes, along_last
 from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
+from smelt.ops.channel_products import MixingChannels
 from smelt.ops.constraints import arrays, check_sums, operands, sum_type
 from smelt.ops.fixed_point import (
     Activation,
@@ -45,6 +46,14 @@ def fully_connected_scales(
     return tuple(x.scale * scale / output.scale for scale in scales)
 
 
+class DenseChannels(MixingChannels["FullyConnected"]):
+    """Of sums that a dense layer scales."""
+
+    def _scales(self, node: Node[FullyConnected], rounding: Rounding) -> tuple[float, ...]:
+        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        return fully_connected_scales(x, weights, y, rounding)
+
+
 @dataclass(frozen=True)
 class FullyConnected(Op):
     """Dense layer: input of rows of I elements, weights `[O, I]`, bias `[O]` (optional).
@@ -57,6 +66,8 @@ class FullyConnected(Op):
     activation: Activation = Activation.NONE
     keep_dims: bool = False
     sums: bool = False
+
+    channel_rule = DenseChannels()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

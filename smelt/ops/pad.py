@@ -12,6 +12,7 @@ from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes, of_first, picked
 from smelt.ops.case import Case, Data
+from smelt.ops.channel_rules import ChannelsAlike
 from smelt.ops.constraints import arrays, operands, same_quant
 
 _NUMPY_MODES: dict[str, Any] = {
@@ -23,6 +24,14 @@ _NUMPY_MODES: dict[str, Any] = {
 MODES = ("constant", *_NUMPY_MODES)
 """A value; the nearest element; the elements mirrored, without or with the outermost one; the
 elements over again."""
+
+
+class PadChannels(ChannelsAlike["Pad"]):
+    """Of images that get no further channels."""
+
+    def serves(self, node: Node[Pad]) -> bool:
+        """Not with a value that is computed."""
+        return node.op.padding[-1] == (0, 0) and len(node.inputs) == 1
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,7 @@ class Pad(Op):
 
     moves_data = True
     sixteen_bits = True
+    channel_rule = PadChannels()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

@@ -11,6 +11,7 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 from smelt.ops.case import FLOAT_AND_INT8, Case, Data, onnx_cases
+from smelt.ops.channel_rules import ChannelsAlike
 from smelt.ops.constraints import arrays, operands, quantized
 from smelt.ops.convolution import (
     NO_PADDING,
@@ -24,6 +25,14 @@ from smelt.ops.convolution import (
 from smelt.ops.fixed_point import Activation, clamp_limits
 
 KINDS = ("max", "average", "sum")
+
+
+class PoolChannels(ChannelsAlike["Pool2D"]):
+    """Of results that grow with every element."""
+
+    def serves(self, node: Node[Pool2D]) -> bool:
+        """Sums of quantized numbers there are none."""
+        return node.op.kind in ("max", "average")
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class Pool2D(Op):
     counts_padding: bool = False
 
     sixteen_bits = True
+    channel_rule = PoolChannels()
 
     @property
     def name(self) -> str:

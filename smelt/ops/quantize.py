@@ -15,6 +15,7 @@ import numpy as np
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
 from smelt.ops.case import Case, Data
+from smelt.ops.channel_rules import ChannelFunction
 from smelt.ops.constraints import arrays, operands, requantizing_rounding
 from smelt.ops.fixed_point import (
     dequantize_onnx,
@@ -46,6 +47,7 @@ class Quantize(Op):
 
     elementwise = True
     converts = True
+    channel_rule = ChannelFunction()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

@@ -12,6 +12,7 @@ from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 from smelt.ir.axes import Axes, found, reduced
 from smelt.ops.case import FLOAT_AND_INT8, Case, Data
+from smelt.ops.channel_rules import ChannelsAlike
 from smelt.ops.constraints import (
     arrays,
     axis_in_range,
@@ -115,6 +116,20 @@ def reduce_scale(kind: str, x: TensorType, y: TensorType, count: int) -> float:
     return float(np.float32(x.scale) / scale)
 
 
+class ReduceChannels(ChannelsAlike["Reduce"]):
+    """Of results that grow with every element of a channel."""
+
+    def serves(self, node: Node[Reduce]) -> bool:
+        """Channels stay apart."""
+        last = len(node.input(0).type.shape) - 1
+        return last not in node.op.axes and node.op.kind in ("mean", "sum", "max", "min")
+
+    def reach(self, node: Node[Reduce]) -> float:
+        """Elements may be added."""
+        x, y = node.input(0).type, node.output.type
+        return super().reach(node) * (x.size // y.size)
+
+
 @dataclass(frozen=True)
 class Reduce(Op):
     """Reduction over `axes` (not negative, each once); `kind` is in `REDUCE`.
@@ -127,6 +142,7 @@ class Reduce(Op):
     keep_dims: bool = False
 
     sixteen_bits = True
+    channel_rule = ReduceChannels()
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
 from smelt.ir.axes import Axes, of_first
 from smelt.ops.case import Case, Constant, Data
+from smelt.ops.channel_rules import ChannelFunction
 from smelt.ops.constraints import arrays, operands
 
 
@@ -22,6 +23,7 @@ class Table(Op):
     """
 
     elementwise = True
+    channel_rule = ChannelFunction()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

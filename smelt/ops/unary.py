@@ -18,6 +18,7 @@ from smelt.ir import Array, DType, Node, Op, Quant, TensorType
 from smelt.ops import unary_integer as integer
 from smelt.ops import unary_real as real
 from smelt.ops.case import Case, Data
+from smelt.ops.channel_rules import ChannelFunction
 from smelt.ops.constraints import (
     arrays,
     operands,
@@ -153,6 +154,7 @@ class Unary(Op):
     beta: float = 0.0
 
     elementwise = True
+    channel_rule = ChannelFunction()
 
     @property
     def name(self) -> str:
