@@ -6,13 +6,8 @@ from collections.abc import Mapping
 
 from smelt.codegen.kernels.base import ROOM
 from smelt.ir import Graph, Node, Value
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.convolution_nd import ConvTranspose
-from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.products import WeightedProduct
 from smelt.ops.reshape import Reshape
-
-_APART = Conv2D | ConvTranspose | DepthwiseConv2D | FullyConnected
-"""What never writes over its own input."""
 
 
 def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
@@ -37,7 +32,7 @@ def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
     ending: dict[int, list[Value]] = {}
     live: dict[Node, int] = {}
     total = 0
-    begun = set(graph.inputs)
+    begun: set[Value] = set(graph.inputs)
     for i, node in enumerate(graph.nodes):
         begun |= {_root(graph, value) for value in node.outputs} - states
         for value in begun - seen:
@@ -47,7 +42,9 @@ def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
         begun = set()
         live[node] = total
         total -= sum(value.type.bytes for value in ending.pop(i, ()))
-    most = max((size for node, size in live.items() if isinstance(node.op, _APART)), default=0)
+    most = max(
+        (size for node, size in live.items() if isinstance(node.op, WeightedProduct)), default=0
+    )
     return {node: most - size for node, size in live.items() if most - size > ROOM}
 
 

@@ -12,41 +12,17 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from smelt.codegen.lengths import tell_length
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.ir import Graph, Length, Node, Rewrite, Value
-from smelt.ops.arg_reduce import ArgReduce
-from smelt.ops.binary import Binary
-from smelt.ops.cast import Cast
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D
-from smelt.ops.copy import Copy
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.gather import Gather
 from smelt.ops.length import FillRows, LengthOf, TransposeLength
 from smelt.ops.lengths import Mark, Marks, node_at, picks_rows, refuse, trace, type_at
-from smelt.ops.matmul import MatMul
-from smelt.ops.normalization import LocalResponse, Normalization
-from smelt.ops.one_hot import OneHot
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.prelu import PRelu
-from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.recurrence import Recurrence
-from smelt.ops.reduce import Reduce
 from smelt.ops.reshape import Reshape
-from smelt.ops.select import Select
-from smelt.ops.slice import Slice
-from smelt.ops.softmax import Hardmax, LogSoftmax, Softmax
-from smelt.ops.table import Table
-from smelt.ops.tile import Tile
-from smelt.ops.transpose import Transpose
-from smelt.ops.unary import Unary
 
 _BLOCK = 4
 """The most rows that a product computes at a time."""
-
-_ELEMENTWISE = (Binary, Cast, Copy, Dequantize, PRelu, Quantize, Reshape, Select, Table, Unary)
-_LAST = (FullyConnected, Hardmax, LocalResponse, LogSoftmax, Softmax)
-"""Operators that mix the elements of the last axis only."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +47,7 @@ class Rows:
         )
 
 
-def bind_lengths(graph: Graph) -> Graph:
+def bind_lengths(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Tell operators the lengths that they need, and check that code can be generated.
 
     Raises:
@@ -144,7 +120,7 @@ def _require_rows(node: Node, marks: Marks, told: AbstractSet[Value]) -> None:
         return
     if isinstance(node.op, Gather) and node.input(1) in told:
         return
-    if not _keeps_rows(node, marks):
+    if not node.op.row_rule(node, _axes(node, marks)):
         raise refuse(node, length, "which computes each element from many along it")
     lost = [v for v in node.outputs if v not in marks]
     if lost and not isinstance(node.op, Recurrence):
@@ -155,7 +131,7 @@ def is_in_place(node: Node, marks: Marks) -> bool:
     """Whether each element comes from those in its place in memory, wherever the length is."""
     shape = node.outputs[0].type.shape
     return isinstance(node.op, Reshape) or (
-        isinstance(node.op, _ELEMENTWISE)
+        node.op.elementwise
         and all(
             value.type.size == 1 or (value in marks and value.type.shape == shape)
             for value in node.inputs
@@ -164,46 +140,7 @@ def is_in_place(node: Node, marks: Marks) -> bool:
     )
 
 
-def _keeps_rows(node: Node, marks: Marks) -> bool:
-    """Whether the node computes each row of its results from the same row of its operands."""
-    first = node.inputs[0]
-    mark = None if first is None else marks.get(first)
-    axis = None if mark is None else mark.axis
-    rank = 0 if first is None else len(first.type.shape)
-    match node.op:
-        case op if isinstance(op, (*_ELEMENTWISE, Transpose, OneHot)):
-            return True
-        case op if isinstance(op, _LAST):
-            return axis is not None and axis != rank - 1
-        case MatMul():
-            return sum(v in marks for v in node.inputs if v is not None) == 1
-        case Gather(axis=gathered):
-            return axis != gathered and (axis is None or node.inputs[1] not in marks)
-        case Concat(axis=joined) | ArgReduce(axis=joined):
-            return axis != joined
-        case Normalization(axes=axes) | Reduce(axes=axes):
-            return axis not in axes
-        case Pad(padding=padding):
-            return axis is not None and padding[axis] == (0, 0)
-        case Slice(starts=starts, steps=steps):
-            return axis is not None and (starts[axis], steps[axis]) == (0, 1)
-        case Tile(multiples=multiples):
-            return axis is not None and multiples[axis] == 1
-        case Conv2D(stride, padding) | DepthwiseConv2D(stride, padding):
-            height, width = node.input(1).type.shape[1:3]
-            return axis == 0 or _is_pointwise(axis, (height, width), stride, padding)
-        case Pool2D(_, window, stride, padding):
-            return axis == 0 or _is_pointwise(axis, window, stride, padding)
-        case Recurrence():
-            return axis == 0 and not any(v in marks for v in node.inputs[1:])
-        case _:
-            return False
-
-
-def _is_pointwise(
-    axis: int | None, window: tuple[int, int], stride: tuple[int, int], padding: Padding2D
-) -> bool:
-    """Whether a window covers one element of a spatial axis, each in turn."""
-    if axis not in (1, 2):
-        return False
-    return (window[axis - 1], stride[axis - 1], padding[axis - 1]) == (1, 1, (0, 0))
+def _axes(node: Node, marks: Marks) -> list[int | None]:
+    """The axis along which each operand has rows."""
+    found = [None if v is None else marks.get(v) for v in node.inputs]
+    return [None if mark is None else mark.axis for mark in found]

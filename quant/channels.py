@@ -27,13 +27,14 @@ from smelt.ops.matmul import MatMul
 from smelt.ops.pad import Pad
 from smelt.ops.pool import Pool2D
 from smelt.ops.prelu import PRelu
+from smelt.ops.products import WeightedProduct
 from smelt.ops.reduce import Reduce
 from smelt.ops.reshape import Reshape
 from smelt.ops.resize import Resize
 from smelt.ops.slice import Slice
 from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
-from smelt.quant.forms import PRODUCTS, Form, Forms, is_real
+from smelt.quant.forms import Form, Forms, is_real
 
 FIXED = 0
 """The class of channels whose factor is one."""
@@ -172,7 +173,7 @@ class Classes:
         }
 
     def _product(self, node: Node) -> None:
-        if isinstance(node.op, PRODUCTS) and node.op.activation not in _HOMOGENEOUS:
+        if isinstance(node.op, WeightedProduct) and node.op.activation not in _HOMOGENEOUS:
             self._clamped(node.output, *node.op.activation.limits)
         x, depth = node.input(0), channels_of(node.input(0))
         if isinstance(node.op, FullyConnected) and node.input(1).type.shape[1] % depth:

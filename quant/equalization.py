@@ -17,8 +17,9 @@ import numpy as np
 
 from smelt.ir import Array, Graph, Node, Value
 from smelt.ops.binary import Binary
+from smelt.ops.products import WeightedProduct
 from smelt.quant.channels import FIXED, Classes, channels_of, taps_channel
-from smelt.quant.forms import PRODUCTS, Form, Forms, classify
+from smelt.quant.forms import Form, Forms, classify
 from smelt.quant.observation import Observation, Sample
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights import from_matrices, real_bias, to_matrices
@@ -74,7 +75,7 @@ def equalize(
     weights = [
         found
         for node in even.nodes
-        if isinstance(node.op, PRODUCTS) and sensitivity.measured(node)
+        if isinstance(node.op, WeightedProduct) and sensitivity.measured(node)
         for found in _weights(node, classes, sensitivity)
     ]
     factors = np.minimum(first * _minimize(classes.count, activations, weights), classes.most)

@@ -19,26 +19,14 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value
-from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.convolution_nd import ConvTranspose
-from smelt.ops.copy import Copy
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.lstm import Lstm
-from smelt.ops.one_hot import OneHot
-from smelt.ops.prelu import PRelu
+from smelt.ops.products import WeightedProduct
 from smelt.ops.recurrence import Recurrence
-from smelt.ops.resample import Resample
-from smelt.ops.select import Select
-from smelt.ops.unary import Unary
 from smelt.quant import recurrent
 
 Form = Enum("Form", ["PRODUCT", "FUNCTION", "NATIVE", "LSTM", "PLAIN", "FLOAT"])
-
-Product = Conv2D | ConvTranspose | DepthwiseConv2D | FullyConnected
-PRODUCTS = (Conv2D, ConvTranspose, DepthwiseConv2D, FullyConnected)
-_ELEMENTWISE = (Binary, Copy, PRelu, Select, Unary)
 
 
 @dataclass(frozen=True)
@@ -172,7 +160,7 @@ def _sums(graph: Graph, form: Mapping[Node, Form]) -> frozenset[Node]:
 
 
 def _is_product(node: Node) -> bool:
-    if not isinstance(node.op, PRODUCTS) or not is_real(node.output):
+    if not isinstance(node.op, WeightedProduct) or not is_real(node.output):
         return False
     bias = node.optional(2)
     return node.input(1).data is not None and (bias is None or bias.data is not None)
@@ -180,7 +168,7 @@ def _is_product(node: Node) -> bool:
 
 def _source(node: Node, root: Mapping[Value, Value]) -> Value | None:
     """The one tensor that a node is an elementwise function of; None if it is none."""
-    if not isinstance(node.op, _ELEMENTWISE) or not is_real(node.output):
+    if not node.op.elementwise or not is_real(node.output):
         return None
     computed = [v for v in node.inputs if v is not None and v.data is None]
     constants = [v for v in node.inputs if v is not None and v.data is not None]
@@ -215,12 +203,9 @@ def objection(node: Node) -> str | None:
         return f"{node.op.name} computes {node.outputs[0].type}"
     if isinstance(node.op, Recurrence):
         return recurrent.objection(node) or "the product of its input is not a dense layer"
-    if isinstance(node.op, OneHot) and is_real(node.input(1)):
-        return "OneHot takes its indices as they are"
-    if isinstance(node.op, Resample) and (
-        node.input(1).data is None or node.input(1).array.min() < 0
-    ):
-        return "Resample fills with what is stored as 0"
+    own = node.op.objection(node)
+    if own is not None:
+        return own
     try:
         probed(node, [_MARKS[0]] * len(node.inputs), None)
     except (ModelError, UnsupportedError) as error:
@@ -252,6 +237,11 @@ def fixed_quant(node: Node) -> Quant | None:
     """The quantization that a native node's outputs must have, whatever its inputs'."""
     quant = node.op.output_quant(_types(node, [_MARKS[0]] * len(node.inputs)))
     return None if quant is None or quant in _MARKS else quant
+
+
+def only_moves(node: Node) -> bool:
+    """Whether a node gives elements of its operands as they are, in places known beforehand."""
+    return node.op.moves_data and not node.op.chooses_by and len(node.outputs) == 1
 
 
 def _types(

@@ -9,12 +9,11 @@ from functools import partial
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
 from smelt.quant.equalization import equalize
-from smelt.quant.forms import Form, Forms, apply, classify
+from smelt.quant.forms import Form, Forms, apply, classify, only_moves
 from smelt.quant.lstm import cell_quant
 from smelt.quant.observation import Observation, Sample, observe
 from smelt.quant.ranges import View, choose, quant_of
 from smelt.quant.recipe import Recipe
-from smelt.quant.sensitivity import MOVES
 from smelt.quant.sweep import Sweep, Swept
 from smelt.quant.ties import Group, find_groups
 
@@ -126,6 +125,6 @@ class Network:
         return any(
             value in node.inputs
             and self.forms.form[node] is not Form.FUNCTION
-            and not (isinstance(node.op, MOVES) and node.output in group.values)
+            and not (only_moves(node) and node.output in group.values)
             for node in self.graph.nodes
         )

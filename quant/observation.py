@@ -10,16 +10,13 @@ import numpy as np
 
 from smelt.errors import QuantizationError
 from smelt.ir import Array, DType, Evaluation, Graph, Node, Value, evaluate
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.convolution_nd import ConvTranspose
-from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.gather import Gather
 from smelt.ops.lstm import Lstm
+from smelt.ops.products import WeightedProduct
 from smelt.ops.unary import Unary
 
 Sample: TypeAlias = tuple[Array, ...]
 
-_PRODUCTS = (Conv2D, ConvTranspose, DepthwiseConv2D, FullyConnected)
 
 _LARGEST = 1e15
 """Magnitude of a product's input up to which sums of squares stay within float32."""
@@ -123,7 +120,7 @@ def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
     for node in graph.nodes:
         if isinstance(node.op, Gather):
             _require_rows(graph, node, found.values, what)
-        if isinstance(node.op, _PRODUCTS) and _reach(found.values[node.input(0)]) > _LARGEST:
+        if isinstance(node.op, WeightedProduct) and _reach(found.values[node.input(0)]) > _LARGEST:
             most = _reach(found.values[node.input(0)])
             raise QuantizationError(
                 f"{what} makes the input of {node.op.name} of {node.origin} reach {most:g}, whose "
@@ -131,7 +128,7 @@ def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
             )
         results = [found.values[v] for v in node.outputs]
         # Quotients by zero and their like may be thrown away by what follows.
-        fatal = spoilt or isinstance(node.op, _PRODUCTS)
+        fatal = spoilt or isinstance(node.op, WeightedProduct)
         if not fatal or all(map(_is_finite, results)) or _makes_masks(node):
             continue
         # What a mask's infinities go through is no overflow.

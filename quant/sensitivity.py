@@ -18,19 +18,14 @@ import numpy as np
 
 from smelt.ir import Array, Graph, Node, Value, evaluate
 from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.copy import Copy
 from smelt.ops.pad import Pad
 from smelt.ops.pool import Pool2D
 from smelt.ops.prelu import PRelu
+from smelt.ops.products import WeightedProduct
 from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.slice import Slice
-from smelt.ops.tile import Tile
-from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
 from smelt.quant.channels import channels_of, taps_channel
-from smelt.quant.forms import PRODUCTS, Form, Forms, is_real
+from smelt.quant.forms import Form, Forms, is_real, only_moves
 from smelt.quant.observation import Sample, finite
 from smelt.quant.weights import (
     from_matrices,
@@ -47,9 +42,6 @@ _STEP = 1e-2
 """Of the difference quotient that a slope is, against the root mean square of a tensor."""
 
 _ALL = (-np.inf, np.inf)
-
-MOVES = (Concat, Copy, Pad, Reshape, Slice, Tile, Transpose)
-"""Operators that give elements of their operands as they are."""
 
 
 class Sensitivity:
@@ -97,7 +89,7 @@ class Sensitivity:
     def _visit(self, node: Node) -> None:
         if self._forms.form[node] is Form.PRODUCT:
             self._product(node)
-        elif isinstance(node.op, MOVES) and len(node.outputs) == 1:
+        elif only_moves(node):
             self._move(node)
         elif isinstance(node.op, (Unary, PRelu)):
             self._add(node, node.input(0), self._slope(node, 0) * self._of[node.output])
@@ -139,7 +131,7 @@ class Sensitivity:
 
     def _active(self, node: Node) -> Array:
         """In how much of a product's output its activation lets noise through, by channel."""
-        low, high = node.op.activation.limits if isinstance(node.op, PRODUCTS) else _ALL
+        low, high = node.op.activation.limits if isinstance(node.op, WeightedProduct) else _ALL
         runs = [run[node.output].reshape(-1, channels_of(node.output)) for run in self._runs]
         inside = [((run > low) & (run < high)).mean(axis=0) for run in runs]
         return np.maximum(np.mean(inside, axis=0), 1e-3)

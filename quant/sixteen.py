@@ -13,21 +13,10 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import DType, Node, Quant, TensorType, Value
-from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.copy import Copy
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.softmax import Softmax
-from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
 from smelt.quant.forms import Form, Forms, is_real, probed
 from smelt.quant.observation import Observation
 from smelt.quant.ties import Group
-
-_NATIVE = (Binary, Concat, Copy, Pad, Pool2D, Reduce, Reshape, Softmax, Transpose)
 
 _HEADROOM = 1.25
 """How much farther than seen the range reaches: 16 bits can afford it."""
@@ -44,7 +33,7 @@ def serves(node: Node, forms: Forms) -> bool:
             alone = forms.path[node.output] == (node,)
             return alone and isinstance(node.op, Unary) and _has_form(node)
         case Form.NATIVE:
-            return isinstance(node.op, _NATIVE) and len(node.outputs) == 1 and _has_form(node)
+            return node.op.sixteen_bits and len(node.outputs) == 1 and _has_form(node)
         case _:
             return False
 

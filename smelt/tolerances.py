@@ -14,23 +14,10 @@ from itertools import chain
 import numpy as np
 
 from smelt.ir import Array, DType, Graph, Node, Value
-from smelt.ops.arg_reduce import ArgReduce
 from smelt.ops.cast import Cast
-from smelt.ops.concat import Concat
 from smelt.ops.control import If, Loop, While
-from smelt.ops.copy import Copy
-from smelt.ops.gather import Gather
-from smelt.ops.max_unpool import MaxPoolIndices
-from smelt.ops.one_hot import OneHot
-from smelt.ops.pad import Pad
-from smelt.ops.quantize import Dequantize, Quantize
-from smelt.ops.reshape import Reshape
-from smelt.ops.select import Select
-from smelt.ops.slice import Slice
+from smelt.ops.quantize import Quantize
 from smelt.ops.table import Table
-from smelt.ops.tile import Tile
-from smelt.ops.top_k import TopK
-from smelt.ops.transpose import Transpose
 
 FLOAT_TOLERANCE = 1e-5
 """Largest accepted difference of floats, relative to the range of the expected tensor."""
@@ -46,12 +33,6 @@ _ALL_WHOLE = 1024
 """From here on float16 has no other numbers than whole ones."""
 _WIDE = 4
 """Bytes of integers that are no quantized numbers."""
-_INDEXING = (ArgReduce, MaxPoolIndices)
-"""Operators that give indices, which are right or wrong whatever they are indices of."""
-_MOVING = (Cast, Concat, Copy, Gather, OneHot, Pad, Reshape, Select, Slice, Tile, Transpose)
-"""Operators that choose among their operands' numbers, or write them in another way."""
-_EXACT = (Concat, Copy, Dequantize, Pad, Reshape, Slice, Transpose)
-"""Operators that give the same real numbers on every machine if their operands are the same."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +100,16 @@ class _Spread:
             part = max(part, _STEPS / (2 ** (8 * bytes_) - 1) if bytes_ < _WIDE else 0.0)
         if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)):
             part = max(part, FLOAT16_TOLERANCE)
-        chosen = isinstance(node.op, _MOVING) and not any(map(self._is_number, operands))
+        keeps = node.op.moves_data or isinstance(node.op, Cast)
+        chosen = keeps and not any(map(self._is_number, operands))
+        exact = node.op.exact or node.op.moves_data
         for number, value in enumerate(node.outputs):
             if chosen or _is_exact(node, number):
                 continue
             self.numbers.add(value)
             if part:
                 self.parts[value] = part
-            if value.type.dtype.is_float and (rounded or not isinstance(node.op, _EXACT)):
+            if value.type.dtype.is_float and (rounded or not exact):
                 self.rounded.add(value)
 
     def _is_number(self, value: Value) -> bool:
@@ -196,8 +179,7 @@ def _is_exact(node: Node, output: int) -> bool:
     truths = node.outputs[output].type.dtype is DType.BOOL
     if isinstance(node.op, Table) and node.input(1).data is not None:
         truths = np.unique(node.input(1).array).size <= _TRUTHS
-    indices = isinstance(node.op, _INDEXING) or (isinstance(node.op, TopK) and output == 1)
-    return truths or indices
+    return truths or output in node.op.index_outputs
 
 
 def compare(expected: Array, found: Array, part: float = 0.0) -> Difference | None:

@@ -9,7 +9,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from smelt.codegen.passes import PASSES, Pass, run_passes
+from smelt.codegen.passes import DEFAULT, PASSES, Pass, PassContext, run_passes
 from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
 from smelt.codegen.passes.fold import fold_constants
 from smelt.codegen.passes.materialize import materialize_results
@@ -36,7 +36,7 @@ def body(graph: Graph) -> str:
 
 def check(transform: Pass, before: str, after: str) -> None:
     graph = parse(before)
-    result = verify(transform(graph), transform.__name__)
+    result = verify(transform(graph, DEFAULT), transform.__name__)
     assert body(result) == body(parse(after))
     for sample in random_samples(graph, 2, 0):
         for ours, theirs in zip(
@@ -306,7 +306,7 @@ def test_results_that_a_new_state_would_overwrite_are_copied() -> None:
 
 
 def test_the_verifier_runs_after_every_pass() -> None:
-    def break_it(graph: Graph) -> Graph:
+    def break_it(graph: Graph, _: PassContext) -> Graph:
         return Graph(graph.name, (), graph.outputs, graph.nodes)
 
     graph = parse("input %x: f32[1]\noutput %x")

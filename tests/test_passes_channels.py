@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from smelt.codegen.passes.channels import Removal, drop_channels, plan_channels
+from smelt.codegen.pass_context import PassContext, Removal
+from smelt.codegen.passes.channels import drop_channels, plan_channels
 from smelt.frontend import load
 from smelt.ir import (
     Array,
@@ -78,7 +79,7 @@ class Network:
 
 def unchanged(graph: Graph, granularity: int = 1) -> Graph:
     """The graph without what can go, which computes the same."""
-    narrow = verify(drop_channels(graph, granularity), "drop_channels")
+    narrow = verify(drop_channels(graph, PassContext(granularity)), "drop_channels")
     rng = np.random.default_rng(1)
     for kind in ("random", "least", "greatest", "random"):
         inputs: list[Array] = []

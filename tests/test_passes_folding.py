@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smelt.codegen.passes import Pass
+from smelt.codegen.passes import DEFAULT, Pass
 from smelt.codegen.passes.activations import fuse_activations
 from smelt.codegen.passes.dense import use_dense_layers
 from smelt.codegen.passes.pads import fold_pads
@@ -29,7 +29,7 @@ from tests.test_passes import body, parse
 
 def check(transform: Pass, before: str, after: str) -> None:
     graph = parse(before)
-    result = verify(transform(graph), transform.__name__)
+    result = verify(transform(graph, DEFAULT), transform.__name__)
     assert body(result) == body(parse(after))
     assert_equal_results(graph, result)
 

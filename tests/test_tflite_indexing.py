@@ -167,6 +167,16 @@ NETWORKS: dict[str, Build] = {
         options=schema.DepthToSpaceOptionsT,
         blockSize=2,
     ),
+    "dynamic_update_slice": lambda dtype: one(
+        *("DYNAMIC_UPDATE_SLICE", X, [X]),
+        data("update", (1, 2, 6, 3), dtype),
+        T("starts", (4,), np.int32),
+    )(dtype),
+    "dynamic_update_slice_constant": lambda dtype: one(
+        *("DYNAMIC_UPDATE_SLICE", X, [X]),
+        data("update", (2, 3, 2, 3), dtype),
+        const("starts", [0, 9, 1, -3], np.int64),
+    )(dtype),
     "broadcast_to": lambda dtype: edited(
         one("BROADCAST_TO", (4, 1, 3), [X], ints("shape", X))(dtype), _as_version_2
     ),

@@ -1,4 +1,4 @@
-"""The passes over a graph, in order. Each is a function `Graph -> Graph`.
+"""The passes over a graph, in order. Each is a function of a graph and a `PassContext`.
 
 Integers keep every bit. Floats may round differently where operators are merged.
 """
@@ -6,8 +6,8 @@ Integers keep every bit. Floats may round differently where operators are merged
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
+from smelt.codegen.pass_context import DEFAULT, Pass, PassContext
 from smelt.codegen.passes.activations import fuse_activations
 from smelt.codegen.passes.channels import drop_channels
 from smelt.codegen.passes.dense import use_dense_layers
@@ -27,8 +27,6 @@ from smelt.codegen.passes.transposes import cancel_transposes
 from smelt.codegen.rows import bind_lengths
 from smelt.ir import Graph, verify
 from smelt.ir.budget import limited
-
-Pass = Callable[[Graph], Graph]
 
 PASSES: tuple[Pass, ...] = (
     # Before constants are folded: dequantized weights are still integers.
@@ -59,7 +57,7 @@ def run_passes(
     graph: Graph,
     passes: tuple[Pass, ...] = PASSES,
     observe: Callable[[str, Graph], None] | None = None,
-    granularity: int = 1,
+    context: PassContext = DEFAULT,
 ) -> Graph:
     """Run the passes in order, on graphs inside operators too, verifying after each one.
 
@@ -67,16 +65,16 @@ def run_passes(
         graph: what the frontend made.
         passes: the passes to run.
         observe: called with each pass's name and result, for `--dump-after`.
-        granularity: channels of a layer that stay or go together; see `drop_channels`.
+        context: what every pass is given.
     """
     verify(graph, "import")
     constants = sum(value.type.bytes for value in graph.values() if value.is_constant)
     for transform in passes:
-        name, run = transform.__name__, transform
-        if transform is drop_channels:
-            run = partial(drop_channels, granularity=granularity)
         with limited(constants):
-            graph = verify(everywhere(run)(graph), name)
+            graph = verify(everywhere(transform, context)(graph), transform.__name__)
         if observe is not None:
-            observe(name, graph)
+            observe(transform.__name__, graph)
     return graph
+
+
+__all__ = ["DEFAULT", "PASSES", "Pass", "PassContext", "run_passes"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.ir import DType, Graph, Node, Rounding, Value
 from smelt.ops.binary import Binary
@@ -20,7 +21,7 @@ Fusing = Conv2D | DepthwiseConv2D | ConvolutionND | FullyConnected | Binary | Po
 Limits = tuple[float, float]
 
 
-def fuse_activations(graph: Graph) -> Graph:
+def fuse_activations(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Merge clamps into the operator before them, where nobody reads what is not clamped.
 
     Of quantized tensors only clamps that keep the quantization, which change no stored integer

@@ -12,31 +12,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.passes import channel_products, channel_rules
-from smelt.codegen.passes.channel_rules import (
+from smelt.codegen.pass_context import DEFAULT, PassContext, Removal
+from smelt.codegen.passes.inside import Names
+from smelt.ir import Array, DType, Graph, Node, Quant, Value
+from smelt.ir.channels import (
     Bounds,
+    ChannelRule,
     Mask,
     Narrowing,
-    Rule,
     channels,
     everything,
     narrowed,
 )
-from smelt.codegen.passes.inside import Names
-from smelt.ir import Array, DType, Graph, Node, Origin, Quant, Value
 
-_RULES = {**channel_rules.RULES, **channel_products.RULES}
 _DTYPES = (DType.INT8, DType.UINT8, DType.INT16)
-
-
-@dataclass(frozen=True)
-class Removal:
-    """Channels of a layer's result that are not computed any more."""
-
-    origin: Origin
-    channels: int
-    constant: int
-    unread: int
 
 
 @dataclass(frozen=True)
@@ -60,12 +49,14 @@ class ChannelPlan:
         return tuple(found)
 
 
-def drop_channels(graph: Graph, granularity: int = 1) -> Graph:
+def drop_channels(graph: Graph, context: PassContext = DEFAULT) -> Graph:
     """Remove channels that are constant or never read, in networks of quantized integers.
 
-    As many stay that a layer has a multiple of `granularity`, or all that it had.
+    As many stay that a layer has a multiple of the context's `granularity`, or all that it had.
     """
-    return apply_plan(plan_channels(graph, granularity))
+    plan = plan_channels(graph, context.granularity)
+    context.report(plan.removals())
+    return apply_plan(plan)
 
 
 def plan_channels(graph: Graph, granularity: int = 1) -> ChannelPlan:
@@ -76,9 +67,9 @@ def plan_channels(graph: Graph, granularity: int = 1) -> ChannelPlan:
     return ChannelPlan(graph, bounds, _kept(graph, bounds, granularity))
 
 
-def _rule(node: Node) -> Rule | None:
+def _rule(node: Node) -> ChannelRule | None:
     """The rule that serves a node of quantized integers."""
-    rule = _RULES.get(type(node.op))
+    rule = node.op.channel_rule
     computed = [v for v in (*node.inputs, *node.outputs) if v is not None and v.data is None]
     if rule is None or any(
         v.type.dtype not in _DTYPES or v.type.size == 0 or not v.type.shape for v in computed

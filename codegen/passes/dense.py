@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
 from smelt.ir import Graph, Node
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.matmul import MatMul
 
 
-def use_dense_layers(graph: Graph) -> Graph:
+def use_dense_layers(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Make each product with a constant matrix on the right a `FullyConnected`."""
     return replace_nodes(graph, _dense)
 

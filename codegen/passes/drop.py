@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from smelt.codegen.loops import is_read
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.ir import Graph, Node, Rewrite, Value
 from smelt.ops.concat import Concat
 from smelt.ops.control import If, Loop
@@ -18,7 +19,7 @@ from smelt.ops.slice import Slice
 from smelt.ops.transpose import Transpose
 
 
-def drop_identities(graph: Graph) -> Graph:
+def drop_identities(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Remove operators that give back their operand.
 
     Reshapes to the same shape, transpositions in order, empty pads, slices of everything,
@@ -53,7 +54,7 @@ def _is_identity(node: Node) -> bool:
             return False
 
 
-def drop_dead_nodes(graph: Graph) -> Graph:
+def drop_dead_nodes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Remove nodes none of whose outputs reaches a result of the graph.
 
     And operands that the graphs inside a node do not read.

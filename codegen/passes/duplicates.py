@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
 from smelt.ir import Graph, Node, Op, Rewrite, Rounding, TensorType, Value
 from smelt.ops.binary import Binary
@@ -14,7 +15,7 @@ from smelt.ops.unary import Unary
 _Same = tuple[Op, tuple[Value | None, ...], tuple[TensorType, ...], Rounding | None]
 
 
-def share_common_nodes(graph: Graph) -> Graph:
+def share_common_nodes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Compute once what several nodes compute of the same operands. Results keep their nodes."""
     results = set(graph.results)
     first: dict[_Same, Node] = {}
@@ -29,7 +30,7 @@ def share_common_nodes(graph: Graph) -> Graph:
     return graph.rewrite(share)
 
 
-def simplify_arithmetic(graph: Graph) -> Graph:
+def simplify_arithmetic(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Drop casts to the same type and, of floats, products with one and sums with zero.
 
     Second powers of floats become squares.

@@ -19,34 +19,15 @@ from smelt.codegen.passes.inside import Names
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Origin, Value, verify
 from smelt.ops.binary import Binary
-from smelt.ops.bit_cast import BitCast
 from smelt.ops.cast import Cast
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.convolution_nd import ConvTranspose
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.l2_normalization import L2Normalization
-from smelt.ops.normalization import LocalResponse, Normalization
-from smelt.ops.pool import Pool2D
-from smelt.ops.quantize import Dequantize, Quantize
-from smelt.ops.reduce import Reduce
+from smelt.ops.products import BIAS, WeightedProduct
 from smelt.ops.reshape import Reshape
-from smelt.ops.softmax import LogSoftmax, Softmax
-from smelt.ops.unary import Unary
 
 _LARGEST = float(np.finfo(np.float16).max)
 _LEAST = float(np.finfo(np.float16).smallest_normal)
 
-_LARGE = frozenset({"exp", "square", "reciprocal", "rsqrt", "tan", "sinh", "cosh"})
-"""Functions whose results may leave float16 where their operands do not."""
 _FACTORS = frozenset({"mul", "div"})
 """Of two operands, which are scaled by one: it may not be cut at the limits, as masks may."""
-_WITHIN = frozenset({"mean", "max", "min"})
-"""Reductions whose results are no larger than their operands."""
-_SETTLES = (L2Normalization, LocalResponse, LogSoftmax, Normalization, Softmax)
-"""Operators whose results have an ordinary size whatever that of their operands is."""
-_CONVERTS = (BitCast, Cast, Dequantize, Quantize)
-_HAS_BIAS = (Conv2D, ConvTranspose, DepthwiseConv2D, FullyConnected)
-_BIAS = 2
 
 
 def use_float16(graph: Graph, partitioner: Partitioner) -> Graph:
@@ -189,11 +170,11 @@ class _Narrowing:
         """Whether the numbers of a node survive in float16."""
         operands = [v for v in node.inputs if v is not None]
         values = [*operands, *node.outputs]
-        settles = node.macs > 0 or isinstance(node.op, _SETTLES)
-        if _grows(node) or (not settles and any(v in self.large for v in values)):
+        settles = node.macs > 0 or node.op.settles
+        if node.op.grows(node) or (not settles and any(v in self.large for v in values)):
             self.large |= set(node.outputs)
             return False
-        if isinstance(node.op, _CONVERTS) or any(v.type.is_quantized for v in values):
+        if node.op.converts or any(v.type.is_quantized for v in values):
             return False
         if not any(map(_is_wide, values)) or all(v.is_constant for v in operands):
             return False
@@ -245,24 +226,8 @@ def _is_wide(value: Value) -> bool:
 
 def _is_bias(node: Node, index: int) -> bool:
     value = node.inputs[index]
-    bias = isinstance(node.op, _HAS_BIAS) and index == _BIAS
+    bias = isinstance(node.op, WeightedProduct) and index == BIAS
     return bias and value is not None and value.is_constant
-
-
-def _grows(node: Node) -> bool:
-    """Whether results may leave float16 although the operands do not."""
-    match node.op:
-        case Unary(kind=kind):
-            return kind in _LARGE
-        case Reduce(kind=kind):
-            return kind not in _WITHIN
-        case Pool2D(kind=kind):
-            return kind == "sum"
-        case Binary(kind=kind):
-            square = kind == "mul" and node.input(0) is node.input(1)
-            return square or kind == "squared_difference"
-        case _:
-            return False
 
 
 def _survives(data: Array | None, node: Node) -> bool:

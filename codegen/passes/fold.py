@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.control import Simplifier
 from smelt.codegen.passes.inside import Names
 from smelt.ir import Graph, Node, Rewrite, Value
@@ -11,7 +12,7 @@ from smelt.ir.budget import affords
 from smelt.ir.evaluate import compute
 
 
-def fold_constants(graph: Graph) -> Graph:
+def fold_constants(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Compute every node whose operands are all constant, and resolve control flow that is known.
 
     Also in the graphs inside operators, which are told which operands are constant. What would

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from smelt.codegen.passes.axes import Axes, Names, axes
 from smelt.codegen.passes.layout import Layout, Order
 from smelt.ir import Node, Op, Value
+from smelt.ir.axes import Axes, AxisNames
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.matmul import MatMul
 from smelt.ops.reshape import Reshape
@@ -77,7 +77,7 @@ def _reshape(source: Layout, target: Layout) -> Form:
     return Form(Reshape(target.shape), (source,), (target,))
 
 
-def _ordered(node: Node, found: Axes, names: Names | None, layout: Layout) -> Form | None:
+def _ordered(node: Node, found: Axes, names: AxisNames | None, layout: Layout) -> Form | None:
     if names is None:
         return None
     order = found.extended([names[axis] for axis in layout.order])
@@ -100,7 +100,7 @@ def _form(node: Node, found: Axes, order: Order) -> Form:
     return Form(found.rebuild(order), inputs, outputs)
 
 
-def _placed(value: Value, names: Names, order: Order, *, broadcasts: bool = False) -> Layout:
+def _placed(value: Value, names: AxisNames, order: Order, *, broadcasts: bool = False) -> Layout:
     """The layout of a tensor whose axes have these names.
 
     Where it is broadcast, an axis of size 1 stands for a name that it lacks behind its first.
@@ -170,3 +170,16 @@ def _product(now: Form, op: MatMul, index: int, layout: Layout) -> Form | None:
     moved = tuple(then_at.index(old.order[axis]) for axis in permutation)
     inputs = tuple(layout if i == index else old for i, old in enumerate(now.inputs))
     return Form(replace(op, **{field: moved}), inputs, now.outputs)
+
+
+def axes(node: Node) -> Axes | None:
+    """The axes of a node, or None where it must stay as it is."""
+    if any(_per_channel(v) for v in (*node.inputs, *node.outputs)):
+        return None
+    return node.op.axes_rule(node)
+
+
+def _per_channel(value: Value | None) -> bool:
+    """Whether the quantization of a tensor that is computed names one of its axes."""
+    quant = None if value is None or value.is_constant else value.type.quant
+    return quant is not None and not quant.is_per_tensor

@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.channels import plan_channels
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.ir import Array, DType, Graph, Node, Value
-from smelt.ops.binary import Binary
-from smelt.ops.cast import Cast
-from smelt.ops.prelu import PRelu
-from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.table import Table
-from smelt.ops.unary import Unary
 
-_ELEMENTWISE = (Binary, Cast, Dequantize, PRelu, Quantize, Table, Unary)
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
 
 
-def merge_functions(graph: Graph) -> Graph:
+def merge_functions(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Make chains of functions of one 8-bit tensor one table; drop those that change nothing."""
     bounds = plan_channels(graph).bounds
 
@@ -91,7 +86,7 @@ def _chain(node: Node, matcher: Matcher) -> list[Node]:
 
 def _argument(node: Node) -> Value | None:
     """The one tensor that a node is an elementwise function of; None if it is none."""
-    if not isinstance(node.op, _ELEMENTWISE) or len(node.outputs) != 1:
+    if not node.op.elementwise or node.op.moves_data or len(node.outputs) != 1:
         return None
     computed = [v for v in node.inputs if v is not None and v.data is None]
     constants = [v for v in node.inputs if v is not None and v.data is not None]

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, replace
 
+from smelt.codegen.pass_context import DEFAULT, Pass, PassContext
 from smelt.ir import Graph, Node, Op, Rewrite, Value
 from smelt.ops.copy import Copy
 
 
-def everywhere(transform: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
+def everywhere(transform: Pass, context: PassContext = DEFAULT) -> Callable[[Graph], Graph]:
     """The pass on every graph: those inside operators first, then the one that they are in."""
 
     def run(graph: Graph) -> Graph:
@@ -19,7 +20,7 @@ def everywhere(transform: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
                 return None
             return [replace(node, op=with_graphs(node.op, run))], node.outputs
 
-        return transform(graph.rewrite(descend))
+        return transform(graph.rewrite(descend), context)
 
     return run
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.copy import Copy
 from smelt.ops.reshape import Reshape
 
 
-def materialize_results(graph: Graph) -> Graph:
+def materialize_results(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Copy into the arena, as steps of their own, what results may not refer to.
 
     That is a constant, which has no place in memory; and a state as it was before the inference,

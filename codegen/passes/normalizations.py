@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.expressions import argument_of, number, product_of
 from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
 from smelt.ir import Graph, Node, Value
@@ -12,7 +13,7 @@ from smelt.ops.normalization import Normalization
 from smelt.ops.reduce import Reduce
 
 
-def recognize_normalizations(graph: Graph) -> Graph:
+def recognize_normalizations(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Replace what centres and scales step by step by a `Normalization`.
 
     Constant scales and shifts behind one that nobody else reads become its operands.

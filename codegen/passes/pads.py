@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.ir import Graph, Node
 from smelt.ops.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, Padding2D
@@ -11,7 +12,7 @@ from smelt.ops.pad import Pad
 from smelt.ops.pool import Pool2D
 
 
-def fold_pads(graph: Graph) -> Graph:
+def fold_pads(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Let convolutions and poolings pad their images themselves, where that changes nothing.
 
     The window must still cover something of the image everywhere.

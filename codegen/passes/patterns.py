@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.expressions import (
     argument_of,
     near,
@@ -24,7 +25,7 @@ from smelt.ops.fixed_point import Activation
 from smelt.ops.unary import Unary
 
 
-def recognize_functions(graph: Graph) -> Graph:
+def recognize_functions(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Replace what computes GELU, swish, hard swish or mish step by step by that operator."""
     return replace_nodes(graph, _recognized)
 

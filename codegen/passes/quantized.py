@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.drop import drop_dead_nodes
 from smelt.codegen.passes.quantized_products import Products
 from smelt.codegen.passes.quantized_table import tabulate
@@ -28,7 +29,6 @@ from smelt.codegen.passes.quantized_values import (
     Stored,
     activation_for,
     clipped,
-    moved,
 )
 from smelt.ir import (
     DType,
@@ -50,7 +50,7 @@ from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.reduce import Reduce
 
 
-def use_integer_arithmetic(graph: Graph) -> Graph:
+def use_integer_arithmetic(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Replace operators between Dequantize and Quantize of rounding `onnx` by integer ones."""
     if not any(_is_quantize(node) or _is_dequantize(node) for node in graph.nodes):
         return graph
@@ -116,7 +116,7 @@ class _Folder(Stored):
 
     def _sink(self, node: Node) -> bool:
         """Move dequantized elements while they are still integers."""
-        count = moved(node)
+        count = node.op.selects(node)
         data = node.inputs[:count]
         if not count or any(v in self.results for v in node.outputs):
             return False
@@ -240,7 +240,7 @@ class _Folder(Stored):
 
     def _moved(self, node: Node, quant: Quant, limits: Limits, origin: Origin) -> Value | None:
         """What an operator makes that only moves elements, or selects the greatest."""
-        count = moved(node)
+        count = node.op.selects(node)
         if not count or len(node.outputs) != 1 or not self.movable(node, quant):
             return None
         data = [v for v in node.inputs[:count] if v is not None]

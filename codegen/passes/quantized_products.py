@@ -9,14 +9,13 @@ import numpy as np
 from smelt.codegen.passes.quantized_values import Limits, Stored, activation_for
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType, Value
 from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution import DepthwiseConv2D
 from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import Activation, along_axis
 from smelt.ops.fully_connected import FullyConnected
 from smelt.ops.matmul import MatMul
+from smelt.ops.products import WeightedProduct
 from smelt.ops.reshape import Reshape
-
-_Product = Conv2D | ConvTranspose | DepthwiseConv2D | FullyConnected
 
 
 class Products:
@@ -91,9 +90,9 @@ class Products:
             inputs.append(self._values.constant(summed.astype(np.int32), f"{weights.name}:bias"))
         return self._values.tried(replace(op, activation=activation), inputs, quant, node.origin)
 
-    def _operands(self, node: Node) -> tuple[_Product, Value, Value] | None:
+    def _operands(self, node: Node) -> tuple[WeightedProduct, Value, Value] | None:
         """The operator on integers, its input and its constant weights, int8."""
-        if not isinstance(node.op, _Product | MatMul):
+        if not isinstance(node.op, WeightedProduct | MatMul):
             return None
         x, known = self._values.stored(node.input(0)), self._values.known(node.input(1))
         if x is None or known is None or x.type.dtype is not DType.INT8:
@@ -110,7 +109,7 @@ class Products:
         axis = _channel_axis(op, node.input(1))
         if array.dtype != np.int8 or quant.axis not in (None, axis):
             return None
-        assert isinstance(op, _Product)
+        assert isinstance(op, WeightedProduct)
         return op, x, self._values.constant(array, node.input(1).name, quant)
 
 

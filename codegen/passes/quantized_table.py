@@ -8,15 +8,8 @@ import numpy as np
 
 from smelt.codegen.passes.quantized_values import Limits, Stored
 from smelt.ir import Array, DType, Node, Quant, TensorType, Value
-from smelt.ops.binary import Binary
-from smelt.ops.copy import Copy
 from smelt.ops.fixed_point import dequantize_onnx, quantize_onnx
-from smelt.ops.prelu import PRelu
-from smelt.ops.select import Select
 from smelt.ops.table import Table
-from smelt.ops.unary import Unary
-
-_ELEMENTWISE = (Binary, Copy, PRelu, Select, Unary)
 
 _LARGEST = 64
 """Operators that one table may stand for."""
@@ -81,7 +74,7 @@ def _region(values: Stored, value: Value) -> tuple[Value, list[Node]] | None:
             sources[source] = None
             return source.data is None and len(sources) == 1
         node = values.producer.get(value)
-        if node is None or not isinstance(node.op, _ELEMENTWISE):
+        if node is None or not node.op.elementwise or node.op.converts:
             return False
         if node in nodes:
             return True

@@ -14,44 +14,16 @@ from smelt.codegen.passes.inside import Names
 from smelt.errors import SmeltError
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value
 from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.copy import Copy
 from smelt.ops.fixed_point import Activation, clamp_limits, quantize_real
-from smelt.ops.gather import Gather, GatherElements, GatherND
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
 from smelt.ops.quantize import Dequantize, Quantize
-from smelt.ops.reduce import Reduce
-from smelt.ops.resample import Resample
 from smelt.ops.reshape import Reshape
-from smelt.ops.reverse_sequence import ReverseSequence
-from smelt.ops.slice import Slice
-from smelt.ops.tile import Tile
 from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
 
 Limits = tuple[float, float]
 UNLIMITED: Limits = (-math.inf, math.inf)
 
-_MOVING = (Copy, Gather, GatherElements, GatherND, Reshape, ReverseSequence, Slice, Tile, Transpose)
 _CLAMPS = {activation.value: activation.limits for activation in Activation}
-
-
-def moved(node: Node) -> int:
-    """How many leading operands a node moves elements of, or selects the greatest of; 0: none."""
-    match node.op:
-        case Concat():
-            return len(node.inputs)
-        case Binary("maximum" | "minimum", Activation.NONE):
-            return 2
-        case Pool2D("max", activation=Activation.NONE) | Reduce("max" | "min") | Pad(value=None):
-            return 1
-        case Resample():
-            positions = node.input(1).data
-            copies = node.optional(2) is None
-            return int(copies and positions is not None and bool((positions >= 0).all()))
-        case op:
-            return int(isinstance(op, _MOVING))
 
 
 def clipped(node: Node) -> tuple[Value, Limits] | None:
@@ -234,7 +206,7 @@ class Stored:
 
     def movable(self, node: Node, quant: Quant) -> bool:
         """Whether a node can move int8 elements of this quantization."""
-        count = moved(node)
+        count = node.op.selects(node)
         if not node.outputs[0].type.dtype.is_float:
             return False
         fakes = [
@@ -259,7 +231,7 @@ class Stored:
 
         Data that are constant are moved at once.
         """
-        data = [v for v in inputs[: moved(node)] if v is not None]
+        data = [v for v in inputs[: node.op.selects(node)] if v is not None]
         quant = data[0].type.quant
         types = node.op.infer([None if v is None else v.type for v in inputs])
         outputs = tuple(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from smelt.codegen.passes.channels import Removal, drop_channels, plan_channels
+from smelt.codegen.pass_context import PassContext, Removal
 from smelt.ir import Graph, Origin
 
 
@@ -22,13 +22,14 @@ class Removals:
     """Finds what goes while passes run; an observer of `run_passes`.
 
     Attributes:
+        context: is given to the passes, which say by it which channels they remove.
         channels: those that are not computed, by layer.
         operators: those that nothing is left of.
 
     Args:
         graph: what the passes are run on.
         observe: is told of each pass too.
-        granularity: of the channels that go, as `run_passes` has it.
+        granularity: of the channels that go.
     """
 
     def __init__(
@@ -37,16 +38,14 @@ class Removals:
         observe: Callable[[str, Graph], None] | None,
         granularity: int = 1,
     ) -> None:
-        self.channels: Sequence[Removal] = ()
+        self.channels: list[Removal] = []
+        self.context = PassContext(granularity, self.channels.extend)
         self.operators: list[Gone] = []
         self._graph = graph
         self._observe = observe
-        self._granularity = granularity
 
     def __call__(self, name: str, graph: Graph) -> None:
         """A pass has run."""
-        if name == drop_channels.__name__:
-            self.channels = plan_channels(self._graph, self._granularity).removals()
         left = {node.origin for node in graph.nodes}
         before = {node.origin: node for node in self._graph.nodes}
         self.operators += [

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from smelt.codegen.passes.axes import axes
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.drop import drop_dead_nodes
+from smelt.codegen.passes.forms import axes
 from smelt.codegen.passes.inside import Names
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.ir import Graph, Node, Rewrite, Value
@@ -15,7 +16,7 @@ from smelt.ops.reshape import Reshape
 Shape = tuple[int, ...]
 
 
-def sink_reshapes(graph: Graph) -> Graph:
+def sink_reshapes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Compute elementwise operators before the reshape of their operands, not behind it.
 
     There they meet the operator that they may be merged with, and reshapes meet each other.
@@ -77,7 +78,7 @@ def _constant(value: Value, shape: Shape, source: Shape, names: Names) -> Value 
     return Value(name, value.type.with_shape(new), value.array.reshape(new))
 
 
-def merge_reshapes(graph: Graph) -> Graph:
+def merge_reshapes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Make a reshape of a reshape one of what that reshapes, or nothing."""
     return replace_nodes(graph, _merged)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.drop import drop_dead_nodes
 from smelt.codegen.passes.inside import Names
 from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
@@ -27,7 +28,7 @@ LARGE = 2.0**16
 """A constant of this size is there to make sums round: they are not taken together."""
 
 
-def fold_scales(graph: Graph) -> Graph:
+def fold_scales(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Fold constant products and sums per channel into the linear operator before or after them.
 
     Where there is none, two products or two sums in a row become one. What is computed on the way

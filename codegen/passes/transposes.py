@@ -17,6 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
 from smelt.codegen.passes.forms import Form, form_for_operand, form_for_result, natural_form
 from smelt.codegen.passes.layout import Key, Layout, is_outermost, rows_first
@@ -31,7 +32,7 @@ Use = tuple[Node | None, int]
 """An operand: its node and index. The node is None for a result of the graph."""
 
 
-def cancel_transposes(graph: Graph) -> Graph:
+def cancel_transposes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     """Give every node the form that makes the remaining transpositions move the fewest bytes.
 
     Inputs, results and states of the graph keep their layouts. Transpositions that move nothing

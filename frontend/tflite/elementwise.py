@@ -10,6 +10,7 @@ import tflite
 from smelt.errors import ModelError
 from smelt.frontend.tflite.operation import ARITHMETIC, Converter, Operation
 from smelt.ir import DType
+from smelt.ops.add_n import AddN
 from smelt.ops.binary import Binary
 from smelt.ops.fixed_point import Activation
 from smelt.ops.l2_normalization import L2Normalization
@@ -100,8 +101,10 @@ _SPECIAL: dict[str, Callable[[Operation], None]] = {
     "PRELU": _prelu,
     "SOFTMAX": _softmax,
 }
+_ADDED = frozenset({DType.FLOAT32, DType.INT32})
 CONVERTERS = {
     **{name: _unary(kind) for name, kind in _UNARY.items()},
     **{name: _binary(kind, options) for name, (kind, options) in _BINARY.items()},
     **{name: Converter(convert) for name, convert in _SPECIAL.items()},
+    "ADD_N": Converter(lambda operation: operation.emit(AddN(), *operation.inputs()), _ADDED),
 }

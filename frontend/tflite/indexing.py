@@ -23,6 +23,7 @@ from smelt.ops.slice import Slice
 from smelt.ops.tile import Tile
 from smelt.ops.top_k import TopK
 from smelt.ops.transpose import Transpose
+from smelt.ops.update_slice import UpdateSlice
 
 
 def _slice(operation: Operation) -> None:
@@ -248,6 +249,11 @@ def _depth_to_space(operation: Operation) -> None:
     operation.emit(Reshape((n, h * size, w * size, c)), moved, moves_data=True)
 
 
+def _update_slice(operation: Operation) -> None:
+    x, update, starts = map(operation.input, range(3))
+    operation.emit(UpdateSlice(), x, update, starts, moves_data=True)
+
+
 def _broadcast_to(operation: Operation) -> None:
     x, shape = operation.input(0), operation.integers(1, "shape")
     own = (*[1] * (len(shape) - len(x.type.shape)), *x.type.shape)
@@ -277,5 +283,6 @@ CONVERTERS = {
     "MIRROR_PAD": Converter(_mirror_pad, ARITHMETIC),
     "SPACE_TO_DEPTH": Converter(_space_to_depth, ANY_TYPE),
     "DEPTH_TO_SPACE": Converter(_depth_to_space, ANY_TYPE),
+    "DYNAMIC_UPDATE_SLICE": Converter(_update_slice, ANY_TYPE),
     "BROADCAST_TO": Converter(_broadcast_to, ANY_TYPE),
 }

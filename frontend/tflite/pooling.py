@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import tflite
 
 from smelt.errors import ModelError
-from smelt.frontend.tflite.operation import Converter, Operation
-from smelt.ops.convolution import NO_PADDING, same_padding
+from smelt.frontend.tflite.operation import ARITHMETIC, Converter, Operation
+from smelt.ir import DType, Op
+from smelt.ops.convolution import NO_PADDING, Padding2D, Pair, same_padding
+from smelt.ops.fixed_point import Activation
+from smelt.ops.l2_pool import L2Pool2D
 from smelt.ops.pool import Pool2D
 from smelt.ops.reduce import Reduce
 
 
-def _pool(kind: str) -> Converter:
+def _pool(
+    make: Callable[[Pair, Pair, Padding2D, Activation], Op], dtypes: frozenset[DType] = ARITHMETIC
+) -> Converter:
     def convert(operation: Operation) -> None:
         options = operation.options(tflite.Pool2DOptions)
         x = operation.input(0)
@@ -22,9 +30,9 @@ def _pool(kind: str) -> Converter:
         size = (x.type.shape[1], x.type.shape[2])
         same = options.same_padding()
         padding = same_padding(size, window, stride) if same else NO_PADDING
-        operation.emit(Pool2D(kind, window, stride, padding, options.activation()), x)
+        operation.emit(make(window, stride, padding, options.activation()), x)
 
-    return Converter(convert)
+    return Converter(convert, dtypes)
 
 
 def _reduce(kind: str) -> Converter:
@@ -38,8 +46,9 @@ def _reduce(kind: str) -> Converter:
 
 
 CONVERTERS = {
-    "AVERAGE_POOL_2D": _pool("average"),
-    "MAX_POOL_2D": _pool("max"),
+    "AVERAGE_POOL_2D": _pool(partial(Pool2D, "average")),
+    "L2_POOL_2D": _pool(L2Pool2D, frozenset({DType.FLOAT32})),
+    "MAX_POOL_2D": _pool(partial(Pool2D, "max")),
     "MEAN": _reduce("mean"),
     "SUM": _reduce("sum"),
     "REDUCE_MAX": _reduce("max"),

@@ -94,7 +94,7 @@ def compile_model(
     title = imported.graph.name if options.name is None else options.name
 
     removals = Removals(imported.graph, observe, target.granularity)
-    graph = run_passes(imported.graph, observe=removals, granularity=target.granularity)
+    graph = run_passes(imported.graph, observe=removals, context=removals.context)
     partitioner = _partitioner(target, options)
     graph, legalized = legalize(graph, partitioner)
     partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))

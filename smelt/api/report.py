@@ -14,8 +14,8 @@ from smelt.codegen.devices import Costs
 from smelt.codegen.kernels.base import KernelCall, ShaderCall
 from smelt.codegen.network import Tensor
 from smelt.codegen.partition import Candidate
+from smelt.codegen.pass_context import Removal
 from smelt.codegen.passes import PASSES
-from smelt.codegen.passes.channels import Removal
 from smelt.codegen.passes.removals import Gone
 from smelt.codegen.schedule import ARENA, STATE
 from smelt.codegen.spirv import compiler

@@ -15,6 +15,7 @@ import numpy as np
 from typing_extensions import TypeVar  # with a default, which typing's has from Python 3.13 on
 
 from smelt.ir.budget import OPERATOR
+from smelt.ir.traits import Traits
 from smelt.ir.types import Array, DType, Quant, TensorType
 
 
@@ -81,7 +82,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Op:
+class Op(Traits):
     """Base of all operators: a frozen dataclass whose fields are the operator's attributes.
 
     Subclasses register themselves under their class name, so that the text form can name them;

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.axes import Axes, reduced
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands
 from smelt.ops.indices import INDEX_TYPES
@@ -27,6 +28,8 @@ class ArgReduce(Op):
     keep_dims: bool = True
     last: bool = False
     index: DType = DType.INT64
+
+    index_outputs = (0,)
 
     @property
     def name(self) -> str:
@@ -56,6 +59,16 @@ class ArgReduce(Op):
         if self.keep_dims:
             found = np.expand_dims(found, self.axis)
         return (np.asarray(found, self.index.numpy),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Rows are not compared."""
+        del node
+        return axes[0] != self.axis
+
+    def axes_rule(self, node: Node) -> Axes:
+        """The result may lack the one that is searched."""
+        gone = () if self.keep_dims else (self.axis,)
+        return reduced(node, gone, lambda order: replace(self, axis=order.index(self.axis)))
 
 
 _TYPES = (DType.FLOAT32, DType.INT8)

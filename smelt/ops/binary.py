@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
+from smelt.ir.channels import Bounds
 from smelt.ops import binary_integer as integer
 from smelt.ops import binary_plain as plain
 from smelt.ops.case import Case, Constant, Data, onnx_cases
+from smelt.ops.channel_rules import ChannelsAlike, filled, levels
 from smelt.ops.constraints import (
     arrays,
     operands,
@@ -85,12 +88,37 @@ BINARY: dict[str, BinaryKind] = {
 }
 
 
+class BinaryChannels(ChannelsAlike["Binary"]):
+    """The extremes are where each operand is at one of its own."""
+
+    def serves(self, node: Node[Binary]) -> bool:
+        """Results grow or fall steadily with each operand."""
+        return node.op.kind in ("add", "sub", "mul", "maximum", "minimum")
+
+    def corners(
+        self, node: Node[Binary], operands: Sequence[Bounds | None]
+    ) -> Iterator[Sequence[Array | None]]:
+        """Every choice of ends."""
+        pairs = [(v, b) for v, b in zip(node.inputs, operands, strict=True) if v and b]
+        for ends in product((False, True), repeat=len(pairs)):
+            yield [filled(v, b, end) for (v, b), end in zip(pairs, ends, strict=True)]
+
+    def reach(self, node: Node[Binary]) -> float:
+        """Products reach farther than an operand."""
+        reach, other = super().reach(node), node.input(1).type
+        return reach * (other.scale * levels(other)) if node.op.kind == "mul" else reach
+
+
 @dataclass(frozen=True)
 class Binary(Op):
     """Two tensors of one element type, broadcast against each other; `kind` is in `BINARY`."""
 
     kind: str
     activation: Activation = Activation.NONE
+
+    elementwise = True
+    sixteen_bits = True
+    channel_rule = BinaryChannels()
 
     @property
     def name(self) -> str:
@@ -182,6 +210,17 @@ class Binary(Op):
             if y.dtype.is_integer:
                 low, high = max(low, y.dtype.limits[0]), min(high, y.dtype.limits[1])
             return np.asarray(np.clip(result, low, high), y.dtype.numpy)
+
+    def selects(self, node: Node) -> int:
+        """Maxima and minima are one of the operands."""
+        del node
+        chooses = self.kind in ("maximum", "minimum") and self.activation is Activation.NONE
+        return 2 if chooses else 0
+
+    def grows(self, node: Node) -> bool:
+        """Squares do."""
+        square = self.kind == "mul" and node.input(0) is node.input(1)
+        return square or self.kind == "squared_difference"
 
 
 def _case(

@@ -19,6 +19,8 @@ class BitCast(Op):
 
     to: DType
 
+    converts = True
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)

@@ -23,6 +23,9 @@ class Cast(Op):
 
     to: DType
 
+    elementwise = True
+    converts = True
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)

@@ -6,11 +6,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, alike
+from smelt.ir.channels import Bounds, Mask, channels
 from smelt.ops.case import Case, Constant, Data
+from smelt.ops.channel_rules import ChannelsAlike
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_dtype, same_quant
+
+
+class ConcatChannels(ChannelsAlike["Concat"]):
+    """Along the last axis, operands hold the channels one after the other."""
+
+    @override
+    def needs(
+        self, node: Node[Concat], wanted: Mask, operands: Sequence[Bounds | None]
+    ) -> tuple[Mask, Sequence[Mask | None]]:
+        if node.op.axis != len(node.output.type.shape) - 1:
+            return super().needs(node, wanted, operands)
+        counts = [0 if v is None else channels(v.type) for v in node.inputs]
+        parts = np.split(wanted.copy(), np.cumsum(counts)[:-1])
+        for part in parts:
+            part[:1] |= not part.any()  # No operand may be empty.
+        return np.concatenate(parts), parts
+
+    @override
+    def carries(self, node: Node[Concat], kept: Sequence[Mask | None]) -> Mask | bool:
+        if node.op.axis != len(node.output.type.shape) - 1:
+            return super().carries(node, kept)
+        return np.concatenate([mask for mask in kept if mask is not None])
 
 
 @dataclass(frozen=True)
@@ -21,6 +47,10 @@ class Concat(Op):
     """
 
     axis: int
+
+    moves_data = True
+    sixteen_bits = True
+    channel_rule = ConcatChannels()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -46,6 +76,15 @@ class Concat(Op):
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         """See `Op.reference`."""
         return (np.concatenate(arrays(node, inputs, len(inputs)), axis=self.axis),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Rows are not joined to others."""
+        del node
+        return axes[0] != self.axis
+
+    def axes_rule(self, node: Node) -> Axes:
+        """All have the same."""
+        return alike(node, lambda order: Concat(order.index(self.axis)))
 
 
 CASES = (

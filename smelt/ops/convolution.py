@@ -16,6 +16,7 @@ from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
 from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
+from smelt.ops.channel_products import DepthwiseChannels, MixingChannels
 from smelt.ops.constraints import check_sums, sum_type
 from smelt.ops.fixed_point import (
     Activation,
@@ -84,6 +85,13 @@ def padded_size(x: TensorType, padding: Sequence[Sequence[int]]) -> int:
     return x.shape[0] * x.shape[-1] * prod(n + sum(pair) for n, pair in spatial)
 
 
+def is_pointwise(axis: int | None, window: Pair, stride: Pair, padding: Padding2D) -> bool:
+    """Whether windows mix no elements along an axis of `[n,h,w,c]`, and take each in turn."""
+    if axis not in (1, 2):
+        return axis == 0
+    return (window[axis - 1], stride[axis - 1], padding[axis - 1]) == (1, 1, (0, 0))
+
+
 @dataclass(frozen=True)
 class _Convolution(Op):
     """Fields and quantized arithmetic that both convolutions share.
@@ -142,12 +150,19 @@ class _Convolution(Op):
         requantize = Requantizer(scales, rounding)
         return (finish(acc, requantize, self.activation, output),)
 
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Windows are as high or wide as one element."""
+        height, width = node.input(1).type.shape[1:3]
+        return is_pointwise(axes[0], (height, width), self.stride, self.padding)
+
 
 @dataclass(frozen=True)
 class Conv2D(_Convolution):
     """2-D convolution: input `[n,h,w,i]`, weights `[o,kh,kw,i/groups]`, bias `[o]` (optional)."""
 
     groups: int = 1
+
+    channel_rule = MixingChannels()
 
     def overhead(self, node: Node) -> int:
         """Each group is a product of its own."""
@@ -193,6 +208,8 @@ class DepthwiseConv2D(_Convolution):
 
     Output channel `c*m + j` is input channel `c` under filter `j` of its `m`.
     """
+
+    channel_rule = DepthwiseChannels()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

@@ -27,6 +27,7 @@ from smelt.ops.case import (
     onnx_cases,
     wide_cases,
 )
+from smelt.ops.channel_products import TransposedChannels
 from smelt.ops.constraints import arrays, operands, quantized, same_dtype
 from smelt.ops.convolution import padded_size
 from smelt.ops.fixed_point import (
@@ -182,6 +183,8 @@ class ConvTranspose(ConvolutionND):
     Each input pixel adds its product with every tap to the output pixel `stride` times its own
     position, plus the tap's; `padding` is what is then cut off (a negative one is added).
     """
+
+    channel_rule = TransposedChannels()
 
     def _dtype(self, x: TensorType, weights: TensorType, bias: TensorType | None) -> DType:
         """See `ConvolutionND._dtype`; integers have a bias that is longer than they are."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ops.case import Case, Data
+from smelt.ops.channel_rules import ChannelsAlike
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,11 @@ class Copy(Op):
 
     Stored integers stay as they are where the output's quantization is another than the input's.
     """
+
+    elementwise = True
+    moves_data = True
+    sixteen_bits = True
+    channel_rule = ChannelsAlike()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.axes import Axes, alike
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands
 
@@ -59,6 +60,10 @@ class Cumulative(Op):
             if self.reverse:
                 result = np.flip(result, self.axis)
             return (np.ascontiguousarray(result).astype(x.dtype),)
+
+    def axes_rule(self, node: Node) -> Axes:
+        """Operand and result have the same."""
+        return alike(node, lambda order: replace(self, axis=order.index(self.axis)))
 
 
 def _along(x: Array, axis: int, part: slice) -> tuple[slice, ...]:

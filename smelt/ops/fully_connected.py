@@ -13,7 +13,9 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
+from smelt.ir.axes import Axes, along_last
 from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
+from smelt.ops.channel_products import MixingChannels
 from smelt.ops.constraints import arrays, check_sums, operands, sum_type
 from smelt.ops.fixed_point import (
     Activation,
@@ -44,6 +46,14 @@ def fully_connected_scales(
     return tuple(x.scale * scale / output.scale for scale in scales)
 
 
+class DenseChannels(MixingChannels["FullyConnected"]):
+    """Of sums that a dense layer scales."""
+
+    def _scales(self, node: Node[FullyConnected], rounding: Rounding) -> tuple[float, ...]:
+        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        return fully_connected_scales(x, weights, y, rounding)
+
+
 @dataclass(frozen=True)
 class FullyConnected(Op):
     """Dense layer: input of rows of I elements, weights `[O, I]`, bias `[O]` (optional).
@@ -56,6 +66,8 @@ class FullyConnected(Op):
     activation: Activation = Activation.NONE
     keep_dims: bool = False
     sums: bool = False
+
+    channel_rule = DenseChannels()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -125,6 +137,15 @@ class FullyConnected(Op):
     def macs(self, node: Node) -> int:
         """Rows times inputs times outputs."""
         return node.output.type.size * node.input(1).type.shape[1]
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """The elements of the last axis are mixed."""
+        rank = len(node.input(0).type.shape)
+        return axes[0] is not None and axes[0] != rank - 1
+
+    def axes_rule(self, node: Node) -> Axes | None:
+        """The axes before the last are rows, in any order."""
+        return along_last(node) if self.keep_dims else None
 
 
 def _dense(

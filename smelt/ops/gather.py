@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, alike, reduced
 from smelt.ops.case import Case, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_quant
 from smelt.ops.indices import positions, require_elements, require_indices
@@ -17,6 +18,9 @@ from smelt.ops.indices import positions, require_elements, require_indices
 @dataclass(frozen=True)
 class _Gather(Op):
     """Inputs: the data, the indices (int32 or int64; see `smelt.ops.indices`)."""
+
+    moves_data = True
+    chooses_by = (1,)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
         """The data's."""
@@ -67,6 +71,19 @@ class Gather(_Gather):
             return (np.zeros(node.output.type.shape, x.dtype),)
         return (np.stack(taken).reshape(*batch, *taken[0].shape),)
 
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Rows are taken whole, or by the indices of the rows."""
+        del node
+        return axes[0] != self.axis and (axes[0] is None or axes[1] is None)
+
+    def axes_rule(self, node: Node) -> Axes | None:
+        """By a vector of indices, or by one index, which takes the axis away."""
+        rank = len(node.input(1).type.shape)
+        if self.batch_dims or rank > 1:
+            return None
+        gone = () if rank else (self.axis,)
+        return reduced(node, gone, lambda o: replace(self, axis=o.index(self.axis)), (None,))
+
 
 @dataclass(frozen=True)
 class GatherElements(_Gather):
@@ -89,6 +106,10 @@ class GatherElements(_Gather):
         """See `Op.reference`."""
         x, indices = arrays(node, inputs, 2)
         return (x[element_positions(indices, x.shape, self.axis)],)
+
+    def axes_rule(self, node: Node) -> Axes:
+        """The indices have those of the data."""
+        return alike(node, lambda order: replace(self, axis=order.index(self.axis)))
 
 
 @dataclass(frozen=True)

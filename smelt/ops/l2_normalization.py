@@ -31,6 +31,8 @@ class L2Normalization(Op):
 
     least: float = 1e-6
 
+    settles = True
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)

@@ -123,6 +123,11 @@ class MatMul(Op):
         """Elements of the output times the depth of a sum."""
         return node.output.type.size * self.depth(node.input(0).type)
 
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """One operand has rows, the other is whole."""
+        del node
+        return sum(axis is not None for axis in axes) == 1
+
 
 def _requantized(node: Node, sums: Array) -> Array:
     """Stored outputs of sums, which float64 holds exactly."""

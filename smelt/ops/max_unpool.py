@@ -37,6 +37,8 @@ class MaxPoolIndices(Op):
     dilation: tuple[int, ...]
     column_major: bool = False
 
+    index_outputs = (0,)
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)

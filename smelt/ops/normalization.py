@@ -9,13 +9,14 @@ Networks" (2012), section 3.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.axes import Axes, along_last, broadcast, found
 from smelt.ops.case import Argument, Case, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands
 
@@ -33,6 +34,8 @@ class Normalization(Op):
     epsilon: float
     centred: bool = True
     statistics: bool = False
+
+    settles = True
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -70,6 +73,15 @@ class Normalization(Op):
         """How many elements of `x` share a mean."""
         return prod(x.shape[axis] for axis in self.axes)
 
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Rows are not normalized together."""
+        del node
+        return axes[0] not in self.axes
+
+    def axes_rule(self, node: Node) -> Axes:
+        """Factors and terms are broadcast."""
+        return broadcast(node, lambda order: replace(self, axes=found(self.axes, order)))
+
 
 def _fits(operand: TensorType, x: TensorType) -> bool:
     try:
@@ -91,6 +103,8 @@ class LocalResponse(Op):
     alpha: float
     beta: float
     bias: float
+
+    settles = True
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -119,6 +133,15 @@ class LocalResponse(Op):
         alpha, beta, bias = (float(np.float32(v)) for v in (self.alpha, self.beta, self.bias))
         base = bias + alpha / self.size * np.maximum(squares, 0)
         return ((real / base**beta).astype(x.dtype),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """The elements of the last axis are mixed."""
+        rank = len(node.input(0).type.shape)
+        return axes[0] is not None and axes[0] != rank - 1
+
+    def axes_rule(self, node: Node) -> Axes:
+        """The last axis stays where it is."""
+        return along_last(node)
 
 
 def _case(name: str, op: Normalization, *arguments: Argument) -> Case:

@@ -25,6 +25,9 @@ class OneHot(Op):
     depth: int
     axis: int
 
+    moves_data = True
+    chooses_by = (1,)
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         values, indices = operands(self, inputs, 2)
@@ -53,6 +56,16 @@ class OneHot(Op):
         places = np.expand_dims(_places(indices, self.depth), self.axis)
         hot: Array = places == np.arange(self.depth).reshape(shape)
         return (np.where(hot, values[1:], values[:1]),)
+
+    def objection(self, node: Node) -> str | None:
+        """Real indices."""
+        real = node.input(1).type.dtype is DType.FLOAT32
+        return "OneHot takes its indices as they are" if real else None
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Each index makes elements of its own."""
+        del node, axes
+        return True
 
 
 def _places(indices: Array, depth: int) -> Array:

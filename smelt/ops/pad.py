@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, of_first, picked
 from smelt.ops.case import Case, Data
+from smelt.ops.channel_rules import ChannelsAlike
 from smelt.ops.constraints import arrays, operands, same_quant
 
 _NUMPY_MODES: dict[str, Any] = {
@@ -22,6 +24,14 @@ _NUMPY_MODES: dict[str, Any] = {
 MODES = ("constant", *_NUMPY_MODES)
 """A value; the nearest element; the elements mirrored, without or with the outermost one; the
 elements over again."""
+
+
+class PadChannels(ChannelsAlike["Pad"]):
+    """Of images that get no further channels."""
+
+    def serves(self, node: Node[Pad]) -> bool:
+        """Not with a value that is computed."""
+        return node.op.padding[-1] == (0, 0) and len(node.inputs) == 1
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,10 @@ class Pad(Op):
     padding: tuple[tuple[int, int], ...]
     value: float | int | None = None
     mode: str = "constant"
+
+    moves_data = True
+    sixteen_bits = True
+    channel_rule = PadChannels()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -90,6 +104,20 @@ class Pad(Op):
     def sources(self, axis: int, size: int) -> Array:
         """For each output position along an axis of `size` elements, the one that is repeated."""
         return np.pad(np.arange(size), self.padding[axis], mode=_NUMPY_MODES[self.mode])
+
+    def selects(self, node: Node) -> int:
+        """The data's, and real zeros, which are stored as the zero point."""
+        del node
+        return int(self.value is None)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Rows get no neighbours."""
+        del node
+        return axes[0] is not None and self.padding[axes[0]] == (0, 0)
+
+    def axes_rule(self, node: Node) -> Axes:
+        """A value has none."""
+        return of_first(node, lambda order: replace(self, padding=picked(self.padding, order)))
 
 
 _IMAGE = ((0, 0), (1, 2), (2, 1), (0, 0))

@@ -11,11 +11,13 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 from smelt.ops.case import FLOAT_AND_INT8, Case, Data, onnx_cases
+from smelt.ops.channel_rules import ChannelsAlike
 from smelt.ops.constraints import arrays, operands, quantized
 from smelt.ops.convolution import (
     NO_PADDING,
     Padding2D,
     Pair,
+    is_pointwise,
     padded_size,
     patches,
     window_output,
@@ -23,6 +25,14 @@ from smelt.ops.convolution import (
 from smelt.ops.fixed_point import Activation, clamp_limits
 
 KINDS = ("max", "average", "sum")
+
+
+class PoolChannels(ChannelsAlike["Pool2D"]):
+    """Of results that grow with every element."""
+
+    def serves(self, node: Node[Pool2D]) -> bool:
+        """Sums of quantized numbers there are none."""
+        return node.op.kind in ("max", "average")
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,9 @@ class Pool2D(Op):
     activation: Activation = Activation.NONE
     dilation: Pair = (1, 1)
     counts_padding: bool = False
+
+    sixteen_bits = True
+    channel_rule = PoolChannels()
 
     @property
     def name(self) -> str:
@@ -134,6 +147,21 @@ class Pool2D(Op):
         window, dilation = self.window[axis], self.dilation[axis]
         starts = np.arange(-before, size + after - (window - 1) * dilation, self.stride[axis])
         return taps_within(starts, window, dilation, (0, size))
+
+    def selects(self, node: Node) -> int:
+        """Maxima are elements of the operand."""
+        del node
+        return int(self.kind == "max" and self.activation is Activation.NONE)
+
+    def grows(self, node: Node) -> bool:
+        """Sums do."""
+        del node
+        return self.kind == "sum"
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Windows are as high or wide as one element."""
+        del node
+        return is_pointwise(axes[0], self.window, self.stride, self.padding)
 
 
 def average_scale(x: TensorType, y: TensorType) -> np.float32:

@@ -21,6 +21,8 @@ class PRelu(Op):
     Quantized: int8 with int8 alpha, int16 with symmetric int8 alpha.
     """
 
+    elementwise = True
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         x, alpha = operands(self, inputs, 2)

@@ -15,6 +15,7 @@ import numpy as np
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
 from smelt.ops.case import Case, Data
+from smelt.ops.channel_rules import ChannelFunction
 from smelt.ops.constraints import arrays, operands, requantizing_rounding
 from smelt.ops.fixed_point import (
     dequantize_onnx,
@@ -43,6 +44,10 @@ class Quantize(Op):
     """Stored integers of type `dtype`, of floats or of integers quantized otherwise."""
 
     dtype: DType
+
+    elementwise = True
+    converts = True
+    channel_rule = ChannelFunction()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -100,6 +105,10 @@ def requantize_multiplier(x: TensorType, y: TensorType) -> tuple[int, int]:
 @dataclass(frozen=True)
 class Dequantize(Op):
     """Real numbers (float32) of stored integers, or of float16."""
+
+    elementwise = True
+    converts = True
+    exact = True
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

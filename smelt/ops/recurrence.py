@@ -241,6 +241,11 @@ class Recurrence(Op):
         """The steps are done one by one."""
         return node.input(0).type.shape[0] * EACH_STEP
 
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Time goes by row."""
+        del node
+        return axes[0] == 0 and not any(axis is not None for axis in axes[1:])
+
 
 def _or_zero(given: dict[str, Array | None], name: str, shape: tuple[int, ...]) -> Array:
     """A copy of an operand, or zeros where it is absent."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
+from smelt.ir.axes import Axes, found, reduced
 from smelt.ops.case import FLOAT_AND_INT8, Case, Data
+from smelt.ops.channel_rules import ChannelsAlike
 from smelt.ops.constraints import (
     arrays,
     axis_in_range,
@@ -114,6 +116,20 @@ def reduce_scale(kind: str, x: TensorType, y: TensorType, count: int) -> float:
     return float(np.float32(x.scale) / scale)
 
 
+class ReduceChannels(ChannelsAlike["Reduce"]):
+    """Of results that grow with every element of a channel."""
+
+    def serves(self, node: Node[Reduce]) -> bool:
+        """Channels stay apart."""
+        last = len(node.input(0).type.shape) - 1
+        return last not in node.op.axes and node.op.kind in ("mean", "sum", "max", "min")
+
+    def reach(self, node: Node[Reduce]) -> float:
+        """Elements may be added."""
+        x, y = node.input(0).type, node.output.type
+        return super().reach(node) * (x.size // y.size)
+
+
 @dataclass(frozen=True)
 class Reduce(Op):
     """Reduction over `axes` (not negative, each once); `kind` is in `REDUCE`.
@@ -124,6 +140,9 @@ class Reduce(Op):
     kind: str
     axes: tuple[int, ...]
     keep_dims: bool = False
+
+    sixteen_bits = True
+    channel_rule = ReduceChannels()
 
     @property
     def name(self) -> str:
@@ -195,6 +214,26 @@ class Reduce(Op):
     def count(self, x: TensorType) -> int:
         """How many elements of `x` make one of the output."""
         return prod(x.shape[axis] for axis in self.axes)
+
+    def selects(self, node: Node) -> int:
+        """Maxima and minima are elements of the operand."""
+        del node
+        return int(self.kind in ("max", "min"))
+
+    def grows(self, node: Node) -> bool:
+        """Sums and products do."""
+        del node
+        return self.kind not in ("mean", "max", "min")
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Rows are not reduced to one."""
+        del node
+        return axes[0] not in self.axes
+
+    def axes_rule(self, node: Node) -> Axes:
+        """The result may lack those that are reduced."""
+        gone = () if self.keep_dims else self.axes
+        return reduced(node, gone, lambda order: replace(self, axes=found(self.axes, order)))
 
 
 def _case(kind: str, name: str, x: Data, axes: tuple[int, ...], *, keep: bool = False) -> Case:

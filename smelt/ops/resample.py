@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, of_first
 from smelt.ops.case import FLOAT_AND_INT8, Case, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_quant
 
@@ -69,6 +70,21 @@ class Resample(Op):
         if outside.any():
             result = np.where(outside, self.fill, result)
         return (np.ascontiguousarray(np.moveaxis(result, -1, self.axis).astype(x.dtype)),)
+
+    def selects(self, node: Node) -> int:
+        """Copies that fill nothing."""
+        positions = node.input(1).data
+        copies = node.optional(2) is None
+        return int(copies and positions is not None and bool((positions >= 0).all()))
+
+    def objection(self, node: Node) -> str | None:
+        """What is filled is not quantized."""
+        filled = node.input(1).data is None or node.input(1).array.min() < 0
+        return "Resample fills with what is stored as 0" if filled else None
+
+    def axes_rule(self, node: Node) -> Axes:
+        """Tables know nothing of the axes."""
+        return of_first(node, lambda order: replace(self, axis=order.index(self.axis)))
 
 
 def _table(values: Sequence[Sequence[float]], dtype: DType) -> Constant:

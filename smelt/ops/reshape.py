@@ -6,9 +6,46 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+from typing_extensions import override
+
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ir.channels import Bounds, ChannelRule, Mask, Narrowed, Narrowing, channels, narrowed
 from smelt.ops.case import Case, Data
+
+
+class ReshapeChannels(ChannelRule["Reshape"]):
+    """Each channel of the operand is at regular places among those of the result."""
+
+    @override
+    def serves(self, node: Node[Reshape]) -> bool:
+        x, y = node.input(0).type, node.output.type
+        return channels(x) > 0 and channels(y) % channels(x) == 0
+
+    @override
+    def bounds(self, node: Node[Reshape], operands: Sequence[Bounds | None]) -> Bounds:
+        given = operands[0]
+        assert given is not None
+        times = channels(node.output.type) // given.low.size
+        return Bounds(np.tile(given.low, times), np.tile(given.high, times))
+
+    @override
+    def needs(
+        self, node: Node[Reshape], wanted: Mask, operands: Sequence[Bounds | None]
+    ) -> tuple[Mask, Sequence[Mask | None]]:
+        del operands
+        needed: Mask = np.any(wanted.reshape(-1, channels(node.input(0).type)), axis=0)
+        return np.tile(needed, wanted.size // needed.size), [needed]
+
+    @override
+    def carries(self, node: Node[Reshape], kept: Sequence[Mask | None]) -> Mask | bool:
+        (mask,) = (m for m in kept if m is not None)
+        return np.tile(mask, channels(node.output.type) // mask.size)
+
+    @override
+    def narrow(self, node: Node[Reshape], to: Narrowing) -> Narrowed:
+        return Reshape(narrowed(node.output.type, to.result).shape), node.inputs
 
 
 @dataclass(frozen=True)
@@ -16,6 +53,10 @@ class Reshape(Op):
     """`shape` is complete: no element is -1. Also squeeze and expand_dims."""
 
     shape: tuple[int, ...]
+
+    moves_data = True
+    sixteen_bits = True
+    channel_rule = ReshapeChannels()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -34,6 +75,11 @@ class Reshape(Op):
         if x is None:
             raise ModelError(f"{node.origin}: the input is missing")
         return (x.reshape(self.shape),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Whatever they are called."""
+        del node, axes
+        return True
 
 
 CASES = (

@@ -10,10 +10,19 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
 from smelt.ops.case import Case, Data
+from smelt.ops.channel_rules import ChannelsAlike
 from smelt.ops.constraints import arrays, operands, quantized, same_quant
 from smelt.ops.fixed_point import round_half_away
 
 KINDS = ("nearest", "bilinear")
+
+
+class ResizeChannels(ChannelsAlike["Resize"]):
+    """Of copies."""
+
+    def serves(self, node: Node[Resize]) -> bool:
+        """Nothing is interpolated."""
+        return node.op.kind == "nearest"
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,8 @@ class Resize(Op):
     size: tuple[int, int]
     align_corners: bool = False
     half_pixel_centers: bool = False
+
+    channel_rule = ResizeChannels()
 
     @property
     def name(self) -> str:

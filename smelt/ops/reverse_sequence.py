@@ -25,6 +25,9 @@ class ReverseSequence(Op):
     batch_axis: int
     time_axis: int
 
+    moves_data = True
+    chooses_by = (1,)
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         x, lengths = operands(self, inputs, 2)

@@ -21,6 +21,10 @@ class Select(Op):
     both operands and the result are quantized alike.
     """
 
+    elementwise = True
+    moves_data = True
+    chooses_by = (0,)
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         condition, a, b = operands(self, inputs, 3)

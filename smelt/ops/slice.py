@@ -9,6 +9,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, alike, picked
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
 
@@ -24,6 +25,8 @@ class Slice(Op):
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
+
+    moves_data = True
 
     @staticmethod
     def along(axis: int, start: int, size: int, shape: Sequence[int], step: int = 1) -> Slice:
@@ -66,6 +69,17 @@ class Slice(Op):
         ):
             x = x.take(start + np.arange(size) * step, axis)
         return (x.copy(),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """All rows are taken, in order."""
+        del node
+        axis = axes[0]
+        return axis is not None and (self.starts[axis], self.steps[axis]) == (0, 1)
+
+    def axes_rule(self, node: Node) -> Axes:
+        """Operand and result have the same."""
+        fields = (self.starts, self.sizes, self.steps)
+        return alike(node, lambda order: Slice(*(picked(field, order) for field in fields)))
 
 
 CASES = (

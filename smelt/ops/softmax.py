@@ -15,6 +15,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, along_last
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized, symmetric_int16, tflm_rounding
 from smelt.ops.fixed_point import (
@@ -95,6 +96,9 @@ class Softmax(Op):
 
     beta: float = 1.0
 
+    settles = True
+    sixteen_bits = True
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         return _infer(self, inputs)
@@ -125,6 +129,15 @@ class Softmax(Op):
         compute = _softmax8 if y.dtype is DType.INT8 else _softmax16
         stored = compute(x.astype(np.int64), node.input(0).type.scale, self.beta)
         return (np.clip(stored, *y.dtype.limits).astype(y.dtype.numpy),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """The elements of the last axis are mixed."""
+        rank = len(node.input(0).type.shape)
+        return axes[0] is not None and axes[0] != rank - 1
+
+    def axes_rule(self, node: Node) -> Axes:
+        """The last axis stays where it is."""
+        return along_last(node)
 
 
 def _exponentials(x: Array, scaling: DifferenceScaling) -> tuple[Array, Array]:
@@ -181,6 +194,8 @@ _LOG_SOFTMAX_OUTPUT = Quant.per_tensor(16 / 256, 127)
 class LogSoftmax(Op):
     """Logarithm of the softmax along the last axis."""
 
+    settles = True
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         return _infer(self, inputs)
@@ -208,6 +223,15 @@ class LogSoftmax(Op):
             return (result.astype(y.dtype.numpy),)
         stored = _log_softmax8(x.astype(np.int64), node.input(0).type.scale)
         return (np.clip(stored, *y.dtype.limits).astype(y.dtype.numpy),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """The elements of the last axis are mixed."""
+        rank = len(node.input(0).type.shape)
+        return axes[0] is not None and axes[0] != rank - 1
+
+    def axes_rule(self, node: Node) -> Axes:
+        """The last axis stays where it is."""
+        return along_last(node)
 
 
 def _log_softmax8(x: Array, scale: float) -> Array:
@@ -242,6 +266,15 @@ class Hardmax(Op):
         first = np.argmax(x, axis=-1, keepdims=True)
         columns = np.arange(x.shape[-1], dtype=np.int64)
         return (np.asarray(columns == first, x.dtype),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """The elements of the last axis are mixed."""
+        rank = len(node.input(0).type.shape)
+        return axes[0] is not None and axes[0] != rank - 1
+
+    def axes_rule(self, node: Node) -> Axes:
+        """The last axis stays where it is."""
+        return along_last(node)
 
 
 _ALL = (DType.FLOAT32, DType.INT8, DType.INT16)

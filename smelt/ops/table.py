@@ -9,7 +9,9 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.axes import Axes, of_first
 from smelt.ops.case import Case, Constant, Data
+from smelt.ops.channel_rules import ChannelFunction
 from smelt.ops.constraints import arrays, operands
 
 
@@ -19,6 +21,9 @@ class Table(Op):
 
     The second operand holds the results; it must be constant.
     """
+
+    elementwise = True
+    channel_rule = ChannelFunction()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -36,6 +41,10 @@ class Table(Op):
         """See `Op.reference`."""
         x, table = arrays(node, inputs, 2)
         return (np.asarray(table[x.astype(np.int64) - np.iinfo(x.dtype).min]),)
+
+    def axes_rule(self, node: Node) -> Axes:
+        """Tables know nothing of the axes."""
+        return of_first(node, lambda _: self)
 
 
 _RESULTS = tuple(float((7 * i * i + 3 * i) % 251 - 125) for i in range(256))

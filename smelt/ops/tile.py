@@ -9,6 +9,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, alike, picked
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
 
@@ -18,6 +19,8 @@ class Tile(Op):
     """Axis `i` of the output is axis `i` of the input `multiples[i]` times, each at least once."""
 
     multiples: tuple[int, ...]
+
+    moves_data = True
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -39,6 +42,15 @@ class Tile(Op):
         """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         return (np.tile(x, self.multiples),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Rows are not repeated."""
+        del node
+        return axes[0] is not None and self.multiples[axes[0]] == 1
+
+    def axes_rule(self, node: Node) -> Axes:
+        """Operand and result have the same."""
+        return alike(node, lambda order: Tile(picked(self.multiples, order)))
 
 
 CASES = (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, alike
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_quant
 from smelt.ops.indices import INDEX_TYPES
@@ -26,6 +27,8 @@ class TopK(Op):
     axis: int
     largest: bool = True
     index: DType = DType.INT64
+
+    index_outputs = (1,)
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -56,6 +59,10 @@ class TopK(Op):
         order = np.argsort(-ranks if self.largest else ranks, axis=self.axis, kind="stable")
         order = order.take(np.arange(self.k), self.axis)
         return np.take_along_axis(x, order, self.axis), order.astype(self.index.numpy)
+
+    def axes_rule(self, node: Node) -> Axes:
+        """All have the same."""
+        return alike(node, lambda order: replace(self, axis=order.index(self.axis)))
 
 
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.UINT64)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
 
@@ -16,6 +17,9 @@ class Transpose(Op):
     """Output axis `i` is input axis `permutation[i]`."""
 
     permutation: tuple[int, ...]
+
+    moves_data = True
+    sixteen_bits = True
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -41,6 +45,16 @@ class Transpose(Op):
         """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         return (x.transpose(self.permutation).copy(),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Wherever they go."""
+        del node, axes
+        return True
+
+    def axes_rule(self, node: Node) -> Axes:
+        """Nothing is moved where the operand already lies as the result shall."""
+        names = tuple(range(len(node.input(0).type.shape)))
+        return Axes(self.permutation, (names,), (self.permutation,), lambda _: None)
 
 
 CASES = (

@@ -9,6 +9,7 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, along_last
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
 
@@ -48,6 +49,10 @@ class Triangle(Op):
         """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         return (np.triu(x, self.k) if self.upper else np.tril(x, self.k),)
+
+    def axes_rule(self, node: Node) -> Axes:
+        """The last two stay where they are."""
+        return along_last(node, 2)
 
 
 _TYPES = (DType.FLOAT32, DType.INT8, DType.BOOL, DType.INT64)

@@ -18,6 +18,7 @@ from smelt.ir import Array, DType, Node, Op, Quant, TensorType
 from smelt.ops import unary_integer as integer
 from smelt.ops import unary_real as real
 from smelt.ops.case import Case, Data
+from smelt.ops.channel_rules import ChannelFunction
 from smelt.ops.constraints import (
     arrays,
     operands,
@@ -136,6 +137,10 @@ UNARY: dict[str, UnaryKind] = {
 }
 
 
+_GROWING = frozenset({"exp", "square", "reciprocal", "rsqrt", "tan", "sinh", "cosh"})
+"""Functions whose results may be far larger than their operands."""
+
+
 @dataclass(frozen=True)
 class Unary(Op):
     """A function of each element; `kind` is in `UNARY`.
@@ -147,6 +152,9 @@ class Unary(Op):
     kind: str
     alpha: float = 0.0
     beta: float = 0.0
+
+    elementwise = True
+    channel_rule = ChannelFunction()
 
     @property
     def name(self) -> str:
@@ -205,6 +213,11 @@ class Unary(Op):
                 return (np.asarray(result, y.dtype.numpy),)
         stored = row.integer(x.astype(np.int64), self.alpha, node.input(0).type, y)
         return (np.asarray(np.clip(stored, *y.dtype.limits), y.dtype.numpy),)
+
+    def grows(self, node: Node) -> bool:
+        """Some functions do."""
+        del node
+        return self.kind in _GROWING
 
 
 def lookup_table(node: Node) -> Array:

@@ -1,4 +1,4 @@
-"""Rules for channels of convolutions and fully-connected layers; see `channel_rules`.
+"""What convolutions and fully-connected layers do to channels.
 
 Accumulators are bounded by interval arithmetic. A constant channel that every window covers alike
 goes into the bias: where windows reach into the padding, which counts as zero, it stays unless it
@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.passes.channel_rules import (
+from smelt.ir import Array, DType, Node, Quant, Rounding, Value
+from smelt.ir.channels import (
     Bounds,
+    ChannelRule,
     Mask,
     Narrowed,
     Narrowing,
-    Rule,
+    OpT_contra,
     channels,
 )
-from smelt.ir import Array, DType, Node, Op, Quant, Rounding, Value
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import (
     INT32_MAX,
     Requantizer,
@@ -30,17 +30,16 @@ from smelt.ops.fixed_point import (
     finish,
     wrap_int32,
 )
-from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
 
 
-class _Product(Rule):
+class ProductChannels(ChannelRule[OpT_contra]):
     """Sums of products with constant weights, requantized.
 
     Subclasses see the weights as `[outputs, taps, inputs]`, without their zero points.
     """
 
-    def serves(self, node: Node) -> bool:
-        """See `Rule.serves`."""
+    @override
+    def serves(self, node: Node[OpT_contra]) -> bool:
         bias = node.optional(2)
         types = (node.input(0).type, node.input(1).type, node.output.type)
         return (
@@ -50,7 +49,7 @@ class _Product(Rule):
         )
 
     def _accumulated(
-        self, node: Node, weights: Array, low: Array, high: Array, axes: tuple[int, ...]
+        self, node: Node[OpT_contra], weights: Array, low: Array, high: Array, axes: tuple[int, ...]
     ) -> Bounds:
         """The result's bounds: products of weights and inputs, from `low` to `high`, summed."""
         least = np.where(weights > 0, weights * low, weights * high).sum(axis=axes)
@@ -58,7 +57,7 @@ class _Product(Rule):
         bias = node.optional(2)
         added = 0 if bias is None else bias.array.ravel().astype(np.int64)
         y, rounding = node.output.type, node.rounding or Rounding.TFLM
-        requantize = Requantizer(_scales(node, rounding), rounding)
+        requantize = Requantizer(self._scales(node, rounding), rounding)
         ends = np.stack([least, greatest]) + added
         left = 0 if rounding is Rounding.ONNX else max(0, *requantize.shifts)
         if np.abs(ends).max(initial=0) > INT32_MAX >> left:
@@ -67,11 +66,21 @@ class _Product(Rule):
         stored = finish(ends, requantize, activation, y).astype(np.int64)
         return Bounds(stored[0], stored[1])
 
+    def _scales(self, node: Node[OpT_contra], rounding: Rounding) -> tuple[float, ...]:
+        """What sums are multiplied by, for each output."""
+        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        return convolution_scales(x, weights, y, rounding)
 
-def _scales(node: Node, rounding: Rounding) -> tuple[float, ...]:
-    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-    dense = isinstance(node.op, FullyConnected)
-    return (fully_connected_scales if dense else convolution_scales)(x, weights, y, rounding)
+    def _pads(self, node: Node[OpT_contra]) -> bool:
+        """Whether windows reach beyond the image."""
+        return any(map(any, getattr(node.op, "padding", ())))
+
+    def _around_zero(self, node: Node[OpT_contra], given: Bounds | None) -> tuple[Array, Array]:
+        """The least and greatest of what is multiplied, zero included where there is padding."""
+        assert given is not None
+        zero = node.input(0).type.zero_point
+        low, high = given.low - zero, given.high - zero
+        return (np.minimum(low, 0), np.maximum(high, 0)) if self._pads(node) else (low, high)
 
 
 def _centred(weights: Value) -> Array:
@@ -79,21 +88,6 @@ def _centred(weights: Value) -> Array:
     quant = weights.type.quant
     zero = 0 if quant is None else along_axis(quant, len(weights.type.shape))[1]
     return weights.array.astype(np.int64) - zero
-
-
-def _pads(node: Node) -> bool:
-    """Whether windows reach beyond the image; those of a transposed convolution, between pixels."""
-    if isinstance(node.op, ConvTranspose):
-        return True
-    return isinstance(node.op, Conv2D | DepthwiseConv2D) and any(map(any, node.op.padding))
-
-
-def _around_zero(node: Node, given: Bounds | None) -> tuple[Array, Array]:
-    """The least and greatest of what is multiplied, zero included where there is padding."""
-    assert given is not None
-    zero = node.input(0).type.zero_point
-    low, high = given.low - zero, given.high - zero
-    return (np.minimum(low, 0), np.maximum(high, 0)) if _pads(node) else (low, high)
 
 
 def _picked(value: Value, data: Array, quant_axis: int, to: Narrowing) -> Value:
@@ -124,47 +118,60 @@ def _bias(node: Node, added: Array, to: Narrowing) -> tuple[Value, ...]:
     return (_picked(bias, total, 0, to),)
 
 
-class _Mixing(_Product):
+class MixingChannels(ProductChannels[OpT_contra]):
     """Every output is a sum over all inputs: convolution of one group, fully-connected."""
 
     chooses = True
 
-    def serves(self, node: Node) -> bool:
-        """See `Rule.serves`."""
+    @override
+    def serves(self, node: Node[OpT_contra]) -> bool:
         x, op = node.input(0).type, node.op
         if getattr(op, "sums", False) or getattr(op, "groups", 1) > 1 or not super().serves(node):
             return False
         return channels(x) > 0 and self._depth(node) % channels(x) == 0
 
-    def bounds(self, node: Node, operands: Sequence[Bounds | None]) -> Bounds:
-        """See `Rule.bounds`."""
-        return self._accumulated(node, _taps(node), *_around_zero(node, operands[0]), (1, 2))
+    @override
+    def bounds(self, node: Node[OpT_contra], operands: Sequence[Bounds | None]) -> Bounds:
+        return self._accumulated(
+            node, self._taps(node), *self._around_zero(node, operands[0]), (1, 2)
+        )
 
+    @override
     def needs(
-        self, node: Node, wanted: Mask, operands: Sequence[Bounds | None]
+        self, node: Node[OpT_contra], wanted: Mask, operands: Sequence[Bounds | None]
     ) -> tuple[Mask, Sequence[Mask | None]]:
-        """See `Rule.needs`."""
-        read = (_taps(node)[wanted] != 0).any(axis=(0, 1))
-        needed = read & ~_foldable(node, operands[0])
+        read = (self._taps(node)[wanted] != 0).any(axis=(0, 1))
+        needed = read & ~self._foldable(node, operands[0])
         return wanted, [needed, *(None for _ in node.inputs[1:])]
 
-    def carries(self, node: Node, kept: Sequence[Mask | None]) -> Mask | bool:
-        """See `Rule.carries`."""
+    @override
+    def carries(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
         del node, kept
         return False
 
-    def narrow(self, node: Node, to: Narrowing) -> Narrowed:
-        """See `Rule.narrow`."""
+    @override
+    def narrow(self, node: Node[OpT_contra], to: Narrowing) -> Narrowed:
         x, weights, given, mask = node.input(0), node.input(1), to.operands[0], to.kept[0]
         assert given is not None
         assert mask is not None
         constant = np.where(mask, 0, given.low - x.type.zero_point)
-        added = (_taps(node).sum(axis=1) * constant).sum(axis=1)
+        added = (self._taps(node).sum(axis=1) * constant).sum(axis=1)
         return node.op, (x, self._left(weights, mask, to), *_bias(node, added, to))
 
-    def _depth(self, node: Node) -> int:
+    def _depth(self, node: Node[OpT_contra]) -> int:
         """How many inputs each output has at a tap."""
         return node.input(1).type.shape[-1]
+
+    def _taps(self, node: Node[OpT_contra]) -> Array:
+        """Weights as `[outputs, taps, inputs]`."""
+        weights = _centred(node.input(1))
+        return weights.reshape(len(weights), -1, channels(node.input(0).type))
+
+    def _foldable(self, node: Node[OpT_contra], given: Bounds | None) -> Mask:
+        """Input channels that add the same to every output pixel: constant, and zero if padded."""
+        assert given is not None
+        zero = node.input(0).type.zero_point
+        return given.constant & ((given.low == zero) | (not self._pads(node)))
 
     def _left(self, weights: Value, mask: Mask, to: Narrowing) -> Value:
         """The weights of the inputs that are kept, and of the outputs."""
@@ -173,74 +180,60 @@ class _Mixing(_Product):
         return _picked(weights, stored.reshape(shape), 0, to)
 
 
-class _Transposed(_Mixing):
+class TransposedChannels(MixingChannels[OpT_contra]):
     """The same with weights `[*k, i, o]`, of which each output meets some only."""
 
-    def _depth(self, node: Node) -> int:
+    def _depth(self, node: Node[OpT_contra]) -> int:
         return node.input(1).type.shape[-2]
+
+    def _pads(self, node: Node[OpT_contra]) -> bool:
+        """Windows reach between pixels."""
+        del node
+        return True
+
+    def _taps(self, node: Node[OpT_contra]) -> Array:
+        weights = np.moveaxis(_centred(node.input(1)), -1, 0)
+        return weights.reshape(len(weights), -1, channels(node.input(0).type))
 
     def _left(self, weights: Value, mask: Mask, to: Narrowing) -> Value:
         stored = weights.array[..., mask, :][..., to.result]
         return _picked(weights, stored, stored.ndim - 1, to)
 
 
-def _taps(node: Node) -> Array:
-    """Weights as `[outputs, taps, inputs]`."""
-    weights = _centred(node.input(1))
-    if isinstance(node.op, ConvTranspose):
-        weights = np.moveaxis(weights, -1, 0)
-    return weights.reshape(len(weights), -1, channels(node.input(0).type))
-
-
-def _foldable(node: Node, given: Bounds | None) -> Mask:
-    """Input channels that add the same to every output pixel: constant, and zero if padded."""
-    assert given is not None
-    zero = node.input(0).type.zero_point
-    return given.constant & ((given.low == zero) | (not _pads(node)))
-
-
-class _Depthwise(_Product):
+class DepthwiseChannels(ProductChannels[OpT_contra]):
     """Outputs are of one input each, `m` of every input."""
 
-    def bounds(self, node: Node, operands: Sequence[Bounds | None]) -> Bounds:
-        """See `Rule.bounds`."""
-        low, high = _around_zero(node, operands[0])
+    @override
+    def bounds(self, node: Node[OpT_contra], operands: Sequence[Bounds | None]) -> Bounds:
+        low, high = self._around_zero(node, operands[0])
         weights = _centred(node.input(1))
         weights = weights.reshape(-1, weights.shape[-1])
         times = weights.shape[-1] // low.size
         low, high = np.repeat(low, times), np.repeat(high, times)
         return self._accumulated(node, weights, low, high, (0,))
 
-    def serves(self, node: Node) -> bool:
-        """See `Rule.serves`."""
+    @override
+    def serves(self, node: Node[OpT_contra]) -> bool:
         return not getattr(node.op, "sums", False) and super().serves(node)
 
+    @override
     def needs(
-        self, node: Node, wanted: Mask, operands: Sequence[Bounds | None]
+        self, node: Node[OpT_contra], wanted: Mask, operands: Sequence[Bounds | None]
     ) -> tuple[Mask, Sequence[Mask | None]]:
-        """See `Rule.needs`."""
         del operands
         needed: Mask = np.any(wanted.reshape(channels(node.input(0).type), -1), axis=1)
         result = np.repeat(needed, wanted.size // needed.size)
         return result, [needed, *(None for _ in node.inputs[1:])]
 
-    def carries(self, node: Node, kept: Sequence[Mask | None]) -> Mask | bool:
-        """See `Rule.carries`."""
+    @override
+    def carries(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
         (mask, *_) = kept
         assert mask is not None
         return np.repeat(mask, channels(node.output.type) // mask.size)
 
-    def narrow(self, node: Node, to: Narrowing) -> Narrowed:
-        """See `Rule.narrow`."""
+    @override
+    def narrow(self, node: Node[OpT_contra], to: Narrowing) -> Narrowed:
         weights = node.input(1)
         picked = _picked(weights, weights.array[..., to.result], 3, to)
         none = np.zeros(to.result.size, np.int64)
         return node.op, (node.input(0), picked, *_bias(node, none, to))
-
-
-RULES: dict[type[Op], Rule] = {
-    Conv2D: _Mixing(),
-    ConvTranspose: _Transposed(),
-    DepthwiseConv2D: _Depthwise(),
-    FullyConnected: _Mixing(),
-}

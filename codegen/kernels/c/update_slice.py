@@ -1,0 +1,84 @@
+"""UpdateSlice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Request,
+)
+from smelt.codegen.kernels.c.loops import Loop, block_copies, dense_strides, total
+from smelt.ir import Node
+from smelt.ops.update_slice import UpdateSlice
+
+
+@dataclass(frozen=True)
+class UpdateStart:
+    """Where the update may begin along an axis: at `most`, and elements that are `stride` apart."""
+
+    axis: int
+    most: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class UpdateSliceParameters(Parameters):
+    """What `c/update_slice.j2` prints.
+
+    Attributes:
+        x, update: types.
+        bytes: of the data.
+        starts: of the axes along which the update may begin at several places.
+        loops, statements: that copy it.
+    """
+
+    x: str
+    update: str
+    bytes: int
+    starts: tuple[UpdateStart, ...]
+    loops: tuple[Loop, ...]
+    statements: tuple[tuple[str, ...], ...]
+
+
+class UpdateSliceKernel(Kernel[UpdateSlice]):
+    """Copies the data unless the output lies over it, then the update, in blocks."""
+
+    op = UpdateSlice
+    floats = STORED_FLOATS
+
+    def offer(self, node: Node[UpdateSlice], request: Request) -> KernelCall:
+        """Blocks are as long as rows of the update are in one piece in the output."""
+        del request
+        x, update = node.input(0).type, node.input(1).type
+        strides = dense_strides(x.shape)
+        starts = tuple(
+            UpdateStart(axis, size - own, stride)
+            for axis, (size, own, stride) in enumerate(
+                zip(x.shape, update.shape, strides, strict=True)
+            )
+            if size > own
+        )
+        begin = total(f"begin{start.axis}" for start in starts)
+        copies = block_copies(
+            update.shape, dense_strides(update.shape), strides, x.dtype.size, written=begin
+        )
+        return KernelCall(
+            template="c/update_slice.j2",
+            stem="update_slice",
+            parameters=UpdateSliceParameters(
+                str(x), str(update), x.bytes, starts, copies.loops, copies.statements
+            ),
+            operands=(Input(0, "data"), Input(1, "input"), Input(2, "starts"), Output(0, "output")),
+            in_place=((0, 0),),
+            helpers=frozenset({"bounded"}) if starts else frozenset(),
+            summary=copies.summary,
+        )
+
+
+KERNELS = (UpdateSliceKernel(),)
