@@ -269,7 +269,7 @@ class Kernel(ABC, Generic[OpT_contra]):
         reason = self.supports(node, request.target)
         return self.lower(node, request) if reason is None else Refusal(reason)
 
-    def entries(self, node: Node) -> int:
+    def entries(self, node: Node[OpT_contra]) -> int:
         """Elements of the tables that `offer` makes of shapes and attributes alone, at most.
 
         Tables as large as constants of the node are not counted, nor small ones.

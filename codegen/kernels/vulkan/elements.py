@@ -17,6 +17,7 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Refusal,
     ShaderCall,
 )
 from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, nest
@@ -123,15 +124,16 @@ def spread(items: int, local: int = 64) -> tuple[int, int, int]:
     return across, -(-items // across), 1
 
 
-def refuse_types(node: Node) -> str | None:
+def refuse_types(node: Node) -> Refusal | None:
     """Why elementwise shaders cannot serve the node's types; None where they can."""
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.type.dtype not in SERVED:
-            return f"{node.op.name} of {value.type.dtype.value} data is not served on the GPU."
+            name, dtype = node.op.name, value.type.dtype
+            return Refusal(f"{name} of {dtype.value} data is not served on the GPU.")
     return None
 
 
-def refuse_axes(node: Node) -> str | None:
+def refuse_axes(node: Node) -> Refusal | None:
     """Why broadcasting has too many axes; None where it does not."""
     shape = node.output.type.shape
     strides = [
@@ -140,7 +142,7 @@ def refuse_axes(node: Node) -> str | None:
         if v is not None and len(v.type.shape) <= len(shape)
     ]
     if len(nest(shape, *strides, names="x" * len(shape))) > MAX_LOOPS:
-        return f"{node.op.name} over more than {MAX_LOOPS} axes is not served on the GPU."
+        return Refusal(f"{node.op.name} over more than {MAX_LOOPS} axes is not served on the GPU.")
     return None
 
 
