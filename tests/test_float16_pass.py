@@ -71,7 +71,7 @@ def partitioned(cpu: Sequence[str] = ()) -> Partitioner:
 
 def narrowed(graph: Graph, cpu: Sequence[str] = ()) -> Graph:
     partitioner = partitioned(cpu)
-    return use_float16(graph, partitioner.beside_gpu(stays_on_cpu(graph, partitioner, None)))
+    return use_float16(graph, replace(partitioner, stays=stays_on_cpu(graph, partitioner, None)))
 
 
 def types(graph: Graph) -> dict[str, str]:

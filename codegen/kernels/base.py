@@ -8,7 +8,7 @@ constants of its specialization, its operands in the order of the C parameters, 
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
@@ -300,6 +300,29 @@ class Offers:
         return tuple(call for _, call in self.made)
 
 
+Ask = Callable[[Kernel[Any], Node, Request], KernelCall | Refusal]
+"""Asks a kernel what it offers."""
+
+
+def ask(kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
+    """What the kernel offers."""
+    return kernel.offer(node, request)
+
+
+class Answers:
+    """What kernels have answered to requests that differ in `room` only: none is asked twice."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, Node, int], KernelCall | Refusal] = {}
+
+    def ask(self, kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
+        """What the kernel offers, or has offered."""
+        key = id(kernel), node, request.room
+        if key not in self._known:
+            self._known[key] = ask(kernel, node, request)
+        return self._known[key]
+
+
 @dataclass(frozen=True)
 class Backend:
     """A named set of kernels; those of plugins are preferred to any other.
@@ -312,13 +335,16 @@ class Backend:
     plugins: tuple[Kernel[Any], ...] = ()
     gpu: bool = False
 
-    def offers(self, node: Node, request: Request, left: int = MOST_ENTRIES) -> Offers | Refusal:
+    def offers(
+        self, node: Node, request: Request, left: int = MOST_ENTRIES, ask: Ask = ask
+    ) -> Offers | Refusal:
         """Everything that the backend's kernels offer for the node, or why that is nothing.
 
         Args:
             node: to be served.
             request: what is asked of every kernel.
             left: entries that tables of the node may have; see `Kernel.entries`.
+            ask: asks a kernel.
         """
         offers: list[tuple[Kernel[Any], KernelCall]] = []
         reasons: dict[str, None] = {}
@@ -329,7 +355,7 @@ class Backend:
             answer = (
                 _refuse_float(node, kernel)
                 or _refuse_tables(node, kernel, left)
-                or kernel.offer(node, request)
+                or ask(kernel, node, request)
             )
             if isinstance(answer, Refusal):
                 reasons[answer.reason] = None
@@ -392,6 +418,7 @@ __all__ = [
     "NARROW_FLOATS",
     "STORED_FLOATS",
     "WIDE_FLOATS",
+    "Answers",
     "Backend",
     "Block",
     "Input",

@@ -97,7 +97,8 @@ def compile_model(
     graph = run_passes(imported.graph, observe=removals, granularity=target.granularity)
     partitioner = _partitioner(target, options)
     graph, legalized = legalize(graph, partitioner)
-    partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
+    allowed = rooms(graph, keep_inputs=options.keep_inputs)
+    partitioner = replace(partitioner, rooms=allowed)
     costs = gpu_options.costs(options, target)
     graph, partitioner = _shared_with_gpu(graph, partitioner, target, costs, options, observe)
 
@@ -194,7 +195,7 @@ def _shared_with_gpu(
     legal = graph
     if target.gpu:
         stays = stays_on_cpu(graph, partitioner, costs, float16=options.float16)
-        partitioner = partitioner.beside_gpu(stays)
+        partitioner = replace(partitioner, stays=stays)
         if options.float16:
             graph = use_float16(graph, partitioner)
             if observe is not None:
