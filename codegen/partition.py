@@ -18,15 +18,8 @@ from fnmatch import fnmatchcase
 from math import inf
 from pathlib import PurePosixPath
 
-from smelt.codegen.kernels.base import (
-    MOST_ENTRIES,
-    Answers,
-    Backend,
-    KernelCall,
-    Refusal,
-    Request,
-    ShaderCall,
-)
+from smelt.codegen.accelerator import DeviceCall
+from smelt.codegen.kernels.base import MOST_ENTRIES, Answers, Backend, KernelCall, Refusal, Request
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.ir import Graph, Node
 from smelt.ops.reshape import Reshape
@@ -138,10 +131,12 @@ class Partitioner:
         Raises:
             ConfigError: no other is left.
         """
-        groups = [[backend for backend in group if not backend.gpu] for group in self.groups]
+        groups = [
+            [backend for backend in group if backend.accelerator is None] for group in self.groups
+        ]
         if not any(groups):
             raise ConfigError("without --fallback no backend is left that computes on the CPU")
-        placed = {p: place for p, place in self.placed.items() if not place.backend.gpu}
+        placed = {p: place for p, place in self.placed.items() if place.backend.accelerator is None}
         return replace(self, groups=[group for group in groups if group], placed=placed)
 
     def choose(self, node: Node) -> Choice:
@@ -255,7 +250,7 @@ class Partitioner:
 
     def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | str:
         """What a backend offers, or why it offers nothing."""
-        why = self.stays(node) if backend.gpu and self.stays is not None else ""
+        why = self.stays(node) if backend.accelerator and self.stays else ""
         if why:
             return why
         request = replace(self.request, room=self.rooms.get(node, self.request.room))
@@ -267,8 +262,8 @@ class Partitioner:
         prices, found = self.request.target.prices, list[Candidate]()
         for kernel, offered in offers.made:
             call = _with_work(backend.name, node, offered)
-            if isinstance(call, ShaderCall) and request.target.gpu:
-                call = call.on(request.target.gpu)
+            if isinstance(call, DeviceCall):
+                call = call.on(request.target)
             estimate = _cycles(call, prices.get(call.form))
             unwanted = not self.request.expand_weights and _expands(node, call)
             plugin = kernel in backend.plugins

@@ -9,11 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from smelt.codegen.assignment import Tensor
-from smelt.codegen.devices import Costs, priced, stays_on_cpu
-from smelt.codegen.kernels.base import Request, backend, layer_key
+from smelt.codegen.accelerator import layer_key
+from smelt.codegen.kernels.base import Request, backend
+from smelt.codegen.kernels.vulkan.assignment import Tensor
+from smelt.codegen.kernels.vulkan.devices import Costs, priced, stays_on_cpu
+from smelt.codegen.kernels.vulkan.float16 import conversion, use_float16
 from smelt.codegen.partition import Partitioner, Place
-from smelt.codegen.passes.float16 import conversion, use_float16
 from smelt.ir import (
     Array,
     DType,

@@ -13,8 +13,9 @@ from smelt import targets
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import Request, ShaderCall, backend
+from smelt.codegen.kernels.base import Request, backend
 from smelt.codegen.kernels.vulkan import products
+from smelt.codegen.kernels.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.ir import (
     DType,
     Graph,
@@ -35,7 +36,7 @@ from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
 from smelt.run import run
 from smelt.samples import random_samples
-from smelt.targets.gpus import MAX_GROUPS, gpu_called
+from smelt.targets.gpus import gpu_called
 from tests.graphs import assert_same, combine, compile_graph, run_together
 from tests.shared import Network, networks, shared
 from tests.test_cases_backends import member_of

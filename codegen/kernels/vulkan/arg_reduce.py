@@ -14,8 +14,8 @@ from smelt.codegen.kernels.base import (
     Output,
     Refusal,
     Request,
-    ShaderCall,
 )
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import SERVED, element, scalar, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import DType, Node

@@ -11,19 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from smelt.codegen.kernels.base import (
-    NARROW_FLOATS,
-    Input,
-    Operand,
-    Output,
-    Packed,
-    Refusal,
-    ShaderCall,
-)
+from smelt.codegen.kernels.base import NARROW_FLOATS, Input, Operand, Output, Packed, Refusal
 from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, nest
+from smelt.codegen.kernels.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import DType, Node, Value
-from smelt.targets.gpus import MAX_GROUPS
 
 MAX_LOOPS = 6
 """Axes, after merging, that have sizes and strides among the specialization constants."""

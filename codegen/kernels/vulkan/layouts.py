@@ -7,17 +7,10 @@ from math import gcd, prod
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.kernels.base import (
-    STORED_FLOATS,
-    Kernel,
-    KernelCall,
-    Output,
-    Refusal,
-    Request,
-    ShaderCall,
-)
+from smelt.codegen.kernels.base import STORED_FLOATS, Kernel, KernelCall, Output, Refusal, Request
 from smelt.codegen.kernels.c.border import padded_sizes
 from smelt.codegen.kernels.c.loops import dense_strides
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import operand_of, spread
 from smelt.codegen.kernels.vulkan.moves import UNITS, Axis, Moves, move
 from smelt.ir import Node

@@ -22,10 +22,10 @@ from smelt.codegen.kernels.base import (
     Packed,
     Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.c.loops import dense_strides, nest
 from smelt.codegen.kernels.c.matmul import strides_of
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import (
     MAX_LOOPS,
     VECTORS,

@@ -11,14 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.kernels.base import (
-    Input,
-    Operand,
-    Output,
-    Packed,
-    Refusal,
-    ShaderCall,
-)
+from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Refusal
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import operand_of, spread
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import Array, DType, Node

@@ -12,9 +12,9 @@ from smelt.codegen.kernels.base import (
     Output,
     Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, nest
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import operand_of, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.reduce import GROUP, grouped, loop_constants

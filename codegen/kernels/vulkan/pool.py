@@ -17,8 +17,8 @@ from smelt.codegen.kernels.base import (
     Packed,
     Refusal,
     Request,
-    ShaderCall,
 )
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import element, quad, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.unary import float_bits

@@ -16,7 +16,6 @@ from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     NARROW_FLOATS,
-    Block,
     Input,
     Kernel,
     KernelCall,
@@ -24,9 +23,9 @@ from smelt.codegen.kernels.base import (
     Packed,
     Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.vulkan.blocks import Work, blocks_of, costs_of
+from smelt.codegen.kernels.vulkan.calls import Block, ShaderCall
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.elements import narrowed, spread
 from smelt.codegen.kernels.vulkan.product import Product, Weighted, variants_of, word_of

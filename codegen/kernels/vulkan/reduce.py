@@ -15,9 +15,9 @@ from smelt.codegen.kernels.base import (
     Output,
     Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.c.loops import Loop, dense_strides, nest
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import (
     VECTORS,
     element,

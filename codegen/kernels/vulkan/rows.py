@@ -16,9 +16,9 @@ from smelt.codegen.kernels.base import (
     Packed,
     Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.c.softmax import exponentials
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.reduce import GROUP, grouped

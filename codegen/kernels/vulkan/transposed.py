@@ -14,9 +14,9 @@ from smelt.codegen.kernels.base import (
     Packed,
     Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.c.products import constant_bias, sums
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import (
     VECTORS,
     element,

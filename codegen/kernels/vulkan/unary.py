@@ -7,16 +7,9 @@ import re
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.kernels.base import (
-    NARROW_FLOATS,
-    Kernel,
-    KernelCall,
-    Packed,
-    Refusal,
-    Request,
-    ShaderCall,
-)
+from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Packed, Refusal, Request
 from smelt.codegen.kernels.c.unary import tabulate
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import Body, Read, elementwise, refuse_types
 from smelt.ir import Array, DType, Node
 from smelt.ops.table import Table
