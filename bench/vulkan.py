@@ -37,6 +37,7 @@ from bench.vulkan_tuned import COLUMNS, tuned_row
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.codegen.kernels.vulkan.dispatches import Program
 from smelt.frontend import Imported, load
 from smelt.ir import Array
 from smelt.quantize import Settings, quantize_network
@@ -128,7 +129,7 @@ class Ours:
             RuntimeError: none of it is the GPU's.
         """
         artefact = compile_model(imported, Options(target="vulkan", name=name, float16=float16))
-        if artefact.network.gpu is None:
+        if artefact.network.device is None:
             raise RuntimeError(f"{imported.graph.name}: {'; '.join(artefact.notes)}")
         (sample,) = random_samples(artefact.graph, 1, 0)
         library = build_library(artefact, sample, folder, compiler)
@@ -137,8 +138,8 @@ class Ours:
     @property
     def weights_bytes(self) -> int:
         """What the GPU reads and an inference does not change."""
-        gpu = self.artefact.network.gpu
-        return 0 if gpu is None else gpu.weights_bytes
+        device = self.artefact.network.device
+        return device.weights_bytes if isinstance(device, Program) else 0
 
     @property
     def program_bytes(self) -> int:

@@ -37,7 +37,8 @@ def tuned_row(
     """
     own = Options(target="vulkan", gpu=gpu, backends=("vulkan", "c"), name=name)
     start = time.perf_counter()
-    tuning = tune(imported, own, rounds=20).tuning
+    found = tune(imported, own, rounds=20)
+    tuning = found.tuning
     seconds = time.perf_counter() - start
     setups = own, replace(own, gpu=None, tuning=tuning, name=f"{name}_tuned")
     artefacts = [compile_model(imported, setup) for setup in setups]
@@ -52,6 +53,6 @@ def tuned_row(
         f"{before * 1e3:.2f}",
         f"{after * 1e3:.2f}",
         f"{statistics.median(b / a for a, b in rounds):.2f}",
-        f"{len(tuning.blocks)} of {len(tuning.layers)}",
+        f"{len(tuning.blocks)} of {len(found.layers)}",
         f"{seconds:.0f}",
     )

@@ -9,14 +9,8 @@ from pathlib import Path
 from smelt.boards.elf import ElfInfo, measure
 from smelt.boards.tools import find_tool, run_tool
 from smelt.errors import DoesNotFit, ToolError
-from smelt.targets import Platform
+from smelt.targets import HostLibrary, Platform
 
-_MISSING = (
-    ("vulkan/vulkan.h: No such file", "libvulkan-dev"),
-    ("'vulkan/vulkan.h' file not found", "libvulkan-dev"),
-    ("cannot find -lvulkan", "libvulkan-dev"),
-)
-"""What tools say where a library is not installed, and its package."""
 _OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
 _LINES_SHOWN = 40
 
@@ -91,9 +85,16 @@ def _raise_failure(directory: Path, platform: Platform, output: str) -> None:
         )
     lines = output.rstrip().splitlines()
     shown = "\n".join(lines[-_LINES_SHOWN:])
-    hints = dict.fromkeys(package for said, package in _MISSING if said in output)
-    hint = "".join(f"\na library is not installed: apt-get install {name}" for name in hints)
+    missing = [x.package for x in platform.target.host_libraries if _is_missing(x, output)]
+    hint = "".join(f"\na library is not installed: apt-get install {name}" for name in missing)
     raise ToolError(f"make in {directory} failed:\n{shown}{hint}")
+
+
+def _is_missing(library: HostLibrary, output: str) -> bool:
+    """Whether tools say that a library is not installed."""
+    name, header = library.name, library.header
+    said = (f"{header}: No such file", f"'{header}' file not found", f"cannot find -l{name}")
+    return any(text in output for text in said)
 
 
 def _measure(directory: Path) -> ElfInfo:

@@ -12,7 +12,7 @@ from pydantic import ValidationError, field_validator
 from smelt.boards.board import complaints, computers, read_table
 from smelt.boards.tables import Comment, Identifier, Table
 from smelt.errors import ConfigError
-from smelt.targets import Platform, get, library
+from smelt.targets import Platform, available, get, library
 from smelt.targets.gpus import gpu_called
 
 
@@ -20,16 +20,24 @@ class Computer(Table):
     """What a board file says that has a `gpu`.
 
     Attributes:
-        target: `vulkan`: its GPU, with its CPU beside it.
+        target: one that has a GPU, with the CPU beside it.
         gpu: the profile by which layers are left to the CPU.
         verified: `hardware`, or `never`: where the project's own tests ran on such a GPU.
     """
 
     name: Identifier
     description: Comment
-    target: Literal["vulkan"]
+    target: str
     gpu: str
     verified: Literal["hardware", "never"] = "never"
+
+    @field_validator("target")
+    @classmethod
+    def _has_gpu(cls, value: str) -> str:
+        names = [repr(target.name) for target in available() if target.device]
+        if repr(value) not in names:
+            raise ValueError(f"Input should be {' or '.join(names)}")
+        return value
 
     @field_validator("gpu")
     @classmethod

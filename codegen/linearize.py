@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch, ShaderCall
+from smelt.codegen.accelerator import DeviceCall
+from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch
 from smelt.codegen.lifetimes import Lifetimes, Reuse
 from smelt.codegen.loops import Form, in_safe_order, is_read, root_of
 from smelt.codegen.partition import Choice
@@ -72,7 +73,7 @@ class Linearizer:
         rows: Callable[[Node], Rows | None],
         spare: Callable[[Node], Choice] | None = None,
     ) -> None:
-        """Prepare; `spare` chooses a kernel of the CPU for what goes to a GPU, if one is wanted."""
+        """Prepare; `spare` chooses a kernel of the CPU for what goes elsewhere, if wanted."""
         self._choose = choose
         self._spare = spare
         self._functions = functions
@@ -107,7 +108,7 @@ class Linearizer:
         rows = self._rows(node)
         choice = self._choose(node if rows is None else rows.node)
         call, twin = choice.taken.call, None
-        if self._spare is not None and isinstance(call, ShaderCall):
+        if self._spare is not None and isinstance(call, DeviceCall):
             twin = self._spare(node).taken.call
         function = self._functions.add(node, call)
         for value in node.inputs:

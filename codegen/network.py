@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from smelt.codegen import arena
-from smelt.codegen.dispatches import Program
+from smelt.codegen.accelerator import DeviceProgram
 from smelt.codegen.helpers import required_headers, required_helpers
 from smelt.codegen.names import c_name
-from smelt.codegen.render import c_comment, c_float, c_lines, render, text_of
+from smelt.codegen.render import c_comment, c_float, render
 from smelt.codegen.schedule import ARENA, STATE, Function, Schedule
-from smelt.codegen.spirv import begin, compile_all, compiler
-from smelt.codegen.statements import Statements, base_of, c_word, comment_of, statements_of
+from smelt.codegen.statements import Statements, base_of, c_word, statements_of
 from smelt.codegen.weights import declared, is_binary, render_assembler, render_text, stored
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value
+from smelt.targets import Target
 
 API_VERSION = 1
 
@@ -70,7 +70,8 @@ class Network:
 
     `title` is what people call it, and `name` what every file and C identifier of it begins with.
     `weights_binary` is the file of the weights where they are not C text, empty where they are;
-    `gpu` what a GPU does, None where the CPU does everything; with `cpu_fallback` the CPU can too.
+    `device` what an accelerator does, None where the CPU does everything; with `cpu_fallback` the
+    CPU can too. `libraries` are those of the system that it is linked with.
     """
 
     title: str
@@ -87,7 +88,8 @@ class Network:
     step_count: int
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
-    gpu: Program | None = None
+    device: DeviceProgram | None = None
+    libraries: tuple[str, ...] = ()
     cpu_fallback: bool = False
     api_version: int = API_VERSION
 
@@ -122,26 +124,26 @@ class Network:
         return bool(self.states) or self.statements.copies
 
     @property
-    def gpu_headers(self) -> tuple[str, ...]:
-        """Headers that its own one includes, of what a GPU does."""
-        return (f"{self.name}_gpu.h", "smelt_vulkan.h") if self.gpu else ()
+    def device_headers(self) -> tuple[str, ...]:
+        """Headers that its own one includes, of what an accelerator does."""
+        return () if self.device is None else self.device.headers(self.name)
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The network's C files; the last is an assembler file where the weights are binary."""
         weights = f"{self.name}_weights.{'S' if self.weights_binary else 'c'}"
-        own = (f"{self.name}_gpu.c", f"{self.name}_shaders.c")
-        gpu = (*own, "smelt_vulkan.c", "smelt_vulkan_device.c") if self.gpu else ()
-        return (f"{self.name}.c", f"{self.name}_kernels.c", *gpu, weights)
+        device = () if self.device is None else self.device.sources(self.name)
+        return (f"{self.name}.c", f"{self.name}_kernels.c", *device, weights)
 
 
 def describe(
     schedule: Schedule,
     plan: arena.Plan,
-    gpu: Program | None,
+    device: DeviceProgram | None,
     title: str,
     hash_: str,
     *,
+    target: Target,
     keep_inputs: bool,
 ) -> Network:
     """The network as the templates see it."""
@@ -190,11 +192,12 @@ def describe(
         tuple(tensor(v) for v in graph.inputs),
         tuple(tensor(v) for v in graph.outputs),
         states,
-        statements_of(schedule.block, plan, gpu),
+        statements_of(schedule.block, plan, device),
         len(schedule.steps),
         _lengths(graph),
         f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
-        gpu,
+        device,
+        () if device is None else tuple(library.name for library in target.host_libraries),
         any(step.spare is not None for step in schedule.calls),
     )
 
@@ -226,7 +229,8 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
     }
     *_, weights = network.sources
     render_weights = render_assembler if network.weights_binary else render_text
-    compiled = begin(dict[str, str]() if network.gpu is None else shader_sources(network.gpu))
+    device = network.device
+    begun = None if device is None else device.render(network, schedule, common)
     rendered = {
         f"{network.name}.h": render("network/header.h.j2", common),
         f"{network.name}.c": render("network/network.c.j2", common),
@@ -234,64 +238,13 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
         f"{network.name}_kernels.c": render("network/kernels.c.j2", common),
         weights: render_weights(schedule, common),
     }
-    if network.gpu is None:
-        return rendered
-    return {**render_shaders(network, network.gpu, schedule, common, compiled()), **rendered}
+    return rendered if begun is None else {**begun(), **rendered}
 
 
 def stored_arrays(network: Network, schedule: Schedule) -> Mapping[str, Array]:
-    """The constants and shaders of a network as memory holds them, by the names of their arrays."""
-    if network.gpu is None:
-        return stored(schedule)
-    modules = compile_all(shader_sources(network.gpu))
-    shaders = {f"{network.name}_spirv_{name}": words for name, words in modules.items()}
-    return {**stored(schedule), **shaders}
-
-
-def shader_sources(gpu: Program) -> Mapping[str, str]:
-    """GLSL of all modules, and of their variants, by name."""
-    return {
-        f"{module.name}_{variant}" if variant else module.name: text
-        for module in gpu.modules
-        for variant, text in module.sources.items()
-    }
-
-
-def render_shaders(
-    network: Network,
-    gpu: Program,
-    schedule: Schedule,
-    common: Mapping[str, object],
-    compiled: Mapping[str, Array],
-) -> dict[str, str]:
-    """The files of what a GPU computes: GLSL, SPIR-V as C, tables, and what executes them."""
-    shaders = [
-        {
-            "name": name,
-            "count": words.size,
-            "lines": c_lines(f"0x{word:08x}" for word in words.tolist()),
-        }
-        for name, words in compiled.items()
-    ]
-    variables: Mapping[str, object] = {
-        **common,
-        "gpu": gpu,
-        "shaders": shaders,
-        "compiler": compiler().version,
-        "comments": {step.index: comment_of(step) for step in schedule.steps},
-    }
-    name = network.name
-    return {
-        f"{name}_gpu.h": render("vulkan/gpu.h.j2", variables),
-        f"{name}_gpu.c": render("vulkan/gpu.c.j2", variables),
-        f"{name}_shaders.h": render("vulkan/shaders.h.j2", variables),
-        f"{name}_shaders.c": render("vulkan/shaders.c.j2", variables),
-        **{file: text_of(f"vulkan/{file}") for file in _HOST_FILES},
-        **{f"shaders/{shader}.comp": text for shader, text in shader_sources(gpu).items()},
-    }
-
-
-_HOST_FILES = ("smelt_vulkan.h", "smelt_vulkan.c", "smelt_vulkan_device.h", "smelt_vulkan_device.c")
+    """What memory holds of a network beside code, by the names of the arrays."""
+    device = network.device
+    return {**stored(schedule), **({} if device is None else device.arrays(network.name))}
 
 
 def _documented(function: Function) -> str:

@@ -12,20 +12,14 @@ measured on the target (`smelt.targets.prices`); one without prices comes after 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import inf
 from pathlib import PurePosixPath
 
-from smelt.codegen.kernels.base import (
-    MOST_ENTRIES,
-    Backend,
-    KernelCall,
-    Refusal,
-    Request,
-    ShaderCall,
-)
+from smelt.codegen.accelerator import DeviceCall
+from smelt.codegen.kernels.base import MOST_ENTRIES, Answers, Backend, KernelCall, Refusal, Request
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.ir import Graph, Node
 from smelt.ops.reshape import Reshape
@@ -106,55 +100,44 @@ class Standing:
         return ours is not None and theirs is not None and ours < theirs
 
 
+@dataclass(frozen=True)
 class Partitioner:
-    """Chooses among backends; each node is asked about once."""
+    """Chooses among backends; each node is chosen for once.
 
-    def __init__(
-        self,
-        groups: Sequence[Sequence[Backend]],
-        request: Request,
-        placed: Mapping[str, Place] | None = None,
-        rooms: Mapping[Node, int] | None = None,
-        host: Callable[[Node], str] | None = None,
-    ) -> None:
-        """Prepare to choose.
+    What it does not know yet, `dataclasses.replace` tells it later: `rooms`, `stays`. All that come
+    from one share the answers of kernels, each of which is asked once about a node and a room.
 
-        Args:
-            groups: backends, by preference.
-            request: what is asked of every kernel.
-            placed: what must serve certain layers, by a layer's name or a pattern of it
-                (`fnmatch`).
-            rooms: `Request.room` of nodes that may take more scratch than others.
-            host: why a node must stay on the CPU, empty where it need not.
-        """
-        self._groups = groups
-        self._request = request
-        self._placed = placed or {}
-        self._rooms = rooms or {}
-        self._host = host
-        self._known: dict[Node, Choice] = {}
-        self._entries = 0
+    Attributes:
+        groups: backends, by preference.
+        request: what is asked of every kernel.
+        placed: what must serve certain layers, by a layer's name or a pattern of it (`fnmatch`).
+        rooms: `Request.room` of nodes that may take more scratch than others.
+        stays: why a node must stay on the CPU beside an accelerator, empty where it need not.
+        answers: what kernels have answered.
+    """
 
-    def within(self, rooms: Mapping[Node, int]) -> Partitioner:
-        """The same partitioner, with scratch for certain nodes."""
-        return Partitioner(self._groups, self._request, self._placed, rooms, self._host)
-
-    def beside_gpu(self, host: Callable[[Node], str]) -> Partitioner:
-        """The same partitioner; `host` says why a node must stay on the CPU, if it must."""
-        return Partitioner(self._groups, self._request, self._placed, self._rooms, host)
+    groups: Sequence[Sequence[Backend]]
+    request: Request
+    placed: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    rooms: Mapping[Node, int] = field(default_factory=dict[Node, int])
+    stays: Callable[[Node], str] | None = None
+    answers: Answers = field(default_factory=Answers)
+    _known: dict[Node, Choice] = field(init=False, default_factory=dict[Node, Choice])
+    _entries: list[int] = field(init=False, default_factory=list[int])
 
     def on_cpu(self) -> Partitioner:
-        """The same partitioner without backends of GPUs.
+        """The same partitioner without the backends of accelerators.
 
         Raises:
             ConfigError: no other is left.
         """
-        groups = [[backend for backend in group if not backend.gpu] for group in self._groups]
+        groups = [
+            [backend for backend in group if backend.accelerator is None] for group in self.groups
+        ]
         if not any(groups):
             raise ConfigError("without --fallback no backend is left that computes on the CPU")
-        placed = {p: place for p, place in self._placed.items() if not place.backend.gpu}
-        left = [group for group in groups if group]
-        return Partitioner(left, self._request, placed, self._rooms)
+        placed = {p: place for p, place in self.placed.items() if place.backend.accelerator is None}
+        return replace(self, groups=[group for group in groups if group], placed=placed)
 
     def choose(self, node: Node) -> Choice:
         """The choice for a node.
@@ -168,7 +151,7 @@ class Partitioner:
 
     def is_placed(self, node: Node) -> bool:
         """Whether a certain backend must serve the node."""
-        return any(_matches(node.name, pattern) for pattern in self._placed)
+        return any(_matches(node.name, pattern) for pattern in self.placed)
 
     def standing(self, nodes: Sequence[Node]) -> Standing:
         """How well nodes are served; only those that multiply decide the group, if there are any.
@@ -191,7 +174,7 @@ class Partitioner:
         return Standing(max(groups, default=0), total)
 
     def _group_of(self, choice: Choice) -> int:
-        names = [{backend.name for backend in group} for group in self._groups]
+        names = [{backend.name for backend in group} for group in self.groups]
         return next(i for i, group in enumerate(names) if choice.taken.backend in group)
 
     def require_layers(self, graph: Graph, before: Graph) -> None:
@@ -209,7 +192,7 @@ class Partitioner:
         control = [node.name for node in layers if node.op.subgraphs]
         names = [node.name for node in layers if not node.op.subgraphs]
         useful = [n.name for n in (*before.nodes, *nodes_inside(before)) if not n.op.subgraphs]
-        for pattern in self._placed:
+        for pattern in self.placed:
             if not any(_matches(name, pattern) for name in names):
                 if any(_matches(name, pattern) for name in control):
                     raise ConfigError(
@@ -223,19 +206,19 @@ class Partitioner:
                 )
 
     def _choose(self, node: Node) -> Choice:
-        forced = next((b for p, b in self._placed.items() if _matches(node.name, p)), None)
+        forced = next((b for p, b in self.placed.items() if _matches(node.name, p)), None)
         if forced is not None:
             return self._forced(node, forced)
         reasons: list[str] = []
-        for group in self._groups:
+        for group in self.groups:
             found = [self._candidates(backend, node) for backend in group]
             candidates = [c for answer in found if not isinstance(answer, str) for c in answer]
             if candidates:
-                taken, *lost = _ranked(candidates, self._request.optimize)
+                taken, *lost = _ranked(candidates, self.request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
                 fastest = min(candidates, key=lambda c: inf if c.cycles is None else c.cycles)
                 if _is_faster(fastest, taken):
-                    reasons.append(_passed_over(fastest, taken, self._request.optimize))
+                    reasons.append(_passed_over(fastest, taken, self.request.optimize))
                 reasons += [
                     answer if isinstance(answer, str) else _not_better(answer, taken)
                     for answer in found[:first]
@@ -250,7 +233,7 @@ class Partitioner:
         found = self._candidates(place.backend, node)
         if isinstance(found, str):
             raise self._refusal(node, where, found)
-        taken, *lost = _ranked(found, self._request.optimize)
+        taken, *lost = _ranked(found, self.request.optimize)
         if place.form:
             taken = next((c for c in found if c.call.form == place.form), None)
             lost = [c for c in found if c is not taken]
@@ -261,27 +244,28 @@ class Partitioner:
 
     def _refusal(self, node: Node, where: str, reason: str) -> UnsupportedError:
         return UnsupportedError(
-            f"{node.op.name} of {node.origin} cannot run on target '{self._request.target.name}'"
+            f"{node.op.name} of {node.origin} cannot run on target '{self.request.target.name}'"
             f"{where}: {reason} See `smelt ops` for what each backend serves."
         )
 
     def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | str:
         """What a backend offers, or why it offers nothing."""
-        host = self._host(node) if backend.gpu and self._host is not None else ""
-        if host:
-            return host
-        request = replace(self._request, room=self._rooms.get(node, self._request.room))
-        offers = backend.offers(node, request, MOST_ENTRIES - self._entries)
+        why = self.stays(node) if backend.accelerator and self.stays else ""
+        if why:
+            return why
+        request = replace(self.request, room=self.rooms.get(node, self.request.room))
+        left = MOST_ENTRIES - sum(self._entries)
+        offers = backend.offers(node, request, left, self.answers.ask)
         if isinstance(offers, Refusal):
             return offers.reason
-        self._entries += offers.entries
-        prices, found = self._request.target.prices, list[Candidate]()
+        self._entries.append(offers.entries)
+        prices, found = self.request.target.prices, list[Candidate]()
         for kernel, offered in offers.made:
             call = _with_work(backend.name, node, offered)
-            if isinstance(call, ShaderCall) and request.target.gpu:
-                call = call.on(request.target.gpu)
+            if isinstance(call, DeviceCall):
+                call = call.on(request.target)
             estimate = _cycles(call, prices.get(call.form))
-            unwanted = not self._request.expand_weights and _expands(node, call)
+            unwanted = not self.request.expand_weights and _expands(node, call)
             plugin = kernel in backend.plugins
             found.append(Candidate(backend.name, call, estimate, plugin, unwanted))
         return found

@@ -39,7 +39,7 @@ def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
             total += value.type.bytes
             ending.setdefault(max(last.get(value, i), i), []).append(value)
         seen |= begun
-        begun = set()
+        begun = set[Value]()
         live[node] = total
         total -= sum(value.type.bytes for value in ending.pop(i, ()))
     most = max(

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from smelt.codegen import arena
+from smelt.codegen.accelerator import Accelerator, DeviceFunctions, accelerator_of
 from smelt.codegen.lifetimes import Lifetimes
 from smelt.codegen.linearize import Linearizer, Scope, View
 from smelt.codegen.partition import Partitioner
 from smelt.codegen.rows import rows_of
-from smelt.codegen.shaders import Module, Pipeline
 from smelt.codegen.steps import (
     Argument,
     Block,
@@ -40,14 +40,13 @@ class Schedule:
     """What an inference does in order, with what code and constants, and where values live.
 
     `storage` gives the buffer of every value of the outermost graph that is not constant; values
-    of one buffer are views of each other (reshape).
+    of one buffer are views of each other (reshape). `device` is what an accelerator executes.
     """
 
     graph: Graph
     block: Block
     functions: tuple[Function, ...]
-    modules: tuple[Module, ...]
-    pipelines: tuple[Pipeline, ...]
+    device: DeviceFunctions | None
     constants: Mapping[str, Array]
     constant_comments: Mapping[str, str]
     initial_states: Mapping[Value, str]
@@ -87,12 +86,14 @@ def schedule(
         partitioner: chooses a kernel for every node.
         prefix: the network's name, in front of every C identifier.
         keep_inputs: whether an inference must leave the inputs as they were.
-        spare: chooses a kernel of the CPU besides, for every node that goes to a GPU.
+        spare: chooses a kernel of the CPU besides, for every node that goes to an accelerator.
 
     Raises:
         UnsupportedError: no backend serves a node; names the node and each backend's reason.
     """
-    functions, constants, lifetimes = Functions(prefix), Constants(prefix), Lifetimes()
+    accelerator = accelerator_of(platform.target)
+    device = None if accelerator is None else accelerator.functions()
+    functions, constants, lifetimes = Functions(prefix, device), Constants(prefix), Lifetimes()
     scope: Scope = {}
     for value in (*graph.inputs, *(state.before for state in graph.states)):
         scope[value] = View(lifetimes.buffer(value.name, value.type.bytes))
@@ -120,13 +121,12 @@ def schedule(
         graph,
         block,
         functions.all(),
-        functions.shaders.modules,
-        functions.shaders.pipelines,
+        functions.device,
         constants.arrays,
         constants.comments,
         initial,
         {value: view.place for value, view in scope.items() if isinstance(view.place, str)},
-        _problem(lifetimes, persistent, platform),
+        _problem(lifetimes, persistent, platform, accelerator),
     )
 
 
@@ -135,11 +135,16 @@ def _buffer(scope: Scope, value: Value) -> str:
     return str(scope[value].place)
 
 
-def _problem(lifetimes: Lifetimes, persistent: frozenset[str], platform: Platform) -> arena.Problem:
+def _problem(
+    lifetimes: Lifetimes,
+    persistent: frozenset[str],
+    platform: Platform,
+    accelerator: Accelerator | None,
+) -> arena.Problem:
     alignment = platform.target.alignment
     end = len(lifetimes.slots) + 1
-    # A GPU has one memory: what is kept lives there too, in bytes that nothing else uses.
-    kept = ARENA if platform.target.gpu else STATE
+    # Where there is one memory, what is kept lives there too, in bytes that nothing else uses.
+    kept = ARENA if accelerator is not None and accelerator.shares_arena else STATE
     buffers = [b for b in lifetimes.buffers(ARENA, alignment) if b.name not in persistent]
     buffers += [
         arena.Buffer(name, lifetimes.size(name), 0, end, (kept,), alignment)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from smelt.codegen import arena
-from smelt.codegen.dispatches import Program
+from smelt.codegen.accelerator import DeviceCall, DeviceProgram
 from smelt.codegen.render import c_comment
 from smelt.codegen.schedule import (
     ARENA,
@@ -43,15 +43,15 @@ class Statements:
     copies: bool
 
 
-def statements_of(block: Block, plan: arena.Plan, gpu: Program | None) -> Statements:
+def statements_of(block: Block, plan: arena.Plan, device: DeviceProgram | None) -> Statements:
     """The statements of an inference's steps, without copies that the plan makes needless.
 
     Args:
         block: the outermost steps and copies.
         plan: where buffers lie.
-        gpu: what a GPU computes, None where the CPU does everything.
+        device: what an accelerator does, None where the CPU does everything.
     """
-    writer = _Writer(plan, gpu)
+    writer = _Writer(plan, device)
     lines = writer.block(block, _INDENT)
     return Statements("\n".join(lines), writer.uses_arena, writer.copies)
 
@@ -59,10 +59,9 @@ def statements_of(block: Block, plan: arena.Plan, gpu: Program | None) -> Statem
 class _Writer:
     """Writes blocks of steps; notes what the statements need."""
 
-    def __init__(self, plan: arena.Plan, gpu: Program | None) -> None:
+    def __init__(self, plan: arena.Plan, device: DeviceProgram | None) -> None:
         self._plan = plan
-        self._dispatches = {} if gpu is None else {d.step: i for i, d in enumerate(gpu.dispatches)}
-        self._ends = {} if gpu is None else {end - 1: i for i, (_, end) in enumerate(gpu.regions)}
+        self._device = device
         self.uses_arena = False
         self.copies = False
 
@@ -84,11 +83,10 @@ class _Writer:
         taps = [(address_of(self._plan, a), str(v.type.bytes)) for a, v in _results(step)]
         last: list[str] = []
         match step:
-            case Call() if step.index in self._dispatches:
-                number = self._dispatches[step.index]
-                lines = self._dispatched(step, number, pad)
-                if number in self._ends:
-                    last = [f"{pad}GPU_REGION({self._ends[number]})"]
+            case Call() if self._device is not None and isinstance(step.call, DeviceCall):
+                lines = self._dispatched(step, self._device, pad)
+                end = self._device.end(step.index)
+                last = [f"{pad}{end}"] if end else []
             case Call():
                 lines = self._call(step, pad)
                 if step.rows is not None:
@@ -106,12 +104,12 @@ class _Writer:
         done = [f"{pad}STEP_DONE({step.index}, {address}, {size})" for address, size in taps]
         return [*lines, *done, *last]
 
-    def _dispatched(self, step: Call, number: int, pad: str) -> list[str]:
-        """A step on the GPU: it runs by itself where steps are watched, else with its region."""
-        lines = [f"{pad}GPU_STEP({number})"]
+    def _dispatched(self, step: Call, device: DeviceProgram, pad: str) -> list[str]:
+        """A step of the accelerator, or what the CPU does where there is none."""
+        lines = [f"{pad}{device.statement(step.index)}"]
         if step.spare is not None:
             spare = self._called(step.spare.function, step.spare.arguments, pad + _INDENT)
-            lines += [f"{pad}if (ctx->gpu == 0) {{", spare, f"{pad}}}"]
+            lines += [f"{pad}if ({device.absent}) {{", spare, f"{pad}}}"]
         return lines
 
     def _call(self, step: Call, pad: str) -> list[str]:

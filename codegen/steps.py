@@ -70,7 +70,7 @@ class RowLoop:
 
 @dataclass(frozen=True)
 class Spare:
-    """What computes a GPU's step where there is no GPU: a kernel of the CPU, its C function."""
+    """What computes an accelerator's step where there is none: a kernel of the CPU."""
 
     call: KernelCall
     function: str
@@ -113,7 +113,7 @@ class Call(_Step):
         function: name of the C function.
         arguments: of the function.
         rows: where the function computes a few of the rows that there are at run time.
-        spare: for a step of a GPU, if that is asked for.
+        spare: for a step of an accelerator, if that is asked for.
     """
 
     choice: Choice

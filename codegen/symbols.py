@@ -7,18 +7,10 @@ import re
 
 import numpy as np
 
+from smelt.codegen.accelerator import DeviceCall, DeviceFunctions
 from smelt.codegen.helpers import macros_in
-from smelt.codegen.kernels.base import (
-    Input,
-    KernelCall,
-    Operand,
-    Output,
-    Packed,
-    Scratch,
-    ShaderCall,
-)
+from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Scratch
 from smelt.codegen.render import render
-from smelt.codegen.shaders import Shaders
 from smelt.codegen.steps import Function
 from smelt.ir import Array, DType, Node
 
@@ -29,10 +21,13 @@ _WORD = re.compile(r"\w+")
 
 
 class Functions:
-    """Collects rendered functions, and `shaders`; equal ones become one."""
+    """Collects rendered functions; equal ones become one.
 
-    def __init__(self, prefix: str) -> None:
-        self.shaders = Shaders()
+    What an accelerator executes is collected by `device`.
+    """
+
+    def __init__(self, prefix: str, device: DeviceFunctions | None = None) -> None:
+        self.device = device
         self._prefix = prefix
         self._names: dict[str, str] = {}
         self._taken: dict[str, int] = {}
@@ -40,9 +35,9 @@ class Functions:
         self._calls: dict[str, tuple[KernelCall, str]] = {}
 
     def add(self, node: Node, call: KernelCall) -> str:
-        """The name of the C function, or of the pipeline, for a call."""
-        if isinstance(call, ShaderCall):
-            return self.shaders.add(str(node.origin), call)
+        """The name of the C function, or of what an accelerator executes, for a call."""
+        if isinstance(call, DeviceCall) and self.device is not None:
+            return self.device.add(str(node.origin), call)
         signature = _signature(node, call)
         variables = {"function": FUNCTION, "signature": signature, **call.variables}
         text = render(call.template, variables)

@@ -20,8 +20,8 @@ from smelt import cli_lists
 from smelt.api.options import Options
 from smelt.api.report import Gates
 from smelt.cli_quant_options import PANEL, Kind, QuantGroup
+from smelt.codegen.accelerator import load_tuning
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
-from smelt.codegen.tuning import load_tuning
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
 from smelt.plugins import kernels as plugin_kernels

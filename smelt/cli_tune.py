@@ -9,7 +9,7 @@ import typer
 
 from smelt.cli_options import BuildGroup, DeviceOption, Model, QuietOption
 from smelt.cli_output import progress_console, results_console, say, spinner
-from smelt.codegen.tuning import FILE
+from smelt.codegen.accelerator import TUNING
 from smelt.files import require_place, write_files
 from smelt.show import Table
 from smelt.tune import MeasuredLayer, Tuned
@@ -21,7 +21,7 @@ def tune(
     *,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="File of what was measured.")
-    ] = Path(FILE),
+    ] = Path(TUNING),
     rounds: Annotated[
         int,
         typer.Option(

@@ -17,6 +17,7 @@ from smelt.api.report import Gates, Latency, Measured, Report, complete
 from smelt.arguments import as_path
 from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
 from smelt.boards.meter import Meter, metered
+from smelt.codegen.accelerator import targets_beside
 from smelt.codegen.kernels.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.errors import ConfigError, DeviceError, ToolError
 from smelt.files import lasting_folder, temporary_folder
@@ -154,6 +155,8 @@ def connected(
 
     `gpu` is the number of the GPU that computes beside this computer's CPU.
     """
+    accelerator = artefact.accelerator
+    environment = None if gpu is None or accelerator is None else accelerator.environment(gpu)
     where = artefact.on if on is None else on
     if where in ("qemu", "board") and artefact.board is None:
         raise ConfigError(f"--on {where} needs --board, see `smelt boards`")
@@ -169,7 +172,7 @@ def connected(
         expected_hash=artefact.network.hash,
         qemu_arguments=qemu_arguments,
         simulated=simulated,
-        environment=None if gpu is None else {"SMELT_VULKAN_DEVICE": str(gpu)},
+        environment=environment,
     ) as device:
         require_tensors(device, artefact.graph)
         if artefact.graph.states:
@@ -234,15 +237,16 @@ class Rig:
         if self.gpu is None:
             return
         where = artefact.on if self.on is None else self.on
-        if where != "host" or not artefact.platform.target.gpu:
+        if where != "host" or artefact.accelerator is None:
             raise ConfigError(
-                f"--device {self.gpu} chooses among this computer's GPUs, for --target vulkan; "
+                f"--device {self.gpu} chooses among this computer's GPUs, for {targets_beside()}; "
                 f"this network is for '{artefact.platform.name}'"
             )
-        if artefact.network.gpu is None:
+        if artefact.network.device is None:
+            why = gpu_options.why_on_cpu(artefact.options, artefact.platform.target)
             raise ConfigError(
                 f"--device {self.gpu} chooses the GPU that computes, and no layer of this network "
-                f"goes to one: {gpu_options.why_on_cpu(artefact.options)}; or leave --device out"
+                f"goes to one: {why}; or leave --device out"
             )
 
     @contextmanager
@@ -338,7 +342,7 @@ def warm_up(device: Device, artefact: Artefact, sample: Sample) -> None:
 
     Nothing where there is no GPU. State is as it was at the start afterwards.
     """
-    if artefact.network.gpu is None:
+    if artefact.network.device is None:
         return
     set_sizes(device, artefact.graph, sample)
     device.run(device_inputs(artefact.graph, sample))

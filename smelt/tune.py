@@ -22,8 +22,16 @@ from statistics import median, quantiles
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import Block, ShaderCall, layer_key
-from smelt.codegen.tuning import TunedLayer, Tuning
+from smelt.codegen.accelerator import (
+    MOST_TRIED,
+    Accelerator,
+    DeviceCall,
+    LayerTimes,
+    Measurements,
+    Tiling,
+    layer_key,
+    targets_beside,
+)
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.ir import Node
@@ -32,9 +40,6 @@ from smelt.samples import random_samples
 
 MARGIN = 0.02
 """The part of a layer's time that another block must save to be worth a change."""
-
-_PROGRAMS = 7
-"""Most programs that are compared with the profile's own at a time."""
 
 _STEPS = 2
 """How often neighbours of the best are tried."""
@@ -51,7 +56,7 @@ class Kind:
     """The first of equal layers on the GPU, how it is computed, and how many they are."""
 
     node: Node
-    call: ShaderCall
+    call: DeviceCall
     count: int
 
 
@@ -67,14 +72,14 @@ class MeasuredLayer:
 
     kind: Kind
     own_ns: float
-    found: TunedLayer
+    found: LayerTimes
 
 
 @dataclass(frozen=True)
 class Tuned:
     """What was measured: for builds, and for the one who asked."""
 
-    tuning: Tuning
+    tuning: Measurements
     layers: tuple[MeasuredLayer, ...]
 
 
@@ -96,21 +101,22 @@ def tune(
     free = replace(options, place={}, tuning=None, backends=None, cpu_fallback=False)
     compiled = compile_model(model, free)
     target = compiled.platform.target
-    if target.gpu is None:
-        raise ConfigError(f"target '{target.name}' has no GPU to tune for: give --target vulkan")
+    accelerator, profile = compiled.accelerator, target.device
+    if accelerator is None or profile is None:
+        raise ConfigError(f"target '{target.name}' has no GPU to tune for: give {targets_beside()}")
     own = _again(compiled, backends=target.backends)
     kinds = kinds_of(own)
     if not kinds:
         raise ConfigError("the GPU serves no layer of this network: `smelt partition` says why")
-    seeming = _fastest(own, kinds, rounds, device)
+    seeming = _fastest(own, accelerator, kinds, rounds, device)
     on_cpu = _again(own, backends=target.backends[-1:])
-    changed = _with_blocks(own, seeming) if seeming else own
+    changed = _with_blocks(own, accelerator, seeming) if seeming else own
     run = _times((own, changed, on_cpu), rounds, device)
     *both, cpu = run.times
     before, after = (Program.of(times, kinds) for times in both)
     best = {k: block for k, block in seeming.items() if after.saves(before, k)}
     layers = {
-        k: TunedLayer(
+        k: LayerTimes(
             gpu_ns=(after if k in best else before).median(k),
             cpu_ns=median(cpu[k]) if k in cpu else None,
             block=best.get(k),
@@ -118,9 +124,7 @@ def tune(
         for k in kinds
     }
     rows = (MeasuredLayer(kind, before.median(k), layers[k]) for k, kind in kinds.items())
-    tuning = Tuning(
-        gpu=target.gpu.name, device=run.device, submit_ns=before.submit_ns, layers=layers
-    )
+    tuning = accelerator.tuning(profile.name, run.device, before.submit_ns, layers)
     return Tuned(tuning, tuple(rows))
 
 
@@ -131,7 +135,7 @@ def kinds_of(artefact: Artefact) -> dict[str, Kind]:
     found: dict[str, Kind] = {}
     for step in steps:
         key = layer_key(step.node)
-        if isinstance(step.call, ShaderCall) and key not in found:
+        if isinstance(step.call, DeviceCall) and key not in found:
             found[key] = Kind(step.node, step.call, counts[key])
     return found
 
@@ -171,53 +175,35 @@ class Program:
         return lower > 0 and median(saved) > MARGIN * (other.median(key) + other.submit_ns)
 
 
-def worth_measuring(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The blocks that are measured first beside the one that the profile chooses.
-
-    The best of each size, for how many sums an invocation should keep is what profiles know least
-    of; the best of all in workgroups of other sizes; what comes next.
-    """
-    best = blocks[0]
-    usual = [block for block in blocks if block.local == best.local]
-    sizes = {block.pixels * block.quads: block for block in reversed(usual)}
-    others = [block for block in blocks if replace(block, local=best.local) == best]
-    chosen = dict.fromkeys((*sorted(sizes.values(), key=usual.index), *others, *usual))
-    return tuple(block for block in chosen if block != best)[:_PROGRAMS]
-
-
-def neighbours(block: Block, blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Those that differ in one respect: lie the other way, or have half or twice as many of one."""
-
-    def distance(other: Block) -> int:
-        counts = (
-            (getattr(b, name).bit_length() for name in ("pixels", "quads", "local"))
-            for b in (block, other)
-        )
-        turned = int(block.across != other.across)
-        return turned + sum(abs(a - b) for a, b in zip(*counts, strict=True))
-
-    return tuple(other for other in blocks if distance(other) == 1)
-
-
 def _fastest(
-    own: Artefact, kinds: Mapping[str, Kind], rounds: int, device: int | None
-) -> dict[str, Block]:
+    own: Artefact,
+    accelerator: Accelerator,
+    kinds: Mapping[str, Kind],
+    rounds: int,
+    device: int | None,
+) -> dict[str, Tiling]:
     """The blocks that seem faster than what the profile chooses.
 
     Where the profile is far off, neighbours of what is better are tried too.
     """
     yardstick = _yardstick(kinds)
     free = {k: v.call.candidates for k, v in kinds.items() if v.call.candidates and k != yardstick}
-    tries = {k: worth_measuring(blocks) for k, blocks in free.items()}
+    tries = {k: accelerator.worth_measuring(v) for k, v in free.items()}
     tried = {k: {blocks[0]} for k, blocks in free.items()}
-    found: dict[str, tuple[float, Block]] = {}
+    found: dict[str, tuple[float, Tiling]] = {}
     for _ in range(1 + _STEPS):
-        better = _better(own, kinds, tries, found, rounds, device) if any(tries.values()) else {}
+        better = (
+            _better(own, accelerator, kinds, tries, found, rounds, device)
+            if any(tries.values())
+            else {}
+        )
         found |= better
         for k, blocks in tries.items():
             tried[k].update(blocks)
         tries = {
-            k: tuple(b for b in neighbours(block, free[k]) if b not in tried[k])[:_PROGRAMS]
+            k: tuple(b for b in accelerator.neighbours(block, free[k]) if b not in tried[k])[
+                :MOST_TRIED
+            ]
             for k, (part, block) in better.items()
             if part < _PROMISING
         }
@@ -226,12 +212,13 @@ def _fastest(
 
 def _better(
     own: Artefact,
+    accelerator: Accelerator,
     kinds: Mapping[str, Kind],
-    tries: Mapping[str, Sequence[Block]],
-    known: Mapping[str, tuple[float, Block]],
+    tries: Mapping[str, Sequence[Tiling]],
+    known: Mapping[str, tuple[float, Tiling]],
     rounds: int,
     device: int | None,
-) -> dict[str, tuple[float, Block]]:
+) -> dict[str, tuple[float, Tiling]]:
     """Blocks that are faster than the profile's and than known ones, with their part of its time.
 
     One program is built for the first try of every layer, one for the second, and so on.
@@ -240,9 +227,9 @@ def _better(
         {k: blocks[rank] for k, blocks in tries.items() if rank < len(blocks)}
         for rank in range(max(map(len, tries.values())))
     ]
-    runs = (own, *(_with_blocks(own, blocks) for blocks in ranks))
+    runs = (own, *(_with_blocks(own, accelerator, blocks) for blocks in ranks))
     first, *others = (Program.of(times, kinds) for times in _times(runs, rounds, device).times)
-    found: dict[str, tuple[float, Block]] = {}
+    found: dict[str, tuple[float, Tiling]] = {}
     for blocks, program in zip(ranks, others, strict=True):
         for k, block in blocks.items():
             best = found.get(k) or known.get(k)
@@ -252,13 +239,12 @@ def _better(
     return found
 
 
-def _with_blocks(own: Artefact, blocks: Mapping[str, Block]) -> Artefact:
+def _with_blocks(own: Artefact, accelerator: Accelerator, blocks: Mapping[str, Tiling]) -> Artefact:
     """The network with other blocks, all else the same."""
-    layers = {k: TunedLayer(gpu_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
-    gpu = own.platform.target.gpu
-    name = "" if gpu is None else gpu.name
-    tuning = Tuning(gpu=name, device="", submit_ns=0, layers=layers)
-    return _again(own, tuning=tuning)
+    layers = {k: LayerTimes(gpu_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
+    profile = own.platform.target.device
+    name = "" if profile is None else profile.name
+    return _again(own, tuning=accelerator.tuning(name, "", 0, layers))
 
 
 def _again(own: Artefact, **changes: object) -> Artefact:
@@ -280,7 +266,7 @@ def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Ru
     found: list[dict[str, list[float]]] = [{} for _ in artefacts]
     with ExitStack() as stack:
         # The number says nothing of the program that measures the CPU, and would be refused.
-        rigs = [Rig(gpu=None if a.network.gpu is None else device) for a in artefacts]
+        rigs = [Rig(gpu=None if a.network.device is None else device) for a in artefacts]
         opened = zip(rigs, artefacts, strict=True)
         boards = [stack.enter_context(rig.open(a, taps=True))[1] for rig, a in opened]
         (sample,) = random_samples(artefacts[0].graph, 1, seed=0)

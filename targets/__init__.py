@@ -14,11 +14,13 @@ from smelt.targets.platform import (
     library,
     stand_in,
 )
-from smelt.targets.target import Feature, Optimize, Target
+from smelt.targets.target import DeviceProfile, Feature, HostLibrary, Optimize, Target
 
 __all__ = [
     "HOST",
+    "DeviceProfile",
     "Feature",
+    "HostLibrary",
     "Memory",
     "Optimize",
     "Part",

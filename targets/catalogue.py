@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from smelt.errors import ConfigError
 from smelt.targets.gpus import DEFAULT
-from smelt.targets.target import Feature, Target
+from smelt.targets.target import Feature, HostLibrary, Target
 
 _HOST: frozenset[Feature] = frozenset(
     {"unaligned", "divide", "long_multiply", "fpu", "fpu_double", "simd_float"}
@@ -50,7 +50,8 @@ _TARGETS = (
         cross="",
         features=_HOST,
         backends=("vulkan", "c"),
-        gpu=DEFAULT,
+        device=DEFAULT,
+        host_libraries=(HostLibrary("vulkan", "vulkan/vulkan.h", "libvulkan-dev"),),
         granularity=4,
     ),
     _cortex_m("m0", "Armv6-M: no division, aligned access only", runs=("m0plus",)),

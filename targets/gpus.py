@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from smelt.errors import ConfigError
-
-MAX_GROUPS = 65535
-"""Workgroups that every device of Vulkan can dispatch in one direction."""
+from smelt.targets.target import DeviceProfile
 
 
 @dataclass(frozen=True)
@@ -61,12 +59,10 @@ class BlockCosts:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class Gpu(DeviceProfile):
     """A kind of GPU, and the CPU beside it; times in nanoseconds.
 
     Attributes:
-        name: as in `--gpu`.
-        description: one line for tables.
         submit_ns: of submitting a region and waiting for it.
         dispatch_ns: of a dispatch, barrier included.
         products_per_ns: products of float32, and of int8, with their sums.
@@ -76,8 +72,6 @@ class Gpu:
         blocks: what the blocks of products are chosen by.
     """
 
-    name: str
-    description: str
     submit_ns: float
     dispatch_ns: float
     products_per_ns: tuple[float, float]
@@ -163,7 +157,7 @@ Measured with vectors of eight (AVX2, AVX-512VL and VNNI, which products of half
 _GENERIC = Gpu("generic", "any GPU", 60e3, 4e3, (30.0, 30.0), 5.0, (3.0, 2.0), 0.5, _COMMON)
 
 DEFAULT = replace(_GENERIC, name="default", description="not said which", blocks=_LAVAPIPE)
-"""What target `vulkan` has where no device is named: layers go to it as to any GPU, blocks are
+"""What a target has where no device is named: layers go to it as to any GPU, blocks are
 lavapipe's, the device that everybody has, and the one that is slowest with those of others."""
 
 _GPUS = (

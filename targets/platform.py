@@ -171,7 +171,7 @@ def library(target: Target) -> Platform:
     """
     if target.name == HOST.target.name:
         return HOST
-    if target.gpu:
+    if target.device:
         description = f"{HOST.description}, beside a GPU"
         return replace(HOST, name=target.name, description=description, target=target)
     return Platform(name=target.name, description=target.description, target=target, firmware=None)

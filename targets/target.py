@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from smelt.targets.gpus import Gpu
 from smelt.targets.prices import prices_of
 
 Optimize = Literal["speed", "size", "ram"]
@@ -29,6 +28,34 @@ _OPTIMIZE_FLAGS: dict[Optimize, str] = {"speed": "-O2", "size": "-Os", "ram": "-
 
 
 @dataclass(frozen=True)
+class DeviceProfile:
+    """What is known of a device that computes beside the CPU; its backend knows what else.
+
+    Attributes:
+        name: as in `--gpu`.
+        description: one line for tables.
+    """
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True)
+class HostLibrary:
+    """A library of the system that generated programs use.
+
+    Attributes:
+        name: as linkers and CMake have it.
+        header: a header of it.
+        package: what installs both on Debian and its like.
+    """
+
+    name: str
+    header: str
+    package: str
+
+
+@dataclass(frozen=True)
 class Target:
     """What code is generated for.
 
@@ -44,7 +71,8 @@ class Target:
         runs_code_of: targets whose code this machine executes too.
         alignment: bytes, of the arena and of every buffer in it.
         endianness: of numbers in memory.
-        gpu: the GPU that computes beside the CPU, if one does.
+        device: what computes beside the CPU, if something does.
+        host_libraries: what a program links with that uses it.
         granularity: channels that kernels like to compute at a time: dead ones go in such groups.
     """
 
@@ -58,7 +86,8 @@ class Target:
     runs_code_of: tuple[str, ...] = ()
     alignment: int = 16
     endianness: Literal["little", "big"] = "little"
-    gpu: Gpu | None = None
+    device: DeviceProfile | None = None
+    host_libraries: tuple[HostLibrary, ...] = ()
     granularity: int = 1
 
     @property

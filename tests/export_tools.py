@@ -146,17 +146,17 @@ def export(artefact: Artefact, format_: str, folder: Path, package: Package | No
 def program(artefact: Artefact) -> str:
     """A C program that answers samples on standard input."""
     net = artefact.network
-    memories = "&gpu" if net.gpu else "arena, state" if net.has_state else "arena"
+    memories = "&gpu" if net.device else "arena, state" if net.has_state else "arena"
     state = f"{net.macro}_STATE_BYTES" if net.has_state else "1"
     aligned = f"__attribute__((aligned({net.macro}_ARENA_ALIGN)))"
     arena = f"static uint8_t arena[{net.macro}_ARENA_BYTES] {aligned}"
-    memory = f"static {net.name}_gpu_t gpu" if net.gpu else arena
+    memory = f"static {net.name}_gpu_t gpu" if net.device else arena
     opens = f"if ({net.name}_gpu_open(&gpu, 0) != 0) {{ return 3; }}"
     return PROGRAM.format(
         name=net.name,
         macro=net.macro,
         memory=memory,
-        prepare=opens if net.gpu else "",
+        prepare=opens if net.device else "",
         memories=memories,
         state=state,
     )

@@ -18,10 +18,10 @@ from smelt import show
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.assignment import Layer, Tensor, assignment
-from smelt.codegen.devices import Costs
-from smelt.codegen.kernels.base import layer_key
-from smelt.codegen.tuning import TunedLayer, Tuning, load_tuning
+from smelt.codegen.accelerator import layer_key
+from smelt.codegen.kernels.vulkan.assignment import Layer, Tensor, assignment
+from smelt.codegen.kernels.vulkan.devices import Costs
+from smelt.codegen.kernels.vulkan.tuning import TunedLayer, Tuning, load_tuning
 from smelt.errors import ConfigError
 from smelt.frontend import load
 from smelt.ops import all_cases
@@ -401,7 +401,7 @@ def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint:
 )
 def test_a_tuning_goes_with_the_profile_that_it_was_measured_with(options: Options) -> None:
     artefact = compile_model(MODEL, replace(options, tuning=tuned(1.0, 2.0)))
-    gpu = artefact.platform.target.gpu
+    gpu = artefact.platform.target.device
     assert gpu is not None
     assert gpu.name == "generic"
 

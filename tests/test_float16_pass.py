@@ -9,11 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from smelt.codegen.assignment import Tensor
-from smelt.codegen.devices import Costs, priced, stays_on_cpu
-from smelt.codegen.kernels.base import Request, backend, layer_key
+from smelt.codegen.accelerator import layer_key
+from smelt.codegen.kernels.base import Request, backend
+from smelt.codegen.kernels.vulkan.assignment import Tensor
+from smelt.codegen.kernels.vulkan.devices import Costs, priced, stays_on_cpu
+from smelt.codegen.kernels.vulkan.float16 import conversion, use_float16
 from smelt.codegen.partition import Partitioner, Place
-from smelt.codegen.passes.float16 import conversion, use_float16
 from smelt.ir import (
     Array,
     DType,
@@ -71,7 +72,7 @@ def partitioned(cpu: Sequence[str] = ()) -> Partitioner:
 
 def narrowed(graph: Graph, cpu: Sequence[str] = ()) -> Graph:
     partitioner = partitioned(cpu)
-    return use_float16(graph, partitioner.beside_gpu(stays_on_cpu(graph, partitioner, None)))
+    return use_float16(graph, replace(partitioner, stays=stays_on_cpu(graph, partitioner, None)))
 
 
 def types(graph: Graph) -> dict[str, str]:

@@ -162,7 +162,7 @@ def test_projects_for_a_gpu_are_built(format_: str | None, tmp_path: Path) -> No
         artefact.write(folder)
     else:
         export(artefact, format_, folder)
-    assert artefact.network.gpu is not None
+    assert artefact.network.device is not None
     if format_ == "cmake":
         cmake(folder, tmp_path / "build")
     else:

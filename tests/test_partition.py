@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -34,8 +35,44 @@ from smelt.targets import HOST, Optimize, Platform, Target, get
 from tests.graphs import assert_same, compile_graph
 from tests.test_project_sanitizers import run_sanitized
 from tests.tflite_networks import DIGITS
+from tests.vulkan_tools import requires_vulkan
 
 MODEL = DIGITS / "digits_int8.tflite"
+ON_GPU = Options(target="vulkan")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(target="cortex-m4"),
+        Options(target="cortex-m4", optimize="ram", expand_weights=True),
+        pytest.param(replace(ON_GPU, cpu_fallback=True), marks=requires_vulkan),
+        pytest.param(replace(ON_GPU, float16=True), marks=requires_vulkan),
+        pytest.param(replace(ON_GPU, backends=("vulkan", "c")), marks=requires_vulkan),
+    ],
+    ids=lambda options: str(options.target),
+)
+@pytest.mark.parametrize("model", ["digits_int8", "digits_float32"])
+def test_each_kernel_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch, options: Options, model: str
+) -> None:
+    """About a node and the room that it has, whatever is found out between two questions."""
+    asked: Counter[tuple[int, Node, int]] = Counter()
+
+    def counted(kernel: Kernel) -> Callable[[Node, Request], KernelCall | Refusal]:
+        offer = kernel.offer
+
+        def counting(node: Node, request: Request) -> KernelCall | Refusal:
+            asked[id(kernel), node, request.room] += 1
+            return offer(node, request)
+
+        return counting
+
+    for name in get(options.target or "host").backends:
+        for kernel in backend(name).kernels:
+            monkeypatch.setitem(vars(kernel), "offer", counted(kernel))
+    compile_model(DIGITS / f"{model}.tflite", options)
+    assert set(asked.values()) == {1}
 
 
 class Borrowed(Kernel):

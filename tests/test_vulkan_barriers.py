@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.api.artefact import Artefact
-from smelt.codegen.dispatches import Dispatch, Program, Range, with_barriers
-from smelt.codegen.kernels.base import Scratch, ShaderCall
+from smelt.codegen.kernels.base import Scratch
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
+from smelt.codegen.kernels.vulkan.dispatches import Dispatch, Program, Range, with_barriers
 from smelt.codegen.schedule import Call, InBuffer
 from smelt.ir import DType, evaluate
 from smelt.samples import random_samples
@@ -33,6 +34,7 @@ from tests.vulkan_tools import (
     build,
     exact_ranges,
     on_gpu,
+    program_of,
     requires_vulkan,
     shared_library,
 )
@@ -102,7 +104,7 @@ def touched_by(artefact: Artefact, step: Call) -> Touched:
 
 def check_barriers(artefact: Artefact) -> None:
     """By replay: the program is safe, and not without any of its barriers."""
-    gpu = artefact.network.gpu
+    gpu = program_of(artefact)
     assert gpu is not None
     steps = [s for s in artefact.schedule.calls if isinstance(s.call, ShaderCall)]
     assert [d.step for d in gpu.dispatches] == [s.index for s in steps]
@@ -137,7 +139,7 @@ def check_validation(
     artefact: Artefact, shim: Path, folder: Path, tolerance: float = TOLERANCE
 ) -> None:
     """Under the layer: the right outputs, no message; and one without any of the barriers."""
-    program = artefact.network.gpu
+    program = program_of(artefact)
     assert program is not None
     built = build(artefact, folder, "-O0")
     validation = Validation(folder, ("SYNCHRONIZATION_VALIDATION",))
@@ -177,7 +179,7 @@ def test_networks(network: Network, shim: Path, tmp_path: Path) -> None:
 @requires_vulkan
 def test_branches_and_steps_in_place(shim: Path, tmp_path: Path) -> None:
     artefact = compile_graph(branches(), ON_GPU)
-    program = artefact.network.gpu
+    program = program_of(artefact)
     assert program is not None
     # Of three convolutions that read one tensor, only the first waits for it.
     assert [d.barrier for d in program.dispatches[:4]] == [False, True, False, False]
@@ -187,7 +189,7 @@ def test_branches_and_steps_in_place(shim: Path, tmp_path: Path) -> None:
 
 def _telling_end(artefact: Artefact, range_: Range) -> int:
     """How many bytes at a range's end, 16 or more, are not all read as zeros without it."""
-    program = artefact.network.gpu
+    program = program_of(artefact)
     assert program is not None
     data = {
         upload.offset: artefact.schedule.constants[upload.constant].tobytes()
@@ -202,7 +204,7 @@ def _telling_end(artefact: Artefact, range_: Range) -> int:
 def test_ranges_hold_shaders_back(shim: Path, tmp_path: Path) -> None:
     """What is not in a dispatch's ranges is neither read nor written: outputs would tell."""
     artefact = compile_graph(branches(), ON_GPU)
-    program = artefact.network.gpu
+    program = program_of(artefact)
     assert program is not None
     built, ranges = build(artefact, tmp_path, "-O0"), tmp_path / "ranges"
     samples = random_samples(artefact.graph, 1, 0)
@@ -230,7 +232,7 @@ def test_random_networks(
     shim: Path, tmp_path_factory: pytest.TempPathFactory, drawn: list[Member]
 ) -> None:
     artefact = compile_graph(combine("all", [member.graph for member in drawn]), ON_GPU)
-    if artefact.network.gpu is None:
+    if program_of(artefact) is None:
         return
     check_barriers(artefact)
     check_validation(artefact, shim, tmp_path_factory.mktemp("random"))

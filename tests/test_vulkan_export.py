@@ -11,7 +11,7 @@ from smelt.codegen.export import formats
 from smelt.errors import ConfigError
 from tests.export_tools import WARNINGS, block, cmake, exported, known, need, project
 from tests.projects import must
-from tests.vulkan_tools import ON_GPU, requires_vulkan
+from tests.vulkan_tools import ON_GPU, program_of, requires_vulkan
 
 pytestmark = requires_vulkan
 
@@ -24,7 +24,7 @@ NAMES = pytest.mark.parametrize("name", ["digits_int8", "counter"])
 def test_cmake(name: str, tmp_path: Path) -> None:
     need("cmake")
     artefact = exported(name, "cmake", tmp_path / name, OPTIONS)
-    assert artefact.network.gpu is not None
+    assert program_of(artefact) is not None
     (tmp_path / "CMakeLists.txt").write_text(block(tmp_path / name / "README.md", "cmake"))
     cmake(tmp_path, tmp_path / "build", f"-DCMAKE_C_FLAGS={' '.join(WARNINGS[:3])}")
     known(name).answers(tmp_path / "build/program")

@@ -42,6 +42,7 @@ from tests.vulkan_tools import (
     build,
     check_arena,
     exact_ranges,
+    program_of,
     requires_vulkan,
     shared_library,
 )
@@ -163,7 +164,7 @@ def test_products_of_halves(gpu: str, shim: Path, tmp_path: Path) -> None:
     deep = net.add(FullyConnected(), net.x, np.full((4, 16384), 0.5, np.float32))
     members.append(Member(net.graph(deep), [ones] * len(members[0].samples)))
     artefact, samples = together(members, gpu)
-    program = artefact.network.gpu
+    program = program_of(artefact)
     assert program is not None
     stems = {m.name.partition("_")[0] for m in program.modules if "half" in m.sources}
     assert stems == {"conv", "depthwise", "transposed", "matmul"}
@@ -181,7 +182,7 @@ def test_large_weights_are_no_halves_to_sum() -> None:
     small = net.add(FullyConnected(), net.x, np.ones((8, 32), np.float32))
     large = np.tile(np.array([100.0, -100.0], np.float32), (4, 16))
     graph = net.graph(net.add(FullyConnected(), net.x, large), small)
-    program = compile_graph(graph, HALVES).network.gpu
+    program = program_of(compile_graph(graph, HALVES))
     assert program is not None
     sources = [set(m.sources) for m in program.modules if m.name.startswith("conv")]
     assert sorted(map(len, sources)) == [1, 2]

@@ -16,10 +16,18 @@ from pathlib import Path
 import pytest
 
 from smelt.api.artefact import Artefact
-from smelt.codegen.dispatches import Program
+from smelt.codegen.kernels.vulkan.dispatches import Program
 from tests.graphs import compile_graph
 from tests.projects import SANITIZERS, must, network_sources
-from tests.vulkan_tools import ON_GPU, SHIMS, branches, dense, requires_vulkan, shared_library
+from tests.vulkan_tools import (
+    ON_GPU,
+    SHIMS,
+    branches,
+    dense,
+    program_of,
+    requires_vulkan,
+    shared_library,
+)
 
 pytestmark = requires_vulkan
 
@@ -72,7 +80,7 @@ class Session:
     @property
     def gpu(self) -> Program:
         """What the device is told."""
-        program = self.artefact.network.gpu
+        program = program_of(self.artefact)
         assert program is not None
         return program
 

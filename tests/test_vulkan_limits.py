@@ -12,14 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from smelt.api.artefact import Artefact
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
-from smelt.codegen import dispatches, shaders
-from smelt.codegen.dispatches import Program, program
-from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.accelerator import DeviceFunctions
+from smelt.codegen.kernels.vulkan import dispatches, shaders
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
+from smelt.codegen.kernels.vulkan.dispatches import Program, program
 from smelt.codegen.kernels.vulkan.elements import MAX_LOOPS
+from smelt.codegen.kernels.vulkan.shaders import Module, Pipeline, Shaders
 from smelt.errors import DeviceError, UnsupportedError
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, verify
 from smelt.ops.binary import Binary
@@ -28,7 +31,7 @@ from smelt.ops.transpose import Transpose
 from smelt.ops.unary import Unary
 from smelt.samples import random_samples
 from tests.graphs import compile_graph
-from tests.vulkan_tools import MINIMA, ON_GPU, branches, build, dense, requires_vulkan
+from tests.vulkan_tools import MINIMA, ON_GPU, branches, build, dense, program_of, requires_vulkan
 
 pytestmark = requires_vulkan
 
@@ -41,7 +44,7 @@ def artefact() -> Artefact:
 
 
 def gpu_of(artefact: Artefact) -> Program:
-    program = artefact.network.gpu
+    program = program_of(artefact)
     assert program is not None
     return program
 
@@ -69,6 +72,25 @@ def test_each_limit(
         program(artefact.schedule, artefact.plan)
 
 
+class _Resized(Shaders):
+    """The shaders of a network in workgroups of another size."""
+
+    def __init__(self, shaders: DeviceFunctions | None, local: tuple[int, int, int]) -> None:
+        super().__init__()
+        assert isinstance(shaders, Shaders)
+        self._own, self._local = shaders, local
+
+    @property
+    @override
+    def modules(self) -> tuple[Module, ...]:
+        return self._own.modules
+
+    @property
+    @override
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        return tuple(replace(pipeline, local=self._local) for pipeline in self._own.pipelines)
+
+
 @pytest.mark.parametrize(
     ("local", "fits"),
     [
@@ -81,8 +103,7 @@ def test_each_limit(
     ],
 )
 def test_sizes_of_workgroups(local: tuple[int, int, int], fits: bool, artefact: Artefact) -> None:
-    pipelines = tuple(replace(p, local=local) for p in artefact.schedule.pipelines)
-    schedule = replace(artefact.schedule, pipelines=pipelines)
+    schedule = replace(artefact.schedule, device=_Resized(artefact.schedule.device, local))
     if fits:
         program(schedule, artefact.plan)
         return
@@ -147,7 +168,7 @@ def test_a_tensor_that_no_device_need_bind(options: Options) -> None:
     """The CPU computes everything, and it is told why."""
     graph = chain(Unary("exp"), Unary("neg"), inputs=(floats("x", 6000, 6000),))
     artefact = compile_graph(graph, options)
-    assert artefact.network.gpu is None
+    assert program_of(artefact) is None
     for step in artefact.schedule.calls:
         assert step.reason == (
             "'x' has 144,000,000 bytes of the arena, which a GPU would share; 134,217,728 is what "

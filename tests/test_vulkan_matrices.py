@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.ir import DType, Graph, Node, Origin, Rounding, TensorType, Value, evaluate, verify
 from smelt.ops.case import Bias, Case, Data, Weights
 from smelt.ops.convolution_nd import ConvTranspose, Pairs
@@ -17,7 +17,7 @@ from smelt.run import run
 from smelt.samples import random_samples
 from tests.graphs import SETUPS, assert_same, combine, compile_graph, run_together
 from tests.test_cases_backends import member_of
-from tests.vulkan_tools import requires_vulkan
+from tests.vulkan_tools import program_of, requires_vulkan
 
 pytestmark = requires_vulkan
 
@@ -131,9 +131,10 @@ def test_layers_of_other_sizes_share_a_module() -> None:
     cases += [product((n, 5), (5, 4 * n)) for n in (2, 3, 4)]
     members = [member_of(case, DType.FLOAT32) for case in cases]
     artefact = compile_graph(combine("all", [member.graph for member in members]), ON_GPU)
-    assert artefact.network.gpu is not None
-    assert len(artefact.network.gpu.modules) == 2
-    assert len(artefact.network.gpu.pipelines) == len(cases)
+    program = program_of(artefact)
+    assert program is not None
+    assert len(program.modules) == 2
+    assert len(program.pipelines) == len(cases)
     found = run_together(members, ON_GPU)
     for member, outputs in zip(members, found, strict=True):
         expected = [evaluate(member.graph, sample).outputs for sample in member.samples]

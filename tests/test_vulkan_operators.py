@@ -58,7 +58,7 @@ from smelt.samples import Sample
 from tests.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together
 from tests.random_networks import Builder, no_choice
 from tests.test_cases_backends import serves
-from tests.vulkan_tools import requires_vulkan
+from tests.vulkan_tools import program_of, requires_vulkan
 
 pytestmark = requires_vulkan
 
@@ -386,7 +386,7 @@ def check_islands(dtype: DType, cpu: Mapping[str, Node]) -> None:
     for node in on_cpu:
         assert made.issuperset(x for x in node.inputs if x is not None and not x.is_constant)
         assert read.issuperset(node.outputs)
-    gpu = artefact.network.gpu
+    gpu = program_of(artefact)
     assert gpu is not None
     assert len(gpu.regions) == len(cpu) + 1
     check_outputs(member, artefact, f"{len(cpu)} operators on the CPU")

@@ -13,8 +13,9 @@ from smelt import targets
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import Request, ShaderCall
-from smelt.codegen.kernels.vulkan import product, products
+from smelt.codegen.kernels.base import Request, backend
+from smelt.codegen.kernels.vulkan import products
+from smelt.codegen.kernels.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.ir import (
     DType,
     Graph,
@@ -35,7 +36,7 @@ from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import FullyConnected
 from smelt.run import run
 from smelt.samples import random_samples
-from smelt.targets.gpus import MAX_GROUPS
+from smelt.targets.gpus import gpu_called
 from tests.graphs import assert_same, combine, compile_graph, run_together
 from tests.shared import Network, networks, shared
 from tests.test_cases_backends import member_of
@@ -140,7 +141,7 @@ def test_more_invocations_than_a_row_of_workgroups() -> None:
     weights = Value.constant("w", np.ones((1, 3, 3, 4), np.float32))
     op = DepthwiseConv2D(padding=SAME)
     node = Node(op, (x, weights), (y,), Origin("DEPTHWISE", 0))
-    call = products.DepthwiseConv2DKernel().offer(node, Request(targets.get("vulkan")))
+    call = products.ProductKernel().offer(node, Request(targets.get("vulkan")))
     assert isinstance(call, ShaderCall)
     assert call.block is not None
     assert call.block.across
@@ -154,7 +155,11 @@ def test_sums_that_are_no_floats() -> None:
     case = dense((1, 2400), (4, 2400))
     member = member_of(case, DType.INT8)
     node = next(n for n in member.graph.nodes if isinstance(n.op, FullyConnected))
-    assert product.Product.of(node, floats=True).kind == "whole"
+    call = backend("vulkan").find(
+        node, Request(replace(targets.get("vulkan"), gpu=gpu_called("generic")))
+    )
+    assert isinstance(call, ShaderCall)
+    assert call.variables["kind"] == "whole"
     check([(case, DType.INT8)], replace(SETUP, gpu="generic"))
 
 

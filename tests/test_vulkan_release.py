@@ -18,7 +18,7 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
-from smelt.codegen import spirv
+from smelt.codegen.kernels.vulkan import spirv
 from smelt.errors import ConfigError, DeviceError, GraphError, ToolError
 from smelt.ir import DType, Graph, evaluate, verify
 from smelt.ops.convolution import Conv2D
@@ -41,6 +41,7 @@ from tests.vulkan_tools import (
     build,
     check_arena,
     on_gpu,
+    program_of,
     requires_vulkan,
     shared_library,
 )
@@ -72,7 +73,7 @@ def check(
 
 def check_modules(artefact: Artefact) -> None:
     """No optional feature, no more shared memory than each device has; nothing is there twice."""
-    gpu = artefact.network.gpu
+    gpu = program_of(artefact)
     assert gpu is not None
     assert len({tuple(m.sources.items()) for m in gpu.modules}) == len(gpu.modules)
     assert len({(p.module, p.local, p.values) for p in gpu.pipelines}) == len(gpu.pipelines)
@@ -91,7 +92,7 @@ def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) 
     artefact = on_gpu(network)
     check_modules(artefact)
     check_arena(artefact)
-    gpu = artefact.network.gpu
+    gpu = program_of(artefact)
     assert gpu is not None
     assert len(gpu.pipelines) < len(gpu.dispatches)
     check(artefact, tmp_path, Validation(tmp_path), f"-O0 {MINIMA}")
@@ -117,7 +118,7 @@ def test_equal_layers_share_a_pipeline(dtype: DType) -> None:
     other = b.apply(Conv2D(), second, *b.weights(second, narrow, 0))
     last = b.apply(Conv2D(), first, *b.weights(first, wide, 0))
     graph = verify(Graph("equal", (x,), (other, last), tuple(b.nodes)), "building a test")
-    gpu = compile_graph(graph, ON_GPU).network.gpu
+    gpu = program_of(compile_graph(graph, ON_GPU))
     assert gpu is not None
     assert [d.pipeline for d in gpu.dispatches] == [0, 0, 1, 0]
     assert (len(gpu.pipelines), len(gpu.modules)) == (2, 1)
@@ -254,7 +255,7 @@ def _files(folder: Path) -> dict[str, int]:
 def test_an_inference_before_those_that_count() -> None:
     """It leaves no trace: not in the state, nor in the latencies."""
     artefact = compile_graph(counter(), ON_GPU)
-    assert artefact.network.gpu is not None
+    assert program_of(artefact) is not None
     samples = random_samples(artefact.graph, 3, 0)
     result, on_cpu = run(artefact, samples), run(compile_graph(counter()), samples)
     assert_same(list(result.outputs), list(on_cpu.outputs), "counter")
@@ -316,7 +317,7 @@ def test_compilers_of_shaders(
     hidden: set[str], message: str, artefact: Artefact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Either of the two will do; without both, or without the validator, there is a hint."""
-    gpu = artefact.network.gpu
+    gpu = program_of(artefact)
     assert gpu is not None
     sources = {module.name: module.sources[""] for module in gpu.modules}
     find = shutil.which
@@ -414,7 +415,7 @@ def test_portability(network: str, options: Options, tmp_path: Path) -> None:
 def test_bytes_of_programs(relative: str, float16: bool, tmp_path: Path) -> None:
     """As `bench vulkan` builds them: modules, host and the CPU's layers, but not the weights."""
     artefact = compile_model(shared(relative), Options(target="vulkan", float16=float16))
-    gpu = artefact.network.gpu
+    gpu = program_of(artefact)
     assert gpu is not None
     assert build_program(artefact, tmp_path, "cc").stat().st_size - gpu.weights_bytes <= 120_000
 
@@ -425,7 +426,7 @@ def test_two_builds_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spirv, "_compiled", {})
     second = compile_model(model, ON_GPU)
     assert dict(first.project.files) == dict(second.project.files)
-    assert first.network.gpu is not None
+    assert program_of(first) is not None
 
 
 def test_nothing_on_the_gpu_needs_no_vulkan(tmp_path: Path) -> None:

@@ -12,14 +12,22 @@ import pytest
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import Block, Refusal, Request, ShaderCall, backend, layer_key
-from smelt.codegen.tuning import TunedLayer, Tuning, load_tuning
+from smelt.codegen.accelerator import Tiling, layer_key
+from smelt.codegen.kernels.base import Refusal, Request, backend
+from smelt.codegen.kernels.vulkan.calls import Block, ShaderCall
+from smelt.codegen.kernels.vulkan.tuning import (
+    TunedLayer,
+    Tuning,
+    load_tuning,
+    neighbours,
+    worth_measuring,
+)
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
 from smelt.ops.case import build
 from smelt.targets import get
 from smelt.targets.gpus import DEFAULT, Gpu, available, gpu_called
-from smelt.tune import Kind, Program, Run, kinds_of, neighbours, tune, worth_measuring
+from smelt.tune import Kind, Program, Run, kinds_of, tune
 from tests.cli_runner import runner
 from tests.graphs import assert_same, combine, compile_graph, run_together
 from tests.shared import Network
@@ -54,7 +62,7 @@ def shaders(graph: Graph, gpu: Gpu) -> list[ShaderCall]:
         call = kernels.find(node, Request(target))
         if not isinstance(call, Refusal):
             assert isinstance(call, ShaderCall)
-            found.append(call.on(gpu))
+            found.append(call.on(target))
     return found
 
 
@@ -132,7 +140,7 @@ def test_all_blocks_compute_the_same(gpu: str) -> None:
     setup = replace(ON_GPU, gpu=gpu)
     kinds = kinds_of(compile_graph(combine("all", [m.graph for m in members]), setup))
     expected = [[evaluate(m.graph, sample).outputs for sample in m.samples] for m in members]
-    tries = {k: worth_measuring(v.call.candidates) for k, v in kinds.items() if v.call.candidates}
+    tries = {k: worth_measuring(candidates_of(v)) for k, v in kinds.items() if v.call.candidates}
     assert len(tries) == len(members)
     for rank in range(min(map(len, tries.values()))):
         tuning = with_blocks({k: blocks[rank] for k, blocks in tries.items()}, gpu)
@@ -143,7 +151,7 @@ def test_all_blocks_compute_the_same(gpu: str) -> None:
 
 def test_a_build_takes_the_block_that_was_measured() -> None:
     for key, kind in kinds_of(compile_model(MODEL, ON_GPU)).items():
-        for block in worth_measuring(kind.call.candidates)[-3:] if kind.call.candidates else ():
+        for block in worth_measuring(candidates_of(kind))[-3:] if kind.call.candidates else ():
             tuning = with_blocks({key: block, "a layer of another network": block})
             artefact = compile_model(MODEL, Options(target="vulkan", tuning=tuning))
             step = next(s for s in artefact.schedule.calls if layer_key(s.node) == key)
@@ -161,14 +169,14 @@ def test_a_build_takes_the_block_that_was_measured() -> None:
 def test_a_block_that_a_layer_cannot_have_is_refused(change: dict[str, int]) -> None:
     kinds = kinds_of(compile_model(MODEL, ON_GPU))
     key, kind = next((k, v) for k, v in kinds.items() if v.call.form == "vulkan_blocks")
-    block = replace(kind.call.candidates[0], **change)
+    block = replace(candidates_of(kind)[0], **change)
     with pytest.raises(ConfigError, match=r"blocks of .*, which it cannot have here: write it"):
         compile_model(MODEL, replace(ON_GPU, tuning=with_blocks({key: block})))
 
 
 def test_a_block_for_a_layer_that_has_none_is_refused() -> None:
     kinds = kinds_of(compile_model(MODEL, ON_GPU))
-    block = next(kind.call.block for kind in kinds.values() if kind.call.block is not None)
+    block = next(candidates_of(kind)[0] for kind in kinds.values() if kind.call.candidates)
     key = next(key for key, kind in kinds.items() if kind.call.block is None)
     with pytest.raises(ConfigError, match="a block, which it cannot have: write it anew"):
         compile_model(MODEL, replace(ON_GPU, tuning=with_blocks({key: block})))
@@ -176,7 +184,7 @@ def test_a_block_for_a_layer_that_has_none_is_refused() -> None:
 
 def test_every_size_is_tried_and_every_block_can_be_reached() -> None:
     kinds = kinds_of(compile_model(MODEL, replace(ON_GPU, gpu="intel")))
-    for blocks in (kind.call.candidates for kind in kinds.values() if kind.call.candidates):
+    for blocks in filter(None, map(candidates_of, kinds.values())):
         tries = worth_measuring(blocks)
         assert blocks[0] not in tries
         assert len(tries) == len(set(tries)) <= 7
@@ -187,6 +195,10 @@ def test_every_size_is_tried_and_every_block_can_be_reached() -> None:
             reached |= found
             new += found
         assert reached == set(blocks)
+
+
+def candidates_of(kind: Kind) -> tuple[Block, ...]:
+    return tuple(block for block in kind.call.candidates if isinstance(block, Block))
 
 
 def sums_of(block: Block) -> int:
@@ -228,12 +240,13 @@ def kind_without_blocks(kinds: dict[str, Kind]) -> Kind:
 def test_the_fastest_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = kinds_of(compile_model(MODEL, ON_GPU))
     key = max(kinds, key=lambda k: len(kinds[k].call.candidates))
-    first, second, third, *_ = worth_measuring(kinds[key].call.candidates)
-    fast = {first: 70.0, second: 50.0, third: 60.0}
+    first, second, third, *_ = worth_measuring(candidates_of(kinds[key]))
+    fast: dict[Tiling, float] = {first: 70.0, second: 50.0, third: 60.0}
 
     def times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Run:
         def taken(artefact: Artefact) -> dict[str, list[float]]:
-            blocks = {} if artefact.options.tuning is None else artefact.options.tuning.blocks
+            tuning = artefact.options.tuning
+            blocks = dict[str, Tiling]() if tuning is None else tuning.blocks
             own = {k: 10.0 if kinds[k].call.block is None else 100.0 for k in kinds}
             if key in blocks:
                 own[key] = fast.get(blocks[key], 100.0)
@@ -255,6 +268,7 @@ def test_what_is_measured_is_what_the_device_has() -> None:
     found = tune(MODEL, Options(board="raspberrypi5"), rounds=2)
     kinds = kinds_of(compile_model(MODEL, replace(ON_GPU, gpu="videocore7")))
     assert found.tuning.gpu == "videocore7"
+    assert isinstance(found.tuning, Tuning)
     assert set(found.tuning.layers) == set(kinds)
     assert [layer.kind.call.block for layer in found.layers] == [
         kind.call.block for kind in kinds.values()

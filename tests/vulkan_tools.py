@@ -17,10 +17,12 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import ElfInfo, compile_project, open_device
-from smelt.codegen.kernels.base import Scratch, ShaderCall
+from smelt.codegen.kernels.base import Scratch
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
+from smelt.codegen.kernels.vulkan.dispatches import Program
+from smelt.codegen.kernels.vulkan.shaders import source
+from smelt.codegen.kernels.vulkan.spirv import compile_all
 from smelt.codegen.schedule import InBuffer
-from smelt.codegen.shaders import source
-from smelt.codegen.spirv import compile_all
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.binary import Binary
 from smelt.ops.concat import Concat
@@ -166,13 +168,20 @@ WIDEST = 16
 """Bytes of the largest element that shaders see, which tensors are multiples of."""
 
 
+def program_of(artefact: Artefact) -> Program | None:
+    """What the GPU does in an inference; None where it does nothing."""
+    device = artefact.network.device
+    assert device is None or isinstance(device, Program)
+    return device
+
+
 def check_arena(artefact: Artefact) -> None:
     """Little more than the planner's lower bound, and than what is in use at the busiest step.
 
     The latter asks the steps alone what they touch, so that a lifetime that is too long, with which
     the bound grows too, is seen.
     """
-    gpu = artefact.network.gpu
+    gpu = program_of(artefact)
     assert gpu is not None
     (memory,) = artefact.plan.memories
     bounds = {"the lower bound": memory.lower_bound, "in use at once": _most_in_use(artefact)}
@@ -209,7 +218,7 @@ def _most_in_use(artefact: Artefact) -> int:
 
 def exact_ranges(artefact: Artefact, path: Path) -> None:
     """Write the file that the shim `exact_ranges` reads."""
-    program = artefact.network.gpu
+    program = program_of(artefact)
     assert program is not None
     calls = [step.call for step in artefact.schedule.calls]
     shaders = [(c, v) for c in calls if isinstance(c, ShaderCall) for v in c.variants]

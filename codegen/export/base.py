@@ -66,10 +66,9 @@ class Library:
     @cached_property
     def texts(self) -> dict[str, str]:
         """The network's text files: name to contents."""
-        shaders = [name for name in self.project.files if name.startswith("shaders/")]
-        own = (f"{self.net.name}_shaders.h", "smelt_vulkan_device.h")
-        internal = (*own, *shaders) if self.net.gpu else ()
-        names = (*self.headers, *self.net.gpu_headers, *internal, *self.net.sources)
+        device = self.net.device
+        internal = () if device is None else device.internal(self.net.name)
+        names = (*self.headers, *self.net.device_headers, *internal, *self.net.sources)
         return {name: self.project.files[name] for name in names}
 
     @property
@@ -117,7 +116,7 @@ class Format:
         folder: of the network's own files.
         sets_flags: whether the build gets `Library.optimizer_flags`; where it does not, pragmas do.
         links_cmsis_nn: whether it can say that CMSIS-NN is to be linked.
-        links_vulkan: whether it can say that Vulkan's loader is to be linked.
+        links_system: whether it can say that libraries of the system are to be linked.
         takes_binary: whether weights in a binary file, included by an assembler file, are found.
     """
 
@@ -126,15 +125,15 @@ class Format:
     folder: str = ""
     sets_flags: bool = True
     links_cmsis_nn: bool = False
-    links_vulkan: bool = False
+    links_system: bool = False
     takes_binary: bool = True
 
     def refuses(self, library: Library) -> str | None:
         """Why the library cannot be exported so, one clause; None if it can."""
         if library.cmsis_nn and not self.links_cmsis_nn:
             return "it calls CMSIS-NN, which users of this format could not link"
-        if library.net.gpu and not self.links_vulkan:
-            return "it runs on a GPU, whose loader users of this format could not link"
+        if library.net.device is not None and not self.links_system:
+            return library.net.device.refusal
         if library.net.weights_binary and not self.takes_binary:
             return f"its weights are so large that they are a file of their own, {_BINARY}"
         return None

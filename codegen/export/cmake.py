@@ -11,7 +11,7 @@ class CMake(Format):
     name = "cmake"
     summary = "a CMake target, installable"
     links_cmsis_nn = True
-    links_vulkan = True
+    links_system = True
 
 
 FORMAT = CMake()

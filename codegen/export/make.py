@@ -11,7 +11,7 @@ class Make(Format):
     name = "make"
     summary = "a file for Makefiles to include"
     links_cmsis_nn = True
-    links_vulkan = True
+    links_system = True
 
 
 FORMAT = Make()

@@ -8,53 +8,21 @@ constants of its specialization, its operands in the order of the C parameters, 
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from types import UnionType
-from typing import Any, ClassVar, Generic
+from types import ModuleType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from typing_extensions import TypeVar
 
-from smelt.ir import Array, DType, Node, Op, Value
+from smelt.ir import Array, DType, Node, Op
 from smelt.targets import Optimize, Target
-from smelt.targets.gpus import Gpu
 
-
-@dataclass(frozen=True)
-class Block:
-    """Pixels of a row, and quads of channels, of an invocation of a shader.
-
-    `across`: invocations are numbered with the channels first; else those of a workgroup have the
-    same channels. `local` is how many they are.
-    """
-
-    pixels: int
-    quads: int
-    across: bool
-    local: int
-
-    @property
-    def text(self) -> str:
-        """The block in words."""
-        way = "channels" if self.across else "pixels"
-        return f"{self.pixels} px x {4 * self.quads} channels, {self.local} along {way}"
-
-
-def layer_key(node: Node) -> str:
-    """What layers of equal cost have in common.
-
-    One that is stored as float16 has the key that it has in float32, in which it is asked for.
-    """
-    types = ", ".join("-" if v is None else _type(v) for v in node.inputs)
-    return f"{node.op} ({types}) -> {', '.join(map(_type, node.outputs))}"
-
-
-def _type(value: Value) -> str:
-    half = value.type.dtype is DType.FLOAT16
-    return str(replace(value.type, dtype=DType.FLOAT32) if half else value.type)
+if TYPE_CHECKING:
+    from smelt.codegen.accelerator import Accelerator, Measurements
 
 
 MOST_ENTRIES = 1 << 22
@@ -70,15 +38,14 @@ class Request:
 
     With `expand_weights`, constants may be much larger than the weights they are made of.
     `room` is how many bytes of scratch a call may take without making the arena larger than it has
-    to be, or by a few kilobytes at most. `blocks` are those that were measured to be best on the
-    GPU, by `layer_key`.
+    to be, or by a few kilobytes at most. `tuning` is what was measured on the accelerator.
     """
 
     target: Target
     optimize: Optimize = "speed"
     expand_weights: bool = False
     room: int = ROOM
-    blocks: Mapping[str, Block] = field(default_factory=dict[str, Block])
+    tuning: Measurements | None = None
 
 
 @dataclass(frozen=True)
@@ -179,55 +146,6 @@ class KernelCall:
         return sum(o.array.nbytes for o in self.operands if isinstance(o, Packed))
 
 
-@dataclass(frozen=True)
-class ShaderCall(KernelCall):
-    """How one node is computed by one dispatch of a Vulkan compute shader.
-
-    `template` is GLSL. It gets the variable `interface`: specialization constants, push constants
-    and an accessor for each operand, named as the operand in capitals, so that `INPUT(i)` is its
-    element `i`. Templates that render to equal text are one module; calls with equal `constants`
-    and `local` share a pipeline besides.
-
-    Attributes:
-        views: GLSL type of the elements that each operand is seen as, by its name: `int`, `ivec4`,
-            `float`, `vec4`, ….
-        constants: specialization constants (int32), by name.
-        numbers: push constants (int32), by name: what differs between layers that share a pipeline,
-            for drivers take long to compile one.
-        invocations: how many the kernel needs in x, y and z; those that fill the last workgroup in
-            x up must do nothing.
-        local: size of a workgroup in x, y and z; None where any will do, along x.
-        variants: values of the template's variable `variant`, for modules that are taken instead
-            of the first, `""`, where the device has the feature of that name.
-        block: what one invocation of a product computes.
-        candidates: all blocks that it could have, the best by the device's profile first.
-    """
-
-    views: Mapping[str, str] = field(default_factory=dict[str, str])
-    constants: Mapping[str, int] = field(default_factory=dict[str, int])
-    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
-    invocations: tuple[int, int, int] = (1, 1, 1)
-    local: tuple[int, int, int] | None = None
-    variants: tuple[str, ...] = ("",)
-    block: Block | None = None
-    candidates: tuple[Block, ...] = ()
-
-    @property
-    def workgroup(self) -> tuple[int, int, int]:
-        """`local`, or a size that suits any device."""
-        return self.local or (64, 1, 1)
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Workgroups to dispatch in x, y and z."""
-        x, y, z = (-(-n // size) for n, size in zip(self.invocations, self.workgroup, strict=True))
-        return x, y, z
-
-    def on(self, gpu: Gpu) -> ShaderCall:
-        """The call with a workgroup's size, the device's where the kernel leaves it open."""
-        return self if self.local else replace(self, local=(gpu.local, 1, 1))
-
-
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
 NARROW_FLOATS = (DType.FLOAT32, DType.FLOAT16)
 """What kernels of a GPU compute with: they load and store halves, and compute with float32."""
@@ -269,7 +187,7 @@ class Kernel(ABC, Generic[OpT_contra]):
         reason = self.supports(node, request.target)
         return self.lower(node, request) if reason is None else Refusal(reason)
 
-    def entries(self, node: Node) -> int:
+    def entries(self, node: Node[OpT_contra]) -> int:
         """Elements of the tables that `offer` makes of shapes and attributes alone, at most.
 
         Tables as large as constants of the node are not counted, nor small ones.
@@ -300,25 +218,51 @@ class Offers:
         return tuple(call for _, call in self.made)
 
 
+Ask = Callable[[Kernel[Any], Node, Request], KernelCall | Refusal]
+"""Asks a kernel what it offers."""
+
+
+def ask(kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
+    """What the kernel offers."""
+    return kernel.offer(node, request)
+
+
+class Answers:
+    """What kernels have answered to requests that differ in `room` only: none is asked twice."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, Node, int], KernelCall | Refusal] = {}
+
+    def ask(self, kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
+        """What the kernel offers, or has offered."""
+        key = id(kernel), node, request.room
+        if key not in self._known:
+            self._known[key] = ask(kernel, node, request)
+        return self._known[key]
+
+
 @dataclass(frozen=True)
 class Backend:
     """A named set of kernels; those of plugins are preferred to any other.
 
-    `gpu`: they do not run on the CPU.
+    `accelerator`: what they run on beside the CPU; None where they run on the CPU.
     """
 
     name: str
     kernels: tuple[Kernel[Any], ...]
     plugins: tuple[Kernel[Any], ...] = ()
-    gpu: bool = False
+    accelerator: Accelerator | None = None
 
-    def offers(self, node: Node, request: Request, left: int = MOST_ENTRIES) -> Offers | Refusal:
+    def offers(
+        self, node: Node, request: Request, left: int = MOST_ENTRIES, ask: Ask = ask
+    ) -> Offers | Refusal:
         """Everything that the backend's kernels offer for the node, or why that is nothing.
 
         Args:
             node: to be served.
             request: what is asked of every kernel.
             left: entries that tables of the node may have; see `Kernel.entries`.
+            ask: asks a kernel.
         """
         offers: list[tuple[Kernel[Any], KernelCall]] = []
         reasons: dict[str, None] = {}
@@ -329,7 +273,7 @@ class Backend:
             answer = (
                 _refuse_float(node, kernel)
                 or _refuse_tables(node, kernel, left)
-                or kernel.offer(node, request)
+                or ask(kernel, node, request)
             )
             if isinstance(answer, Refusal):
                 reasons[answer.reason] = None
@@ -374,26 +318,32 @@ def _refuse_float(node: Node, kernel: Kernel[Any]) -> Refusal | None:
 
 
 def backend(name: str, plugins: tuple[Kernel[Any], ...] = ()) -> Backend:
-    """The backend in package `smelt.codegen.kernels.NAME`, with kernels of plugins."""
-    return Backend(name, _own_kernels(name), plugins, gpu=name == "vulkan")
+    """The backend in package `smelt.codegen.kernels.NAME`, with kernels of plugins.
+
+    Its modules say `KERNELS`, and one of them `ACCELERATOR` if they do not run on the CPU.
+    """
+    modules = modules_of(name)
+    kernels = tuple(kernel for module in modules for kernel in getattr(module, "KERNELS", ()))
+    beside = (getattr(module, "ACCELERATOR", None) for module in modules)
+    return Backend(name, kernels, plugins, next(filter(None, beside), None))
 
 
 @cache
-def _own_kernels(name: str) -> tuple[Kernel[Any], ...]:
+def modules_of(name: str) -> tuple[ModuleType, ...]:
+    """The modules of a backend's package."""
     package = import_module(f"{__package__}.{name}")
-    modules = [
+    return tuple(
         import_module(f"{package.__name__}.{module.name}")
         for module in iter_modules(package.__path__)
-    ]
-    return tuple(kernel for module in modules for kernel in getattr(module, "KERNELS", ()))
+    )
 
 
 __all__ = [
     "NARROW_FLOATS",
     "STORED_FLOATS",
     "WIDE_FLOATS",
+    "Answers",
     "Backend",
-    "Block",
     "Input",
     "Kernel",
     "KernelCall",
@@ -406,7 +356,5 @@ __all__ = [
     "Refusal",
     "Request",
     "Scratch",
-    "ShaderCall",
     "backend",
-    "layer_key",
 ]

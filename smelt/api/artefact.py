@@ -10,7 +10,7 @@ from smelt.api.options import Options
 from smelt.arguments import as_path
 from smelt.boards import Board, Computer
 from smelt.codegen import arena
-from smelt.codegen.devices import Costs
+from smelt.codegen.accelerator import Accelerator, LayerCosts, accelerator_of
 from smelt.codegen.network import Network
 from smelt.codegen.passes.legalize import Legalized
 from smelt.codegen.passes.removals import Removals
@@ -33,7 +33,7 @@ class Stages:
         removals: what the passes took out.
         legalized: the operators that were rewritten for a backend.
         graph: what is computed.
-        costs: what layers were given to a GPU by; None where they were not.
+        costs: what layers were given to an accelerator by; None where they were not.
         schedule: the steps.
         plan: where their buffers lie.
         network: what the templates ask.
@@ -47,11 +47,16 @@ class Stages:
     removals: Removals
     legalized: Sequence[Legalized]
     graph: Graph
-    costs: Costs | None
+    costs: LayerCosts | None
     schedule: Schedule
     plan: arena.Plan
     network: Network
     notes: tuple[str, ...]
+
+    @property
+    def accelerator(self) -> Accelerator | None:
+        """What computes beside the CPU."""
+        return accelerator_of(self.platform.target)
 
     @property
     def board(self) -> Board | None:

@@ -15,20 +15,17 @@ from smelt.arguments import as_text
 from smelt.boards import Board, Computer, computer_called
 from smelt.boards import load as load_board
 from smelt.codegen import arena
-from smelt.codegen.devices import Costs, stays_on_cpu
-from smelt.codegen.dispatches import program
+from smelt.codegen.accelerator import TUNING, LayerCosts, accelerator_of
 from smelt.codegen.kernels.base import Request, backend
 from smelt.codegen.names import c_name
 from smelt.codegen.network import Network, describe, network_hash
 from smelt.codegen.partition import Partitioner, Place
 from smelt.codegen.passes import run_passes
-from smelt.codegen.passes.float16 import use_float16
 from smelt.codegen.passes.legalize import legalize
 from smelt.codegen.passes.removals import Removals
 from smelt.codegen.project import Project, render_project
 from smelt.codegen.rooms import rooms
 from smelt.codegen.schedule import Schedule, require_weights_fit, schedule
-from smelt.codegen.tuning import FILE as TUNING
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.frontend import load as load_model
@@ -97,9 +94,9 @@ def compile_model(
     graph = run_passes(imported.graph, observe=removals, context=removals.context)
     partitioner = _partitioner(target, options)
     graph, legalized = legalize(graph, partitioner)
-    partitioner = partitioner.within(rooms(graph, keep_inputs=options.keep_inputs))
-    costs = gpu_options.costs(options, target)
-    graph, partitioner = _shared_with_gpu(graph, partitioner, target, costs, options, observe)
+    allowed = rooms(graph, keep_inputs=options.keep_inputs)
+    partitioner = replace(partitioner, rooms=allowed)
+    graph, partitioner, costs = _placed(graph, partitioner, options, observe)
 
     scheduled = schedule(
         graph,
@@ -173,34 +170,32 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         target,
         options.optimize,
         expand_weights=options.expand_weights,
-        blocks={} if options.tuning is None else options.tuning.blocks,
+        tuning=options.tuning,
     )
     return Partitioner(groups, request, places)
 
 
-def _shared_with_gpu(
-    graph: Graph,
-    partitioner: Partitioner,
-    target: Target,
-    costs: Costs | None,
-    options: Options,
-    observe: Observer | None,
-) -> tuple[Graph, Partitioner]:
-    """The graph, with halves where those are asked for, and who computes what beside a GPU.
+def _placed(
+    graph: Graph, partitioner: Partitioner, options: Options, observe: Observer | None
+) -> tuple[Graph, Partitioner, LayerCosts | None]:
+    """The graph as an accelerator wants it, who computes what beside it, and by what costs.
 
     Raises:
         ConfigError: a layer is to be placed that there is not.
     """
-    legal = graph
-    if target.gpu:
-        stays = stays_on_cpu(graph, partitioner, costs, float16=options.float16)
-        partitioner = partitioner.beside_gpu(stays)
-        if options.float16:
-            graph = use_float16(graph, partitioner)
+    legal, costs, target = graph, None, partitioner.request.target
+    accelerator = accelerator_of(target)
+    if accelerator is not None:
+        wishes = gpu_options.wishes(options, target)
+        costs = accelerator.costs(wishes)
+        stays = accelerator.stays(graph, partitioner, costs, wishes)
+        partitioner = replace(partitioner, stays=stays)
+        for rewrite in accelerator.passes(wishes):
+            graph = rewrite(graph, partitioner)
             if observe is not None:
-                observe(use_float16.__name__, graph)
+                observe(rewrite.__name__, graph)
     partitioner.require_layers(graph, legal)
-    return graph, partitioner
+    return graph, partitioner, costs
 
 
 def _planned(scheduled: Schedule, platform: Platform) -> arena.Plan:
@@ -221,8 +216,12 @@ def _described(
 ) -> Network:
     """What the templates ask about the network."""
     hash_ = network_hash(*_identity(scheduled.graph, options, platform))
-    gpu = program(scheduled, plan)
-    return describe(scheduled, plan, gpu, title, hash_, keep_inputs=options.keep_inputs)
+    target = platform.target
+    accelerator = accelerator_of(target)
+    device = None if accelerator is None else accelerator.program(scheduled, plan)
+    return describe(
+        scheduled, plan, device, title, hash_, target=target, keep_inputs=options.keep_inputs
+    )
 
 
 def _project(stages: Stages) -> Project:

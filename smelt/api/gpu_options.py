@@ -7,13 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smelt.boards import Computer
-from smelt.codegen.devices import Costs
-from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.accelerator import DeviceCall, Wishes, accelerator_of
 from smelt.codegen.schedule import Schedule
 from smelt.errors import ConfigError
 from smelt.ir import DType
 from smelt.targets import Platform, Target
-from smelt.targets.gpus import gpu_called
 
 if TYPE_CHECKING:
     from smelt.api.options import Options
@@ -31,7 +29,7 @@ def check(options: Options, target: Target) -> None:
         "--cpu-fallback": options.cpu_fallback,
         "--float16": options.float16,
     }
-    for name in (name for name, wanted in given.items() if wanted and not target.gpu):
+    for name in (name for name, wanted in given.items() if wanted and not target.device):
         raise ConfigError(f"{name} is for a target with a GPU; '{target.name}' has none")
     measured = None if options.tuning is None else options.tuning.gpu
     if options.gpu is not None and measured not in (None, options.gpu):
@@ -61,29 +59,27 @@ def beside_gpu(platform: Platform, options: Options, computer: Computer | None) 
             f"'{own}': measure with `smelt tune --board {options.board}`, or give --gpu {measured} "
             "if that profile is meant"
         )
-    if platform.target.gpu is None or name is None:
+    accelerator = accelerator_of(platform.target)
+    if accelerator is None or name is None:
         return platform
-    return replace(platform, target=replace(platform.target, gpu=gpu_called(name)))
+    return replace(platform, target=replace(platform.target, device=accelerator.profile(name)))
 
 
-def costs(options: Options, target: Target) -> Costs | None:
-    """What layers are given to the GPU by; None where backends are named, or there is no GPU."""
-    if target.gpu is None or options.backends is not None:
-        return None
-    return Costs(target.gpu) if options.tuning is None else options.tuning.costs
+def wishes(options: Options, target: Target) -> Wishes:
+    """What the accelerator is told; where backends are named, all that they serve is theirs."""
+    return Wishes(target, options.tuning, options.float16, options.backends is not None)
 
 
 def notes(options: Options, target: Target, scheduled: Schedule) -> tuple[str, ...]:
     """What the user should know: that nothing is the GPU's, or that an option changes nothing."""
-    if not target.gpu:
+    if not target.device:
         return ()
     asked = {"--float16": options.float16, "--cpu-fallback": options.cpu_fallback}
     given = [name for name, wanted in asked.items() if wanted]
-    if not any(isinstance(step.call, ShaderCall) for step in scheduled.calls):
+    if not any(isinstance(step.call, DeviceCall) for step in scheduled.calls):
         void = "".join(f", and {name} changes nothing" for name in given)
-        return (
-            f"no layer goes to the GPU: the CPU computes everything{void}; {why_on_cpu(options)}",
-        )
+        why = why_on_cpu(options, target)
+        return (f"no layer goes to the GPU: the CPU computes everything{void}; {why}",)
     if options.float16 and not any(
         value.type.dtype is DType.FLOAT16 for value in scheduled.graph.values()
     ):
@@ -93,17 +89,17 @@ def notes(options: Options, target: Target, scheduled: Schedule) -> tuple[str, .
     return ()
 
 
-def why_on_cpu(options: Options) -> str:
+def why_on_cpu(options: Options, target: Target) -> str:
     """What tells why layers are not the GPU's, and what may give it more of them."""
-    why = "`smelt partition` says why"
-    if options.backends is not None and "vulkan" in options.backends:
+    why, (first, *_) = "`smelt partition` says why", target.backends
+    if options.backends is not None and first in options.backends:
         return why
-    return f"{why}, --backends vulkan,c gives the GPU all that it serves"
+    return f"{why}, --backends {','.join(target.backends)} gives the GPU all that it serves"
 
 
 def identity(options: Options, target: Target) -> Sequence[str]:
     """What generated code depends on where there is a GPU."""
-    if not target.gpu:
+    if target.device is None:
         return ()
-    weighed = target.gpu.name if options.tuning is None else options.tuning.text
+    weighed = target.device.name if options.tuning is None else options.tuning.text
     return (weighed, *(["cpu"] if options.cpu_fallback else []))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from smelt.arguments import as_choice, as_flag, as_instance, as_items, as_table, as_text
+from smelt.codegen.accelerator import Measurements
 from smelt.codegen.kernels.base import Kernel
-from smelt.codegen.tuning import Tuning
 from smelt.frontend import InputOptions
 from smelt.quantize import Settings
 from smelt.targets import Optimize
@@ -35,9 +35,9 @@ class Options:
         expand_weights: whether weights may be stored several times as large where that is faster.
         cmsis_nn: the folder of CMSIS-NN, for compiling what calls it; what the environment variable
             CMSIS_NN_DIR says where None.
-        gpu: profile of the GPU that target `vulkan` computes on, by which layers are left to the
-            CPU and blocks are chosen, the board's own where None; with `backends` all goes to the
-            GPU that it serves.
+        gpu: profile of the GPU that a target has, by which layers are left to the CPU and blocks
+            are chosen, the board's own where None; with `backends` all goes to the GPU that it
+            serves.
         tuning: what was measured on the device, with the profile that it was measured by.
         cpu_fallback: whether the network can do without a GPU, if none is there when it starts.
         float16: whether what a GPU computes is stored as float16, and computed so where the device
@@ -61,7 +61,7 @@ class Options:
     expand_weights: bool = False
     cmsis_nn: Path | None = None
     gpu: str | None = None
-    tuning: Tuning | None = None
+    tuning: Measurements | None = None
     cpu_fallback: bool = False
     float16: bool = False
     quantize: Settings | None = None

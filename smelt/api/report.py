@@ -10,15 +10,14 @@ from typing import Any
 
 from smelt import __version__
 from smelt.api.artefact import Stages
-from smelt.codegen.devices import Costs
-from smelt.codegen.kernels.base import KernelCall, ShaderCall
+from smelt.codegen.accelerator import DeviceCall, LayerCosts
+from smelt.codegen.kernels.base import KernelCall
 from smelt.codegen.network import Tensor
 from smelt.codegen.partition import Candidate
 from smelt.codegen.pass_context import Removal
 from smelt.codegen.passes import PASSES
 from smelt.codegen.passes.removals import Gone
 from smelt.codegen.schedule import ARENA, STATE
-from smelt.codegen.spirv import compiler
 from smelt.codegen.steps import Branch, Call, Repeat, Step, TellLength
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.ir import Graph, Node
@@ -164,7 +163,7 @@ def build_report(stages: Stages) -> Report:
         },
         "state": {"bytes": memories[STATE].bytes if STATE in memories else 0},
         "weights": {"bytes": sum(a.nbytes for a in schedule.constants.values())},
-        "shader_compiler": None if network.gpu is None else compiler().version,
+        "shader_compiler": None if network.device is None else network.device.compiler,
         **_measured(Measured()),
         "layers": [
             {
@@ -232,12 +231,12 @@ def _candidate(candidate: Candidate) -> Report:
 
 
 def _block(call: KernelCall) -> str | None:
-    """What one invocation of a shader computes, where that was chosen among several."""
-    return call.block.text if isinstance(call, ShaderCall) and call.block is not None else None
+    """How an accelerator divides the layer, where that was chosen among several ways."""
+    return call.block.text if isinstance(call, DeviceCall) and call.block is not None else None
 
 
-def _beside(costs: Costs, node: Node) -> Report:
-    """Microseconds of a layer on the GPU and, if it has one, on the CPU; whether measured."""
+def _beside(costs: LayerCosts, node: Node) -> Report:
+    """Microseconds of a layer on the accelerator and, if it can, on the CPU; whether measured."""
     there, here = costs.of(node)
     cpu = here / 1e3 if isfinite(here) else None
     return {"gpu": there / 1e3, "cpu": cpu, "measured": costs.knows(node)}

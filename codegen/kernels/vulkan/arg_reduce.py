@@ -4,42 +4,36 @@ from __future__ import annotations
 
 from math import prod
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import (
     NARROW_FLOATS,
     Input,
     Kernel,
     KernelCall,
     Output,
+    Refusal,
     Request,
-    ShaderCall,
 )
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import SERVED, element, scalar, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import DType, Node
 from smelt.ops.arg_reduce import ArgReduce
-from smelt.targets import Target
 
 
-class ArgReduceKernel(Kernel):
+class ArgReduceKernel(Kernel[ArgReduce]):
     """One pass over the elements for each result."""
 
     op = ArgReduce
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[ArgReduce], request: Request) -> KernelCall | Refusal:
         x = node.input(0).type
         if x.dtype not in SERVED:
-            return f"{node.op.name} of {x.dtype.value} data is not served on the GPU."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, ArgReduce):
-            raise TypeError(f"{op.name} is no ArgReduce")
+            return Refusal(f"{node.op.name} of {x.dtype.value} data is not served on the GPU.")
+        op, y = node.op, node.output.type
         load, wide = element(x.dtype, "INPUT", "at"), y.dtype.size > 4
         return ShaderCall(
             template="vulkan/arg_reduce.comp.j2",

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from math import isinf
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Request
+from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Refusal, Request
 from smelt.codegen.kernels.vulkan.elements import (
     Body,
     Read,
@@ -31,7 +32,6 @@ from smelt.ops.binary_integer import (
 from smelt.ops.fixed_point import Activation, clamp_limits, rescale_multiplier
 from smelt.ops.prelu import PRelu
 from smelt.ops.select import Select
-from smelt.targets import Target
 
 _COMPARISONS = {
     "equal": "==",
@@ -45,46 +45,42 @@ _INEXACT = ("pow", "mod", "fmod")
 """Kinds that Vulkan leaves inexact for floats."""
 
 
-class BinaryKernel(Kernel):
+class BinaryKernel(Kernel[Binary]):
     """An element of each operand makes one of the result."""
 
     op = Binary
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Binary):
-            raise TypeError(f"{op.name} is no Binary")
         if x.dtype.is_float and op.kind in _INEXACT:
-            return f"{op.name} of floats is not served on the GPU: Vulkan leaves it inexact."
-        if _scales_reals(node, op) and op.kind == "div":
-            return f"{op.name} with ONNX's rounding is not served on the GPU: it may not round so."
+            return Refusal(
+                f"{op.name} of floats is not served on the GPU: Vulkan leaves it inexact."
+            )
+        if _scales_reals(node) and op.kind == "div":
+            return Refusal(
+                f"{op.name} with ONNX's rounding is not served on the GPU: it may not round so."
+            )
         if op.activation is not Activation.NONE and x.dtype is DType.UINT32:
-            return f"{op.name} of u32 data is not served with a fused activation."
-        return refuse_types(node) or refuse_axes(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op = node.op
-        if not isinstance(op, Binary):
-            raise TypeError(f"{op.name} is no Binary")
+            return Refusal(f"{op.name} of u32 data is not served with a fused activation.")
+        refusal = refuse_types(node) or refuse_axes(node)
+        if refusal is not None:
+            return refusal
         reads = [Read.of(node, 0, "a"), Read.of(node, 1, "b")]
         stem = f"{op.kind}_{node.input(0).type.dtype.value}"
-        return elementwise(node, stem, op.name, reads, _body(node, op))
+        return elementwise(node, stem, op.name, reads, _body(node))
 
 
-def _scales_reals(node: Node, op: Binary) -> bool:
-    rescales = BINARY[op.kind].rescales and node.output.type.is_quantized
+def _scales_reals(node: Node[Binary]) -> bool:
+    rescales = BINARY[node.op.kind].rescales and node.output.type.is_quantized
     return node.rounding is Rounding.ONNX and rescales
 
 
-def _body(node: Node, op: Binary) -> Body:
-    a, b, y = node.input(0).type, node.input(1).type, node.output.type
-    if _scales_reals(node, op):
-        return _onnx(node, op)
+def _body(node: Node[Binary]) -> Body:
+    op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
+    if _scales_reals(node):
+        return _onnx(node)
     if y.is_quantized and BINARY[op.kind].rescales:
         return _quantized(op, a, b, y)
     plain = _plain(op.kind, a.dtype)
@@ -209,9 +205,9 @@ def _named(prefix: str, multiplier: Multiplier) -> Mapping[str, int]:
     return {f"{prefix}MULTIPLIER": multiplier[0], f"{prefix}SHIFT": multiplier[1]}
 
 
-def _onnx(node: Node, op: Binary) -> Body:
+def _onnx(node: Node[Binary]) -> Body:
     """Operands dequantized, computed in float32, quantized."""
-    a, b, y = node.input(0).type, node.input(1).type, node.output.type
+    op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     real = _plain(op.kind, DType.FLOAT32).result.replace("a", "left").replace("b", "right")
     store = quantized_real(y, "real", *clamp_limits(op.activation, y, Rounding.ONNX))
     lines = (
@@ -230,20 +226,17 @@ def _onnx(node: Node, op: Binary) -> Body:
     return Body(store.result, lines, constants, store.tables)
 
 
-class PReluKernel(Kernel):
+class PReluKernel(Kernel[PRelu]):
     """A slope for each element below zero."""
 
     op = PRelu
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_types(node) or refuse_axes(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[PRelu], request: Request) -> KernelCall | Refusal:
+        refusal = refuse_types(node) or refuse_axes(node)
+        if refusal is not None:
+            return refusal
         x, alpha, y = node.input(0).type, node.input(1).type, node.output.type
         reads = [Read.of(node, 0, "x"), Read.of(node, 1, "alpha")]
         if y.quant is None:
@@ -270,20 +263,17 @@ class PReluKernel(Kernel):
         return elementwise(node, "prelu", "PRelu", reads, body)
 
 
-class SelectKernel(Kernel):
+class SelectKernel(Kernel[Select]):
     """Of two elements the one that a condition tells."""
 
     op = Select
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_types(node) or refuse_axes(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Select], request: Request) -> KernelCall | Refusal:
+        refusal = refuse_types(node) or refuse_axes(node)
+        if refusal is not None:
+            return refusal
         names = ("condition", "a", "b")
         reads = [Read.of(node, i, name) for i, name in enumerate(names)]
         return elementwise(node, "select", "Select", reads, Body("condition != 0 ? a : b"))

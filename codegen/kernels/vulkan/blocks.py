@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import log2
 
-from smelt.codegen.kernels.base import Block, Request, layer_key
+from smelt.codegen.accelerator import Tiling, layer_key
+from smelt.codegen.kernels.base import Request
+from smelt.codegen.kernels.vulkan.calls import MAX_GROUPS, Block, gpu_of
 from smelt.errors import ConfigError
 from smelt.ir import DType, Node
 from smelt.targets import Target
-from smelt.targets.gpus import DEFAULT, MAX_GROUPS, BlockCosts
+from smelt.targets.gpus import BlockCosts
 
 _SIZES = (1, 2, 4, 8, 16)
 """Pixels and quads of blocks: a few sizes, for drivers take long to compile a pipeline."""
@@ -26,7 +28,7 @@ _SIZES = (1, 2, 4, 8, 16)
 
 def costs_of(target: Target) -> BlockCosts:
     """What blocks cost on the device that a target's code runs on."""
-    return (target.gpu or DEFAULT).blocks
+    return gpu_of(target).blocks
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,14 @@ class Blocks:
         ranked = [common, *(b for b in ranked if b != common)]
         sized = (replace(block, local=local) for local in sizes for block in ranked)
         blocks = tuple(block for block in sized if groups(block) <= MAX_GROUPS)
-        found = request.blocks.get(layer_key(node), blocks[0])
+        measured = request.tuning.blocks if request.tuning else dict[str, Tiling]()
+        found = measured.get(layer_key(node), blocks[0])
         if found not in blocks:
             raise ConfigError(
                 f"the tuning gives {node.origin} blocks of {found.text}, which it cannot have "
                 "here: write it anew with `smelt tune`"
             )
-        return Blocks(found, blocks)
+        return Blocks(blocks[blocks.index(found)], blocks)
 
 
 def _unlikeness(block: Block) -> tuple[float, int]:

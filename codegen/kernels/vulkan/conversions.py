@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Refusal, Request
 from smelt.codegen.kernels.c.unary import tabulate
 from smelt.codegen.kernels.vulkan.elements import Body, Read, elementwise, refuse_types
 from smelt.codegen.kernels.vulkan.rounding import quantized_real
@@ -10,28 +12,23 @@ from smelt.codegen.kernels.vulkan.unary import float_bits, looked_up
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.cast import Cast
 from smelt.ops.quantize import Dequantize, Quantize, requantize_multiplier
-from smelt.targets import Target
 
 
-class QuantizeKernel(Kernel):
+class QuantizeKernel(Kernel[Quantize]):
     """Floats by thresholds, 8-bit integers by a table, wider ones by gemmlowp's roundings."""
 
     op = Quantize
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Quantize], request: Request) -> KernelCall | Refusal:
         x, y = node.input(0).type, node.output.type
         if any(t.quant is not None and not t.quant.is_per_tensor for t in (x, y)):
-            return "Quantize is served for one scale per tensor, not for one per channel."
+            return Refusal("Quantize is served for one scale per tensor, not for one per channel.")
         if x.dtype is DType.INT32 and node.rounding is Rounding.ONNX:
-            return "Quantize of i32 data is not served on the GPU with ONNX's rounding."
-        return refuse_types(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        x, y = node.input(0).type, node.output.type
+            return Refusal("Quantize of i32 data is not served on the GPU with ONNX's rounding.")
+        refusal = refuse_types(node)
+        if refusal is not None:
+            return refusal
         low, high = y.dtype.limits
         if x.dtype.is_float:
             even = node.rounding is Rounding.ONNX
@@ -55,44 +52,39 @@ class QuantizeKernel(Kernel):
         return elementwise(node, "quantize", "Quantize", [Read.of(node, 0, "x")], body)
 
 
-class DequantizeKernel(Kernel):
+class DequantizeKernel(Kernel[Dequantize]):
     """One multiplication an element."""
 
     op = Dequantize
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Dequantize], request: Request) -> KernelCall | Refusal:
         x = node.input(0).type
         if x.quant is None or not x.quant.is_per_tensor:
-            return "Dequantize is served on the GPU for integers with one scale per tensor."
+            return Refusal(
+                "Dequantize is served on the GPU for integers with one scale per tensor."
+            )
         if x.dtype.size > 1:
-            return f"Dequantize of {x.dtype.value} data is not served on the GPU."
-        return refuse_types(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        x = node.input(0).type
+            return Refusal(f"Dequantize of {x.dtype.value} data is not served on the GPU.")
+        refusal = refuse_types(node)
+        if refusal is not None:
+            return refusal
         constants = {"ZERO": x.zero_point, "SCALE": float_bits(x.scale)}
         body = Body("intBitsToFloat(SCALE) * float(x - ZERO)", (), constants)
         return elementwise(node, "dequantize", "Dequantize", [Read.of(node, 0, "x")], body)
 
 
-class CastKernel(Kernel):
+class CastKernel(Kernel[Cast]):
     """One conversion an element."""
 
     op = Cast
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_types(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Cast], request: Request) -> KernelCall | Refusal:
+        refusal = refuse_types(node)
+        if refusal is not None:
+            return refusal
         x, y = node.input(0).type.dtype, node.output.type.dtype
         read = [Read.of(node, 0, "x")]
         return elementwise(node, f"cast_{y.value}", f"Cast to {y.value}", read, _cast(x, y))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Output, Packed, ShaderCall
+from smelt.codegen.kernels.base import Input, Output, Packed
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import view
 from smelt.codegen.kernels.vulkan.product import Product
 

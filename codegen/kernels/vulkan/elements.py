@@ -11,18 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from smelt.codegen.kernels.base import (
-    NARROW_FLOATS,
-    Input,
-    Operand,
-    Output,
-    Packed,
-    ShaderCall,
-)
+from smelt.codegen.kernels.base import NARROW_FLOATS, Input, Operand, Output, Packed, Refusal
 from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, nest
+from smelt.codegen.kernels.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import DType, Node, Value
-from smelt.targets.gpus import MAX_GROUPS
 
 MAX_LOOPS = 6
 """Axes, after merging, that have sizes and strides among the specialization constants."""
@@ -123,15 +116,16 @@ def spread(items: int, local: int = 64) -> tuple[int, int, int]:
     return across, -(-items // across), 1
 
 
-def refuse_types(node: Node) -> str | None:
+def refuse_types(node: Node) -> Refusal | None:
     """Why elementwise shaders cannot serve the node's types; None where they can."""
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.type.dtype not in SERVED:
-            return f"{node.op.name} of {value.type.dtype.value} data is not served on the GPU."
+            name, dtype = node.op.name, value.type.dtype
+            return Refusal(f"{name} of {dtype.value} data is not served on the GPU.")
     return None
 
 
-def refuse_axes(node: Node) -> str | None:
+def refuse_axes(node: Node) -> Refusal | None:
     """Why broadcasting has too many axes; None where it does not."""
     shape = node.output.type.shape
     strides = [
@@ -140,7 +134,7 @@ def refuse_axes(node: Node) -> str | None:
         if v is not None and len(v.type.shape) <= len(shape)
     ]
     if len(nest(shape, *strides, names="x" * len(shape))) > MAX_LOOPS:
-        return f"{node.op.name} over more than {MAX_LOOPS} axes is not served on the GPU."
+        return Refusal(f"{node.op.name} over more than {MAX_LOOPS} axes is not served on the GPU.")
     return None
 
 

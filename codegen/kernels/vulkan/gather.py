@@ -4,82 +4,75 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.codegen.kernels.base import KernelCall, Request
+from typing_extensions import override
+
+from smelt.codegen.kernels.base import STORED_FLOATS, Kernel, KernelCall, Refusal, Request
 from smelt.codegen.kernels.c.loops import dense_strides
 from smelt.codegen.kernels.vulkan.elements import operand_of
-from smelt.codegen.kernels.vulkan.moves import Axis, Indices, MoveKernel, Moves, move
+from smelt.codegen.kernels.vulkan.moves import Axis, Indices, Moves, move
 from smelt.ir import Node
 from smelt.ops.gather import Gather, GatherElements, GatherND
 from smelt.ops.indices import positions
 
 
-class GatherKernel(MoveKernel):
+class GatherKernel(Kernel[Gather]):
     """Constant indices become a table, others are read."""
 
     op = Gather
+    floats = STORED_FLOATS
 
-    def moves(self, node: Node) -> Moves:
-        """See `MoveKernel.moves`."""
+    @override
+    def offer(self, node: Node[Gather], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(1)
-        if not isinstance(op, Gather):
-            raise TypeError(f"{op.name} is no Gather")
         batch, axis = op.batch_dims, op.axis
         size, inner = x.shape[axis], prod(x.shape[axis + 1 :])
         rows, outer = prod(x.shape[:batch]), prod(x.shape[batch:axis])
         found = prod(indices.type.shape[batch:])
+        if indices.data is None or rows > 1:
+            axes = [
+                Axis(rows, outer * size * inner, where=found),
+                Axis(outer, size * inner),
+                Axis(found, where=1),
+                Axis(inner, 1),
+            ]
+            return _gathered(node, Moves.of(axes, x.dtype.size, parts=[(size, inner)]))
+        table = positions(indices.data, size).ravel() * inner
         axes = [
-            Axis(rows, outer * size * inner, where=found),
+            Axis(rows, outer * size * inner),
             Axis(outer, size * inner),
-            Axis(found, where=1),
+            Axis(table.size, table=table),
             Axis(inner, 1),
         ]
-        if indices.data is None or rows > 1:
-            return Moves.of(axes, x.dtype.size, parts=[(size, inner)])
-        table = positions(indices.data, size).ravel() * inner
-        axes = [axes[0], axes[1], Axis(table.size, table=table), axes[3]]
-        return Moves.of([Axis(a.size, a.step, a.table) for a in axes], x.dtype.size)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        moves = self.moves(node)
-        return move(node, moves, indices=_indices(node, moves) if moves.parts else None)
+        return move(node, Moves.of(axes, x.dtype.size))
 
 
-class GatherElementsKernel(MoveKernel):
+class GatherElementsKernel(Kernel[GatherElements]):
     """One element an index."""
 
     op = GatherElements
+    floats = STORED_FLOATS
 
-    def moves(self, node: Node) -> Moves:
-        """See `MoveKernel.moves`."""
+    @override
+    def offer(self, node: Node[GatherElements], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(1).type
-        if not isinstance(op, GatherElements):
-            raise TypeError(f"{op.name} is no GatherElements")
         strides, where = dense_strides(x.shape), dense_strides(indices.shape)
         axes = [
             Axis(size, 0 if axis == op.axis else strides[axis], where=where[axis])
             for axis, size in enumerate(indices.shape)
         ]
-        return Moves.of(axes, x.dtype.size, parts=[(x.shape[op.axis], strides[op.axis])])
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        moves = self.moves(node)
-        return move(node, moves, indices=_indices(node, moves))
+        parts = [(x.shape[op.axis], strides[op.axis])]
+        return _gathered(node, Moves.of(axes, x.dtype.size, parts=parts))
 
 
-class GatherNDKernel(GatherElementsKernel):
+class GatherNDKernel(Kernel[GatherND]):
     """A slice a tuple of indices."""
 
     op = GatherND
+    floats = STORED_FLOATS
 
-    def moves(self, node: Node) -> Moves:
-        """See `MoveKernel.moves`."""
+    @override
+    def offer(self, node: Node[GatherND], request: Request) -> KernelCall | Refusal:
         op, x, indices = node.op, node.input(0).type, node.input(1).type
-        if not isinstance(op, GatherND):
-            raise TypeError(f"{op.name} is no GatherND")
         batch, depth = op.batch_dims, indices.shape[-1]
         strides = dense_strides(x.shape)
         tuples = prod(indices.shape[batch:-1])
@@ -89,11 +82,13 @@ class GatherNDKernel(GatherElementsKernel):
             Axis(prod(x.shape[batch + depth :]), 1),
         ]
         parts = [(x.shape[batch + i], strides[batch + i]) for i in range(depth)]
-        return Moves.of(axes, x.dtype.size, parts=parts)
+        return _gathered(node, Moves.of(axes, x.dtype.size, parts=parts))
 
 
-def _indices(node: Node, moves: Moves) -> Indices:
-    return Indices(operand_of(node, 1, "indices"), node.input(1).type.dtype, moves.parts)
+def _gathered(node: Node, moves: Moves) -> KernelCall | Refusal:
+    """The call that reads indices."""
+    operand, dtype = operand_of(node, 1, "indices"), node.input(1).type.dtype
+    return move(node, moves, indices=Indices(operand, dtype, moves.parts))
 
 
 KERNELS = (GatherKernel(), GatherElementsKernel(), GatherNDKernel())

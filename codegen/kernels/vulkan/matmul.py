@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     NARROW_FLOATS,
@@ -19,11 +20,12 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.c.loops import dense_strides, nest
 from smelt.codegen.kernels.c.matmul import strides_of
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import (
     MAX_LOOPS,
     VECTORS,
@@ -41,7 +43,6 @@ from smelt.ir import DType, Node, Rounding
 from smelt.ops.fixed_point import Activation
 from smelt.ops.fully_connected import fully_connected_scales
 from smelt.ops.matmul import MatMul
-from smelt.targets import Target
 
 _PLAIN = (*NARROW_FLOATS, DType.INT32, DType.UINT32)
 
@@ -66,11 +67,9 @@ class _Walk:
     steps: tuple[int, int]
 
     @staticmethod
-    def of(node: Node) -> _Walk:
+    def of(node: Node[MatMul]) -> _Walk:
         """That of a MatMul."""
         op = node.op
-        if not isinstance(op, MatMul):
-            raise TypeError(f"{op.name} is no MatMul")
         shape, left, right, steps = strides_of(node)
         order = op.result or range(len(shape))
         loops = nest(
@@ -108,28 +107,23 @@ class _Walk:
         )
 
 
-class MatMulKernel(Kernel):
+class MatMulKernel(Kernel[MatMul]):
     """Products of matrices that are computed at run time."""
 
     op = MatMul
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        y = node.output.type
-        if not y.is_quantized and y.dtype not in _PLAIN:
-            return f"{node.op.name} of {y.dtype.value} data is not served on the GPU."
-        if y.is_quantized and node.rounding not in (Rounding.TFLM, Rounding.ONNX):
-            return f"{node.op.name} is not served for rounding '{node.rounding}'."
-        if len(_Walk.of(node).sizes) > MAX_LOOPS:
-            return f"{node.op.name} over more than {MAX_LOOPS} axes is not served on the GPU."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[MatMul], request: Request) -> KernelCall | Refusal:
         y, walk = node.output.type, _Walk.of(node)
+        if not y.is_quantized and y.dtype not in _PLAIN:
+            return Refusal(f"{node.op.name} of {y.dtype.value} data is not served on the GPU.")
+        if y.is_quantized and node.rounding not in (Rounding.TFLM, Rounding.ONNX):
+            return Refusal(f"{node.op.name} is not served for rounding '{node.rounding}'.")
+        if len(walk.sizes) > MAX_LOOPS:
+            return Refusal(
+                f"{node.op.name} over more than {MAX_LOOPS} axes is not served on the GPU."
+            )
         form, kind, bytes_ = walk.form, scalar(y.dtype), y.is_quantized
         factors = [_factor(node, walk, i) for i in range(2)]
         finish = _finish(node, walk.depth) if bytes_ else None

@@ -6,27 +6,16 @@ time may add to them. Elements that stay together are moved as larger ones, of u
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.kernels.base import (
-    STORED_FLOATS,
-    Input,
-    Kernel,
-    KernelCall,
-    Operand,
-    Output,
-    Packed,
-    Request,
-    ShaderCall,
-)
+from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Refusal
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import operand_of, spread
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import Array, DType, Node
-from smelt.targets import Target
 
 _MOST_CONSTANTS = 32 - 5
 """Specialization constants of axes and indices; the others are counts, start and fill."""
@@ -130,23 +119,17 @@ class Moves:
         return Moves((*halves, replace(last, size=last.size // 2)), self.start // 2, parts, unit)
 
 
-def refuse_moves(node: Node, moves: Moves) -> str | None:
-    """Why the shader cannot move so; None where it can."""
-    parts = len(moves.parts)
-    if len(moves.axes) * (3 if parts else 2) + 2 * parts > _MOST_CONSTANTS:
-        return f"{node.op.name} over so many axes is not served on the GPU."
-    return None
-
-
 def move(
     node: Node,
     moves: Moves,
     *,
     fill: Array | Input | Packed | None = None,
     indices: Indices | None = None,
-) -> ShaderCall:
+) -> ShaderCall | Refusal:
     """The call that moves elements of the node's first input; `fill` is one element."""
-    unit = moves.unit
+    unit, parts = moves.unit, len(moves.parts)
+    if len(moves.axes) * (3 if parts else 2) + 2 * parts > _MOST_CONSTANTS:
+        return Refusal(f"{node.op.name} over so many axes is not served on the GPU.")
     per_word = max(4 // unit, 1)
     items = -(-moves.count // per_word)
     constants = {"ITEMS": items, "COUNT": moves.count, "START": moves.start}
@@ -213,23 +196,3 @@ _FILLS = {
     8: "ivec2(FILL, FILL_HIGH)",
     16: "ivec4(FILL, FILL_HIGH, FILL, FILL_HIGH)",
 }
-
-
-class MoveKernel(Kernel):
-    """Serves an operator that only moves elements."""
-
-    floats = STORED_FLOATS
-
-    @abstractmethod
-    def moves(self, node: Node) -> Moves:
-        """Where the output's elements come from."""
-
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse_moves(node, self.moves(node))
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        return move(node, self.moves(node))

@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import (
     NARROW_FLOATS,
     Input,
     Kernel,
     KernelCall,
     Output,
+    Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.c.loops import Loop, broadcast_strides, dense_strides, nest
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import operand_of, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.reduce import GROUP, grouped, loop_constants
 from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import Node
 from smelt.ops.normalization import LocalResponse, Normalization
-from smelt.targets import Target
 
 _MOST_LOOPS = 5
 """Loops around and inside of a mean together, each with a size and up to three strides."""
 
 
-class NormalizationKernel(Kernel):
+class NormalizationKernel(Kernel[Normalization]):
     """Three passes: the mean, the variance, the result."""
 
     op = Normalization
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        if sum(map(len, _loops(node))) > _MOST_LOOPS:
-            return f"{node.op.name} over so many axes is not served on the GPU."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Normalization], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Normalization):
-            raise TypeError(f"{op.name} is no Normalization")
         outer, inner = _loops(node)
+        if len(outer) + len(inner) > _MOST_LOOPS:
+            return Refusal(f"{node.op.name} over so many axes is not served on the GPU.")
         operands = [
             operand_of(node, i, name) for i, name in _OPTIONAL if node.optional(i) is not None
         ]
@@ -87,11 +81,9 @@ class NormalizationKernel(Kernel):
 _OPTIONAL = ((1, "scale"), (2, "bias"))
 
 
-def _loops(node: Node) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+def _loops(node: Node[Normalization]) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
     """Loops over the means, and over what shares one; strides of data, then scale and bias."""
     op, x = node.op, node.input(0).type
-    if not isinstance(op, Normalization):
-        raise TypeError(f"{op.name} is no Normalization")
     strides = [dense_strides(x.shape)]
     for index, _ in _OPTIONAL:
         value = node.optional(index)
@@ -107,18 +99,15 @@ def _loops(node: Node) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
     return over(kept, dense_strides([x.shape[axis] for axis in kept])), over(list(op.axes))
 
 
-class LocalResponseKernel(Kernel):
+class LocalResponseKernel(Kernel[LocalResponse]):
     """The squares near each element, summed anew for each."""
 
     op = LocalResponse
     floats = NARROW_FLOATS
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[LocalResponse], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, LocalResponse):
-            raise TypeError(f"{op.name} is no LocalResponse")
         before, behind = op.reach
         return ShaderCall(
             template="vulkan/local_response.comp.j2",

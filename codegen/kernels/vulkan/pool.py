@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isinf, prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     NARROW_FLOATS,
@@ -14,52 +15,41 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Refusal,
     Request,
-    ShaderCall,
 )
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import element, quad, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.fixed_point import Activation, clamp_limits
 from smelt.ops.pool import Pool2D, average_scale
-from smelt.targets import Target
 
 _TYPES = (*NARROW_FLOATS, DType.INT8, DType.UINT8)
 
 
-class PoolKernel(Kernel):
+class PoolKernel(Kernel[Pool2D]):
     """Each invocation goes through the windows of four channels, or of one element."""
 
     op = Pool2D
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, dtype = node.op, node.input(0).type.dtype
-        if not isinstance(op, Pool2D):
-            raise TypeError(f"{op.name} is no Pool2D")
+    @override
+    def entries(self, node: Node[Pool2D]) -> int:
+        return prod(node.op.window)
+
+    @override
+    def offer(self, node: Node[Pool2D], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        dtype = x.dtype
         if dtype not in _TYPES or (op.kind == "sum" and not dtype.is_float):
-            return f"{op.name} of {dtype.value} data is not served on the GPU."
-        return None
-
-    def entries(self, node: Node) -> int:
-        """See `Kernel.entries`."""
-        return prod(node.op.window) if isinstance(node.op, Pool2D) else 0
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op = node.op
-        if not isinstance(op, Pool2D):
-            raise TypeError(f"{op.name} is no Pool2D")
-        x, y = node.input(0).type, node.output.type
+            return Refusal(f"{op.name} of {dtype.value} data is not served on the GPU.")
         _, height, width, channels = y.shape
         quads, bytes_ = channels % 4 == 0, y.dtype.size == 1
         wide = 4 if quads else 1
         load = (quad if quads else element)(x.dtype, "INPUT", "at")
-        result, constants, ratios = _result(node, op, quads=quads)
+        result, constants, ratios = _result(node, quads=quads)
         first = "0.0" if y.dtype.is_float else "0"
         if op.kind == "max":
             first = "-3.4028235e38" if y.dtype.is_float else str(y.dtype.limits[0])
@@ -120,9 +110,9 @@ def _type(dtype: DType, quads: bool) -> str:
     return "ivec4" if quads else "int"
 
 
-def _result(node: Node, op: Pool2D, *, quads: bool) -> tuple[str, dict[str, int], Array | None]:
+def _result(node: Node[Pool2D], *, quads: bool) -> tuple[str, dict[str, int], Array | None]:
     """GLSL of what becomes of `acc` over `count` elements, constants, and a table of factors."""
-    x, y = node.input(0).type, node.output.type
+    op, x, y = node.op, node.input(0).type, node.output.type
     if y.dtype.is_float:
         value = "acc / float(count)" if op.kind == "average" else "acc"
         if op.activation is Activation.NONE:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from smelt.codegen.kernels.base import NARROW_FLOATS
+from smelt.codegen.kernels.base import NARROW_FLOATS, Refusal
 from smelt.codegen.kernels.c.products import (
     bias_with_zero_point,
     constant_bias,
@@ -22,6 +22,9 @@ from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import convolution_scales
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
+
+Weighted = Conv2D | DepthwiseConv2D | FullyConnected
+"""What has constant weights for each output."""
 
 Kind = Literal["real", "exact", "whole"]
 """How products are summed: floats, bytes as floats that stay exact, bytes as integers."""
@@ -45,7 +48,7 @@ class Product:
         floats: whether bytes are multiplied as floats where the sums stay exact.
     """
 
-    node: Node
+    node: Node[Weighted]
     window: Window
     weights: Array
     bias: Array | None
@@ -55,11 +58,12 @@ class Product:
     floats: bool
 
     @staticmethod
-    def of(node: Node, *, floats: bool) -> Product:
-        """The product of a node that `refuse` does not refuse."""
+    def of(node: Node[Weighted], *, floats: bool) -> Product | Refusal:
+        """The product that a node is, or why no shader computes it."""
+        refusal = refuse(node)
+        if refusal is not None:
+            return refusal
         op, weights, y = node.op, node.input(1), node.output.type
-        if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
-            raise TypeError(f"{op.name} is no product")
         axis = channel_axis(node)
         array, window, x = weights.array, _window(node), node.input(0).type
         if isinstance(op, DepthwiseConv2D):
@@ -89,8 +93,6 @@ class Product:
     def finish(self, *, raised: bool = False) -> Finish:
         """How sums become outputs; `raised`: of bytes that are 128 larger, as in `words.j2`."""
         node, op, y = self.node, self.node.op, self.node.output.type
-        if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
-            raise TypeError(f"{op.name} is no product")
         bias, outputs = self.bias, self.window.outputs
         if raised:
             bias = (0 if bias is None else bias.ravel().astype(np.int64)) - self.raise_
@@ -135,29 +137,29 @@ def word_of(byte: int) -> int:
     return int(np.full(4, byte, np.int8).view(np.int32)[0])
 
 
-def channel_axis(node: Node) -> int:
+def channel_axis(node: Node[Weighted | ConvTranspose]) -> int:
     """The axis of the weights that counts outputs."""
     last = isinstance(node.op, DepthwiseConv2D | ConvTranspose)
     return len(node.input(1).type.shape) - 1 if last else 0
 
 
-def refuse(node: Node) -> str | None:
+def refuse(node: Node[Weighted | ConvTranspose]) -> Refusal | None:
     """Why no shader computes the node; None where one does."""
     reason = refuse_products(node, channel_axis(node))
     x, weights = node.input(0).type, node.input(1)
     if reason is not None:
-        return reason
+        return Refusal(reason)
     quant = weights.type.quant
     symmetric = quant is None or not any(quant.zero_point)
     if x.dtype not in (*NARROW_FLOATS, DType.INT8) or not weights.is_constant or not symmetric:
-        return (
+        return Refusal(
             f"{node.op.name} is served on the GPU for floats and i8, with constant, symmetric "
             "weights, only."
         )
     return None
 
 
-def _window(node: Node) -> Window:
+def _window(node: Node[Weighted]) -> Window:
     """The node's window; what has one tap and no step between pixels is one long row."""
     x, weights = node.input(0).type, node.input(1).type
     if isinstance(node.op, FullyConnected):

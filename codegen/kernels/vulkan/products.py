@@ -12,26 +12,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     NARROW_FLOATS,
-    Block,
     Input,
     Kernel,
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.vulkan.blocks import Work, blocks_of, costs_of
+from smelt.codegen.kernels.vulkan.calls import Block, ShaderCall
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.elements import narrowed, spread
-from smelt.codegen.kernels.vulkan.product import Product, refuse, variants_of, word_of
+from smelt.codegen.kernels.vulkan.product import Product, Weighted, variants_of, word_of
 from smelt.ir import Array, Node
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.fully_connected import FullyConnected
-from smelt.targets import Target
+from smelt.ops.convolution import DepthwiseConv2D
 
 Form = Literal["deep", "single", "depthwise"]
 """Inputs are loaded by fours, or one by one; or each of four makes an output of its own."""
@@ -51,17 +50,20 @@ _LARGEST_PART = 64.0
 """Weights of so many products may be as large together: float16 ends at 65504, inputs at 1000."""
 
 
-class ProductKernel(Kernel):
-    """Blocks where outputs fill words, one output an invocation elsewhere."""
+class ProductKernel(Kernel[Weighted]):
+    """Blocks where outputs fill words, one output an invocation elsewhere.
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return refuse(node)
+    A dense layer is the 1x1 convolution of an image of one row.
+    """
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
+    op = Weighted
+    floats = NARROW_FLOATS
+
+    @override
+    def offer(self, node: Node[Weighted], request: Request) -> KernelCall | Refusal:
         product = Product.of(node, floats=costs_of(request.target).reals)
+        if isinstance(product, Refusal):
+            return product
         window = product.window
         if isinstance(node.op, DepthwiseConv2D):
             plain = window.outputs == product.depth and product.depth % 4 == 0
@@ -69,27 +71,6 @@ class ProductKernel(Kernel):
             straddles = node.output.type.is_quantized and window.outputs % 4 != 0
             plain = window.groups == 1 and (not straddles or product.pixels == 1)
         return blocks(product, request) if plain else direct(product)
-
-
-class Conv2DKernel(ProductKernel):
-    """Convolutions."""
-
-    op = Conv2D
-    floats = NARROW_FLOATS
-
-
-class DepthwiseConv2DKernel(ProductKernel):
-    """Depthwise convolutions."""
-
-    op = DepthwiseConv2D
-    floats = NARROW_FLOATS
-
-
-class FullyConnectedKernel(ProductKernel):
-    """Dense layers: the 1x1 convolution of an image of one row."""
-
-    op = FullyConnected
-    floats = NARROW_FLOATS
 
 
 @dataclass(frozen=True)
@@ -301,4 +282,4 @@ def _output(product: Product) -> str:
     return "single" if product.window.outputs % 4 else "quads"
 
 
-KERNELS = (Conv2DKernel(), DepthwiseConv2DKernel(), FullyConnectedKernel())
+KERNELS = (ProductKernel(),)

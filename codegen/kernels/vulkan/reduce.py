@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import (
     NARROW_FLOATS,
     Input,
     Kernel,
     KernelCall,
     Output,
+    Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.c.loops import Loop, dense_strides, nest
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import (
     VECTORS,
     element,
@@ -29,7 +32,6 @@ from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.fixed_point import INT32_MAX
 from smelt.ops.reduce import Reduce, reduce_multiplier, reduce_scale
-from smelt.targets import Target
 
 GROUP = 128
 """Invocations that share a row, where rows are long and few."""
@@ -76,33 +78,25 @@ def loop_constants(prefix: str, loops: Sequence[Loop], names: Sequence[str]) -> 
     return found
 
 
-class ReduceKernel(Kernel):
+class ReduceKernel(Kernel[Reduce]):
     """Goes through the reduced axes for each element of the others."""
 
     op = Reduce
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, x = node.op, node.input(0).type
-        if not isinstance(op, Reduce):
-            raise TypeError(f"{op.name} is no Reduce")
+    @override
+    def offer(self, node: Node[Reduce], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
         low, high = (0, 1) if x.dtype is DType.BOOL or x.dtype.is_float else x.dtype.limits
         sums = op.kind == "mean" or (op.kind == "sum" and x.is_quantized)
         if sums and x.dtype.is_integer and op.count(x) * (high - low) > INT32_MAX:
-            return f"{op.name} of {op.count(x)} elements may overflow 32 bits."
-        if len(_outer(op, x)) > _MAX_AXES or len(_inner(op, x)) > _MAX_AXES:
-            return f"{op.name} over so many axes is not served on the GPU."
-        return refuse_types(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Reduce):
-            raise TypeError(f"{op.name} is no Reduce")
+            return Refusal(f"{op.name} of {op.count(x)} elements may overflow 32 bits.")
         outer, inner = _outer(op, x), _inner(op, x)
+        if max(len(outer), len(inner)) > _MAX_AXES:
+            return Refusal(f"{op.name} over so many axes is not served on the GPU.")
+        refusal = refuse_types(node)
+        if refusal is not None:
+            return refusal
         second = op.kind == "log_sum_exp"
         group = y.dtype.is_float and grouped(y.size, op.count(x))
         quads = not (group or second) and _in_quads(outer, inner)
@@ -110,7 +104,7 @@ class ReduceKernel(Kernel):
             last = outer[-1]
             outer = [*_divided(outer[:-1]), Loop(last.name, last.size // 4, (1,))]
             inner = _divided(inner)
-        formula = _formula(node, op, x, y)
+        formula = _formula(node)
         kind, bytes_ = scalar(y.dtype), y.dtype.size == 1
         load = (quad if quads else element)(x.dtype, "INPUT", "at")
         items = y.size // 4 if quads else -(-y.size // 4) if bytes_ else y.size
@@ -178,11 +172,12 @@ def _divided(loops: Sequence[Loop]) -> list[Loop]:
     return [Loop(loop.name, loop.size, (loop.strides[0] // 4,)) for loop in loops]
 
 
-def _formula(node: Node, op: Reduce, x: TensorType, y: TensorType) -> Formula:
+def _formula(node: Node[Reduce]) -> Formula:
+    op, y = node.op, node.output.type
     if op.kind in ("max", "min", "log_sum_exp"):
         return _extremum("min" if op.kind == "min" else "max", y.dtype)
     if y.is_quantized:
-        return _quantized(node, op, x, y)
+        return _quantized(node)
     zero, one = ("0.0", "1.0") if y.dtype.is_float else ("0", "1")
     if op.kind == "prod":
         return Formula(one, "acc *= x", combine="a * b")
@@ -205,7 +200,8 @@ def _extremum(kind: str, dtype: DType) -> Formula:
     return Formula(f"{least + 1} - 1" if least < 0 else "0", step)
 
 
-def _quantized(node: Node, op: Reduce, x: TensorType, y: TensorType) -> Formula:
+def _quantized(node: Node[Reduce]) -> Formula:
+    op, x, y = node.op, node.input(0).type, node.output.type
     count = op.count(x)
     low, high = y.dtype.limits
     constants = {

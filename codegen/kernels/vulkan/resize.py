@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     NARROW_FLOATS,
@@ -13,45 +14,38 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
-    ShaderCall,
 )
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import element, quad, spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import DType, Node
 from smelt.ops.resample import Resample
 from smelt.ops.resize import Resize
-from smelt.targets import Target
 
 
-class ResizeBilinearKernel(Kernel):
+class ResizeBilinearKernel(Kernel[Resize]):
     """Positions and weights of rows and columns are tables."""
 
     op = Resize
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        op, x = node.op, node.input(0).type
-        if isinstance(op, Resize) and op.kind != "bilinear":
-            return "copies have a kernel of their own."
-        if not x.dtype.is_float and not (x.dtype is DType.INT8 and x.is_quantized):
-            return f"{op.name} is served for floats and quantized i8 data, not {x.dtype.value}."
-        return None
-
-    def entries(self, node: Node) -> int:
-        """See `Kernel.entries`."""
+    @override
+    def entries(self, node: Node[Resize]) -> int:
         # Two places and two weights a row or column, at most.
         return 4 * sum(node.output.type.shape[1:3])
 
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Resize], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Resize):
-            raise TypeError(f"{op.name} is no Resize")
+        if op.kind != "bilinear":
+            return Refusal("copies have a kernel of their own.")
+        if not x.dtype.is_float and not (x.dtype is DType.INT8 and x.is_quantized):
+            return Refusal(
+                f"{op.name} is served for floats and quantized i8 data, not {x.dtype.value}."
+            )
         real, channels = x.dtype.is_float, x.shape[3]
         quads = channels % 4 == 0
         tables: list[Packed] = []
@@ -102,26 +96,18 @@ class ResizeBilinearKernel(Kernel):
         )
 
 
-class ResampleWeightedKernel(Kernel):
+class ResampleWeightedKernel(Kernel[Resample]):
     """Positions and weights are tables."""
 
     op = Resample
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Resample], request: Request) -> KernelCall | Refusal:
         if node.optional(2) is None:
-            return "copies have a kernel of their own."
+            return Refusal("copies have a kernel of their own.")
         if not all(v.is_constant for v in node.inputs[1:] if v is not None):
-            return f"{node.op.name} is served for constant positions and weights only."
-        return None
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+            return Refusal(f"{node.op.name} is served for constant positions and weights only.")
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, Resample):
-            raise TypeError(f"{op.name} is no Resample")
         positions, width = node.input(1).array, prod(x.shape[op.axis + 1 :])
         quads = width % 4 == 0
         items = y.size // 4 if quads else y.size

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from typing_extensions import override
+
 from smelt.codegen.kernels.base import (
     NARROW_FLOATS,
     Input,
@@ -12,10 +14,11 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.c.softmax import exponentials
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import spread, view
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.reduce import GROUP, grouped
@@ -24,7 +27,6 @@ from smelt.ir import Array, DType, Node
 from smelt.ops.fixed_point import quantize_multiplier
 from smelt.ops.l2_normalization import L2Normalization
 from smelt.ops.softmax import LogSoftmax, Softmax, difference_scaling
-from smelt.targets import Target
 
 _SUM_LIMIT = 4095
 """Elements of a row whose exponentials, with 12 integer bits, surely sum to less than 2^31."""
@@ -40,51 +42,45 @@ _CALLS = {
 """Shared functions that the shader of floats calls, and that of bytes."""
 
 
-def _refuse(node: Node, longest: int | None = None) -> str | None:
+def _refuse(node: Node, longest: int | None = None) -> Refusal | None:
     x = node.input(0).type
     if not x.dtype.is_float and not (x.dtype is DType.INT8 and x.is_quantized):
-        return f"{node.op.name} is served on the GPU for floats and i8 data, not {x.dtype.value}."
+        return Refusal(
+            f"{node.op.name} is served on the GPU for floats and i8 data, not {x.dtype.value}."
+        )
     if longest is not None and not x.dtype.is_float and x.shape[-1] > longest:
-        return f"{node.op.name} of i8 rows is served for at most {longest} elements a row."
+        return Refusal(f"{node.op.name} of i8 rows is served for at most {longest} elements a row.")
     return None
 
 
-class SoftmaxKernel(Kernel):
+class SoftmaxKernel(Kernel[Softmax]):
     """A row's maximum, the sum of its exponentials, the quotients."""
 
     op = Softmax
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return _refuse(node, _SUM_LIMIT)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[Softmax], request: Request) -> KernelCall | Refusal:
+        refusal = _refuse(node, _SUM_LIMIT)
+        if refusal is not None:
+            return refusal
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Softmax):
-            raise TypeError(f"{op.name} is no Softmax")
         if x.dtype.is_float:
             return _floats(node, "softmax", {"BETA": float_bits(op.beta)})
         return _bytes(node, "softmax", {}, exponentials(x.scale, op.beta))
 
 
-class LogSoftmaxKernel(Kernel):
+class LogSoftmaxKernel(Kernel[LogSoftmax]):
     """A row's maximum, the sum of its exponentials, the differences."""
 
     op = LogSoftmax
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return _refuse(node, _SUM_LIMIT)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[LogSoftmax], request: Request) -> KernelCall | Refusal:
+        refusal = _refuse(node, _SUM_LIMIT)
+        if refusal is not None:
+            return refusal
         x = node.input(0).type
         if x.dtype.is_float:
             return _floats(node, "log_softmax", {"BETA": float_bits(1.0)})
@@ -100,23 +96,18 @@ class LogSoftmaxKernel(Kernel):
         return _bytes(node, "log_softmax", constants, exponentials(x.scale, 1.0))
 
 
-class L2NormalizationKernel(Kernel):
+class L2NormalizationKernel(Kernel[L2Normalization]):
     """The squares of a row, then its elements by the inverse of their root."""
 
     op = L2Normalization
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
-        return _refuse(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+    @override
+    def offer(self, node: Node[L2Normalization], request: Request) -> KernelCall | Refusal:
+        refusal = _refuse(node)
+        if refusal is not None:
+            return refusal
         op, x = node.op, node.input(0).type
-        if not isinstance(op, L2Normalization):
-            raise TypeError(f"{op.name} is no L2Normalization")
         if x.dtype.is_float:
             return _floats(node, "l2", {"LEAST": float_bits(op.least)})
         return _bytes(node, "l2", {"ZERO": x.zero_point}, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
     NARROW_FLOATS,
@@ -11,10 +12,11 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Refusal,
     Request,
-    ShaderCall,
 )
 from smelt.codegen.kernels.c.products import constant_bias, sums
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import (
     VECTORS,
     element,
@@ -30,36 +32,30 @@ from smelt.codegen.kernels.vulkan.product import channel_axis, refuse, variants_
 from smelt.ir import Node
 from smelt.ops.convolution_nd import ConvTranspose
 from smelt.ops.fixed_point import convolution_scales
-from smelt.targets import Target
 
 _RANK = 4
 """Axes of an image; a row is one of height 1."""
 
 
-class ConvTransposeKernel(Kernel):
+class ConvTransposeKernel(Kernel[ConvTranspose]):
     """Four channels of a pixel where these are of one group; one output at a time elsewhere."""
 
     op = ConvTranspose
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[ConvTranspose], request: Request) -> KernelCall | Refusal:
         if len(node.input(0).type.shape) > _RANK:
-            return f"{node.op.name} is served on the GPU for images and rows only."
-        return refuse(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+            return Refusal(f"{node.op.name} is served on the GPU for images and rows only.")
+        refusal = refuse(node)
+        if refusal is not None:
+            return refusal
         op, x, y = node.op, node.input(0).type, node.output.type
-        if not isinstance(op, ConvTranspose):
-            raise TypeError(f"{op.name} is no ConvTranspose")
         dtype, bytes_ = y.dtype, y.is_quantized
         depth, outputs = node.input(1).type.shape[-2:]
         each = outputs // op.groups
         quads, depthwise = _in_quads(depth, each, op.groups)
-        finish, lanes = _finish(node, op), 4 if quads else 1
+        finish, lanes = _finish(node), 4 if quads else 1
         rows = finish.rows if quads else np.ascontiguousarray(finish.rows.transpose(0, 2, 1))
         load = quad if quads else element
         weight = load(dtype, "WEIGHTS", "weight")
@@ -100,7 +96,7 @@ class ConvTransposeKernel(Kernel):
                 "DEPTH": depth,
                 "IN_DEPTH": x.shape[-1] // lanes if depthwise else x.shape[-1],
                 "INPUT_ZERO": x.zero_point if bytes_ else 0,
-                **_geometry(node, op),
+                **_geometry(node),
                 **finish.constants,
             },
             invocations=spread(items),
@@ -123,20 +119,20 @@ def _in_quads(depth: int, each: int, groups: int) -> tuple[bool, bool]:
     return depthwise or each % 4 == 0, depthwise
 
 
-def _finish(node: Node, op: ConvTranspose) -> Finish:
+def _finish(node: Node[ConvTranspose]) -> Finish:
     """How sums of centred inputs become outputs."""
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     outputs, bias = y.shape[-1], constant_bias(node)
     if not y.is_quantized:
-        return Finish.of(node, op.activation, bias, outputs)
+        return Finish.of(node, node.op.activation, bias, outputs)
     scales = convolution_scales(x, weights, y, node.rounding)
     range_ = sums(node, channel_axis(node))
-    return Finish.of(node, op.activation, bias, outputs, scales, range_)
+    return Finish.of(node, node.op.activation, bias, outputs, scales, range_)
 
 
-def _geometry(node: Node, op: ConvTranspose) -> dict[str, int]:
+def _geometry(node: Node[ConvTranspose]) -> dict[str, int]:
     """Specialization constants of the taps and of both images."""
-    found: dict[str, int] = {}
+    op, found = node.op, dict[str, int]()
     x, kernel, y = (v.type.shape for v in (node.input(0), node.input(1), node.output))
     sizes = zip(
         (1, *x[1:-1])[-2:],

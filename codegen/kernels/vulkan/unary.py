@@ -5,21 +5,15 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from typing_extensions import override
 
-from smelt.codegen.kernels.base import (
-    NARROW_FLOATS,
-    Kernel,
-    KernelCall,
-    Packed,
-    Request,
-    ShaderCall,
-)
+from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Packed, Refusal, Request
 from smelt.codegen.kernels.c.unary import tabulate
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import Body, Read, elementwise, refuse_types
 from smelt.ir import Array, DType, Node
 from smelt.ops.table import Table
 from smelt.ops.unary import Unary
-from smelt.targets import Target
 
 FLOAT = {
     "relu": "x < 0.0 ? 0.0 : x",
@@ -107,28 +101,20 @@ def looked_up(node: Node, table: Array, what: str) -> ShaderCall:
     return elementwise(node, "lookup", what, [Read.of(node, 0, "x")], body)
 
 
-class UnaryKernel(Kernel):
+class UnaryKernel(Kernel[Unary]):
     """One pass over the elements."""
 
     op = Unary
     floats = NARROW_FLOATS
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Unary], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        if not isinstance(op, Unary):
-            raise TypeError(f"{op.name} is no Unary")
         if x.dtype.is_float and op.kind not in FLOAT:
-            return f"{op.name} is not served on the GPU: Vulkan leaves it inexact."
-        return refuse_types(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
-        op, x = node.op, node.input(0).type
-        if not isinstance(op, Unary):
-            raise TypeError(f"{op.name} is no Unary")
+            return Refusal(f"{op.name} is not served on the GPU: Vulkan leaves it inexact.")
+        refusal = refuse_types(node)
+        if refusal is not None:
+            return refusal
         if x.is_quantized:
             return looked_up(node, tabulate(node), "A function by a table of 256 results")
         if not x.dtype.is_float:
@@ -144,21 +130,20 @@ class UnaryKernel(Kernel):
         return elementwise(node, op.kind, op.name, [Read.of(node, 0, "x")], body)
 
 
-class TableKernel(Kernel):
+class TableKernel(Kernel[Table]):
     """One look-up an element."""
 
     op = Table
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """See `Kernel.supports`."""
-        del target
+    @override
+    def offer(self, node: Node[Table], request: Request) -> KernelCall | Refusal:
         if node.output.type.dtype.size != 1:
-            return f"Table is served on the GPU for 8-bit results, not {node.output.type.dtype}."
-        return refuse_types(node)
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """See `Kernel.lower`."""
-        del request
+            return Refusal(
+                f"Table is served on the GPU for 8-bit results, not {node.output.type.dtype}."
+            )
+        refusal = refuse_types(node)
+        if refusal is not None:
+            return refusal
         return looked_up(node, node.input(1).array, "A function by a table of 256 results")
 
 

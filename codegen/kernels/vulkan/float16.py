@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from smelt.codegen.kernels.base import ShaderCall
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.partition import Partitioner
 from smelt.codegen.passes.drop import drop_dead_nodes
 from smelt.codegen.passes.inside import Names

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from smelt.codegen.devices import Costs
-from smelt.codegen.kernels.base import Block, KernelCall, ShaderCall, layer_key
+from smelt.codegen.accelerator import MOST_TRIED, LayerTimes, layer_key
+from smelt.codegen.kernels.base import KernelCall
+from smelt.codegen.kernels.vulkan.calls import Block, ShaderCall
+from smelt.codegen.kernels.vulkan.devices import Costs
 from smelt.errors import ConfigError
 from smelt.ir import Node
 from smelt.targets.gpus import gpu_called
-
-FILE = "tuning.json"
-"""Its name in a project."""
 
 Nanoseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
@@ -36,6 +35,12 @@ class TunedLayer(BaseModel):
     gpu_ns: Nanoseconds
     cpu_ns: Nanoseconds | None
     block: Block | None = None
+
+    @staticmethod
+    def of(times: LayerTimes) -> TunedLayer:
+        """What was measured, as the file has it."""
+        block = times.block if isinstance(times.block, Block) else None
+        return TunedLayer(gpu_ns=times.gpu_ns, cpu_ns=times.cpu_ns, block=block)
 
 
 class Tuning(BaseModel):
@@ -128,3 +133,31 @@ def load_tuning(path: Path) -> Tuning:
             f"tuning '{path}': gpu: {error}; write it anew with `smelt tune`"
         ) from error
     return found
+
+
+def worth_measuring(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks that are measured first beside the one that the profile chooses.
+
+    The best of each size, for how many sums an invocation should keep is what profiles know least
+    of; the best of all in workgroups of other sizes; what comes next.
+    """
+    best = blocks[0]
+    usual = [block for block in blocks if block.local == best.local]
+    sizes = {block.pixels * block.quads: block for block in reversed(usual)}
+    others = [block for block in blocks if replace(block, local=best.local) == best]
+    chosen = dict.fromkeys((*sorted(sizes.values(), key=usual.index), *others, *usual))
+    return tuple(block for block in chosen if block != best)[:MOST_TRIED]
+
+
+def neighbours(block: Block, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Those that differ in one respect: lie the other way, or have half or twice as many of one."""
+
+    def distance(other: Block) -> int:
+        counts = (
+            (getattr(b, name).bit_length() for name in ("pixels", "quads", "local"))
+            for b in (block, other)
+        )
+        turned = int(block.across != other.across)
+        return turned + sum(abs(a - b) for a, b in zip(*counts, strict=True))
+
+    return tuple(other for other in blocks if distance(other) == 1)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from smelt.codegen.assignment import Layer, Tensor, assignment
-from smelt.codegen.dispatches import MAX_RANGE
-from smelt.codegen.kernels.base import ShaderCall, layer_key
+from smelt.codegen.accelerator import layer_key
+from smelt.codegen.kernels.vulkan.assignment import Layer, Tensor, assignment
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
+from smelt.codegen.kernels.vulkan.dispatches import MAX_RANGE
+from smelt.codegen.kernels.vulkan.float16 import conversion, differing, stored_as_float16
 from smelt.codegen.partition import Partitioner, nodes_inside
-from smelt.codegen.passes.float16 import conversion, differing, stored_as_float16
 from smelt.ir import DType, Graph, Node, Origin, Value
 from smelt.ops.cast import Cast
 from smelt.ops.reshape import Reshape

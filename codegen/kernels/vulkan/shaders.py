@@ -17,7 +17,11 @@ from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Literal
 
-from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch, ShaderCall
+from typing_extensions import override
+
+from smelt.codegen.accelerator import DeviceFunctions
+from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Scratch
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.render import HEADER, render
 
@@ -91,7 +95,7 @@ class Pipeline:
     values: tuple[int, ...]
 
 
-class Shaders:
+class Shaders(DeviceFunctions):
     """Collects modules and pipelines; equal ones become one."""
 
     def __init__(self) -> None:
@@ -100,8 +104,10 @@ class Shaders:
         self._pipelines: dict[tuple[int, tuple[int, int, int], tuple[int, ...]], Pipeline] = {}
         self._taken: dict[str, int] = {}
 
-    def add(self, origin: str, call: ShaderCall) -> str:
-        """The name of the pipeline for a call of a layer from `origin`."""
+    @override
+    def add(self, origin: str, call: KernelCall) -> str:
+        if not isinstance(call, ShaderCall):
+            raise TypeError(f"{call.stem} is no shader")
         if len(call.constants) > MAX_CONSTANTS:
             raise ValueError(f"{call.stem} has more than {MAX_CONSTANTS} specialization constants")
         module = self._module(origin, call)

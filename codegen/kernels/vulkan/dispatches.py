@@ -10,17 +10,42 @@ Source: Vulkan 1.1 specification, chapter 7 (synchronization).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import prod
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from smelt.codegen import arena
-from smelt.codegen.kernels.base import Output, Scratch, ShaderCall
+from smelt.codegen.accelerator import DeviceProgram
+from smelt.codegen.kernels.base import Output, Scratch
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
+from smelt.codegen.kernels.vulkan.emission import (
+    HOST_HEADER,
+    HOST_INTERNAL,
+    HOST_SOURCES,
+    arrays_of,
+    render_program,
+    sources_of,
+)
+from smelt.codegen.kernels.vulkan.shaders import (
+    ELEMENT_BYTES,
+    HALVES,
+    Module,
+    Pipeline,
+    Shaders,
+)
+from smelt.codegen.kernels.vulkan.spirv import compiler
 from smelt.codegen.schedule import ARENA, Call, InBuffer, InFlash, Schedule
-from smelt.codegen.shaders import ELEMENT_BYTES, HALVES, Module, Pipeline
 from smelt.errors import UnsupportedError
-from smelt.targets.gpus import MAX_GROUPS
+from smelt.ir import Array
+
+if TYPE_CHECKING:
+    from smelt.codegen.network import Network
+from smelt.codegen.kernels.vulkan.calls import MAX_GROUPS
 
 MAX_INVOCATIONS = 128
 """Invocations of a workgroup that every device can run."""
@@ -83,7 +108,7 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(DeviceProgram):
     """Everything that the device needs to know.
 
     `regions` are half-open ranges of dispatches without a step of the CPU between them;
@@ -98,6 +123,57 @@ class Program:
     arena_bytes: int
     weights_bytes: int
     stores_halves: bool
+
+    templates = "vulkan/network"
+    absent = "ctx->gpu == 0"
+    refusal = "it runs on a GPU, whose loader users of this format could not link"
+
+    @override
+    def statement(self, step: int) -> str:
+        return f"GPU_STEP({self._numbers[step]})"
+
+    @override
+    def end(self, step: int) -> str:
+        region = self._ends.get(self._numbers[step])
+        return "" if region is None else f"GPU_REGION({region})"
+
+    @override
+    def headers(self, name: str) -> tuple[str, ...]:
+        return (f"{name}_gpu.h", HOST_HEADER)
+
+    @override
+    def sources(self, name: str) -> tuple[str, ...]:
+        return (f"{name}_gpu.c", f"{name}_shaders.c", *HOST_SOURCES)
+
+    @override
+    def internal(self, name: str) -> tuple[str, ...]:
+        shaders = (f"shaders/{shader}.comp" for shader in sources_of(self.modules))
+        return (f"{name}_shaders.h", HOST_INTERNAL, *shaders)
+
+    @override
+    def render(
+        self, network: Network, schedule: Schedule, common: Mapping[str, object]
+    ) -> Callable[[], dict[str, str]]:
+        return render_program(self, network, schedule, common)
+
+    @override
+    def arrays(self, name: str) -> Mapping[str, Array]:
+        return arrays_of(self, name)
+
+    @property
+    @override
+    def compiler(self) -> str:
+        return compiler().version
+
+    @cached_property
+    def _numbers(self) -> Mapping[int, int]:
+        """Numbers of dispatches by their steps."""
+        return {dispatch.step: number for number, dispatch in enumerate(self.dispatches)}
+
+    @cached_property
+    def _ends(self) -> Mapping[int, int]:
+        """Numbers of regions by their last dispatches."""
+        return {end - 1: number for number, (_, end) in enumerate(self.regions)}
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -126,18 +202,19 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Progra
     Raises:
         UnsupportedError: arena, weights or a dispatch exceed what every device can do.
     """
+    shaders = schedule.device
     steps = [step for step in schedule.calls if isinstance(step.call, ShaderCall)]
-    if not steps:
+    if not steps or not isinstance(shaders, Shaders):
         return None
     uploads = _uploads(schedule, steps, alignment)
     offsets = {upload.constant: upload for upload in uploads}
-    numbers = {pipeline.name: i for i, pipeline in enumerate(schedule.pipelines)}
+    numbers = {pipeline.name: i for i, pipeline in enumerate(shaders.pipelines)}
     dispatches = [_dispatch(step, plan, offsets, numbers) for step in steps]
     regions = _regions(schedule, steps)
     last = uploads[-1] if uploads else None
     made = Program(
-        schedule.modules,
-        schedule.pipelines,
+        shaders.modules,
+        shaders.pipelines,
         with_barriers(dispatches, regions),
         regions,
         uploads,
