@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,14 +16,11 @@ from smelt.codegen.render import render
 from smelt.codegen.steps import Function
 from smelt.ir import Array, DType, Node
 
-FUNCTION = "@FUNCTION@"
-"""Stands for a function's name until equal functions have been found."""
-
 _WORD = re.compile(r"\w+")
 
 
 class Functions:
-    """Collects rendered functions; equal ones become one.
+    """Collects C functions; those of one template, signature and parameters are one.
 
     What an accelerator executes is collected by `device`.
     """
@@ -29,42 +28,44 @@ class Functions:
     def __init__(self, prefix: str, device: DeviceFunctions | None = None) -> None:
         self.device = device
         self._prefix = prefix
-        self._names: dict[str, str] = {}
+        self._found: dict[Hashable, _Found] = {}
         self._taken: dict[str, int] = {}
-        self._users: dict[str, list[str]] = {}
-        self._calls: dict[str, tuple[KernelCall, str]] = {}
 
     def add(self, node: Node, call: KernelCall) -> str:
         """The name of the C function, or of what an accelerator executes, for a call."""
         if isinstance(call, DeviceCall) and self.device is not None:
             return self.device.add(str(node.origin), call)
         signature = _signature(node, call)
-        variables = {"function": FUNCTION, "signature": signature, **call.variables}
-        text = render(call.template, variables)
-        name = self._names.get(text)
-        if name is None:
+        key = signature, call.key
+        found = self._found.get(key)
+        if found is None:
             count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
             name = f"{self._prefix}_{call.stem}" + (f"_{count}" if count > 1 else "")
-            self._names[text] = name
-            self._calls[name] = call, signature
-        users = self._users.setdefault(name, [])
-        if str(node.origin) not in users:
-            users.append(str(node.origin))
-        return name
+            found = self._found[key] = _Found(name, call, signature)
+        found.users[str(node.origin)] = None
+        return found.name
 
     def all(self) -> tuple[Function, ...]:
-        """The distinct functions in order of first use."""
-        return tuple(
-            Function(
-                name,
-                text.replace(FUNCTION, name),
-                self._calls[name][1],
-                # What a kernel may need, its function need not: clang warns of what is not called.
-                self._calls[name][0].helpers.intersection(_WORD.findall(text)) | macros_in(text),
-                tuple(self._users[name]),
-            )
-            for text, name in self._names.items()
-        )
+        """The distinct functions, rendered, in order of first use."""
+        return tuple(found.function() for found in self._found.values())
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A function: its name, the first call that needs it, and the origins of all that do."""
+
+    name: str
+    call: KernelCall
+    signature: str
+    users: dict[str, None] = field(default_factory=dict[str, None])
+
+    def function(self) -> Function:
+        call = self.call
+        variables = {"function": self.name, "signature": self.signature, **call.variables}
+        text = render(call.template, variables)
+        # What a kernel may need, its function need not: clang warns of what is not called.
+        helpers = call.helpers.intersection(_WORD.findall(text)) | macros_in(text)
+        return Function(self.name, text, self.signature, helpers, tuple(self.users))
 
 
 class Constants:

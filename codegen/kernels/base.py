@@ -7,15 +7,16 @@ constants of its specialization, its operands in the order of the C parameters, 
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType, UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
+import numpy as np
 from typing_extensions import TypeVar
 
 from smelt.ir import Array, DType, Node, Op
@@ -101,6 +102,21 @@ class Parameters:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
+def _key(value: object) -> Hashable:
+    if is_dataclass(value):
+        return type(value), tuple(_key(getattr(value, item.name)) for item in fields(value))
+    if isinstance(value, tuple | list):
+        return type(value), tuple(map(_key, cast("Sequence[object]", value)))
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, object]", value)
+        return tuple((name, _key(items[name])) for name in sorted(items))
+    if isinstance(value, float):
+        return value.hex()  # 0 and -0 are equal, and written differently
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    return type(value), cast("Hashable", value)
+
+
 @dataclass(frozen=True)
 class KernelCall:
     """How one node is computed by one call of one C function.
@@ -134,6 +150,11 @@ class KernelCall:
         """The template's variables by name."""
         own = self.parameters
         return own.variables if isinstance(own, Parameters) else own
+
+    @property
+    def key(self) -> Hashable:
+        """What is equal for calls of one template with equal parameters, and for no others."""
+        return self.template, _key(self.parameters)
 
     @property
     def scratch_bytes(self) -> int:
@@ -177,15 +198,9 @@ class Kernel(ABC, Generic[OpT_contra]):
         del target
         return True
 
-    def supports(self, node: Node, target: Target) -> str | None:
-        """None if the kernel serves the node, else one sentence saying why not."""
-        del node, target
-        return None
-
+    @abstractmethod
     def offer(self, node: Node[OpT_contra], request: Request) -> KernelCall | Refusal:
         """The call that computes the node, or why the kernel does not serve it."""
-        reason = self.supports(node, request.target)
-        return self.lower(node, request) if reason is None else Refusal(reason)
 
     def entries(self, node: Node[OpT_contra]) -> int:
         """Elements of the tables that `offer` makes of shapes and attributes alone, at most.
@@ -194,10 +209,6 @@ class Kernel(ABC, Generic[OpT_contra]):
         """
         del node
         return 0
-
-    def lower(self, node: Node, request: Request) -> KernelCall:
-        """The call that computes a supported node."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
