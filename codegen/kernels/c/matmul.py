@@ -37,7 +37,7 @@ from smelt.codegen.kernels.c.loops import (
 from smelt.codegen.kernels.c.matrix_product import (
     LANES,
     MatrixProduct,
-    Span,
+    MatrixSpan,
     columns_lines,
     parts_lines,
     single_lines,
@@ -165,13 +165,13 @@ def product_of(node: Node[MatMul]) -> MatrixProduct:
     result = [written[op.result.index(i) if op.result else i] for i in range(len(shape))]
     n = shape[-1]
     loops = nest(shape[:-1], left[:-1], right[:-1], result[:-1], names=_NAMES)
-    rows = Span(1, 0, 0, "i")
+    rows = MatrixSpan(1, 0, 0, "i")
     if loops and loops[-1].strides[1] == 0:
-        rows = Span(loops[-1].size, loops[-1].strides[0], loops[-1].strides[2], "i")
+        rows = MatrixSpan(loops[-1].size, loops[-1].strides[0], loops[-1].strides[2], "i")
         loops = loops[:-1]
     depth = op.depth(node.input(0).type)
     # The stride of an axis of one element is never taken: that of neighbours serves most forms.
-    columns = Span(n, right[-1], result[-1], "j") if n > 1 else Span(n, 1, 1, "j")
+    columns = MatrixSpan(n, right[-1], result[-1], "j") if n > 1 else MatrixSpan(n, 1, 1, "j")
     strides = (factor_a, factor_b) if depth > 1 else (1, 1)
     return MatrixProduct(loops, rows, columns, depth, *strides)
 

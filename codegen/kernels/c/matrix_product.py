@@ -13,7 +13,7 @@ LANES = 8
 
 
 @dataclass(frozen=True)
-class Span:
+class MatrixSpan:
     """Rows or columns: `size` of them, `count` at a time.
 
     Each stands `operand` elements after the one before in the operand, `output` in the output.
@@ -74,8 +74,8 @@ class MatrixProduct:
     """
 
     stack: tuple[Loop, ...]
-    rows: Span
-    columns: Span
+    rows: MatrixSpan
+    columns: MatrixSpan
     depth: int
     left: int
     right: int
@@ -115,7 +115,7 @@ class MatrixProduct:
         return f"{self.block} at a time" + "; the last block overlaps the one before" * overlaps
 
     @property
-    def spans(self) -> tuple[Span, Span]:
+    def spans(self) -> tuple[MatrixSpan, MatrixSpan]:
         """Rows and columns in the order of the loops over blocks, the outer one first."""
         return (self.columns, self.rows) if self.panel else (self.rows, self.columns)
 

@@ -33,6 +33,7 @@ from smelt.codegen.kernels.c.blocks import HALVES, LIMIT
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import ImageLoop
 from smelt.codegen.kernels.c.loops import LANES
+from smelt.codegen.kernels.c.phased_axis import PhaseAxis, PhasedAxis
 from smelt.codegen.kernels.c.products import centred_weights, folds
 from smelt.codegen.kernels.c.requantization import folded_bias, sum_range
 from smelt.codegen.kernels.c.store import offset
@@ -42,69 +43,6 @@ from smelt.targets import Optimize
 
 _UNROLLED: dict[Optimize, int] = {"speed": 8, "ram": 8, "size": 2}
 """Inputs in one turn of the innermost loop, at most."""
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """Height or width of the image; texts are C, in which `p{name}` is the phase.
-
-    Attributes:
-        name: `y` or `x`.
-        kernel, stride: as in the operator.
-        before: what is cut off in front of the output.
-        size: of the input.
-        outputs: size of the output.
-        together: pixels of a phase that are computed at a time.
-    """
-
-    name: str
-    kernel: int
-    stride: int
-    before: int
-    size: int
-    outputs: int
-    together: int = 1
-
-    def taps_of(self, phase: int) -> range:
-        """The taps that outputs of a phase meet, in the order of the inputs they meet."""
-        return range((phase + self.before) % self.stride, self.kernel, self.stride)[::-1]
-
-    @property
-    def taps(self) -> str:
-        """How many taps a phase has."""
-        if self.kernel % self.stride == 0:
-            return str(self.kernel // self.stride)
-        added = self.before % self.stride
-        first = f"(p{self.name} + {added}) % {self.stride}" if added else f"p{self.name}"
-        return f"({self.kernel + self.stride - 1} - {first}) / {self.stride}"
-
-    @property
-    def start(self) -> str:
-        """The first input that a phase's first output meets; `taps_{name}` is how many it does."""
-        whole, added = divmod(self.before, self.stride)
-        if not added:
-            return f"{whole + 1} - taps_{self.name}"
-        return (
-            f"{offset(f'(p{self.name} + {added}) / {self.stride}', whole + 1)} - taps_{self.name}"
-        )
-
-    @property
-    def loops(self) -> PhaseAxis:
-        """The loops over the axis."""
-        step = self.stride * self.together
-        return PhaseAxis(self.stride, self.taps, self.start, self.outputs, step)
-
-    @property
-    def reaches_out(self) -> bool:
-        """Whether windows leave the input, that of a pixel included which fills up a block."""
-        for phase in range(min(self.stride, self.outputs)):
-            taps = len(self.taps_of(phase))
-            start = (phase + self.before) // self.stride + 1 - taps
-            count = -(-(self.outputs - phase) // self.stride)
-            last = start + count + -count % self.together + taps - 2
-            if taps and (start < 0 or last >= self.size):
-                return True
-        return False
 
 
 @dataclass(frozen=True)
@@ -119,8 +57,8 @@ class _Phases:
         unrolled: inputs in one turn of the innermost loop.
     """
 
-    y: _Axis
-    x: _Axis
+    y: PhasedAxis
+    x: PhasedAxis
     depth: int
     outputs: int
     weights: tuple[Array, ...]
@@ -136,7 +74,7 @@ class _Phases:
         strides = (1, *op.stride)[-2:]
         before = (0, *(pair[0] for pair in op.padding))[-2:]
         down, across = (
-            _Axis(name, weights.shape[a + 1], strides[a], before[a], sizes[a], outputs[a])
+            PhasedAxis(name, weights.shape[a + 1], strides[a], before[a], sizes[a], outputs[a])
             for a, name in enumerate("yx")
         )
         taps = [(down.taps_of(py), across.taps_of(px)) for py, px in product(*map(range, strides))]
@@ -236,20 +174,6 @@ class PhaseChannels:
             f"{count} * length" if count > 1 else "length",
             tuple(stores),
         )
-
-
-@dataclass(frozen=True)
-class PhaseAxis:
-    """The loops over an axis: a phase at a time, and its outputs `step` apart.
-
-    Texts are C: `taps` counts a phase's taps, `start` is the first input that they meet.
-    """
-
-    phases: int
-    taps: str
-    start: str
-    outputs: int
-    step: int
 
 
 @dataclass(frozen=True)
