@@ -21,7 +21,7 @@ from smelt.codegen.kernels.base import (
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.loops import LANES, lane_blocks
-from smelt.codegen.kernels.c.pool_windows import PoolBlock, Span, Walk
+from smelt.codegen.kernels.c.pool_windows import PoolBlock, PoolSpan, PoolWalk
 from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, TensorType
@@ -86,8 +86,8 @@ class PoolKernel(Kernel[Pool2D]):
         if op.kind == "average" and dtype is DType.INT16 and count > 1 << 15:
             return Refusal(f"{op.name} of {count} i16 elements may overflow 32 bits.")
         frame = Frame.of(node)
-        rows = Span.of(op, 0, x.shape[1], y.shape[1])
-        columns = Span.of(op, 1, x.shape[2], y.shape[2])
+        rows = PoolSpan.of(op, 0, x.shape[1], y.shape[1])
+        columns = PoolSpan.of(op, 1, x.shape[2], y.shape[2])
         clips, scales = rows.clips or columns.clips, op.scales(node)
         how = _divides(op, dtype, scales=scales)
         counts = op.kind == "average" and clips and not op.counts_padding
@@ -100,7 +100,7 @@ class PoolKernel(Kernel[Pool2D]):
             first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
         kind = "float" if dtype.is_float else "int32_t"
         taps = op.window[1] if not columns.clips and op.window[1] <= _TAPS_LIMIT else 0
-        walk = Walk(op.kind, kind, frame.source, columns, taps, centre, first, result)
+        walk = PoolWalk(op.kind, kind, frame.source, columns, taps, centre, first, result)
         lanes = _VECTOR_LANES if vectors else LANES
         form = walk.in_vectors if vectors else walk.in_registers
         constants: tuple[str, ...] = ()
