@@ -17,7 +17,7 @@ from smelt.codegen.kernels.base import (
     Request,
 )
 from smelt.codegen.kernels.c.binary_onnx import onnx_formula
-from smelt.codegen.kernels.c.binary_plain import Formula, plain_formula
+from smelt.codegen.kernels.c.binary_plain import BinaryFormula, plain_formula
 from smelt.codegen.kernels.c.loops import (
     Loop,
     broadcast_strides,
@@ -108,7 +108,7 @@ class BinaryKernel(Kernel[Binary]):
 
 
 def _statements(
-    formula: Formula, loops: tuple[Loop, ...], store: Store, a: TensorType, y: TensorType
+    formula: BinaryFormula, loops: tuple[Loop, ...], store: Store, a: TensorType, y: TensorType
 ) -> list[list[str]]:
     """C lines by the number of loops around them."""
     statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]
@@ -129,7 +129,7 @@ def _statements(
     return statements
 
 
-def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> Formula:
+def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> BinaryFormula:
     if y.quant is None:
         return plain_formula(op.kind, a.dtype)
     if op.kind in ("maximum", "minimum"):
@@ -144,21 +144,25 @@ def _formula(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> Formula
             return _squared_difference(squared_difference_scaling(a, b, y), centred, y)
         case "mul":
             result = offset(_scaled("left * right", mul_scaling(a, b, y)), y.zero_point)
-            return Formula(centred, result, exceeds=True)
+            return BinaryFormula(centred, result, exceeds=True)
         case _:
             return _quotient(div_scaling(a, b, y), centred, y)
 
 
-def _sum(operator: str, scaling: CommonScale, centred: tuple[str, str], y: TensorType) -> Formula:
+def _sum(
+    operator: str, scaling: CommonScale, centred: tuple[str, str], y: TensorType
+) -> BinaryFormula:
     loads = (
         _aligned(centred[0], scaling.left_shift, scaling.a),
         _aligned(centred[1], scaling.left_shift, scaling.b),
     )
     result = offset(_scaled(f"left {operator} right", scaling.output), y.zero_point)
-    return Formula(loads, result, exceeds=True)
+    return BinaryFormula(loads, result, exceeds=True)
 
 
-def _squared_difference(scaling: CommonScale, centred: tuple[str, str], y: TensorType) -> Formula:
+def _squared_difference(
+    scaling: CommonScale, centred: tuple[str, str], y: TensorType
+) -> BinaryFormula:
     loads = (
         _aligned(centred[0], scaling.left_shift, scaling.a),
         _aligned(centred[1], scaling.left_shift, scaling.b),
@@ -168,13 +172,13 @@ def _squared_difference(scaling: CommonScale, centred: tuple[str, str], y: Tenso
         "const int32_t square = (int32_t)(difference * difference);",
     )
     result = offset(_scaled("square", scaling.output), y.zero_point)
-    return Formula(loads, result, lines, exceeds=True)
+    return BinaryFormula(loads, result, lines, exceeds=True)
 
 
-def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> Formula:
+def _quotient(scaling: Multiplier, centred: tuple[str, str], y: TensorType) -> BinaryFormula:
     multiplier, shift = scaling
     result = offset(f"quantized_quotient(left, right, {multiplier}, {shift})", y.zero_point)
-    return Formula(centred, result, exceeds=True)
+    return BinaryFormula(centred, result, exceeds=True)
 
 
 def _aligned(value: str, left_shift: int, scaling: Multiplier) -> str:

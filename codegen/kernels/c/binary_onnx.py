@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smelt.codegen.kernels.c.binary_plain import Formula, plain_formula
+from smelt.codegen.kernels.c.binary_plain import BinaryFormula, plain_formula
 from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, Rounding
@@ -10,7 +10,7 @@ from smelt.ops.binary import BINARY, Binary
 from smelt.ops.fixed_point import clamp_limits
 
 
-def onnx_formula(node: Node[Binary]) -> Formula | None:
+def onnx_formula(node: Node[Binary]) -> BinaryFormula | None:
     """Operands dequantized, computed in float32, quantized with ties to even and clamped.
 
     None for a node that does not compute so.
@@ -25,4 +25,4 @@ def onnx_formula(node: Node[Binary]) -> Formula | None:
     stored = offset(f"rounded(real / {c_float(y.scale)}, {limits})", y.zero_point)
     left, right = (f"{c_float(t.scale)} * (float)({offset('%s', -t.zero_point)})" for t in (a, b))
     lines = (*real.lines, f"const float real = {real.result};")
-    return Formula((left, right), stored, lines, operand_type="float")
+    return BinaryFormula((left, right), stored, lines, operand_type="float")

@@ -23,7 +23,7 @@ _BITWISE = {"and": "&", "or": "|", "xor": "^"}
 
 
 @dataclass(frozen=True)
-class Formula:
+class BinaryFormula:
     """C of one operator: what is made of each operand when it is loaded, and of both together.
 
     `%s` in `loads` stands for the stored element; `lines` are statements before the `result`,
@@ -38,7 +38,7 @@ class Formula:
     operand_type: str | None = None
 
 
-def plain_formula(kind: str, dtype: DType) -> Formula:
+def plain_formula(kind: str, dtype: DType) -> BinaryFormula:
     """The formula for elements as they are stored."""
     lines: tuple[str, ...] = ()
     if kind in ("maximum", "minimum"):
@@ -56,7 +56,7 @@ def plain_formula(kind: str, dtype: DType) -> Formula:
         lines, result = _quotient(kind, dtype)
     else:
         lines, result = _integer(kind, dtype)
-    return Formula(("%s", "%s"), result, lines)
+    return BinaryFormula(("%s", "%s"), result, lines)
 
 
 def _real(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:

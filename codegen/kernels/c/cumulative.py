@@ -27,19 +27,17 @@ class CumulativeKernel(Kernel[Cumulative]):
         first = index(loops, 0)
         place = f"({size - 1} - r)" if op.reverse else "r"
         at = total((first, times(place, inner)))
-        ends = ", from the end" * op.reverse + ", without the element itself" * op.exclusive
-        along = Loop("r", size, ())
+        ends = ", from the end" if op.reverse else ""
+        ends += ", without the element itself" if op.exclusive else ""
         # Integers are computed without a sign, so that they wrap.
         kind = x.dtype.c_name if x.dtype.is_float else "uint64_t"
         start, operator = ("0", "+") if op.kind == "sum" else ("1", "*")
-        step = [f"acc {operator}= ({kind})input[at];", f"output[at] = ({x.dtype.c_name})acc;"]
+        store = f"output[at] = ({x.dtype.c_name})acc;"
+        step = [f"acc {operator}= ({kind})input[at];", store]
         if op.exclusive:
-            step = [
-                f"const {kind} next = acc {operator} ({kind})input[at];",
-                step[1],
-                "acc = next;",
-            ]
-        lines = in_loops((along,), (f"const int32_t at = {at};", *step))
+            # The output may lie over the input.
+            step = [f"const {kind} next = acc {operator} ({kind})input[at];", store, "acc = next;"]
+        lines = in_loops((Loop("r", size, ()),), (f"const int32_t at = {at};", *step))
         return KernelCall(
             template="c/loops.j2",
             stem=f"cumulative_{op.kind}",

@@ -53,8 +53,8 @@ class OneHotKernel(Kernel[OneHot]):
             form="c_one_hot",
             parameters=LoopsParameters(
                 (
-                    f"{indices} -> {y}: along axis {op.axis} values[1] at each index, "
-                    "values[0] elsewhere.",
+                    f"{indices} -> {y}: along axis {op.axis} "
+                    "values[1] at each index, values[0] elsewhere.",
                     "An index below zero counts from the end; one that lies outside sets nothing.",
                 ),
                 (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -21,7 +22,7 @@ from smelt.codegen.kernels.base import (
 from smelt.codegen.kernels.c.finish import Finish
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.loops import LANES, lane_blocks
-from smelt.codegen.kernels.c.pool_windows import PoolBlock, Span, Walk
+from smelt.codegen.kernels.c.pool_windows import PoolBlock, PoolSpan, PoolWalk
 from smelt.codegen.kernels.c.store import Store, helpers_in, offset, stored
 from smelt.codegen.render import c_float
 from smelt.ir import DType, Node, TensorType
@@ -86,21 +87,19 @@ class PoolKernel(Kernel[Pool2D]):
         if op.kind == "average" and dtype is DType.INT16 and count > 1 << 15:
             return Refusal(f"{op.name} of {count} i16 elements may overflow 32 bits.")
         frame = Frame.of(node)
-        rows = Span.of(op, 0, x.shape[1], y.shape[1])
-        columns = Span.of(op, 1, x.shape[2], y.shape[2])
+        rows = PoolSpan.of(op, 0, x.shape[1], y.shape[1])
+        columns = PoolSpan.of(op, 1, x.shape[2], y.shape[2])
         clips, scales = rows.clips or columns.clips, op.scales(node)
         how = _divides(op, dtype, scales=scales)
         counts = op.kind == "average" and clips and not op.counts_padding
         vectors = dtype.is_float and "simd_float" in request.target.features
-        first, centre = _first(op.kind, dtype), 0
-        store = stored(op.activation, y)
-        result = partial(_result, how, store)
-        if scales:
-            result = partial(_scaled(node, varies=counts).replace, "%s")
-            first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
-        kind = "float" if dtype.is_float else "int32_t"
         taps = op.window[1] if not columns.clips and op.window[1] <= _TAPS_LIMIT else 0
-        walk = Walk(op.kind, kind, frame.source, columns, taps, centre, first, result)
+        kind = "float" if dtype.is_float else "int32_t"
+        first, centre = _first(op.kind, dtype), 0
+        if scales:
+            first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
+        result = _result_of(node, how, varies=counts)
+        walk = PoolWalk(op.kind, kind, frame.source, columns, taps, centre, first, result)
         lanes = _VECTOR_LANES if vectors else LANES
         form = walk.in_vectors if vectors else walk.in_registers
         constants: tuple[str, ...] = ()
@@ -136,6 +135,13 @@ class PoolKernel(Kernel[Pool2D]):
 def _taps(op: Pool2D, x: TensorType) -> int:
     """Pixels under all windows of an image."""
     return int(op.covered(0, x).sum()) * int(op.covered(1, x).sum())
+
+
+def _result_of(node: Node[Pool2D], how: _Division, *, varies: bool) -> Callable[[str], str]:
+    """What becomes of an accumulator, as C of its name."""
+    if node.op.scales(node):
+        return partial(_scaled(node, varies=varies).replace, "%s")
+    return partial(_result, how, stored(node.op.activation, node.output.type))
 
 
 def _scaled(node: Node[Pool2D], *, varies: bool) -> str:

@@ -15,7 +15,7 @@ _UNROLLED = 8
 
 
 @dataclass(frozen=True)
-class Span:
+class PoolSpan:
     """The input rows (or columns) under a window, as C.
 
     Attributes:
@@ -36,7 +36,7 @@ class Span:
     clips_last: bool
 
     @staticmethod
-    def of(op: Pool2D, axis: int, size: int, outputs: int) -> Span:
+    def of(op: Pool2D, axis: int, size: int, outputs: int) -> PoolSpan:
         """The span of rows (`axis` 0) or columns (1)."""
         (before, _), stride, step = op.padding[axis], op.stride[axis], op.dilation[axis]
         window = (op.window[axis] - 1) * step + 1
@@ -44,7 +44,7 @@ class Span:
         first = offset(output if stride == 1 else f"{output} * {stride}", -before)
         last = (outputs - 1) * stride - before + window
         clips = before > 0, last > size
-        return Span(f"{name}_begin", f"{name}_end", first, window, step, size, *clips)
+        return PoolSpan(f"{name}_begin", f"{name}_end", first, window, step, size, *clips)
 
     def lines(self, *, ends: bool) -> tuple[str, ...]:
         """C lines that find the first one, and the one after the last where `ends`."""
@@ -105,7 +105,7 @@ class PoolBlock:
 
 
 @dataclass(frozen=True)
-class Walk:
+class PoolWalk:
     """How blocks of channels walk over a window.
 
     Attributes:
@@ -122,7 +122,7 @@ class Walk:
     kind: str
     type: str
     source: PixelStrides
-    columns: Span
+    columns: PoolSpan
     taps: int
     centre: int
     first: str

@@ -40,21 +40,18 @@ class ResampleKernel(Kernel[Resample]):
         heads = [f"for (int32_t o = 0; o < {y.shape[op.axis]}; ++o, output += {width}) {{"]
         if outer > 1:
             heads.insert(0, f"for (int32_t n = 0; n < {outer}; ++n, input += {step}) {{")
-        how, lines = f"a weighted sum of {taps} element{'s' if taps > 1 else ''}", list[str]()
-        absent = "where there are none"
+        tables: list[Operand] = [Packed("positions", _small(positions))]
         if weights is None:
             how, absent = "a copy", "where there is nothing to copy"
+            lines = [copy("0", times("positions[o]", width), width, x.dtype.size)]
+        else:
+            how = f"a weighted sum of {taps} element{'s' if taps > 1 else ''}"
+            absent, lines = "where there are none", _weighed(taps, width)
+            tables.append(Packed("weights", weights.array))
         if (positions[:, 0] < 0).any():
             (fill,) = c_elements(np.full(1, op.fill, x.dtype.numpy))
             how += f", or {fill} {absent}"
-            lines += _filled(fill, _at(taps, 0), width)
-        if weights is None:
-            lines.append(copy("0", times("positions[o]", width), width, x.dtype.size))
-        else:
-            lines += _weighed(taps, width)
-        tables: list[Operand] = [Packed("positions", _small(positions))]
-        if weights is not None:
-            tables.append(Packed("weights", weights.array))
+            lines = [*_filled(fill, _at(taps, 0), width), *lines]
         return KernelCall(
             template="c/loops.j2",
             stem="resample",

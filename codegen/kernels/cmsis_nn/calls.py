@@ -179,17 +179,17 @@ _WITHOUT_STATUS = frozenset({"arm_concatenation_s8_x", "arm_softmax_s8"})
 
 
 @dataclass(frozen=True)
-class Scaling:
+class LibraryScaling:
     """How the library requantizes: int32 `[o]` multipliers and shifts, as TensorFlow Lite's."""
 
     multipliers: Array
     shifts: Array
 
     @staticmethod
-    def of(scales: Sequence[float], channels: int) -> Scaling:
+    def of(scales: Sequence[float], channels: int) -> LibraryScaling:
         """Those of accumulator scales over output scale, one or one per channel."""
         requantizer = Requantizer(tuple(scales), Rounding.TFLM)
-        return Scaling(
+        return LibraryScaling(
             np.asarray(per_channel(requantizer.multipliers, channels), np.int32),
             np.asarray(per_channel(requantizer.shifts, channels), np.int32),
         )
@@ -230,7 +230,7 @@ def refuse_data(node: Node, what: str, inputs: int = 1) -> Refusal | None:
     return None
 
 
-def refuse_sums(what: str, scaling: Scaling, range_: tuple[Array, Array]) -> Refusal | None:
+def refuse_sums(what: str, scaling: LibraryScaling, range_: tuple[Array, Array]) -> Refusal | None:
     """None if sums of this range are requantized within 32 bits, else why not.
 
     gemmlowp's left shift wraps, which the library leaves to the compiler; its right shifts are

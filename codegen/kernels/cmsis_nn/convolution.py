@@ -23,8 +23,8 @@ from smelt.codegen.kernels.cmsis_nn import buffers
 from smelt.codegen.kernels.cmsis_nn.buffers import Variant, variant_of
 from smelt.codegen.kernels.cmsis_nn.calls import (
     LARGEST,
+    LibraryScaling,
     Record,
-    Scaling,
     call,
     clamp,
     context,
@@ -49,7 +49,7 @@ _LARGEST_INDEX = 32767
 _Convolution = Node[Conv2D | DepthwiseConv2D]
 
 
-class Conv2DKernel(Kernel[Conv2D]):
+class CmsisConv2DKernel(Kernel[Conv2D]):
     """`arm_convolve_s8` and what the library has for windows of one pixel and images of one row."""
 
     op = Conv2D
@@ -62,7 +62,7 @@ class Conv2DKernel(Kernel[Conv2D]):
         return _convolution(node, node.input(1).array, scaling, variant_of(request.target))
 
 
-class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
+class CmsisDepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
     """The depthwise convolution that suits the window; one channel's is a plain convolution."""
 
     op = DepthwiseConv2D
@@ -83,7 +83,7 @@ class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
         return _depthwise(node, weights, scaling, variant)
 
 
-def _scaling_of(node: _Convolution, what: str, channel_axis: int) -> Scaling | Refusal:
+def _scaling_of(node: _Convolution, what: str, channel_axis: int) -> LibraryScaling | Refusal:
     """How the node's sums are requantized, or why the library does not compute it."""
     weights, bias = node.input(1), node.optional(2)
     if not weights.is_constant or (bias is not None and not bias.is_constant):
@@ -100,12 +100,12 @@ def _scaling_of(node: _Convolution, what: str, channel_axis: int) -> Scaling | R
     if refusal := refuse_sizes(what, x, y):
         return refusal
     scales = convolution_scales(x, weights.type, y, node.rounding)
-    scaling = Scaling.of(scales, y.shape[3])
+    scaling = LibraryScaling.of(scales, y.shape[3])
     return refuse_sums(what, scaling, sums(node, channel_axis)) or scaling
 
 
 def _convolution(
-    node: _Convolution, weights: Array, scaling: Scaling, variant: Variant
+    node: _Convolution, weights: Array, scaling: LibraryScaling, variant: Variant
 ) -> KernelCall:
     """A call of a convolution; `weights` are `[o,h,w,i]`."""
     window, x, y = Window.of(node), node.input(0).type, node.output.type
@@ -115,7 +115,7 @@ def _convolution(
     records = (
         context("scratch" if size else "", size),
         _parameters(node, window, "cmsis_nn_conv_params"),
-        Scaling.record,
+        LibraryScaling.record,
         image_dims("input_dims", x),
         dims("filter_dims", outputs, height, width, depth),
         bias,
@@ -169,7 +169,7 @@ def _suiting(window: Window, depth: int, batch: int, variant: Variant) -> tuple[
 
 
 def _depthwise(
-    node: _Convolution, weights: Array, scaling: Scaling, variant: Variant
+    node: _Convolution, weights: Array, scaling: LibraryScaling, variant: Variant
 ) -> KernelCall:
     window, x, y = Window.of(node), node.input(0).type, node.output.type
     channels, outputs = x.shape[3], y.shape[3]
@@ -180,7 +180,7 @@ def _depthwise(
     records = (
         context("scratch" if size else "", size),
         _parameters(node, window, "cmsis_nn_dw_conv_params", outputs // channels),
-        Scaling.record,
+        LibraryScaling.record,
         image_dims("input_dims", x),
         dims("filter_dims", *weights.shape),
         bias,
@@ -255,4 +255,4 @@ def _bias(node: Node, outputs: int, padding: int = 0) -> tuple[Packed, Record]:
     return Packed("bias", np.pad(bias, (0, padding))), dims("bias_dims", 1, 1, 1, outputs)
 
 
-KERNELS = (Conv2DKernel(), DepthwiseConv2DKernel())
+KERNELS = (CmsisConv2DKernel(), CmsisDepthwiseConv2DKernel())

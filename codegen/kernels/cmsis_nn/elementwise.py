@@ -6,7 +6,13 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request
-from smelt.codegen.kernels.cmsis_nn.calls import Scaling, call, clamp, refuse_data, refuse_sums
+from smelt.codegen.kernels.cmsis_nn.calls import (
+    LibraryScaling,
+    call,
+    clamp,
+    refuse_data,
+    refuse_sums,
+)
 from smelt.ir import Node
 from smelt.ops.binary import Binary
 from smelt.ops.binary_integer import Multiplier, add_scaling, mul_scaling
@@ -20,7 +26,7 @@ _CLAMPS = {
 """What the library does in place of a function that stands alone."""
 
 
-class BinaryKernel(Kernel[Binary]):
+class CmsisBinaryKernel(Kernel[Binary]):
     """Sums and products of tensors of one shape."""
 
     op = Binary
@@ -64,7 +70,7 @@ class BinaryKernel(Kernel[Binary]):
         )
 
 
-class UnaryKernel(Kernel[Unary]):
+class CmsisUnaryKernel(Kernel[Unary]):
     """Says why none is served."""
 
     op = Unary
@@ -76,12 +82,12 @@ class UnaryKernel(Kernel[Unary]):
         return Refusal(f"CMSIS-NN has no {node.op.name}.")
 
 
-def _scaling(scaling: Multiplier) -> Scaling:
-    return Scaling(*(np.array([part], np.int32) for part in scaling))
+def _scaling(scaling: Multiplier) -> LibraryScaling:
+    return LibraryScaling(*(np.array([part], np.int32) for part in scaling))
 
 
 def _range(largest: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([-largest], np.int64), np.array([largest], np.int64)
 
 
-KERNELS = (BinaryKernel(), UnaryKernel())
+KERNELS = (CmsisBinaryKernel(), CmsisUnaryKernel())

@@ -19,8 +19,8 @@ from smelt.codegen.kernels.c.products import bias_with_zero_point, constant_bias
 from smelt.codegen.kernels.cmsis_nn import buffers
 from smelt.codegen.kernels.cmsis_nn.buffers import Variant, variant_of
 from smelt.codegen.kernels.cmsis_nn.calls import (
+    LibraryScaling,
     Record,
-    Scaling,
     call,
     clamp,
     context,
@@ -33,7 +33,7 @@ from smelt.ir import DType, Node
 from smelt.ops.fully_connected import FullyConnected, fully_connected_scales
 
 
-class FullyConnectedKernel(Kernel[FullyConnected]):
+class CmsisFullyConnectedKernel(Kernel[FullyConnected]):
     """Rows of inputs times constant weights, or times computed ones where there is no bias."""
 
     op = FullyConnected
@@ -52,7 +52,7 @@ class FullyConnectedKernel(Kernel[FullyConnected]):
         if type_.dtype is not DType.INT8 or quant is None or len(set(quant.zero_point)) != 1:
             return Refusal(f"{what} takes i8 weights of one zero point, not {type_}.")
         scales = fully_connected_scales(x, type_, y, node.rounding)
-        scaling = Scaling.of(scales, type_.shape[0])
+        scaling = LibraryScaling.of(scales, type_.shape[0])
         if refusal := refuse_sums(what, scaling, sums(node, 0)):
             return refusal
         build = _dense if weights.is_constant else _product
@@ -60,7 +60,7 @@ class FullyConnectedKernel(Kernel[FullyConnected]):
 
 
 def _dense(
-    node: Node[FullyConnected], scaling: Scaling, zero_point: int, variant: Variant
+    node: Node[FullyConnected], scaling: LibraryScaling, zero_point: int, variant: Variant
 ) -> KernelCall:
     weights = node.input(1)
     outputs, depth = weights.type.shape
@@ -80,7 +80,7 @@ def _dense(
     records = (
         context("(void *)sums" if summed else "", bias.nbytes if summed else 0),
         _parameters(node, zero_point),
-        _shared(scaling) if shared else Scaling.record,
+        _shared(scaling) if shared else LibraryScaling.record,
         dims("input_dims", rows, 1, 1, depth),
         dims("filter_dims", depth, 1, 1, outputs),
         dims("bias_dims", 1, 1, 1, outputs),
@@ -101,7 +101,7 @@ def _dense(
 
 
 def _product(
-    node: Node[FullyConnected], scaling: Scaling, zero_point: int, variant: Variant
+    node: Node[FullyConnected], scaling: LibraryScaling, zero_point: int, variant: Variant
 ) -> KernelCall:
     outputs, depth = node.input(1).type.shape
     rows = node.input(0).type.size // depth
@@ -130,7 +130,7 @@ def _product(
     )
 
 
-def _shared(scaling: Scaling) -> Record:
+def _shared(scaling: LibraryScaling) -> Record:
     """The one scaling of all outputs."""
     fields = (str(scaling.multipliers[0]), "multiplier"), (str(scaling.shifts[0]), "shift")
     return Record("cmsis_nn_per_tensor_quant_params", "scaling", fields)
@@ -150,4 +150,4 @@ def _parameters(node: Node[FullyConnected], zero_point: int) -> Record:
     )
 
 
-KERNELS = (FullyConnectedKernel(),)
+KERNELS = (CmsisFullyConnectedKernel(),)

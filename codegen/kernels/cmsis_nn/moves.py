@@ -22,7 +22,7 @@ def _refuse_type(dtype: DType, what: str) -> Refusal | None:
     return None if dtype is DType.INT8 else Refusal(f"{what} takes i8 data, not {dtype.value}.")
 
 
-class PadKernel(Kernel[Pad]):
+class CmsisPadKernel(Kernel[Pad]):
     """A border of one value that is known at compile time."""
 
     op = Pad
@@ -54,7 +54,7 @@ class PadKernel(Kernel[Pad]):
         )
 
 
-class TransposeKernel(Kernel[Transpose]):
+class CmsisTransposeKernel(Kernel[Transpose]):
     """Axes in another order; those that stay together count as one."""
 
     op = Transpose
@@ -94,7 +94,7 @@ class TransposeKernel(Kernel[Transpose]):
         )
 
 
-class ConcatKernel(Kernel[Concat]):
+class CmsisConcatKernel(Kernel[Concat]):
     """Tensors side by side: a copy for each row of each."""
 
     op = Concat
@@ -146,4 +146,4 @@ def _joined(
     return tuple(sizes[first] for first in firsts), tuple(firsts.index(g[0]) for g in groups)
 
 
-KERNELS = (PadKernel(), TransposeKernel(), ConcatKernel())
+KERNELS = (CmsisPadKernel(), CmsisTransposeKernel(), CmsisConcatKernel())

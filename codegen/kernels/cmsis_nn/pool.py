@@ -23,7 +23,7 @@ from smelt.ops.pool import Pool2D
 _FUNCTIONS = {"max": "arm_max_pool_s8", "average": "arm_avgpool_s8"}
 
 
-class PoolKernel(Kernel[Pool2D]):
+class CmsisPoolKernel(Kernel[Pool2D]):
     """Windows without gaps, over the pixels of the image that they cover."""
 
     op = Pool2D
@@ -73,4 +73,4 @@ class PoolKernel(Kernel[Pool2D]):
         )
 
 
-KERNELS = (PoolKernel(),)
+KERNELS = (CmsisPoolKernel(),)

@@ -15,7 +15,7 @@ _LONGEST_ROW = 255
 _LEFTMOST = 30
 
 
-class SoftmaxKernel(Kernel[Softmax]):
+class CmsisSoftmaxKernel(Kernel[Softmax]):
     """Exponentials by gemmlowp's fixed-point arithmetic, twice for each element."""
 
     op = Softmax
@@ -45,4 +45,4 @@ class SoftmaxKernel(Kernel[Softmax]):
         )
 
 
-KERNELS = (SoftmaxKernel(),)
+KERNELS = (CmsisSoftmaxKernel(),)
