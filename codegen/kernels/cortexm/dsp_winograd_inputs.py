@@ -52,9 +52,20 @@ class Transform:
         return self.depth // 2 * self.tiles
 
     @property
-    def quad_bytes(self) -> int:
-        """Bytes of four channels at a position."""
-        return 8 * self.tiles
+    def start(self) -> tuple[str, ...]:
+        """Instructions up to the first four channels.
+
+        r0-r3: rows; r4: results. On the stack: the results' end.
+        """
+        end = f"add r2, r1, r2, lsl #{self.tiles}"
+        return "push {r4-r11, lr}", end, "push {r2}", "mov r4, r1", "ldm r0, {r0-r3}", "1:"
+
+    @property
+    def end(self) -> tuple[str, ...]:
+        """Instructions that go on to the next four channels, or return."""
+        rows = (f"add r{row}, r{row}, #4" for row in range(4))
+        lines = [*rows, "ldr r5, [sp]", f"add r4, r4, #{8 * self.tiles}", "cmp r4, r5", "bne 1b"]
+        return (*lines, "pop {r4}", "pop {r4-r11, pc}")
 
     def at(self, row: int, column: int, tile: int, word: int) -> int:
         """Words from the first result of four channels to that at a position."""
