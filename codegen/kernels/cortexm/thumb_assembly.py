@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from smelt.codegen.kernels.cortexm.armv6m import Armv6m
 from smelt.codegen.kernels.cortexm.assembly_builder import Label
 from smelt.codegen.kernels.cortexm.registers import LR, R0, R2, R3, R4, R5, R6, R7, R10, Register
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 
 
 def load_row(a: Armv6m, s: ShortScaling, others: Sequence[Register]) -> None:

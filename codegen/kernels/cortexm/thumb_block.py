@@ -1,4 +1,4 @@
-"""Armv6-M: all channels of a block of pixels whose inputs are packed (`thumb_convolution`)."""
+"""Armv6-M: all channels of a block of pixels whose inputs are packed (`halves_convolution`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from smelt.codegen.kernels.cortexm.registers import (
     R12,
     SP,
 )
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.tap_groups import STATE_BYTES, BlockSums, Taps
 from smelt.codegen.kernels.cortexm.thumb_assembly import load_row, requantize
-from smelt.codegen.kernels.cortexm.thumb_groups import STATE_BYTES, BlockSums, Taps
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
 
 _PATCH, _DISTANCE, _ROW, _CHANNEL, _TOTALS, _ROOM = 16, 20, 24, 28, 32, 36
 """Where on the stack numbers stand, behind the outputs of the pixels."""

@@ -1,9 +1,10 @@
-"""Armv6-M: a channel of a plane of a depthwise convolution (`thumb_depthwise`)."""
+"""Armv6-M: a channel of a plane of a depthwise convolution (`halves_depthwise`)."""
 
 from __future__ import annotations
 
 from smelt.codegen.kernels.cortexm.armv6m import Armv6m
 from smelt.codegen.kernels.cortexm.assembly_builder import Label
+from smelt.codegen.kernels.cortexm.pair_plane import Plane
 from smelt.codegen.kernels.cortexm.registers import (
     R0,
     R1,
@@ -19,9 +20,8 @@ from smelt.codegen.kernels.cortexm.registers import (
     R12,
     SP,
 )
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.thumb_assembly import load_row, requantize
-from smelt.codegen.kernels.cortexm.thumb_plane import Plane
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
 
 _PAIRS, _APART, _LOWER, _OUTPUTS, _ROOM = 0, 4, 8, 12, 20
 """Where on the stack numbers stand."""

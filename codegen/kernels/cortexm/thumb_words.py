@@ -21,8 +21,8 @@ from smelt.codegen.kernels.cortexm.registers import (
     R12,
     SP,
 )
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.thumb_assembly import load_row, requantize
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
 
 _INPUTS, _OUTPUT, _LEFT, _START, _ROOM = 0, 4, 8, 12, 16
 """Where on the stack numbers stand."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.kernels.cortexm.armv7m import Armv7m, asr
 from smelt.codegen.kernels.cortexm.registers import R2, R3, R4, R5, R6, R7, R8, SP, Register
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 
 
 def load_row(a: Armv7m, s: ShortScaling, sums: Sequence[Register], at: Register = R2) -> None:

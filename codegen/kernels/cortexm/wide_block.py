@@ -1,4 +1,4 @@
-"""Armv7-M: all channels of a block of pixels whose inputs are packed (`thumb_convolution`)."""
+"""Armv7-M: all channels of a block of pixels whose inputs are packed (`halves_convolution`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     R12,
     SP,
 )
-from smelt.codegen.kernels.cortexm.thumb_groups import STATE_BYTES, BlockSums, Stretch
+from smelt.codegen.kernels.cortexm.tap_groups import STATE_BYTES, BlockSums, Stretch
 from smelt.codegen.kernels.cortexm.wide_assembly import load_row, requantize
 
 _PATCH, _ROW, _CHANNEL, _TOTALS, _ENDS = 16, 20, 24, 28, 32

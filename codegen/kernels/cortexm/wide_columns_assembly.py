@@ -23,7 +23,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     SP,
     Register,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import lower, saturate
 
 _FIRST, _LAST = (R5, R6, R7), (R8, R9, R10)

@@ -24,7 +24,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     SP,
     Register,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import (
     Turns,
     load_row,

@@ -1,10 +1,11 @@
-"""Armv7-M: a channel of a plane of a depthwise convolution (`thumb_depthwise`)."""
+"""Armv7-M: a channel of a plane of a depthwise convolution (`halves_depthwise`)."""
 
 from __future__ import annotations
 
 from itertools import accumulate
 
 from smelt.codegen.kernels.cortexm.armv7m import Armv7m, asr, lsl
+from smelt.codegen.kernels.cortexm.pair_plane import Plane
 from smelt.codegen.kernels.cortexm.registers import (
     LR,
     R0,
@@ -22,8 +23,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     R12,
     SP,
 )
-from smelt.codegen.kernels.cortexm.thumb_plane import Plane
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import load_row, requantize
 
 _REGISTERS = """\

@@ -26,7 +26,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     Low,
     Register,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import Turns, load_row, requantize, run_turns
 
 _LINE, _ROW, _OUT, _END, _BLOCKS = 0, 8, 12, 16, 20
