@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -40,7 +41,7 @@ from smelt.targets import get
 from tests.guarded import CORES, Core, Run, said_on
 from tests.kernels_host import OUTPUT, Entry, build_programs, compile_c, source_of
 
-KERNELS: dict[str, tuple[Kernel, ...]] = {
+KERNELS: dict[str, tuple[Kernel[Any], ...]] = {
     "cortex-m0": thumb_pool.KERNELS,
     "cortex-m3": thumb_pool.KERNELS,
     "cortex-m7": dsp_pool.KERNELS,
