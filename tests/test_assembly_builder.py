@@ -30,8 +30,8 @@ from smelt.codegen.kernels.cortexm.registers import (
     SP,
     EncodingError,
 )
-from smelt.codegen.kernels.cortexm.thumb_groups import BlockSums, grouped
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.tap_groups import BlockSums, grouped
 from smelt.targets.instructions import Kind
 
 ANY: Any = R8  # type checkers refuse a high register; these tests ask what happens at run time

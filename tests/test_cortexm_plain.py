@@ -26,8 +26,8 @@ from smelt.codegen.kernels.cortexm import (
     wide_convolution,
     wide_depthwise,
 )
-from smelt.codegen.kernels.cortexm.thumb_groups import LARGEST_GROUP, grouped
-from smelt.codegen.kernels.cortexm.thumb_scaling import short_scaling
+from smelt.codegen.kernels.cortexm.short_scaling import short_scaling
+from smelt.codegen.kernels.cortexm.tap_groups import LARGEST_GROUP, grouped
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value, evaluate
 from smelt.ops.binary import Binary
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 from smelt.codegen.kernels.cortexm.assembly_builder import (
     Assembler,
@@ -119,15 +120,17 @@ class Armv6m(Assembler):
     push, pop = Opcode(_stack), Opcode(_stack)
     take, give = Opcode(_room, "sub"), Opcode(_room, "add")
 
-    def b(self, label: Label, condition: str = "") -> None:
+    def b(self, label: Label, condition: str = "") -> Self:
         """Goes to a label, if the condition holds."""
         self.branch(f"b{condition}", label, Reach(256, 254) if condition else Reach(2048, 2046))
+        return self
 
-    def bl(self, label: Label, note: str) -> None:
+    def bl(self, label: Label, note: str) -> Self:
         """Goes to a label however far, and loses lr."""
         self.branch("bl", label, Reach(1 << 24, (1 << 24) - 2), size=4, note=note)
+        return self
 
-    def constant(self, d: Low, value: int) -> None:
+    def constant(self, d: Low, value: int) -> Self:
         """`d = value`, a number from 0 on."""
         digits = [value >> shift & 255 for shift in (24, 16, 8, 0)]
         while len(digits) > 1 and not digits[0]:
@@ -142,6 +145,7 @@ class Armv6m(Assembler):
                 shift = 0
         if shift:
             self.lsls(d, d, shift)
+        return self
 
     def advance(self, d: Low, distance: int, spare: Low) -> None:
         """`d += distance`; `spare` may be lost."""

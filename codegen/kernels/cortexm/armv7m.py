@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 from smelt.codegen.kernels.cortexm.assembly_builder import (
     Assembler,
@@ -201,13 +202,14 @@ class Armv7m(Assembler):
     push, pop = _wide(_stack), _wide(_stack)
     take, give = _wide(_room, "sub"), _wide(_room, "add")
 
-    def at_most(self, d: Register, value: int) -> None:
+    def at_most(self, d: Register, value: int) -> Self:
         """`d = min(d, value)`."""
         self.cmp(d, value)
         self.it("gt")
         self.movgt(d, value)
+        return self
 
-    def at_least(self, d: Register, value: int) -> None:
+    def at_least(self, d: Register, value: int) -> Self:
         """`d = max(d, value)`."""
         self.cmp(d, value)
         self.it("lt")
@@ -215,14 +217,17 @@ class Armv7m(Assembler):
             self.mvnlt(d, -1 - value)
         else:
             self.movlt(d, value)
+        return self
 
-    def b(self, label: Label, condition: str = "") -> None:
+    def b(self, label: Label, condition: str = "") -> Self:
         """Goes to a label, if the condition holds."""
         self.branch(f"b{condition}", label, Reach(1 << 20, (1 << 20) - 2), size=4)
+        return self
 
-    def cbz(self, n: Low, label: Label) -> None:
+    def cbz(self, n: Low, label: Label) -> Self:
         """Goes to a label further on if a register is 0."""
         self.branch(f"cbz {n},", label, Reach(0, 126))
+        return self
 
     def advance(self, d: Register, distance: int, spare: Register) -> None:
         """`d += distance`; `spare` may be lost."""

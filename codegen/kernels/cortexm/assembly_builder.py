@@ -14,17 +14,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Generic, ParamSpec
+from typing import Generic, ParamSpec, TypeVar
 
 from smelt.codegen.kernels.cortexm.registers import EncodingError
 from smelt.targets.instructions import Instruction, instruction
 
 P = ParamSpec("P")
+CodeT = TypeVar("CodeT", bound="Assembler")
 _ON_STACK = re.compile(r"\bsp(?:, #(\d+)\]|\]|, \{)")
 
 
 class Opcode(Generic[P]):
-    """An instruction of one form: a function that checks the operands and returns their text."""
+    """An instruction of one form: a function that checks the operands and returns their text.
+
+    Calls return the code, so that a line of Python may be a step: load, compute, store.
+    """
 
     def __init__(self, form: Callable[P, str], name: str = "", size: int = 2) -> None:
         self._form, self._name, self._size = form, name, size
@@ -32,9 +36,10 @@ class Opcode(Generic[P]):
     def __set_name__(self, owner: type[Assembler], name: str) -> None:
         self._name = self._name or name.rstrip("_")
 
-    def __get__(self, code: Assembler, owner: type[Assembler]) -> Callable[P, None]:
-        def append(*operands: P.args, **named: P.kwargs) -> None:
+    def __get__(self, code: CodeT, owner: type[CodeT]) -> Callable[P, CodeT]:
+        def append(*operands: P.args, **named: P.kwargs) -> CodeT:
             code.emit(self._name, self._form(*operands, **named), size=self._size)
+            return code
 
         return append
 

@@ -1,4 +1,4 @@
-"""Armv6-M: all channels of a block of pixels whose inputs are packed (`thumb_convolution`)."""
+"""Armv6-M: all channels of a block of pixels whose inputs are packed (`halves_convolution`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from smelt.codegen.kernels.cortexm.registers import (
     R12,
     SP,
 )
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.tap_groups import STATE_BYTES, BlockSums, Taps
 from smelt.codegen.kernels.cortexm.thumb_assembly import load_row, requantize
-from smelt.codegen.kernels.cortexm.thumb_groups import STATE_BYTES, BlockSums, Taps
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
 
 _PATCH, _DISTANCE, _ROW, _CHANNEL, _TOTALS, _ROOM = 16, 20, 24, 28, 32, 36
 """Where on the stack numbers stand, behind the outputs of the pixels."""
@@ -44,17 +44,14 @@ def block(sums: BlockSums) -> Armv6m:
             a.ldmia(R3, pixels)
             for number, pixel in enumerate(pixels):
                 a.str_(pixel, SP, 4 * number)
-        a.subs(R1, R1, R0)
-        a.movs(R3, 0)
+        a.subs(R1, R1, R0).movs(R3, 0)
         for number, at in ((R0, _PATCH), (R1, _DISTANCE), (R2, _ROW), (R3, _CHANNEL)):
             a.str_(number, SP, at)
         if state:
-            a.constant(R2, STATE_BYTES * outputs)
-            a.subs(R0, R0, R2)
+            a.constant(R2, STATE_BYTES * outputs).subs(R0, R0, R2)
             a.str_(R0, SP, _TOTALS)
         if four:
-            a.constant(R2, 1 << 15)
-            a.mov(R12, R2)
+            a.constant(R2, 1 << 15).mov(R12, R2)
         a.comment(
             "A channel. The total of words of upper pixels starts without the roundings to come."
         )
@@ -65,46 +62,30 @@ def block(sums: BlockSums) -> Armv6m:
             a.constant(R2, taps.groups << 15)
         if state:
             a.ldr(R4, SP, _TOTALS)
-            a.ldmia(R4, [R3, R5, R6, R7])
-            a.mov(R8, R5)
-            a.mov(R11, R6)
-            a.subs(R7, R7, R2)
+            a.ldmia(R4, [R3, R5, R6, R7]).mov(R8, R5).mov(R11, R6).subs(R7, R7, R2)
             a.mov(R9, R7)
         else:
-            a.movs(R3, 0)
-            a.mov(R8, R3)
+            a.movs(R3, 0).mov(R8, R3)
             if four:
-                a.mov(R11, R3)
-                a.negs(R2, R2)
-                a.mov(R9, R2)
+                a.mov(R11, R3).negs(R2, R2).mov(R9, R2)
         _products(a, taps, words)
         if sums.ends:
             _outputs(a, sums.scaling, words)
         if sums.ends and state:
-            a.ldr(R4, SP, _TOTALS)
-            a.adds(R4, STATE_BYTES)
-            a.str_(R4, SP, _TOTALS)
+            a.ldr(R4, SP, _TOTALS).adds(R4, STATE_BYTES).str_(R4, SP, _TOTALS)
         if not sums.ends:
-            a.ldr(R4, SP, _TOTALS)
-            a.mov(R5, R8)
-            a.mov(R6, R11)
-            a.mov(R7, R9)
+            a.ldr(R4, SP, _TOTALS).mov(R5, R8).mov(R6, R11).mov(R7, R9)
             a.stmia(R4, [R3, R5, R6, R7])
             a.str_(R4, SP, _TOTALS)
             a.ldr(R1, SP, _CHANNEL)
-        a.adds(R1, 1)
-        a.str_(R1, SP, _CHANNEL)
-        a.ldr(R0, SP, _DISTANCE)
-        a.adds(R0, 1)
+        a.adds(R1, 1).str_(R1, SP, _CHANNEL)
+        a.ldr(R0, SP, _DISTANCE).adds(R0, 1)
         a.lsls(R3, R1, 33 - apart.bit_length())  # whether a block of weights ends
         a.b(same_block, "ne")
-        a.constant(R3, (taps.length - 1) * apart)
-        a.adds(R0, R0, R3)
+        a.constant(R3, (taps.length - 1) * apart).adds(R0, R0, R3)
         a.place(same_block)
         a.str_(R0, SP, _DISTANCE)
-        a.constant(R2, outputs)
-        a.cmp(R1, R2)
-        a.b(last, "eq")
+        a.constant(R2, outputs).cmp(R1, R2).b(last, "eq")
         a.bl(channel, "far enough; lr is free")
         a.place(last)
     return a
@@ -115,15 +96,13 @@ def _products(a: Armv6m, taps: Taps, words: int) -> None:
     for stretch in taps.stretches:
         turn, done = Label(2), Label(3)
         if stretch.turns > 1:
-            a.constant(R2, stretch.taps * stretch.turns * 4 * words)
-            a.add(R2, R0)
+            a.constant(R2, stretch.taps * stretch.turns * 4 * words).add(R2, R0)
             a.mov(LR, R2)
             a.place(turn)
         with a.repeat(len(stretch.groups)):
             _group(a, stretch.groups[0], words)
         if stretch.turns > 1:
-            a.cmp(R0, LR)
-            a.b(done, "eq")
+            a.cmp(R0, LR).b(done, "eq")
             a.b(turn)
             a.place(done)
 
@@ -141,29 +120,18 @@ def _group(a: Armv6m, size: int, words: int) -> None:
                 a.adds(total, total, product)
         if not tap and words == 2:
             a.add(R7, R12)
-    a.add(R8, R6)
-    a.asrs(R6, R6, 16)
-    a.adcs(R3, R6)
+    a.add(R8, R6).asrs(R6, R6, 16).adcs(R3, R6)
     if words == 2:
-        a.add(R9, R7)
-        a.asrs(R7, R7, 16)
-        a.add(R11, R7)
+        a.add(R9, R7).asrs(R7, R7, 16).add(R11, R7)
 
 
 def _outputs(a: Armv6m, s: ShortScaling, words: int) -> None:
     """Outputs of the channel, and its number in r1."""
     sums = (R4, R8, R9, R11)[: 2 * words]
     a.comment(f"Sums of the pixels: {', '.join(map(str, sums))}.")
-    a.lsls(R2, R3, 16)
-    a.mov(R4, R8)
-    a.subs(R4, R4, R2)
-    a.mov(R8, R3)
+    a.lsls(R2, R3, 16).mov(R4, R8).subs(R4, R4, R2).mov(R8, R3)
     if words == 2:
-        a.mov(R3, R11)
-        a.lsls(R2, R3, 16)
-        a.mov(R5, R9)
-        a.subs(R5, R5, R2)
-        a.mov(R9, R5)
+        a.mov(R3, R11).lsls(R2, R3, 16).mov(R5, R9).subs(R5, R5, R2).mov(R9, R5)
     a.ldr(R2, SP, _ROW)
     load_row(a, s, sums[1:])
     a.str_(R2, SP, _ROW)
@@ -172,5 +140,4 @@ def _outputs(a: Armv6m, s: ShortScaling, words: int) -> None:
         if pixel:
             a.mov(R4, total)
         requantize(a, s)
-        a.ldr(R2, SP, 4 * pixel)
-        a.strb(R3, R2, R1)
+        a.ldr(R2, SP, 4 * pixel).strb(R3, R2, R1)

@@ -29,13 +29,10 @@ from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.armv6m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import ThumbKernel
-from smelt.codegen.kernels.cortexm.thumb_convolution import (
-    SCRATCH_BYTES,
-    THUMB,
-    halves,
-    scaling_of,
-)
-from smelt.codegen.kernels.cortexm.thumb_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.kernels.cortexm.halves_convolution import halves
+from smelt.codegen.kernels.cortexm.short_products import SCRATCH_BYTES, scaling_of
+from smelt.codegen.kernels.cortexm.short_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.kernels.cortexm.thumb_convolution import THUMB
 from smelt.codegen.kernels.cortexm.thumb_words import dense
 from smelt.ir import Array, DType, Node
 from smelt.ops.fully_connected import FullyConnected

@@ -1,9 +1,10 @@
-"""Armv6-M: a channel of a plane of a depthwise convolution (`thumb_depthwise`)."""
+"""Armv6-M: a channel of a plane of a depthwise convolution (`halves_depthwise`)."""
 
 from __future__ import annotations
 
 from smelt.codegen.kernels.cortexm.armv6m import Armv6m
 from smelt.codegen.kernels.cortexm.assembly_builder import Label
+from smelt.codegen.kernels.cortexm.pair_plane import Plane
 from smelt.codegen.kernels.cortexm.registers import (
     R0,
     R1,
@@ -19,9 +20,8 @@ from smelt.codegen.kernels.cortexm.registers import (
     R12,
     SP,
 )
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.thumb_assembly import load_row, requantize
-from smelt.codegen.kernels.cortexm.thumb_plane import Plane
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
 
 _PAIRS, _APART, _LOWER, _OUTPUTS, _ROOM = 0, 4, 8, 12, 20
 """Where on the stack numbers stand."""
@@ -39,21 +39,16 @@ def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv6m:
     a.describe(_REGISTERS % (last if p.odd else "two words that are free"))
     with a.function(_ROOM):
         a.str_(R3, SP, _OUTPUTS)
-        a.mov(R11, R2)
-        a.constant(R2, 1 << 15)
-        a.mov(R12, R2)
+        a.mov(R11, R2).constant(R2, 1 << 15).mov(R12, R2)
         row, no_more_rows = a.here(1), Label(4)
         if p.odd:
             two = Label(6)
             a.constant(R4, p.target[0])
-            a.ldr(R2, SP, _OUTPUTS)
-            a.cmp(R2, 1)
-            a.b(two, "ne")
+            a.ldr(R2, SP, _OUTPUTS).cmp(R2, 1).b(two, "ne")
             a.movs(R4, 0)
             a.place(two)
             a.str_(R4, SP, _APART)
-        a.constant(R2, p.outputs[1])
-        a.str_(R2, SP, _PAIRS)
+        a.constant(R2, p.outputs[1]).str_(R2, SP, _PAIRS)
         a.comment("A pair.")
         pair, no_more_pairs = a.here(2), Label(3)
         for number in range(p.lines):
@@ -69,9 +64,7 @@ def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv6m:
         if s.nudges is not None:
             a.mov(R0, R8)
         a.advance(R0, p.to_next_pair, R2)
-        a.ldr(R2, SP, _PAIRS)
-        a.subs(R2, 1)
-        a.str_(R2, SP, _PAIRS)
+        a.ldr(R2, SP, _PAIRS).subs(R2, 1).str_(R2, SP, _PAIRS)
         a.b(no_more_pairs, "eq")
         a.b(pair)
         a.place(no_more_pairs)
@@ -79,9 +72,7 @@ def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv6m:
         a.mov(R2, R11)
         a.advance(R2, p.to_next_outputs, R3)
         a.mov(R11, R2)
-        a.ldr(R2, SP, _OUTPUTS)
-        a.subs(R2, 2)
-        a.str_(R2, SP, _OUTPUTS)
+        a.ldr(R2, SP, _OUTPUTS).subs(R2, 2).str_(R2, SP, _OUTPUTS)
         a.b(no_more_rows, "le")
         a.b(row)
         a.place(no_more_rows)
@@ -107,10 +98,7 @@ def _chunk(a: Armv6m, count: int, *, first: bool) -> None:
 def _sums(a: Armv6m, s: ShortScaling, chunks: int) -> None:
     """The sums of both outputs, less the roundings of so many chunks; what they are scaled by."""
     a.comment("Sums: r4 and r9.")
-    a.mov(R2, R9)
-    a.adds(R2, (chunks + 1) // 2)
-    a.lsls(R2, R2, 16)
-    a.mov(R4, R8)
+    a.mov(R2, R9).adds(R2, (chunks + 1) // 2).lsls(R2, R2, 16).mov(R4, R8)
     a.subs(R4, R4, R2)
     if chunks % 2:
         a.add(R4, R12)
@@ -127,15 +115,11 @@ def _outputs(a: Armv6m, p: Plane, s: ShortScaling) -> None:
         a.mov(R4, R9)
         requantize(a, s)
         a.mov(R2, R11)
-        a.ldr(R4, SP, _APART)
-        a.strb(R3, R2, R4)
+        a.ldr(R4, SP, _APART).strb(R3, R2, R4)
         a.ldr(R4, SP, _LOWER)
     requantize(a, s)
-    a.mov(R2, R11)
-    a.strb(R3, R2)
+    a.mov(R2, R11).strb(R3, R2)
     if not p.odd:
         a.mov(R4, R9)
         requantize(a, s)
-        a.mov(R2, R11)
-        a.constant(R4, p.target[0])
-        a.strb(R3, R2, R4)
+        a.mov(R2, R11).constant(R4, p.target[0]).strb(R3, R2, R4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.kernels.cortexm.armv7m import Armv7m, asr
 from smelt.codegen.kernels.cortexm.registers import R2, R3, R4, R5, R6, R7, R8, SP, Register
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 
 
 def load_row(a: Armv7m, s: ShortScaling, sums: Sequence[Register], at: Register = R2) -> None:
@@ -34,10 +34,8 @@ def requantize(a: Armv7m, s: ShortScaling, total: Register) -> None:
     else:
         a.mul(R3, total, R6)
         if s.count == 3:
-            a.asrs(R3, R3, s.drop)
-            a.mla(R3, total, R7, R3)
-        a.add(R3, R4, asr(R3, s.drop))
-        a.mla(R3, total, R5, R3)
+            a.asrs(R3, R3, s.drop).mla(R3, total, R7, R3)
+        a.add(R3, R4, asr(R3, s.drop)).mla(R3, total, R5, R3)
     if s.nudges is not None:
         a.and_(R2, R8, asr(R3, 31))
         lower(a, s, R3, R2)
@@ -97,6 +95,4 @@ def run_turns(
         turn = a.here(2)
         with a.repeat(turns.unrolled):
             step()
-        a.ldr(end, SP, at)
-        a.cmp(next_, end)
-        a.b(turn, "ne")
+        a.ldr(end, SP, at).cmp(next_, end).b(turn, "ne")

@@ -1,4 +1,4 @@
-"""Armv7-M: all channels of a block of pixels whose inputs are packed (`thumb_convolution`)."""
+"""Armv7-M: all channels of a block of pixels whose inputs are packed (`halves_convolution`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     R12,
     SP,
 )
-from smelt.codegen.kernels.cortexm.thumb_groups import STATE_BYTES, BlockSums, Stretch
+from smelt.codegen.kernels.cortexm.tap_groups import STATE_BYTES, BlockSums, Stretch
 from smelt.codegen.kernels.cortexm.wide_assembly import load_row, requantize
 
 _PATCH, _ROW, _CHANNEL, _TOTALS, _ENDS = 16, 20, 24, 28, 32
@@ -51,12 +51,9 @@ def block(sums: BlockSums) -> Armv7m:
         for number, at in ((R0, _PATCH), (R2, _ROW), (R3, _CHANNEL)):
             a.str_(number, SP, at)
         for i, end in enumerate(loops):
-            a.movw(R4, end)
-            a.add(R4, R4, R0)
-            a.str_(R4, SP, _ENDS + 4 * i)
+            a.movw(R4, end).add(R4, R4, R0).str_(R4, SP, _ENDS + 4 * i)
         if state:
-            a.sub(R4, R0, STATE_BYTES * sums.outputs)
-            a.str_(R4, SP, _TOTALS)
+            a.sub(R4, R0, STATE_BYTES * sums.outputs).str_(R4, SP, _TOTALS)
         a.mov(LR, 1 << 15)
         a.comment("A channel. The roundings of all groups leave the totals of words.")
         channel = a.here(1)
@@ -78,16 +75,12 @@ def block(sums: BlockSums) -> Armv7m:
             a.stm(R2, [R9, R10, R11, R12])
             a.ldr(R0, SP, _CHANNEL)
         if state:
-            a.ldr(R2, SP, _TOTALS)
-            a.adds(R2, STATE_BYTES)
-            a.str_(R2, SP, _TOTALS)
-        a.adds(R0, 1)
-        a.str_(R0, SP, _CHANNEL)
+            a.ldr(R2, SP, _TOTALS).adds(R2, STATE_BYTES).str_(R2, SP, _TOTALS)
+        a.adds(R0, 1).str_(R0, SP, _CHANNEL)
         if sums.outputs < 256:
             a.cmp(R0, sums.outputs)
         else:
-            a.movw(R2, sums.outputs)
-            a.cmp(R0, R2)
+            a.movw(R2, sums.outputs).cmp(R0, R2)
         a.b(channel, "ne")
     return a
 
@@ -103,8 +96,7 @@ def _products(a: Armv7m, sums: BlockSums, rounding: int) -> None:
         _stretch(a, stretch, sums.words, 0)
         a.ldr(R6, SP, at)
         at += 4
-        a.cmp(R0, R6)
-        a.b(turn, "ne")
+        a.cmp(R0, R6).b(turn, "ne")
 
 
 def _stretch(a: Armv7m, stretch: Stretch, words: int, rounding: int) -> None:
@@ -135,11 +127,9 @@ def _group(a: Armv7m, first: int, size: int, last: int, words: int, rounding: in
             a.mla(total, x, R6, LR if tap == first else total)
     for total, word, upper in zip(sums, (R9, R10), (R11, R12), strict=False):
         if rounding:
-            a.sub(word, total, rounding)
-            a.asr(upper, total, 16)
+            a.sub(word, total, rounding).asr(upper, total, 16)
         else:
-            a.add(word, word, total)
-            a.add(upper, upper, asr(total, 16))
+            a.add(word, word, total).add(upper, upper, asr(total, 16))
 
 
 def _outputs(a: Armv7m, sums: BlockSums) -> None:
@@ -154,5 +144,4 @@ def _outputs(a: Armv7m, sums: BlockSums) -> None:
     a.str_(R2, SP, _ROW)
     for pixel, total in enumerate(totals):
         requantize(a, s, total)
-        a.ldr(R2, SP, 4 * pixel)
-        a.strb(R3, R2, R0)
+        a.ldr(R2, SP, 4 * pixel).strb(R3, R2, R0)

@@ -36,12 +36,9 @@ from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
-from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES, ImageLoop, scaling_of
-from smelt.codegen.kernels.cortexm.thumb_scaling import (
-    ScalingSteps,
-    ShortScaling,
-    short_scaling,
-)
+from smelt.codegen.kernels.cortexm.image_loop import ImageLoop
+from smelt.codegen.kernels.cortexm.short_products import SCRATCH_BYTES, scaling_of
+from smelt.codegen.kernels.cortexm.short_scaling import ScalingSteps, ShortScaling, short_scaling
 from smelt.codegen.kernels.cortexm.wide_columns_assembly import SlidingLines, lines
 from smelt.codegen.kernels.cortexm.wide_products import LIFT, split_pairs
 from smelt.ir import Array, DType, Node

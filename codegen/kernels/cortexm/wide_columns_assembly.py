@@ -23,7 +23,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     SP,
     Register,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import lower, saturate
 
 _FIRST, _LAST = (R5, R6, R7), (R8, R9, R10)
@@ -72,12 +72,10 @@ def lines(p: SlidingLines) -> Armv7m:
     a, rest, left, turns_left = Armv7m(), p.outputs % 3, 4 * p.held, 4 * p.held + 4
     a.describe(_REGISTERS % (", repairs" if p.repaired else ""))
     with a.function(4 * p.held + 8):
-        a.mov(R11, R2)
-        a.str_(R3, SP, left)
+        a.mov(R11, R2).str_(R3, SP, left)
         a.ldmia(R1, (*_FIRST, *_LAST))
         for i in range(p.held):
-            a.ldr(R4, R1, 4 * i)
-            a.str_(R4, SP, 4 * i)
+            a.ldr(R4, R1, 4 * i).str_(R4, SP, 4 * i)
         a.mov(R1, R11)
         line = a.here(1)
         _column(a, p, 0, [R11])
@@ -95,18 +93,14 @@ def lines(p: SlidingLines) -> Armv7m:
                 _column(a, p, 2, [R12, R11, LR])
                 a.adds(R0, 12)
             if turn:
-                a.ldr(R4, SP, turns_left)
-                a.subs(R4, R4, 1)
-                a.b(turn, "ne")
+                a.ldr(R4, SP, turns_left).subs(R4, R4, 1).b(turn, "ne")
         if rest > 0:
             _column(a, p, 0, [LR, R12, R11])
         if rest > 1:
             _column(a, p, 1, [R11, LR, R12])
         a.advance(R0, 4 * (p.pitch - 2 - p.outputs + rest), R4)
         a.advance(R1, p.line_step - p.step * p.outputs, R4)
-        a.ldr(R4, SP, left)
-        a.subs(R4, R4, 1)
-        a.str_(R4, SP, left)
+        a.ldr(R4, SP, left).subs(R4, R4, 1).str_(R4, SP, left)
         a.b(line, "ne")
     return a
 
@@ -128,11 +122,9 @@ def _add(a: Armv7m, p: SlidingLines, total: Register, tap: int) -> None:
         a.asr(total, R4, 16)
     else:
         a.add(total, total, asr(R4, 16))
-    a.mul(R4, R3, _LAST[tap])
-    a.add(total, total, asr(R4, 16))
+    a.mul(R4, R3, _LAST[tap]).add(total, total, asr(R4, 16))
     if p.repaired:
-        a.ldr(R4, SP, 4 * (p.constants + tap))
-        a.mul(R4, R2, R4)
+        a.ldr(R4, SP, 4 * (p.constants + tap)).mul(R4, R2, R4)
         a.add(total, total, asr(R4, 16))
 
 
@@ -140,26 +132,19 @@ def _finish(a: Armv7m, p: SlidingLines, total: Register) -> None:
     """Stores the output of a sum. On the stack: offset, highest part, lower ones, nudge, bias."""
     s = p.scaling
     if s.biases is not None:
-        a.ldr(R2, SP, 4 * (p.constants - 1))
-        a.add(total, total, R2)
+        a.ldr(R2, SP, 4 * (p.constants - 1)).add(total, total, R2)
     if s.count == 1:
-        a.ldrd(R2, R3, SP)
-        a.mla(R4, total, R3, R2)
+        a.ldrd(R2, R3, SP).mla(R4, total, R3, R2)
     else:
         if s.count == 3:
-            a.ldrd(R4, R3, SP, 8)
-            a.mul(R4, total, R4)
-            a.asr(R4, R4, s.drop)
+            a.ldrd(R4, R3, SP, 8).mul(R4, total, R4).asr(R4, R4, s.drop)
             a.mla(R4, total, R3, R4)
             a.ldrd(R2, R3, SP)
         else:
-            a.ldm(SP, [R2, R3, R4])
-            a.mul(R4, total, R4)
-        a.add(R4, R2, asr(R4, s.drop))
-        a.mla(R4, total, R3, R4)
+            a.ldm(SP, [R2, R3, R4]).mul(R4, total, R4)
+        a.add(R4, R2, asr(R4, s.drop)).mla(R4, total, R3, R4)
     if s.nudges is not None:
-        a.ldr(R2, SP, 4 * (1 + s.count))
-        a.and_(R2, R2, asr(R4, 31))
+        a.ldr(R2, SP, 4 * (1 + s.count)).and_(R2, R2, asr(R4, 31))
         lower(a, s, R4, R2)
     saturate(a, s, R4)
     if p.step < 256:

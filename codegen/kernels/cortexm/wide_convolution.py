@@ -2,7 +2,7 @@
 
 A Cortex-M3 multiplies 32 by 32 into 32 bits in one cycle and adds to that in two, but takes four to
 seven for 64 bits. Either two taps share a word (`wide_products`) or two pixels do, as in
-`thumb_convolution`; the latter needs no window to fit into scratch whole.
+`halves_convolution`; the latter needs no window to fit into scratch whole.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
-from smelt.codegen.kernels.cortexm.thumb_convolution import (
-    Core,
-    convolution_by_halves,
-)
+from smelt.codegen.kernels.cortexm.halves_convolution import HalvesCore, convolution_by_halves
 from smelt.codegen.kernels.cortexm.wide_block import block
 from smelt.codegen.kernels.cortexm.wide_products import convolution
 from smelt.ir import Node
 from smelt.ops.convolution import Conv2D
 
-WIDE = Core(CONDITION, block, "wide_halves", interleaves=False, saturates=True)
+WIDE = HalvesCore(CONDITION, block, "wide_halves", interleaves=False, saturates=True)
 
 
 class WidePairsConv2D(WideKernel[Conv2D]):

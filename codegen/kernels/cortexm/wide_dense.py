@@ -40,17 +40,11 @@ from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
-from smelt.codegen.kernels.cortexm.thumb_convolution import (
-    SCRATCH_BYTES,
-    scaling_of,
-)
-from smelt.codegen.kernels.cortexm.thumb_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.kernels.cortexm.short_products import SCRATCH_BYTES, scaling_of
+from smelt.codegen.kernels.cortexm.short_scaling import ScalingSteps, ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import Turns
 from smelt.codegen.kernels.cortexm.wide_dense_assembly import RowSums, row
-from smelt.codegen.kernels.cortexm.wide_products import (
-    PIXELS,
-    convolution,
-)
+from smelt.codegen.kernels.cortexm.wide_products import PIXELS, convolution
 from smelt.ir import Array, DType, Node
 from smelt.ops.fully_connected import FullyConnected
 

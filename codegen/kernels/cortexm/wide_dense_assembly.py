@@ -24,7 +24,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     SP,
     Register,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import (
     Turns,
     load_row,
@@ -72,15 +72,10 @@ def row(r: RowSums) -> Armv7m:
     a, s, rest, end = Armv7m(), r.scaling, r.outputs % 4, Label(5)
     a.describe(_REGISTERS % (r.offset, ", what outputs have in common" if r.common else ""))
     with a.function(28):
-        a.mov(R7, R2)
-        a.movw(R4, -(-r.outputs // 4))
-        a.mov(R5, R0)
-        a.movw(R6, 8 * r.blocks)
-        a.add(R6, R6, R0)
+        a.mov(R7, R2).movw(R4, -(-r.outputs // 4)).mov(R5, R0)
+        a.movw(R6, 8 * r.blocks).add(R6, R6, R0)
         a.stm(SP, [R4, R5, R6])
-        a.mov(R4, r.offset)
-        a.mul(R3, R4, R3)
-        a.str_(R3, SP, _TOTAL)
+        a.mov(R4, r.offset).mul(R3, R4, R3).str_(R3, SP, _TOTAL)
         a.str_(R7, SP, _OUTPUT)
         if r.common:
             a.str_(R1, SP, _COMMON)
@@ -107,13 +102,9 @@ def row(r: RowSums) -> Armv7m:
             requantize(a, s, total)
             a.strb_then(R3, R0, 1)
             if rest == number + 1:
-                a.ldr(R2, SP)
-                a.cmp(R2, 1)
-                a.b(end, "eq")
+                a.ldr(R2, SP).cmp(R2, 1).b(end, "eq")
         a.str_(R0, SP, _OUTPUT)
-        a.ldr(R2, SP)
-        a.subs(R2, 1)
-        a.str_(R2, SP)
+        a.ldr(R2, SP).subs(R2, 1).str_(R2, SP)
         a.b(four, "ne")
         if rest:
             a.place(end)
@@ -125,30 +116,22 @@ def _block(a: Armv7m) -> None:
     a.ldmia(R0, [R2, R3])
     a.ldmia(R1, [R4, R5, R6, R7])
     for total, weights in zip(_SUMS, (R4, R5, R6, R7), strict=True):
-        a.and_(R8, LR, weights)
-        a.mul(R8, R2, R8)
-        a.add(total, total, lsr(R8, 16))
-        a.and_(weights, LR, lsr(weights, 8))
-        a.muls(weights, R3, weights)
+        a.and_(R8, LR, weights).mul(R8, R2, R8).add(total, total, lsr(R8, 16))
+        a.and_(weights, LR, lsr(weights, 8)).muls(weights, R3, weights)
         a.add(total, total, lsr(weights, 16))
 
 
 def _repair(a: Armv7m) -> None:
     """Adds the products that the outputs' weights lack."""
     none = Label(4)
-    a.ldmia(R1, [R5])
-    a.cbz(R5, none)
+    a.ldmia(R1, [R5]).cbz(R5, none)
     a.ldr(R8, SP, _WIDE)
     for total in _SUMS:
         done = Label(3)
-        a.ldmia(R1, [R5])
-        a.cbz(R5, done)
+        a.ldmia(R1, [R5]).cbz(R5, done)
         again = a.here(6)
-        a.ldmia(R1, [R6, R7])
-        a.ldrh(R2, R8, R6)
-        a.mla(total, R2, R7, total)
-        a.subs(R5, R5, 1)
-        a.b(again, "ne")
+        a.ldmia(R1, [R6, R7]).ldrh(R2, R8, R6).mla(total, R2, R7, total)
+        a.subs(R5, R5, 1).b(again, "ne")
         a.place(done)
     a.place(none)
 
@@ -156,6 +139,5 @@ def _repair(a: Armv7m) -> None:
 def _load_own(a: Armv7m, s: ShortScaling, total: Register) -> None:
     """Loads what outputs do not have in common: a bias, which is added, and the offset."""
     if s.biases is not None:
-        a.ldr_then(R3, R1, 4)
-        a.add(total, total, R3)
+        a.ldr_then(R3, R1, 4).add(total, total, R3)
     a.ldr_then(R4, R1, 4)

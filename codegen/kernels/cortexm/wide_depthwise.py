@@ -1,4 +1,4 @@
-"""int8 depthwise convolutions for Armv7-M without the DSP extension; see `thumb_depthwise`."""
+"""int8 depthwise convolutions for Armv7-M without the DSP extension; see `halves_depthwise`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing_extensions import override
 from smelt.codegen.kernels.base import KernelCall, Refusal, Request
 from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
-from smelt.codegen.kernels.cortexm.thumb_depthwise import (
-    DepthwiseCore,
-    depthwise,
-)
+from smelt.codegen.kernels.cortexm.halves_depthwise import DepthwiseCore, depthwise
 from smelt.codegen.kernels.cortexm.wide_pairs import pairs
 from smelt.ir import Node
 from smelt.ops.convolution import DepthwiseConv2D

@@ -1,10 +1,11 @@
-"""Armv7-M: a channel of a plane of a depthwise convolution (`thumb_depthwise`)."""
+"""Armv7-M: a channel of a plane of a depthwise convolution (`halves_depthwise`)."""
 
 from __future__ import annotations
 
 from itertools import accumulate
 
 from smelt.codegen.kernels.cortexm.armv7m import Armv7m, asr, lsl
+from smelt.codegen.kernels.cortexm.pair_plane import Plane
 from smelt.codegen.kernels.cortexm.registers import (
     LR,
     R0,
@@ -22,8 +23,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     R12,
     SP,
 )
-from smelt.codegen.kernels.cortexm.thumb_plane import Plane
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import load_row, requantize
 
 _REGISTERS = """\
@@ -39,16 +39,11 @@ def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv7m:
     a.describe(_REGISTERS % (odd if p.odd else ""))
     with a.function(12):
         a.str_(R3, SP)
-        a.mov(R11, R2)
-        a.mov(R12, 1 << 15)
+        a.mov(R11, R2).mov(R12, 1 << 15)
         row = a.here(1)
         if p.odd:
             a.movw(R3, p.target[0])
-            a.ldr(R2, SP)
-            a.cmp(R2, 1)
-            a.it("eq")
-            a.moveq(R3, 0)
-            a.str_(R3, SP, 4)
+            a.ldr(R2, SP).cmp(R2, 1).it("eq").moveq(R3, 0).str_(R3, SP, 4)
         a.movw(LR, p.outputs[1])
         a.comment("A pair.")
         pair = a.here(2)
@@ -59,24 +54,19 @@ def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv7m:
         a.advance(R1, -4 * row_of_constants, R2)
         requantize(a, s, R9)
         if p.odd:
-            a.ldr(R2, SP, 4)
-            a.strb(R3, R11, R2)
+            a.ldr(R2, SP, 4).strb(R3, R11, R2)
         elif p.target[0] < 4096:
             a.strb(R3, R11, p.target[0])
         else:
-            a.movw(R2, p.target[0])
-            a.strb(R3, R11, R2)
+            a.movw(R2, p.target[0]).strb(R3, R11, R2)
         requantize(a, s, R10)
         a.strb(R3, R11)
         a.advance(R11, p.target[1], R2)
         a.advance(R0, p.to_next_pair, R2)
-        a.subs(LR, LR, 1)
-        a.b(pair, "ne")
+        a.subs(LR, LR, 1).b(pair, "ne")
         a.advance(R0, p.to_next_row, R2)
         a.advance(R11, p.to_next_outputs, R2)
-        a.ldr(R2, SP)
-        a.subs(R2, R2, 2)
-        a.str_(R2, SP)
+        a.ldr(R2, SP).subs(R2, R2, 2).str_(R2, SP)
         a.b(row, "gt")
     return a
 
@@ -95,8 +85,6 @@ def _products(a: Armv7m, p: Plane, chunks: tuple[int, ...]) -> None:
         first = tap in (0, *ends)
         a.mla(R10, (R2, R3, R4)[i % 3], (R5, R6, R7)[i % 3], R12 if first else R10)
         if tap + 1 == ends[0]:
-            a.sub(R8, R10, len(chunks) << 15)
-            a.asr(R9, R10, 16)
+            a.sub(R8, R10, len(chunks) << 15).asr(R9, R10, 16)
         elif tap + 1 in ends:
-            a.add(R8, R8, R10)
-            a.add(R9, R9, asr(R10, 16))
+            a.add(R8, R8, R10).add(R9, R9, asr(R10, 16))

@@ -25,7 +25,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     SP,
     Register,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import Turns, load_row, requantize, run_turns
 
 _PATCH, _END, _LEFT = 12, 16, 20
@@ -78,10 +78,7 @@ def block(p: PairsOfTaps) -> Armv7m:
     first, second = (R9, R10, R11), (R12, LR, R0)
     a.describe(_REGISTERS)
     with a.function(28):
-        a.ldm(R2, [R4, R5, R6])
-        a.mov(R7, R0)
-        a.movw(R8, 12 * p.steps)
-        a.add(R8, R8, R7)
+        a.ldm(R2, [R4, R5, R6]).mov(R7, R0).movw(R8, 12 * p.steps).add(R8, R8, R7)
         a.movw(R9, (p.outputs + 1) // 2)
         a.stm(SP, [R4, R5, R6, R7, R8, R9])
         pair, done = a.here(1), Label(5)
@@ -98,17 +95,12 @@ def block(p: PairsOfTaps) -> Armv7m:
             a.ldr(base, SP)
         _outputs(a, p, first, 0)
         if p.outputs % 2:
-            a.ldr(R2, SP, _LEFT)
-            a.cmp(R2, 1)
-            a.b(done, "eq")
+            a.ldr(R2, SP, _LEFT).cmp(R2, 1).b(done, "eq")
         load_row(a, s, second, R1)
         _outputs(a, p, second, 1)
         if base:
-            a.add(base, base, 2)
-            a.str_(base, SP)
-        a.ldr(R2, SP, _LEFT)
-        a.subs(R2, 1)
-        a.str_(R2, SP, _LEFT)
+            a.add(base, base, 2).str_(base, SP)
+        a.ldr(R2, SP, _LEFT).subs(R2, 1).str_(R2, SP, _LEFT)
         a.b(pair, "ne")
         if p.outputs % 2:
             a.place(done)
@@ -121,36 +113,25 @@ def _step(a: Armv7m, *, words: bool, first: bool) -> None:
     if words:
         a.ldmia(R1, [R5, R6])
     else:
-        a.ldmia(R1, [R6])
-        a.and_(R5, R6, 0x00FF00FF)
-        a.lsrs(R6, R6, 8)
-        a.and_(R6, R6, 0x00FF00FF)
-        a.sub(R5, R5, 0x00800080)
-        a.sub(R6, R6, 0x00800080)
+        a.ldmia(R1, [R6]).and_(R5, R6, 0x00FF00FF).lsrs(R6, R6, 8)
+        a.and_(R6, R6, 0x00FF00FF).sub(R5, R5, 0x00800080).sub(R6, R6, 0x00800080)
     for x, total in ((R3, R10), (R4, R11)):
-        a.mul(R8, x, R5)
-        a.add(total, R9 if first else total, asr(R8, 16))
-    a.muls(R5, R2, R5)
-    a.add(R9, R9, asr(R5, 16))
+        a.mul(R8, x, R5).add(total, R9 if first else total, asr(R8, 16))
+    a.muls(R5, R2, R5).add(R9, R9, asr(R5, 16))
     for x, total in ((R3, LR), (R4, R0), (R2, R12)):
-        a.muls(x, R6, x)
-        a.add(total, R12 if first else total, asr(x, 16))
+        a.muls(x, R6, x).add(total, R12 if first else total, asr(x, 16))
 
 
 def _repair(a: Armv7m, sums: Sequence[Register]) -> None:
     """Adds the products that an output's weights lack."""
     none = Label(4)
-    a.ldmia(R1, [R5])
-    a.cbz(R5, none)
+    a.ldmia(R1, [R5]).cbz(R5, none)
     again = a.here(3)
-    a.ldmia(R1, [R6, R7])
-    a.add(R6, R6, R8)
+    a.ldmia(R1, [R6, R7]).add(R6, R6, R8)
     a.ldmia_(R6, [R2, R3, R4])
     for x, total in zip((R2, R3, R4), sums, strict=True):
-        a.muls(x, R7, x)
-        a.add(total, total, asr(x, 16))
-    a.subs(R5, R5, 1)
-    a.b(again, "ne")
+        a.muls(x, R7, x).add(total, total, asr(x, 16))
+    a.subs(R5, R5, 1).b(again, "ne")
     a.place(none)
 
 
@@ -161,8 +142,6 @@ def _outputs(a: Armv7m, p: PairsOfTaps, sums: Sequence[Register], at: int) -> No
         if p.base:
             a.strb(R3, p.base, pixel * p.outputs + at)
             continue
-        a.ldr(R2, SP, 4 * pixel)
-        a.strb(R3, R2, at)
+        a.ldr(R2, SP, 4 * pixel).strb(R3, R2, at)
         if at:
-            a.adds(R2, 2)
-            a.str_(R2, SP, 4 * pixel)
+            a.adds(R2, 2).str_(R2, SP, 4 * pixel)

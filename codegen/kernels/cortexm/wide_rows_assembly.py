@@ -26,7 +26,7 @@ from smelt.codegen.kernels.cortexm.registers import (
     Low,
     Register,
 )
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import Turns, load_row, requantize, run_turns
 
 _LINE, _ROW, _OUT, _END, _BLOCKS = 0, 8, 12, 16, 20
@@ -74,8 +74,7 @@ def outputs_of_row(r: LineSums) -> Armv7m:
     a, s = Armv7m(), r.scaling
     a.describe(_REGISTERS)
     with a.function(28, fifth=R5):
-        a.movw(R4, 4 * r.weights)
-        a.add(R4, R4, R1)
+        a.movw(R4, 4 * r.weights).add(R4, R4, R1)
         a.stm(SP, [R0, R1, R2, R3, R4, R5])
         four = a.here(1)
         a.ldm(SP, [R0, R1])
@@ -91,13 +90,9 @@ def outputs_of_row(r: LineSums) -> Armv7m:
             a.strb(R3, R0, number * r.outputs)
         if r.blocks > 1:
             a.ldr(R2, SP)
-            a.ldr(R3, SP, _BLOCKS)
-            a.adds(R2, 16)
-            a.str_(R2, SP)
-            a.addw(R0, R0, 4 * r.outputs)
-            a.str_(R0, SP, _OUT)
-            a.subs(R3, 1)
-            a.str_(R3, SP, _BLOCKS)
+            a.ldr(R3, SP, _BLOCKS).adds(R2, 16).str_(R2, SP)
+            a.addw(R0, R0, 4 * r.outputs).str_(R0, SP, _OUT)
+            a.subs(R3, 1).str_(R3, SP, _BLOCKS)
             a.b(four, "ne")
         a.mov(R0, R1)
     return a
@@ -146,23 +141,18 @@ def _column(
 ) -> None:
     """Products of four columns with a weight, added to the sums, or to what they start from."""
     for x, total in zip(columns, _SUMS, strict=True):
-        a.mul(LR, x, weight)
-        a.add(total, start or total, asr(LR, 16))
+        a.mul(LR, x, weight).add(total, start or total, asr(LR, 16))
 
 
 def _repair(a: Armv7m) -> None:
     """Adds the products that the channel's weights lack."""
     none = Label(4)
     a.ldr(R8, SP)
-    a.ldr_then(R5, R1, 4)
-    a.cbz(R5, none)
+    a.ldr_then(R5, R1, 4).cbz(R5, none)
     again = a.here(3)
-    a.ldmia(R1, [R6, R7])
-    a.add(R6, R6, R8)
+    a.ldmia(R1, [R6, R7]).add(R6, R6, R8)
     a.ldm(R6, [R0, R2, R3, R4])
     for x, total in zip((R0, R2, R3, R4), _SUMS, strict=True):
-        a.muls(x, R7, x)
-        a.add(total, total, asr(x, 16))
-    a.subs(R5, R5, 1)
-    a.b(again, "ne")
+        a.muls(x, R7, x).add(total, total, asr(x, 16))
+    a.subs(R5, R5, 1).b(again, "ne")
     a.place(none)

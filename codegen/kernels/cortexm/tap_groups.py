@@ -15,7 +15,7 @@ from math import gcd
 
 import numpy as np
 
-from smelt.codegen.kernels.cortexm.thumb_scaling import ShortScaling
+from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.ir import Array
 from smelt.targets import Optimize
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.cortexm.thumb_convolution import SCRATCH_BYTES
+from smelt.codegen.kernels.cortexm.short_products import SCRATCH_BYTES
 from smelt.ir import Node
 
 
