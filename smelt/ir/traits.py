@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from smelt.ir.axes import Axes, broadcast
 from smelt.ir.channels import ChannelRule
+from smelt.ir.onnx_form import OnnxForm
 
 if TYPE_CHECKING:
     from smelt.ir.graph import Node
@@ -61,6 +62,14 @@ class Traits:
         """Why the quantizer must leave the node in float, in one sentence; None where it need not.
 
         What `check` refuses need not be said again.
+        """
+        del node
+        return None
+
+    def onnx_form(self, node: Node) -> OnnxForm | None:
+        """The operator of ONNX that computes the same of real numbers; None where it takes more.
+
+        What takes more, or has no form, is written by a function in `smelt.quant.qdq`, or refused.
         """
         del node
         return None
