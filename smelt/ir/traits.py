@@ -43,6 +43,11 @@ class Traits:
     channel_rule: ClassVar[ChannelRule[Any] | None] = None
     """What it does to channels of quantized numbers; None where it may need and mix them all."""
 
+    def is_identity(self, node: Node) -> bool:
+        """Whether the result is the first operand, as it is stored."""
+        del node
+        return False
+
     def selects(self, node: Node) -> int:
         """How many leading operands the results' elements are taken from as they are; 0: others.
 

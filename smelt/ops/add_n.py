@@ -50,6 +50,10 @@ class AddN(Op):
         """Of floats only."""
         return OnnxForm("Sum") if node.output.type.dtype.is_float else None
 
+    def is_identity(self, node: Node) -> bool:
+        """Of one tensor."""
+        return len(node.inputs) == 1
+
 
 _FLOATS = (DType.FLOAT32, DType.FLOAT64)
 _INTEGERS = (DType.INT8, DType.UINT16, DType.INT32, DType.UINT32, DType.INT64)
