@@ -7,16 +7,7 @@ from dataclasses import replace
 from smelt.codegen.loops import is_read
 from smelt.codegen.pass_context import DEFAULT, PassContext
 from smelt.ir import Graph, Node, Rewrite, Value
-from smelt.ops.concat import Concat
 from smelt.ops.control import If, Loop
-from smelt.ops.convolution import NO_PADDING
-from smelt.ops.fixed_point import Activation
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.quantize import Quantize
-from smelt.ops.reshape import Reshape
-from smelt.ops.slice import Slice
-from smelt.ops.transpose import Transpose
 
 
 def drop_identities(graph: Graph, _: PassContext = DEFAULT) -> Graph:
@@ -29,29 +20,11 @@ def drop_identities(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     results = set(graph.results)
 
     def drop(node: Node) -> Rewrite:
-        if not _is_identity(node) or node.outputs[0] in results:
+        if not node.op.is_identity(node) or node.outputs[0] in results:
             return None
         return (), [node.input(0)]
 
     return graph.rewrite(drop)
-
-
-def _is_identity(node: Node) -> bool:
-    match node.op:
-        case Reshape() | Quantize():
-            return node.input(0).type == node.output.type
-        case Transpose(permutation):
-            return list(permutation) == sorted(permutation)
-        case Pad(padding):
-            return not any(before or after for before, after in padding)
-        case Pool2D(_, (1, 1), (1, 1), padding, Activation.NONE):
-            return padding == NO_PADDING and node.input(0).type == node.output.type
-        case Slice():
-            return node.input(0).type == node.output.type and set(node.op.steps) <= {1}
-        case Concat():
-            return len(node.inputs) == 1 and node.input(0).type == node.output.type
-        case _:
-            return False
 
 
 def drop_dead_nodes(graph: Graph, _: PassContext = DEFAULT) -> Graph:

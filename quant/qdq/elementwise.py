@@ -9,12 +9,11 @@ from onnx import TensorProto
 
 from smelt.ir import Node, Op
 from smelt.ops.binary import Binary
-from smelt.ops.prelu import PRelu
 from smelt.ops.quantize import Dequantize, Quantize
 from smelt.ops.table import Table
 from smelt.ops.unary import Unary
 from smelt.quant.qdq.graph import Emitter, Exporter
-from smelt.quant.qdq.shapes import activated, held_first, unsupported
+from smelt.quant.qdq.shapes import activated, unsupported
 from smelt.quant.qdq.unary import SERVED, emit_unary
 
 _BINARY = {
@@ -29,7 +28,7 @@ _BINARY = {
 
 
 def _binary(exporter: Exporter, node: Node, op: Binary) -> None:
-    first = held_first(exporter, node)
+    first = exporter.may_be_first(node)
     a, b = (exporter.real(node.input(index), first=first) for index in (0, 1))
     if op.kind == "squared_difference":
         difference = exporter.emit("Sub", [a, b], f"{node.name}_difference")
@@ -44,17 +43,9 @@ def _binary(exporter: Exporter, node: Node, op: Binary) -> None:
 def _unary(exporter: Exporter, node: Node, op: Unary) -> None:
     if op.kind not in SERVED:
         raise unsupported(node, f"of kind {op.kind}")
-    first = held_first(exporter, node)
+    first = exporter.may_be_first(node)
     name = emit_unary(exporter, op, exporter.real(node.input(0), first=first), node.name)
     exporter.finish(node.output, name, first=first)
-
-
-def _prelu(exporter: Exporter, node: Node, _: PRelu) -> None:
-    first = held_first(exporter, node)
-    operands = [exporter.real(node.input(index), first=first) for index in (0, 1)]
-    exporter.finish(
-        node.output, exporter.emit("PRelu", operands, f"{node.name}_prelu"), first=first
-    )
 
 
 def _table(exporter: Exporter, node: Node, _: Table) -> None:
@@ -105,7 +96,6 @@ def _between_scales(exporter: Exporter, node: Node, _: Quantize | Dequantize) ->
 EMITTERS: Mapping[type[Op], Emitter] = {
     Binary: _binary,
     Dequantize: _between_scales,
-    PRelu: _prelu,
     Quantize: _between_scales,
     Table: _table,
     Unary: _unary,

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Op, Value
+from smelt.ir.onnx_form import OnnxForm
 from smelt.quant.qdq.functions import Function
 
 OPSET = 17
@@ -76,7 +77,7 @@ class Exporter:
 
     def serves(self, node: Node) -> bool:
         """Whether there is an emitter for a node's operator."""
-        return type(node.op) in self._emitters
+        return type(node.op) in self._emitters or node.op.onnx_form(node) is not None
 
     def emit_node(self, node: Node) -> None:
         """Add what a node of the network becomes.
@@ -84,10 +85,22 @@ class Exporter:
         Raises:
             UnsupportedError: it has no form in ONNX here.
         """
-        emitter = self._emitters.get(type(node.op))
-        if emitter is None:
+        emitter, form = self._emitters.get(type(node.op)), node.op.onnx_form(node)
+        if emitter is not None:
+            emitter(self, node, node.op)
+        elif form is not None:
+            self._emit_form(node, form)
+        else:
             raise UnsupportedError(f"{node.origin}: {node.op.name} cannot be written as ONNX")
-        emitter(self, node, node.op)
+
+    def _emit_form(self, node: Node, form: OnnxForm) -> None:
+        """Add the one operator that a node is in ONNX."""
+        first = node.op.elementwise and self.may_be_first(node)
+        hint = f"{node.name}_{form.operator.lower()}"
+        constants = [self.constant(f"{node.name}_{k}", data) for k, data in form.constants.items()]
+        operands = [self.real(v, first=first) for v in node.inputs if v is not None]
+        name = self.emit(form.operator, [*operands, *constants], hint, **form.attributes)
+        self.finish(node.output, name, first=first)
 
     def emit(self, operator: str, inputs: Sequence[str], hint: str, **attributes: Any) -> str:
         """Add a node of one result, whose name is returned."""
@@ -120,6 +133,12 @@ class Exporter:
     def is_first(self, value: Value | None) -> bool:
         """Whether a tensor is held channels first, and only so."""
         return (value, True) in self._held and (value, False) not in self._held
+
+    def may_be_first(self, node: Node) -> bool:
+        """Whether an operator may and should take its operands channels first."""
+        given = [v for v in node.inputs if v is not None]
+        spatial = all(v.data is not None or len(v.type.shape) == 4 for v in given)
+        return spatial and any(self.is_first(v) for v in given)
 
     def real(self, value: Value, *, first: bool = False) -> str:
         """A tensor that operators read: dequantized if it is quantized, in one of the orders."""

@@ -13,10 +13,8 @@ from smelt.ops.pad import Pad
 from smelt.ops.reshape import Reshape
 from smelt.ops.resize import Resize
 from smelt.ops.slice import Slice
-from smelt.ops.tile import Tile
-from smelt.ops.transpose import Transpose
 from smelt.quant.qdq.graph import Emitter, Exporter
-from smelt.quant.qdq.shapes import held_first, order_of, reshaped, unsupported
+from smelt.quant.qdq.shapes import order_of, reshaped, unsupported
 
 
 def _reshape(exporter: Exporter, node: Node, _: Reshape) -> None:
@@ -25,17 +23,11 @@ def _reshape(exporter: Exporter, node: Node, _: Reshape) -> None:
     exporter.finish(y, name)
 
 
-def _transpose(exporter: Exporter, node: Node, op: Transpose) -> None:
-    real = exporter.real(node.input(0))
-    name = exporter.emit("Transpose", [real], f"{node.name}_transpose", perm=op.permutation)
-    exporter.finish(node.output, name)
-
-
 def _slice(exporter: Exporter, node: Node, op: Slice) -> None:
     if not op.sizes:
         exporter.finish(node.output, exporter.real(node.input(0)))
         return
-    first = held_first(exporter, node)
+    first = exporter.may_be_first(node)
     order = order_of(first, node.input(0))
     ends = [s + n * step for s, n, step in zip(op.starts, op.sizes, op.steps, strict=True)]
     # A negative end counts from behind: what ends before the first element ends far before it.
@@ -55,7 +47,7 @@ def _slice(exporter: Exporter, node: Node, op: Slice) -> None:
 
 def _concat(exporter: Exporter, node: Node, op: Concat) -> None:
     given = [v for v in node.inputs if v is not None]
-    first = held_first(exporter, node) and all(len(v.type.shape) == 4 for v in given)
+    first = exporter.may_be_first(node) and all(len(v.type.shape) == 4 for v in given)
     names = [exporter.real(v, first=first) for v in given]
     axis = order_of(first, node.output).index(op.axis)
     name = exporter.emit("Concat", names, f"{node.name}_concat", axis=axis)
@@ -70,7 +62,7 @@ def _pad(exporter: Exporter, node: Node, op: Pad) -> None:
         max(pair) >= size for pair, size in zip(op.padding, x.type.shape, strict=True)
     ):
         raise unsupported(node, "by more than the image has")
-    first = held_first(exporter, node)
+    first = exporter.may_be_first(node)
     order = order_of(first, x)
     pads = [op.padding[axis][end] for end in (0, 1) for axis in order]
     stored = op.value if given is None else given.array.reshape(()).item()
@@ -88,12 +80,6 @@ def _pad(exporter: Exporter, node: Node, op: Pad) -> None:
         mode=op.mode,
     )
     exporter.finish(node.output, name, first=first)
-
-
-def _tile(exporter: Exporter, node: Node, op: Tile) -> None:
-    repeats = exporter.constant(f"{node.name}_repeats", np.asarray(op.multiples, np.int64))
-    real = exporter.real(node.input(0))
-    exporter.finish(node.output, exporter.emit("Tile", [real, repeats], f"{node.name}_tile"))
 
 
 def _copy(exporter: Exporter, node: Node, _: Copy) -> None:
@@ -127,7 +113,5 @@ EMITTERS: Mapping[type[Op], Emitter] = {
     Reshape: _reshape,
     Resize: _resize,
     Slice: _slice,
-    Tile: _tile,
-    Transpose: _transpose,
 }
 """By operator."""

@@ -11,13 +11,6 @@ from smelt.ops.fixed_point import Activation, clamp_limits
 from smelt.quant.qdq.graph import FIRST, Exporter
 
 
-def held_first(exporter: Exporter, node: Node) -> bool:
-    """Whether an operator may and should take its operands channels first."""
-    given = [v for v in node.inputs if v is not None]
-    spatial = all(v.data is not None or len(v.type.shape) == 4 for v in given)
-    return spatial and any(exporter.is_first(v) for v in given)
-
-
 def order_of(first: bool, value: Value) -> tuple[int, ...]:
     """The axes of a tensor in the order in which it is held."""
     return FIRST if first else tuple(range(len(value.type.shape)))

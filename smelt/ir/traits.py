@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from smelt.ir.axes import Axes, broadcast
 from smelt.ir.channels import ChannelRule
+from smelt.ir.onnx_form import OnnxForm
 
 if TYPE_CHECKING:
     from smelt.ir.graph import Node
@@ -42,6 +43,11 @@ class Traits:
     channel_rule: ClassVar[ChannelRule[Any] | None] = None
     """What it does to channels of quantized numbers; None where it may need and mix them all."""
 
+    def is_identity(self, node: Node) -> bool:
+        """Whether the result is the first operand, as it is stored."""
+        del node
+        return False
+
     def selects(self, node: Node) -> int:
         """How many leading operands the results' elements are taken from as they are; 0: others.
 
@@ -61,6 +67,14 @@ class Traits:
         """Why the quantizer must leave the node in float, in one sentence; None where it need not.
 
         What `check` refuses need not be said again.
+        """
+        del node
+        return None
+
+    def onnx_form(self, node: Node) -> OnnxForm | None:
+        """The operator of ONNX that computes the same of real numbers; None where it takes more.
+
+        What takes more, or has no form, is written by a function in `smelt.quant.qdq`, or refused.
         """
         del node
         return None

@@ -10,6 +10,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.onnx_form import OnnxForm
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized, same_dtype
 
@@ -44,6 +45,14 @@ class AddN(Op):
         terms = [x.astype(wide) for x in arrays(node, inputs, len(inputs))]
         with np.errstate(over="ignore"):
             return (np.asarray(reduce(np.add, terms)).astype(dtype.numpy),)
+
+    def onnx_form(self, node: Node) -> OnnxForm | None:
+        """Of floats only."""
+        return OnnxForm("Sum") if node.output.type.dtype.is_float else None
+
+    def is_identity(self, node: Node) -> bool:
+        """Of one tensor."""
+        return len(node.inputs) == 1
 
 
 _FLOATS = (DType.FLOAT32, DType.FLOAT64)

@@ -86,6 +86,10 @@ class Concat(Op):
         """All have the same."""
         return alike(node, lambda order: Concat(order.index(self.axis)))
 
+    def is_identity(self, node: Node) -> bool:
+        """Of one tensor."""
+        return len(node.inputs) == 1 and node.input(0).type == node.output.type
+
 
 CASES = (
     Case("channels", Concat(3), (Data((1, 3, 4, 5)), Data((1, 3, 4, 2))), same_scale=True),

@@ -10,6 +10,7 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
 from smelt.ir.axes import Axes, alike
+from smelt.ir.onnx_form import OnnxForm
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands
 
@@ -64,6 +65,13 @@ class Cumulative(Op):
     def axes_rule(self, node: Node) -> Axes:
         """Operand and result have the same."""
         return alike(node, lambda order: replace(self, axis=order.index(self.axis)))
+
+    def onnx_form(self, node: Node) -> OnnxForm | None:
+        """ONNX has no products, and no sums of integers of less than 32 bits."""
+        if self.kind != "sum" or node.output.type.dtype.size < 4:
+            return None
+        attributes = {"exclusive": int(self.exclusive), "reverse": int(self.reverse)}
+        return OnnxForm("CumSum", attributes, {"axis": np.asarray(self.axis, np.int64)})
 
 
 def _along(x: Array, axis: int, part: slice) -> tuple[slice, ...]:

@@ -163,6 +163,13 @@ class Pool2D(Op):
         del node
         return is_pointwise(axes[0], self.window, self.stride, self.padding)
 
+    def is_identity(self, node: Node) -> bool:
+        """Of single elements."""
+        single = (self.window, self.stride, self.padding) == ((1, 1), (1, 1), NO_PADDING)
+        return (
+            single and self.activation is Activation.NONE and node.input(0).type == node.output.type
+        )
+
 
 def average_scale(x: TensorType, y: TensorType) -> np.float32:
     """What ONNX's rounding multiplies an average of stored integers by."""

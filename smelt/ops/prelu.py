@@ -9,6 +9,7 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.onnx_form import OnnxForm
 from smelt.ops.case import Case, Constant, Data
 from smelt.ops.constraints import arrays, operands, quantized, symmetric_int16, tflm_rounding
 from smelt.ops.fixed_point import multiply_by_quantized_multiplier, rescale_multiplier
@@ -69,6 +70,11 @@ class PRelu(Op):
             multiply_by_quantized_multiplier(sloped, *product),
         )
         return (np.asarray(np.clip(result, *y.dtype.limits), y.dtype.numpy),)
+
+    def onnx_form(self, node: Node) -> OnnxForm:
+        """Slopes are broadcast."""
+        del node
+        return OnnxForm("PRelu")
 
 
 CASES = (

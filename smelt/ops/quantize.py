@@ -96,6 +96,10 @@ class Quantize(Op):
         clamped = np.clip(stored + y.zero_point, *y.dtype.limits)
         return (np.asarray(clamped, y.dtype.numpy),)
 
+    def is_identity(self, node: Node) -> bool:
+        """To the same type."""
+        return node.input(0).type == node.output.type
+
 
 def requantize_multiplier(x: TensorType, y: TensorType) -> tuple[int, int]:
     """Multiplier and left shift between two quantizations, in double precision."""

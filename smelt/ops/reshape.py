@@ -81,6 +81,10 @@ class Reshape(Op):
         del node, axes
         return True
 
+    def is_identity(self, node: Node) -> bool:
+        """To the same shape."""
+        return node.input(0).type == node.output.type
+
 
 CASES = (
     Case("flatten", Reshape((1, 24)), (Data((1, 2, 3, 4)),)),

@@ -81,6 +81,10 @@ class Slice(Op):
         fields = (self.starts, self.sizes, self.steps)
         return alike(node, lambda order: Slice(*(picked(field, order) for field in fields)))
 
+    def is_identity(self, node: Node) -> bool:
+        """Of everything."""
+        return node.input(0).type == node.output.type and set(self.steps) <= {1}
+
 
 CASES = (
     Case("rows", Slice((0, 1, 0, 0), (1, 3, 4, 2), (1, 1, 1, 1)), (Data((1, 5, 4, 2)),)),

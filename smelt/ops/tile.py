@@ -10,6 +10,7 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes, alike, picked
+from smelt.ir.onnx_form import OnnxForm
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
 
@@ -51,6 +52,11 @@ class Tile(Op):
     def axes_rule(self, node: Node) -> Axes:
         """Operand and result have the same."""
         return alike(node, lambda order: Tile(picked(self.multiples, order)))
+
+    def onnx_form(self, node: Node) -> OnnxForm:
+        """Multiples are an operand."""
+        del node
+        return OnnxForm("Tile", constants={"repeats": np.asarray(self.multiples, np.int64)})
 
 
 CASES = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes
+from smelt.ir.onnx_form import OnnxForm
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
 
@@ -55,6 +56,16 @@ class Transpose(Op):
         """Nothing is moved where the operand already lies as the result shall."""
         names = tuple(range(len(node.input(0).type.shape)))
         return Axes(self.permutation, (names,), (self.permutation,), lambda _: None)
+
+    def onnx_form(self, node: Node) -> OnnxForm:
+        """The permutation is an attribute."""
+        del node
+        return OnnxForm("Transpose", {"perm": self.permutation})
+
+    def is_identity(self, node: Node) -> bool:
+        """In order."""
+        del node
+        return list(self.permutation) == sorted(self.permutation)
 
 
 CASES = (

@@ -20,7 +20,7 @@ from smelt.ops.update_slice import UpdateSlice
 
 @dataclass(frozen=True)
 class UpdateStart:
-    """Where the update may begin along an axis: at `most`, and elements that are `stride` apart."""
+    """An axis along which the update may begin at 0 to `most`, in steps of `stride` elements."""
 
     axis: int
     most: int
