@@ -181,6 +181,11 @@ class Program(DeviceProgram):
         return tuple(dict.fromkeys(m.feature for m in self.modules if m.fast))
 
     @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """The first dispatch of each region, and how many they are."""
+        return tuple((first, end - first) for first, end in self.regions)
+
+    @property
     def barriers(self) -> int:
         """How many dispatches wait."""
         return sum(dispatch.barrier for dispatch in self.dispatches)

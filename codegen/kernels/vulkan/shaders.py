@@ -12,7 +12,7 @@ Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Literal
@@ -94,6 +94,11 @@ class Pipeline:
     local: tuple[int, int, int]
     values: tuple[int, ...]
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All that C tells the driver."""
+        return (*self.local, *self.values)
+
 
 class Shaders(DeviceFunctions):
     """Collects modules and pipelines; equal ones become one."""
@@ -157,11 +162,11 @@ def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> 
     return render(call.template, variables)
 
 
-def _conversion(call: ShaderCall) -> Callable[[str], str]:
-    """What templates call to write GLSL of what is stored: halves take a conversion."""
+def _conversion(call: ShaderCall) -> str:
+    """What converts a result to what is stored: halves take a conversion, others none."""
     views = {call.views[o.name] for o in call.operands if isinstance(o, Output)}
     (halves,) = views & HALVES or {""}
-    return lambda text: f"{halves}({text})" if halves else text
+    return halves
 
 
 def _interface(call: ShaderCall, binding: Binding, variant: str) -> str:
