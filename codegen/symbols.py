@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class Functions:
     What an accelerator executes is collected by `device`.
     """
 
-    def __init__(self, prefix: str, device: DeviceFunctions | None = None) -> None:
+    def __init__(self, prefix: str, device: DeviceFunctions[Any] | None = None) -> None:
         self.device = device
         self._prefix = prefix
         self._names: dict[str, str] = {}

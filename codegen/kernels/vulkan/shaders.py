@@ -20,7 +20,7 @@ from typing import Literal
 from typing_extensions import override
 
 from smelt.codegen.accelerator import DeviceFunctions
-from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Scratch
+from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.render import HEADER, render
@@ -100,7 +100,7 @@ class Pipeline:
         return (*self.local, *self.values)
 
 
-class Shaders(DeviceFunctions):
+class Shaders(DeviceFunctions[ShaderCall]):
     """Collects modules and pipelines; equal ones become one."""
 
     def __init__(self) -> None:
@@ -110,9 +110,7 @@ class Shaders(DeviceFunctions):
         self._taken: dict[str, int] = {}
 
     @override
-    def add(self, origin: str, call: KernelCall) -> str:
-        if not isinstance(call, ShaderCall):
-            raise TypeError(f"{call.stem} is no shader")
+    def add(self, origin: str, call: ShaderCall) -> str:
         if len(call.constants) > MAX_CONSTANTS:
             raise ValueError(f"{call.stem} has more than {MAX_CONSTANTS} specialization constants")
         module = self._module(origin, call)
