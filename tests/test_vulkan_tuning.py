@@ -56,7 +56,7 @@ def with_blocks(blocks: dict[str, Block], gpu: str = "default") -> Tuning:
 
 def shaders(graph: Graph, gpu: Gpu) -> list[ShaderCall]:
     """How the GPU computes all layers of a graph that it serves."""
-    target = replace(get("vulkan"), gpu=gpu)
+    target = replace(get("vulkan"), device=gpu)
     kernels, found = backend("vulkan"), list[ShaderCall]()
     for node in graph.nodes:
         call = kernels.find(node, Request(target))
