@@ -282,7 +282,8 @@ def test_the_command(
 ) -> None:
     """What it measures is shown, stored, built with, and kept with the project."""
     run = runner(tmp_path, monkeypatch, capfd)
-    monkeypatch.setattr("smelt.tune._PROGRAMS", 2)
+    for module in ("tune", "codegen.kernels.vulkan.tuning"):
+        monkeypatch.setattr(f"smelt.{module}.MOST_TRIED", 2)
     monkeypatch.setattr("smelt.tune._STEPS", 0)
     options = ("--gpu", "lavapipe", "--rounds", "3", "--device", "0")
     tuned = run("tune", MODEL, "--target", "vulkan", *options)
