@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from smelt.codegen.kernels.base import KernelCall, backend
 from smelt.errors import ConfigError
@@ -145,11 +145,15 @@ class Wishes:
     everything: bool = False
 
 
-class DeviceFunctions(ABC):
+CallT_contra = TypeVar("CallT_contra", bound=DeviceCall, contravariant=True)
+"""The calls of an accelerator."""
+
+
+class DeviceFunctions(ABC, Generic[CallT_contra]):
     """Collects what an accelerator executes; what is equal becomes one."""
 
     @abstractmethod
-    def add(self, origin: str, call: KernelCall) -> str:
+    def add(self, origin: str, call: CallT_contra) -> str:
         """The name of what computes a call of a layer from `origin`."""
 
 
@@ -236,14 +240,13 @@ class Accelerator(ABC):
 
     @abstractmethod
     def stays(
-        self, graph: Graph, partitioner: Partitioner, costs: LayerCosts | None, wishes: Wishes
+        self, graph: Graph, partitioner: Partitioner, wishes: Wishes
     ) -> Callable[[Node], str]:
         """Why a node must stay on the CPU; an empty text where it need not.
 
         Args:
             graph: about to be scheduled.
             partitioner: tells which nodes the device serves, and which are placed by the user.
-            costs: of `costs`.
             wishes: what the build is told.
         """
 
@@ -252,7 +255,7 @@ class Accelerator(ABC):
         """What rewrites the graph once nodes are placed."""
 
     @abstractmethod
-    def functions(self) -> DeviceFunctions:
+    def functions(self) -> DeviceFunctions[Any]:
         """What collects the code of a network."""
 
     @abstractmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from smelt.codegen import arena
 from smelt.codegen.accelerator import Accelerator, DeviceFunctions, accelerator_of
@@ -46,7 +47,7 @@ class Schedule:
     graph: Graph
     block: Block
     functions: tuple[Function, ...]
-    device: DeviceFunctions | None
+    device: DeviceFunctions[Any] | None
     constants: Mapping[str, Array]
     constant_comments: Mapping[str, str]
     initial_states: Mapping[Value, str]

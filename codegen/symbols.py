@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Functions:
     What an accelerator executes is collected by `device`.
     """
 
-    def __init__(self, prefix: str, device: DeviceFunctions | None = None) -> None:
+    def __init__(self, prefix: str, device: DeviceFunctions[Any] | None = None) -> None:
         self.device = device
         self._prefix = prefix
         self._found: dict[Hashable, _Found] = {}

@@ -61,20 +61,20 @@ def test_nothing_else_names_the_one_that_there_is() -> None:
     assert {name for name in naming if not name.startswith(OWN)} <= NAMED
 
 
-class ToyFunctions(DeviceFunctions):
+class ToyCall(DeviceCall):
+    """Negates on the toy."""
+
+
+class ToyFunctions(DeviceFunctions[ToyCall]):
     """Numbers its calls."""
 
     def __init__(self) -> None:
         self.count = 0
 
     @override
-    def add(self, origin: str, call: KernelCall) -> str:
+    def add(self, origin: str, call: ToyCall) -> str:
         self.count += 1
         return f"toy_{self.count}"
-
-
-class ToyCall(DeviceCall):
-    """Negates on the toy."""
 
 
 class ToyKernel(Kernel[Unary]):
@@ -149,7 +149,7 @@ class Toy(Accelerator):
 
     @override
     def stays(
-        self, graph: Graph, partitioner: Partitioner, costs: LayerCosts | None, wishes: Wishes
+        self, graph: Graph, partitioner: Partitioner, wishes: Wishes
     ) -> Callable[[Node], str]:
         return lambda node: "The first is the CPU's." if node is graph.nodes[0] else ""
 
@@ -158,7 +158,7 @@ class Toy(Accelerator):
         return ()
 
     @override
-    def functions(self) -> DeviceFunctions:
+    def functions(self) -> ToyFunctions:
         return ToyFunctions()
 
     @override

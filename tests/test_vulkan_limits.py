@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typing_extensions import override
@@ -75,7 +76,7 @@ def test_each_limit(
 class _Resized(Shaders):
     """The shaders of a network in workgroups of another size."""
 
-    def __init__(self, shaders: DeviceFunctions | None, local: tuple[int, int, int]) -> None:
+    def __init__(self, shaders: DeviceFunctions[Any] | None, local: tuple[int, int, int]) -> None:
         super().__init__()
         assert isinstance(shaders, Shaders)
         self._own, self._local = shaders, local

@@ -156,7 +156,7 @@ def test_sums_that_are_no_floats() -> None:
     member = member_of(case, DType.INT8)
     node = next(n for n in member.graph.nodes if isinstance(n.op, FullyConnected))
     call = backend("vulkan").find(
-        node, Request(replace(targets.get("vulkan"), gpu=gpu_called("generic")))
+        node, Request(replace(targets.get("vulkan"), device=gpu_called("generic")))
     )
     assert isinstance(call, ShaderCall)
     assert call.variables["kind"] == "whole"

@@ -56,7 +56,7 @@ def with_blocks(blocks: dict[str, Block], gpu: str = "default") -> Tuning:
 
 def shaders(graph: Graph, gpu: Gpu) -> list[ShaderCall]:
     """How the GPU computes all layers of a graph that it serves."""
-    target = replace(get("vulkan"), gpu=gpu)
+    target = replace(get("vulkan"), device=gpu)
     kernels, found = backend("vulkan"), list[ShaderCall]()
     for node in graph.nodes:
         call = kernels.find(node, Request(target))
@@ -282,7 +282,8 @@ def test_the_command(
 ) -> None:
     """What it measures is shown, stored, built with, and kept with the project."""
     run = runner(tmp_path, monkeypatch, capfd)
-    monkeypatch.setattr("smelt.tune._PROGRAMS", 2)
+    for module in ("tune", "codegen.kernels.vulkan.tuning"):
+        monkeypatch.setattr(f"smelt.{module}.MOST_TRIED", 2)
     monkeypatch.setattr("smelt.tune._STEPS", 0)
     options = ("--gpu", "lavapipe", "--rounds", "3", "--device", "0")
     tuned = run("tune", MODEL, "--target", "vulkan", *options)

@@ -188,7 +188,7 @@ def _placed(
     if accelerator is not None:
         wishes = gpu_options.wishes(options, target)
         costs = accelerator.costs(wishes)
-        stays = accelerator.stays(graph, partitioner, costs, wishes)
+        stays = accelerator.stays(graph, partitioner, wishes)
         partitioner = replace(partitioner, stays=stays)
         for rewrite in accelerator.passes(wishes):
             graph = rewrite(graph, partitioner)

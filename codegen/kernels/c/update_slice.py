@@ -13,7 +13,7 @@ from smelt.codegen.kernels.base import (
     Parameters,
     Request,
 )
-from smelt.codegen.kernels.c.loops import Loop, block_copies, dense_strides, total
+from smelt.codegen.kernels.c.loops import block_copies, dense_strides, total
 from smelt.ir import Node
 from smelt.ops.update_slice import UpdateSlice
 
@@ -35,15 +35,14 @@ class UpdateSliceParameters(Parameters):
         x, update: types.
         bytes: of the data.
         starts: of the axes along which the update may begin at several places.
-        loops, statements: that copy it.
+        lines: C lines that copy it.
     """
 
     x: str
     update: str
     bytes: int
     starts: tuple[UpdateStart, ...]
-    loops: tuple[Loop, ...]
-    statements: tuple[tuple[str, ...], ...]
+    lines: tuple[str, ...]
 
 
 class UpdateSliceKernel(Kernel[UpdateSlice]):
@@ -72,7 +71,7 @@ class UpdateSliceKernel(Kernel[UpdateSlice]):
             template="c/update_slice.j2",
             stem="update_slice",
             parameters=UpdateSliceParameters(
-                str(x), str(update), x.bytes, starts, copies.loops, copies.statements
+                str(x), str(update), x.bytes, starts, copies.lines
             ),
             operands=(Input(0, "data"), Input(1, "input"), Input(2, "starts"), Output(0, "output")),
             in_place=((0, 0),),

@@ -11,7 +11,6 @@ from smelt.codegen import arena
 from smelt.codegen.accelerator import (
     Accelerator,
     DevicePass,
-    LayerCosts,
     LayerTimes,
     Tiling,
     Wishes,
@@ -53,10 +52,9 @@ class VulkanGpu(Accelerator):
 
     @override
     def stays(
-        self, graph: Graph, partitioner: Partitioner, costs: LayerCosts | None, wishes: Wishes
+        self, graph: Graph, partitioner: Partitioner, wishes: Wishes
     ) -> Callable[[Node], str]:
-        own = costs if isinstance(costs, Costs) else None
-        return stays_on_cpu(graph, partitioner, own, float16=wishes.float16)
+        return stays_on_cpu(graph, partitioner, self.costs(wishes), float16=wishes.float16)
 
     @override
     def passes(self, wishes: Wishes) -> Sequence[DevicePass]:

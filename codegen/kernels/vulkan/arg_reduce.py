@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from typing_extensions import override
@@ -12,6 +13,7 @@ from smelt.codegen.kernels.base import (
     Kernel,
     KernelCall,
     Output,
+    Parameters,
     Refusal,
     Request,
 )
@@ -20,6 +22,18 @@ from smelt.codegen.kernels.vulkan.elements import SERVED, element, scalar, sprea
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.ir import DType, Node
 from smelt.ops.arg_reduce import ArgReduce
+
+
+@dataclass(frozen=True)
+class ArgReduceShaderParameters(Parameters):
+    """`better` tells whether element `x` takes the place of the best one."""
+
+    which: str
+    functions: str
+    type: str
+    load: str
+    better: str
+    wide: bool
 
 
 class ArgReduceKernel(Kernel[ArgReduce]):
@@ -38,14 +52,14 @@ class ArgReduceKernel(Kernel[ArgReduce]):
         return ShaderCall(
             template="vulkan/arg_reduce.comp.j2",
             stem=f"arg_{op.kind}_{x.dtype.value}",
-            parameters={
-                "which": "last" if op.last else "first",
-                "functions": called_in(load),
-                "type": scalar(x.dtype),
-                "load": load,
-                "better": _better(op, x.dtype),
-                "wide": wide,
-            },
+            parameters=ArgReduceShaderParameters(
+                which="last" if op.last else "first",
+                functions=called_in(load),
+                type=scalar(x.dtype),
+                load=load,
+                better=_better(op, x.dtype),
+                wide=wide,
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             views={"input": view(x.dtype), "output": "ivec2" if wide else "int"},
             constants={

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Output, Packed
+from smelt.codegen.kernels.base import Input, Output, Packed, Parameters
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import view
+from smelt.codegen.kernels.vulkan.finish import FinishParameters
 from smelt.codegen.kernels.vulkan.product import Product
 
 SPAN = 1 << 20
 """Invocations in x; more go into y."""
+
+
+@dataclass(frozen=True)
+class DirectShaderParameters(Parameters):
+    """`real`: of floats; `output` is what an invocation writes."""
+
+    real: bool
+    finish: FinishParameters
+    output: str
 
 
 def direct(product: Product) -> ShaderCall:
@@ -29,11 +41,11 @@ def direct(product: Product) -> ShaderCall:
     return ShaderCall(
         template="vulkan/direct.comp.j2",
         stem=f"direct_{x.dtype.value}",
-        parameters={
-            "real": real,
-            "finish": finish,
-            "output": "words" if words else "single",
-        },
+        parameters=DirectShaderParameters(
+            real=real,
+            finish=finish.parameters,
+            output="words" if words else "single",
+        ),
         operands=(
             Input(0, "input"),
             Packed("weights", weights),

@@ -181,6 +181,11 @@ class Program(DeviceProgram):
         return tuple(dict.fromkeys(m.feature for m in self.modules if m.fast))
 
     @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """The first dispatch of each region, and how many they are."""
+        return tuple((first, end - first) for first, end in self.regions)
+
+    @property
     def barriers(self) -> int:
         """How many dispatches wait."""
         return sum(dispatch.barrier for dispatch in self.dispatches)
@@ -203,13 +208,14 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Progra
         UnsupportedError: arena, weights or a dispatch exceed what every device can do.
     """
     shaders = schedule.device
-    steps = [step for step in schedule.calls if isinstance(step.call, ShaderCall)]
-    if not steps or not isinstance(shaders, Shaders):
+    calls = [(x, x.call) for x in schedule.calls if isinstance(x.call, ShaderCall)]
+    if not calls or not isinstance(shaders, Shaders):
         return None
+    steps = [step for step, _ in calls]
     uploads = _uploads(schedule, steps, alignment)
     offsets = {upload.constant: upload for upload in uploads}
     numbers = {pipeline.name: i for i, pipeline in enumerate(shaders.pipelines)}
-    dispatches = [_dispatch(step, plan, offsets, numbers) for step in steps]
+    dispatches = [_dispatch(step, call, plan, offsets, numbers) for step, call in calls]
     regions = _regions(schedule, steps)
     last = uploads[-1] if uploads else None
     made = Program(
@@ -220,7 +226,7 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Progra
         uploads,
         _up(max(next(use.bytes for use in plan.memories if use.name == ARENA), 1), alignment),
         alignment if last is None else last.offset + _up(max(last.bytes, 1), alignment),
-        any(view in HALVES for step in steps for view in _views(step)),
+        any(view in HALVES for _, call in calls for view in call.views.values()),
     )
     _require_limits(made, schedule)
     return made
@@ -252,19 +258,13 @@ def with_barriers(
     return tuple(done)
 
 
-def _views(step: Call) -> Sequence[str]:
-    """What a GPU's step sees its operands as."""
-    if not isinstance(step.call, ShaderCall):
-        raise TypeError(f"{step.function} is no shader")
-    return tuple(step.call.views.values())
-
-
 def _dispatch(
-    step: Call, plan: arena.Plan, uploads: dict[str, Upload], numbers: dict[str, int]
+    step: Call,
+    call: ShaderCall,
+    plan: arena.Plan,
+    uploads: dict[str, Upload],
+    numbers: dict[str, int],
 ) -> Dispatch:
-    call = step.call
-    if not isinstance(call, ShaderCall):
-        raise TypeError(f"{step.function} is no shader")
     ranges: list[Range] = []
     for operand, argument in zip(call.operands, step.arguments, strict=True):
         element = ELEMENT_BYTES[call.views[operand.name]]

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from smelt.codegen.kernels.base import NARROW_FLOATS, Input, Operand, Output, Packed, Refusal
+from smelt.codegen.kernels.base import (
+    NARROW_FLOATS,
+    Input,
+    Operand,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+)
 from smelt.codegen.kernels.c.loops import broadcast_strides, dense_strides, nest
 from smelt.codegen.kernels.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.codegen.kernels.vulkan.functions import called_in
@@ -138,6 +146,38 @@ def refuse_axes(node: Node) -> Refusal | None:
     return None
 
 
+@dataclass(frozen=True)
+class ElementRead:
+    """GLSL that loads an operand; `declared` is its type where four are made at a time.
+
+    `vector`: then four stand together in it.
+    """
+
+    name: str
+    declared: str
+    vector: bool
+    load: str
+
+
+@dataclass(frozen=True)
+class ElementwiseShaderParameters(Parameters):
+    """`reads` are the operands as one element, or four, of each is loaded."""
+
+    what: str
+    functions: str
+    arguments: tuple[str, ...]
+    lines: tuple[str, ...]
+    result: str
+    result_type: str
+    vector_type: str
+    bytes: bool
+    lanes: int
+    quads: bool
+    loops: tuple[int, ...]
+    names: tuple[str, ...]
+    reads: tuple[ElementRead, ...]
+
+
 def elementwise(node: Node, stem: str, what: str, reads: Sequence[Read], body: Body) -> ShaderCall:
     """The call that computes `body` for every element of the node's output."""
     y = node.output.type
@@ -147,7 +187,7 @@ def elementwise(node: Node, stem: str, what: str, reads: Sequence[Read], body: B
     quads, axes = _in_quads(y.dtype, y.size, reads, axes)
     lanes = 4 if quads or y.dtype.size == 1 else 1
     vectors = [quads and bool(axes) and axes[-1][1][i] != 0 for i in range(len(reads))]
-    loads: list[dict[str, object]] = []
+    loads: list[ElementRead] = []
     for read, vector in zip(reads, vectors, strict=True):
         accessor, at, kind = read.name.upper(), f"{read.name}_at", scalar(read.dtype)
         load = (
@@ -155,11 +195,11 @@ def elementwise(node: Node, stem: str, what: str, reads: Sequence[Read], body: B
             if vector
             else element(read.dtype, accessor, at)
         )
-        declared = VECTORS[kind] if vector else kind
-        loads.append({"name": read.name, "declared": declared, "vector": vector, "load": load})
+        declared = (VECTORS[kind] if vector else kind) if quads else ""
+        loads.append(ElementRead(read.name, declared, vector, load))
     bytes_ = y.dtype.size == 1
     store = "packed(" if quads and bytes_ else ""
-    texts = [str(load["load"]) for load in loads]
+    texts = [load.load for load in loads]
     items = -(-y.size // lanes)
     constants = {"ITEMS": items, "COUNT": y.size, **body.constants}
     for i, (size, strides) in enumerate(axes):
@@ -171,21 +211,21 @@ def elementwise(node: Node, stem: str, what: str, reads: Sequence[Read], body: B
     return ShaderCall(
         template="vulkan/elementwise.comp.j2",
         stem=stem,
-        parameters={
-            "what": what,
-            "functions": called_in(store, body.result, *body.lines, *texts),
-            "arguments": [f"{scalar(r.dtype)} {r.name}" for r in reads],
-            "lines": body.lines,
-            "result": body.result,
-            "result_type": scalar(y.dtype),
-            "vector_type": VECTORS[scalar(y.dtype)],
-            "bytes": bytes_,
-            "lanes": lanes,
-            "quads": quads,
-            "loops": list(range(len(axes))),
-            "names": [r.name for r in reads],
-            "reads": loads,
-        },
+        parameters=ElementwiseShaderParameters(
+            what=what,
+            functions=called_in(store, body.result, *body.lines, *texts),
+            arguments=tuple(f"{scalar(r.dtype)} {r.name}" for r in reads),
+            lines=body.lines,
+            result=body.result,
+            result_type=scalar(y.dtype),
+            vector_type=VECTORS[scalar(y.dtype)] if quads else "",
+            bytes=bytes_,
+            lanes=lanes,
+            quads=quads,
+            loops=tuple(range(len(axes))),
+            names=tuple(r.name for r in reads),
+            reads=tuple(loads),
+        ),
         operands=(*operands, Output(0, "output")),
         in_place=tuple(
             (0, r.operand.index)

@@ -14,6 +14,14 @@ from smelt.ops.fixed_point import INT32_MAX, Activation
 
 
 @dataclass(frozen=True)
+class FinishParameters:
+    """What `vulkan/finish.j2` writes of a `Finish`, whose fields these are."""
+
+    form: str
+    careful: bool
+
+
+@dataclass(frozen=True)
 class Finish:
     """How sums become outputs; `form` is the macro of `vulkan/finish.j2` that writes it.
 
@@ -29,6 +37,11 @@ class Finish:
     rows: Array
     constants: Mapping[str, int] = field(default_factory=dict[str, int])
     careful: bool = False
+
+    @property
+    def parameters(self) -> FinishParameters:
+        """What templates print."""
+        return FinishParameters(self.form, self.careful)
 
     @property
     def fields(self) -> int:

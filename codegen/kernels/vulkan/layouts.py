@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import gcd, prod
 
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.kernels.base import STORED_FLOATS, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.kernels.base import (
+    STORED_FLOATS,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
 from smelt.codegen.kernels.c.border import padded_sizes
 from smelt.codegen.kernels.c.loops import dense_strides
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
@@ -169,6 +178,15 @@ class ResampleKernel(Kernel[Resample]):
         return move(node, Moves.of(axes, x.dtype.size), fill=fill)
 
 
+@dataclass(frozen=True)
+class ConcatShaderParameters(Parameters):
+    """Elements of `unit` bytes; `parts` are the inputs' numbers."""
+
+    type: str
+    unit: int
+    parts: tuple[int, ...]
+
+
 class ConcatKernel(Kernel[Concat]):
     """Each row of the output is one of each input after the other."""
 
@@ -189,7 +207,9 @@ class ConcatKernel(Kernel[Concat]):
         return ShaderCall(
             template="vulkan/concat.comp.j2",
             stem="concat",
-            parameters={"type": UNITS[unit], "unit": unit, "parts": len(chunks)},
+            parameters=ConcatShaderParameters(
+                type=UNITS[unit], unit=unit, parts=tuple(range(len(chunks)))
+            ),
             operands=(*operands, Output(0, "output")),
             views=dict.fromkeys([*(o.name for o in operands), "output"], UNITS[unit]),
             constants={

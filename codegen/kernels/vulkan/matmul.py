@@ -20,6 +20,7 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
 )
@@ -36,7 +37,7 @@ from smelt.codegen.kernels.vulkan.elements import (
     spread,
     view,
 )
-from smelt.codegen.kernels.vulkan.finish import Finish
+from smelt.codegen.kernels.vulkan.finish import Finish, FinishParameters
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.product import variants_of
 from smelt.ir import DType, Node, Rounding
@@ -107,6 +108,19 @@ class _Walk:
         )
 
 
+@dataclass(frozen=True)
+class MatMulShaderParameters(Parameters):
+    """`factors` are GLSL of the operands in one turn of the loop."""
+
+    form: str
+    functions: str
+    finish: FinishParameters | None
+    vector: str
+    result: str
+    factors: tuple[str, ...]
+    loops: tuple[int, ...]
+
+
 class MatMulKernel(Kernel[MatMul]):
     """Products of matrices that are computed at run time."""
 
@@ -132,16 +146,15 @@ class MatMulKernel(Kernel[MatMul]):
         return ShaderCall(
             template="vulkan/matmul.comp.j2",
             stem=f"matmul_{y.dtype.value}",
-            parameters={
-                "form": form,
-                "functions": called_in(*factors, "packed(" if bytes_ else ""),
-                "finish": finish,
-                "scalar": kind,
-                "vector": kind if form == "single" else VECTORS[kind],
-                "result": VECTORS[kind] if form == "across" else kind,
-                "factors": factors,
-                "loops": list(range(len(walk.sizes))),
-            },
+            parameters=MatMulShaderParameters(
+                form=form,
+                functions=called_in(*factors, "packed(" if bytes_ else ""),
+                finish=None if finish is None else finish.parameters,
+                vector=kind if form == "single" else VECTORS[kind],
+                result=VECTORS[kind] if form == "across" else kind,
+                factors=tuple(factors),
+                loops=tuple(range(len(walk.sizes))),
+            ),
             operands=(
                 operand_of(node, 0, "a"),
                 operand_of(node, 1, "b"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Refusal
+from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Parameters, Refusal
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import operand_of, spread
 from smelt.codegen.kernels.vulkan.functions import called_in
@@ -119,6 +119,27 @@ class Moves:
         return Moves((*halves, replace(last, size=last.size // 2)), self.start // 2, parts, unit)
 
 
+@dataclass(frozen=True)
+class MovedAxis:
+    """An axis by its number, and whether its places stand in a table."""
+
+    number: int
+    tabulated: bool
+
+
+@dataclass(frozen=True)
+class MoveShaderParameters(Parameters):
+    """`fill` is GLSL of what stands where a table has no place."""
+
+    functions: str
+    type: str
+    unit: int
+    axes: tuple[MovedAxis, ...]
+    indices: tuple[int, ...]
+    wide: bool
+    fill: str
+
+
 def move(
     node: Node,
     moves: Moves,
@@ -167,18 +188,15 @@ def move(
     return ShaderCall(
         template="vulkan/moves.comp.j2",
         stem=f"move_{unit}_bytes",
-        parameters={
-            "functions": called_in(*calls),
-            "type": UNITS[unit],
-            "unit": unit,
-            "axes": [
-                {"number": n, "tabulated": axis.table is not None}
-                for n, axis in enumerate(moves.axes)
-            ],
-            "indices": len(moves.parts),
-            "wide": wide,
-            "fill": text,
-        },
+        parameters=MoveShaderParameters(
+            functions=called_in(*calls),
+            type=UNITS[unit],
+            unit=unit,
+            axes=tuple(MovedAxis(n, axis.table is not None) for n, axis in enumerate(moves.axes)),
+            indices=tuple(range(len(moves.parts))),
+            wide=wide,
+            fill=text if tables else "",
+        ),
         operands=(*operands, Output(0, "output")),
         views=views,
         constants=constants,

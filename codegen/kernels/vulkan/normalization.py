@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from typing_extensions import override
 
 from smelt.codegen.kernels.base import (
@@ -10,6 +12,7 @@ from smelt.codegen.kernels.base import (
     Kernel,
     KernelCall,
     Output,
+    Parameters,
     Refusal,
     Request,
 )
@@ -24,6 +27,19 @@ from smelt.ops.normalization import LocalResponse, Normalization
 
 _MOST_LOOPS = 5
 """Loops around and inside of a mean together, each with a size and up to three strides."""
+
+
+@dataclass(frozen=True)
+class NormalizationShaderParameters(Parameters):
+    """`names` are the operands; `measures`: the mean is wanted."""
+
+    group: bool
+    names: tuple[str, ...]
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    measures: bool
+    centred: bool
+    statistics: bool
 
 
 class NormalizationKernel(Kernel[Normalization]):
@@ -51,15 +67,15 @@ class NormalizationKernel(Kernel[Normalization]):
         return ShaderCall(
             template="vulkan/normalization.comp.j2",
             stem="normalize",
-            parameters={
-                "group": group,
-                "names": names,
-                "outer": list(range(len(outer))),
-                "inner": list(range(len(inner))),
-                "measures": op.centred or op.statistics,
-                "centred": op.centred,
-                "statistics": len(outputs) > 1,
-            },
+            parameters=NormalizationShaderParameters(
+                group=group,
+                names=tuple(names),
+                outer=tuple(range(len(outer))),
+                inner=tuple(range(len(inner))),
+                measures=op.centred or op.statistics,
+                centred=op.centred,
+                statistics=len(outputs) > 1,
+            ),
             operands=(Input(0, "input"), *operands, *outputs),
             in_place=((0, 0),),
             views=dict.fromkeys([*names, *(output.name for output in outputs)], view(x.dtype)),
@@ -99,6 +115,13 @@ def _loops(node: Node[Normalization]) -> tuple[tuple[Loop, ...], tuple[Loop, ...
     return over(kept, dense_strides([x.shape[axis] for axis in kept])), over(list(op.axes))
 
 
+@dataclass(frozen=True)
+class LocalResponseShaderParameters(Parameters):
+    """GLSL of the functions that it calls."""
+
+    functions: str
+
+
 class LocalResponseKernel(Kernel[LocalResponse]):
     """The squares near each element, summed anew for each."""
 
@@ -112,7 +135,7 @@ class LocalResponseKernel(Kernel[LocalResponse]):
         return ShaderCall(
             template="vulkan/local_response.comp.j2",
             stem="local_response",
-            parameters={"functions": called_in("exp_float(log_float(")},
+            parameters=LocalResponseShaderParameters(functions=called_in("exp_float(log_float(")),
             operands=(Input(0, "input"), Output(0, "output")),
             views={"input": view(x.dtype), "output": view(x.dtype)},
             constants={

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isinf, prod
 
 import numpy as np
@@ -15,6 +16,7 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
 )
@@ -27,6 +29,21 @@ from smelt.ops.fixed_point import Activation, clamp_limits
 from smelt.ops.pool import Pool2D, average_scale
 
 _TYPES = (*NARROW_FLOATS, DType.INT8, DType.UINT8)
+
+
+@dataclass(frozen=True)
+class PoolShaderParameters(Parameters):
+    """`acc` begins with `first`, and `result` is GLSL of what becomes of it."""
+
+    kind: str
+    quads: bool
+    bytes: bool
+    type: str
+    first: str
+    load: str
+    result: str
+    counts_padding: bool
+    functions: str
 
 
 class PoolKernel(Kernel[Pool2D]):
@@ -62,17 +79,17 @@ class PoolKernel(Kernel[Pool2D]):
         return ShaderCall(
             template="vulkan/pool.comp.j2",
             stem=f"{op.kind}_pool_{x.dtype.value}",
-            parameters={
-                "kind": op.kind,
-                "quads": quads,
-                "bytes": bytes_,
-                "type": type_,
-                "first": first,
-                "load": load,
-                "result": result,
-                "counts_padding": op.counts_padding,
-                "functions": called_in(load, result, "packed(" if quads and bytes_ else ""),
-            },
+            parameters=PoolShaderParameters(
+                kind=op.kind,
+                quads=quads,
+                bytes=bytes_,
+                type=type_,
+                first=first,
+                load=load,
+                result=result,
+                counts_padding=op.counts_padding,
+                functions=called_in(load, result, "packed(" if quads and bytes_ else ""),
+            ),
             operands=(Input(0, "input"), *tables, Output(0, "output")),
             views={
                 "input": view(x.dtype, quads),

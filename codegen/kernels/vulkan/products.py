@@ -21,6 +21,7 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
 )
@@ -28,6 +29,7 @@ from smelt.codegen.kernels.vulkan.blocks import Work, blocks_of, costs_of
 from smelt.codegen.kernels.vulkan.calls import Block, ShaderCall
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.elements import narrowed, spread
+from smelt.codegen.kernels.vulkan.finish import FinishParameters
 from smelt.codegen.kernels.vulkan.product import Product, Weighted, variants_of, word_of
 from smelt.ir import Array, Node
 from smelt.ops.convolution import DepthwiseConv2D
@@ -124,6 +126,16 @@ class Steps:
         )
 
 
+@dataclass(frozen=True)
+class ProductShaderParameters(Parameters):
+    """How products are summed, what is loaded at a time, and what is written."""
+
+    kind: str
+    form: str
+    finish: FinishParameters
+    output: str
+
+
 def blocks(product: Product, request: Request) -> ShaderCall:
     """The call that computes blocks of pixels times quads of channels."""
     node, window, kind = product.node, product.window, product.kind
@@ -144,7 +156,9 @@ def blocks(product: Product, request: Request) -> ShaderCall:
     return ShaderCall(
         template="vulkan/convolution.comp.j2",
         stem=f"{'depthwise' if steps.form == 'depthwise' else 'conv'}_{dtype.value}",
-        parameters={"kind": kind, "form": steps.form, "finish": finish, "output": output},
+        parameters=ProductShaderParameters(
+            kind=kind, form=steps.form, finish=finish.parameters, output=output
+        ),
         operands=(
             Input(0, "input"),
             Packed("weights", _packed(product.weights, steps, block, real=real)),

@@ -13,6 +13,7 @@ from smelt.codegen.kernels.base import (
     Kernel,
     KernelCall,
     Output,
+    Parameters,
     Refusal,
     Request,
 )
@@ -78,6 +79,27 @@ def loop_constants(prefix: str, loops: Sequence[Loop], names: Sequence[str]) -> 
     return found
 
 
+@dataclass(frozen=True)
+class ReduceShaderParameters(Parameters):
+    """A `Formula`'s GLSL; `second`: of a logarithm of a sum, which takes a second pass."""
+
+    kind: str
+    functions: str
+    scalar: str
+    type: str
+    first: str
+    step: str
+    result: str
+    combine: str
+    second: bool
+    group: bool
+    quads: bool
+    bytes: bool
+    load: str
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+
+
 class ReduceKernel(Kernel[Reduce]):
     """Goes through the reduced axes for each element of the others."""
 
@@ -112,23 +134,23 @@ class ReduceKernel(Kernel[Reduce]):
         return ShaderCall(
             template="vulkan/reduce.comp.j2",
             stem=f"{op.kind}_{x.dtype.value}",
-            parameters={
-                "kind": op.kind,
-                "functions": called_in(load, formula.result, called),
-                "scalar": kind,
-                "type": VECTORS[kind] if quads else kind,
-                "first": formula.first,
-                "step": formula.step,
-                "result": formula.result,
-                "combine": formula.combine,
-                "second": second,
-                "group": group,
-                "quads": quads,
-                "bytes": bytes_,
-                "load": load,
-                "outer": list(range(len(outer))),
-                "inner": list(range(len(inner))),
-            },
+            parameters=ReduceShaderParameters(
+                kind=op.kind,
+                functions=called_in(load, formula.result, called),
+                scalar=kind,
+                type=VECTORS[kind] if quads else kind,
+                first=formula.first,
+                step=formula.step,
+                result=formula.result,
+                combine=formula.combine if group else "",
+                second=second,
+                group=group,
+                quads=quads,
+                bytes=bytes_,
+                load=load,
+                outer=tuple(range(len(outer))),
+                inner=tuple(range(len(inner))),
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             views={"input": view(x.dtype, quads), "output": view(y.dtype, quads)},
             constants={

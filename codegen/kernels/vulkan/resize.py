@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -14,6 +15,7 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
 )
@@ -24,6 +26,20 @@ from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import DType, Node
 from smelt.ops.resample import Resample
 from smelt.ops.resize import Resize
+
+
+@dataclass(frozen=True)
+class BilinearShaderParameters(Parameters):
+    """`one` is GLSL of the weights' sum."""
+
+    real: bool
+    quads: bool
+    bytes: bool
+    type: str
+    scalar: str
+    one: str
+    load: str
+    functions: str
 
 
 class ResizeBilinearKernel(Kernel[Resize]):
@@ -61,16 +77,16 @@ class ResizeBilinearKernel(Kernel[Resize]):
         return ShaderCall(
             template="vulkan/resize_bilinear.comp.j2",
             stem=f"resize_bilinear_{x.dtype.value}",
-            parameters={
-                "real": real,
-                "quads": quads,
-                "bytes": not real,
-                "type": ("" if real else "i") + "vec4" if quads else weights,
-                "scalar": weights,
-                "one": "1.0" if real else "1024",
-                "load": load,
-                "functions": called_in(load, "" if real or not quads else "packed("),
-            },
+            parameters=BilinearShaderParameters(
+                real=real,
+                quads=quads,
+                bytes=not real,
+                type=("" if real else "i") + "vec4" if quads else weights,
+                scalar=weights,
+                one="1.0" if real else "1024",
+                load=load,
+                functions=called_in(load, "" if real or not quads else "packed("),
+            ),
             operands=(Input(0, "input"), *tables, Output(0, "output")),
             views={
                 "input": view(x.dtype, quads),
@@ -96,6 +112,14 @@ class ResizeBilinearKernel(Kernel[Resize]):
         )
 
 
+@dataclass(frozen=True)
+class ResampleShaderParameters(Parameters):
+    """`quads`: four neighbours at a time."""
+
+    quads: bool
+    type: str
+
+
 class ResampleWeightedKernel(Kernel[Resample]):
     """Positions and weights are tables."""
 
@@ -114,7 +138,7 @@ class ResampleWeightedKernel(Kernel[Resample]):
         return ShaderCall(
             template="vulkan/resample.comp.j2",
             stem="resample_f32",
-            parameters={"quads": quads, "type": "vec4" if quads else "float"},
+            parameters=ResampleShaderParameters(quads=quads, type="vec4" if quads else "float"),
             operands=(
                 Input(0, "input"),
                 Packed("positions", positions.astype(np.int32)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from typing_extensions import override
 
@@ -14,6 +15,7 @@ from smelt.codegen.kernels.base import (
     Operand,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
 )
@@ -113,6 +115,16 @@ class L2NormalizationKernel(Kernel[L2Normalization]):
         return _bytes(node, "l2", {"ZERO": x.zero_point}, None)
 
 
+@dataclass(frozen=True)
+class FloatRowsShaderParameters(Parameters):
+    """`group`: a workgroup has a row."""
+
+    what: str
+    kind: str
+    group: bool
+    functions: str
+
+
 def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
     x = node.input(0).type
     size = x.shape[-1]
@@ -121,12 +133,12 @@ def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
     return ShaderCall(
         template="vulkan/rows_float.comp.j2",
         stem=f"{kind}_{x.dtype.value}",
-        parameters={
-            "what": type(node.op).__name__,
-            "kind": kind,
-            "group": group,
-            "functions": called_in(_CALLS[kind][0]),
-        },
+        parameters=FloatRowsShaderParameters(
+            what=type(node.op).__name__,
+            kind=kind,
+            group=group,
+            functions=called_in(_CALLS[kind][0]),
+        ),
         operands=(Input(0, "input"), Output(0, "output")),
         in_place=((0, 0),),
         views={"input": view(x.dtype), "output": view(x.dtype)},
@@ -137,6 +149,15 @@ def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
         form="vulkan_rows",
         work={"calls": 1, "outputs": x.size},
     )
+
+
+@dataclass(frozen=True)
+class ByteRowsShaderParameters(Parameters):
+    """`what` is the operator's name."""
+
+    what: str
+    kind: str
+    functions: str
 
 
 def _bytes(node: Node, kind: str, constants: Mapping[str, int], table: Array | None) -> ShaderCall:
@@ -152,11 +173,11 @@ def _bytes(node: Node, kind: str, constants: Mapping[str, int], table: Array | N
     return ShaderCall(
         template="vulkan/rows_int8.comp.j2",
         stem=f"{kind}_i8",
-        parameters={
-            "what": type(node.op).__name__,
-            "kind": kind,
-            "functions": called_in(_CALLS[kind][1]),
-        },
+        parameters=ByteRowsShaderParameters(
+            what=type(node.op).__name__,
+            kind=kind,
+            functions=called_in(_CALLS[kind][1]),
+        ),
         operands=(Input(0, "input"), *tables, Output(0, "output")),
         in_place=((0, 0),),
         views={"input": "int", "exponentials": "int", "output": "int"},

@@ -12,7 +12,7 @@ Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Literal
@@ -20,7 +20,7 @@ from typing import Literal
 from typing_extensions import override
 
 from smelt.codegen.accelerator import DeviceFunctions
-from smelt.codegen.kernels.base import Input, KernelCall, Operand, Output, Packed, Scratch
+from smelt.codegen.kernels.base import Input, Operand, Output, Packed, Scratch
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.render import HEADER, render
@@ -94,8 +94,13 @@ class Pipeline:
     local: tuple[int, int, int]
     values: tuple[int, ...]
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All that C tells the driver."""
+        return (*self.local, *self.values)
 
-class Shaders(DeviceFunctions):
+
+class Shaders(DeviceFunctions[ShaderCall]):
     """Collects modules and pipelines; equal ones become one."""
 
     def __init__(self) -> None:
@@ -105,9 +110,7 @@ class Shaders(DeviceFunctions):
         self._taken: dict[str, int] = {}
 
     @override
-    def add(self, origin: str, call: KernelCall) -> str:
-        if not isinstance(call, ShaderCall):
-            raise TypeError(f"{call.stem} is no shader")
+    def add(self, origin: str, call: ShaderCall) -> str:
         if len(call.constants) > MAX_CONSTANTS:
             raise ValueError(f"{call.stem} has more than {MAX_CONSTANTS} specialization constants")
         module = self._module(origin, call)
@@ -157,11 +160,11 @@ def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> 
     return render(call.template, variables)
 
 
-def _conversion(call: ShaderCall) -> Callable[[str], str]:
-    """What templates call to write GLSL of what is stored: halves take a conversion."""
+def _conversion(call: ShaderCall) -> str:
+    """What converts a result to what is stored: halves take a conversion, others none."""
     views = {call.views[o.name] for o in call.operands if isinstance(o, Output)}
     (halves,) = views & HALVES or {""}
-    return lambda text: f"{halves}({text})" if halves else text
+    return halves
 
 
 def _interface(call: ShaderCall, binding: Binding, variant: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from typing_extensions import override
 
@@ -12,6 +14,7 @@ from smelt.codegen.kernels.base import (
     KernelCall,
     Output,
     Packed,
+    Parameters,
     Refusal,
     Request,
 )
@@ -26,7 +29,7 @@ from smelt.codegen.kernels.vulkan.elements import (
     spread,
     view,
 )
-from smelt.codegen.kernels.vulkan.finish import Finish
+from smelt.codegen.kernels.vulkan.finish import Finish, FinishParameters
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.product import channel_axis, refuse, variants_of
 from smelt.ir import Node
@@ -35,6 +38,20 @@ from smelt.ops.fixed_point import convolution_scales
 
 _RANK = 4
 """Axes of an image; a row is one of height 1."""
+
+
+@dataclass(frozen=True)
+class TransposedShaderParameters(Parameters):
+    """`weight` and `factor` are GLSL of the two factors."""
+
+    finish: FinishParameters
+    lanes: int
+    quads: bool
+    bytes: bool
+    type: str
+    functions: str
+    weight: str
+    factor: str
 
 
 class ConvTransposeKernel(Kernel[ConvTranspose]):
@@ -65,16 +82,16 @@ class ConvTransposeKernel(Kernel[ConvTranspose]):
         return ShaderCall(
             template="vulkan/transposed.comp.j2",
             stem=f"transposed_{dtype.value}",
-            parameters={
-                "finish": finish,
-                "lanes": lanes,
-                "quads": quads,
-                "bytes": bytes_,
-                "type": kind,
-                "functions": called_in(weight, factor, "packed(" if quads and bytes_ else ""),
-                "weight": weight,
-                "factor": f"({factor} - INPUT_ZERO)" if bytes_ else factor,
-            },
+            parameters=TransposedShaderParameters(
+                finish=finish.parameters,
+                lanes=lanes,
+                quads=quads,
+                bytes=bytes_,
+                type=kind,
+                functions=called_in(weight, factor, "packed(" if quads and bytes_ else ""),
+                weight=weight,
+                factor=f"({factor} - INPUT_ZERO)" if bytes_ else factor,
+            ),
             operands=(
                 Input(0, "input"),
                 operand_of(node, 1, "weights"),
