@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.shared_folder import SHARED
 from smelt.show import Table
-from tests.shared import SHARED
 
 ROUNDS = 3
 

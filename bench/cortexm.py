@@ -17,13 +17,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bench.shared_folder import SHARED
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.profile import profile_model
 from smelt.samples import random_samples
 from smelt.show import Table
 from smelt.targets import Optimize
-from tests.shared import SHARED
 
 PEER = json.loads((Path(__file__).parent / "tflm_cmsis_nn.json").read_text())
 LIVE_BYTES_BOUND = {"kws": 16_000, "vww": 55_296, "ic": 49_152, "ad": 768, "sww": 6_656}

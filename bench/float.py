@@ -26,6 +26,7 @@ from ai_edge_litert.interpreter import Interpreter
 from rich.console import Console
 
 from bench.library import Library, build_library
+from bench.shared_folder import SHARED
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
@@ -35,7 +36,6 @@ from smelt.ir import Array
 from smelt.run import run
 from smelt.samples import Sample, random_samples
 from smelt.show import Table
-from tests.shared import SHARED
 
 ONNX2C = {"dscnn_kws": 19_900_000, "resnet8_onnx2c": 121_400_000, "autoencoder": 1_340_000}
 """Instructions of one inference of onnx2c's code."""

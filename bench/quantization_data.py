@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.shared_folder import SHARED
 from smelt.frontend import InputOptions, load
 from smelt.ir import Array
 from smelt.samples import Sample
-from tests.shared import SHARED
 
 CALIBRATION = 128
 TESTS = 64

@@ -32,6 +32,7 @@ from rich.console import Console
 from bench import ncnn_peer
 from bench.library import Library
 from bench.ncnn_net import Converter
+from bench.shared_folder import SHARED
 from bench.vulkan_net import CACHE_FILE, DRIVER_CACHE, build_library, build_program, first_seconds
 from bench.vulkan_tuned import COLUMNS, tuned_row
 from smelt.api.artefact import Artefact
@@ -42,7 +43,6 @@ from smelt.ir import Array
 from smelt.quantize import Settings, quantize_network
 from smelt.samples import random_samples
 from smelt.show import Table
-from tests.shared import SHARED
 
 LATENCY = {"mobilenet_v1_025_96": 0.40, "resnet8": 0.65}
 """Networks, and the most that float32 may take of ncnn's time."""

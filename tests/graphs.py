@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from bench.combined import Member, Outputs, combine, run_combined
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.frontend import Imported
-from smelt.ir import Array, Graph, Node, Value, verify
-from smelt.ir.text import print_graph
+from smelt.ir import Graph
 from smelt.samples import Sample
 from tests.semihosted import outputs_of
+
+__all__ = [
+    "LIKE_M4",
+    "SETUPS",
+    "SIMULATED",
+    "TOLERANCE",
+    "TWINS",
+    "Member",
+    "Outputs",
+    "assert_same",
+    "combine",
+    "compile_graph",
+    "run_together",
+]
 
 SETUPS = {
     "host": Options(),
@@ -39,37 +53,6 @@ TOLERANCE = 1e-5
 """Largest difference of a float output, as a part of the output's range."""
 
 
-@dataclass(frozen=True, repr=False)
-class Member:
-    """A network and what to feed it; members that are run together have equally many samples."""
-
-    graph: Graph
-    samples: Sequence[Sample]
-
-    def __repr__(self) -> str:
-        """The graph alone, which is what one wants to read when a test fails."""
-        return print_graph(self.graph, {})
-
-
-Outputs = list[tuple[Array, ...]]
-"""Per sample, one array per output."""
-
-
-def combine(name: str, graphs: Sequence[Graph]) -> Graph:
-    """All graphs side by side as one, which has the inputs and outputs of all of them in order."""
-    parts = [_renamed(graph, f"{index}:") for index, graph in enumerate(graphs)]
-    return verify(
-        Graph(
-            name,
-            tuple(value for part in parts for value in part.inputs),
-            tuple(value for part in parts for value in part.outputs),
-            tuple(node for part in parts for node in part.nodes),
-            tuple(state for part in parts for state in part.states),
-        ),
-        "combining",
-    )
-
-
 def compile_graph(graph: Graph, options: Options | None = None) -> Artefact:
     """Compile a graph that no file holds."""
     return compile_model(Imported(graph), options)
@@ -81,19 +64,11 @@ def run_together(members: Sequence[Member], options: Options, name: str = "all")
     Returns:
         By member and sample, its outputs.
     """
-    artefact = _held(compile_graph(combine(name, [m.graph for m in members]), options))
-    samples = [
-        tuple(array for member_sample in column for array in member_sample)
-        for column in zip(*(m.samples for m in members), strict=True)
-    ]
-    results = outputs_of(artefact, samples)
-    found: list[Outputs] = []
-    start = 0
-    for member in members:
-        stop = start + len(member.graph.outputs)
-        found.append([outputs[start:stop] for outputs in results])
-        start = stop
-    return found
+
+    def run(graph: Graph, samples: Sequence[Sample]) -> Outputs:
+        return outputs_of(_held(compile_graph(graph, options)), samples)
+
+    return run_combined(members, run, name)
 
 
 def _held(artefact: Artefact) -> Artefact:
@@ -124,20 +99,3 @@ def assert_same(found: Outputs, expected: Outputs, what: str, tolerance: float =
         finite = wanted[np.isfinite(wanted)]
         allowed = tolerance * float(finite.max(initial=0.0) - finite.min(initial=0.0))
         np.testing.assert_allclose(ours_all, wanted, rtol=0, atol=allowed, err_msg=where)
-
-
-def _renamed(graph: Graph, prefix: str) -> Graph:
-    """The graph with a prefix before the name of every value."""
-    new: dict[Value, Value] = {v: replace(v, name=prefix + v.name) for v in graph.values()}
-
-    def rename(node: Node) -> Node:
-        inputs = tuple(None if v is None else new[v] for v in node.inputs)
-        return replace(node, inputs=inputs, outputs=tuple(new[v] for v in node.outputs))
-
-    return Graph(
-        graph.name,
-        tuple(new[v] for v in graph.inputs),
-        tuple(new[v] for v in graph.outputs),
-        tuple(map(rename, graph.nodes)),
-        tuple(replace(s, before=new[s.before], after=new[s.after]) for s in graph.states),
-    )

@@ -1,11 +1,8 @@
 """The networks and golden outputs that live beside the repository, not in it.
 
-The one place that reads the environment variable SMELT_SHARED: a folder with `models/` and
-`golden/`, by default `../shared` as seen from the repository. A test that needs a file of it skips,
-saying why, where the file is absent.
+A test that needs a file of the shared folder skips, saying why, where the file is absent.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-ROOT = Path(__file__).resolve().parent.parent
-SHARED = (ROOT / os.environ.get("SMELT_SHARED", "../shared")).resolve()
+from bench.shared_folder import ROOT, SHARED
+
+__all__ = ["ROOT", "SHARED", "Network", "load", "networks", "shared"]
 
 
 def shared(relative: str) -> Path:

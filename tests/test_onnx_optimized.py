@@ -12,6 +12,14 @@ import onnx
 import pytest
 from onnx import helper
 
+from bench.quantized_networks import (
+    SCHEMES,
+    Scheme,
+    dense_network,
+    image_network,
+    quantize,
+    samples,
+)
 from smelt.api.compile import compile_model
 from smelt.codegen.passes import run_passes
 from smelt.errors import ModelError, UnsupportedError
@@ -27,14 +35,6 @@ from tests.optimized_networks import (
     operators,
     optimized,
     optimized_transformer,
-)
-from tests.quantized_networks import (
-    SCHEMES,
-    Scheme,
-    dense_network,
-    image_network,
-    quantize,
-    samples,
 )
 
 MICROSOFT = "com.microsoft"

@@ -17,12 +17,7 @@ import onnx
 import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from smelt.ir import DType, Graph, Rounding, evaluate
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.fully_connected import FullyConnected
-from tests.graphs import SETUPS, Member, assert_same, run_together
-from tests.onnx_networks import session
-from tests.quantized_networks import (
+from bench.quantized_networks import (
     SCHEMES,
     Departures,
     Feeds,
@@ -34,6 +29,11 @@ from tests.quantized_networks import (
     quantize,
     samples,
 )
+from smelt.ir import DType, Graph, Rounding, evaluate
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.fully_connected import FullyConnected
+from tests.graphs import SETUPS, Member, assert_same, run_together
+from tests.onnx_networks import session
 from tests.shared import load as load_shared
 from tests.shared import shared
 

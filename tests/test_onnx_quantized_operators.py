@@ -11,12 +11,12 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from bench.quantized_networks import imported
 from smelt.errors import ModelError
 from smelt.frontend import load
 from smelt.ir import Array, evaluate
 from tests.graphs import SETUPS, Member, assert_same, run_together
 from tests.onnx_networks import graph, model, node, session, tensor_info
-from tests.quantized_networks import imported
 
 
 def _stored(kind: str, *shape: int) -> Array:

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
+from bench import quantized_networks
 from smelt.ir import (
     DType,
     Graph,
@@ -38,7 +39,6 @@ from smelt.quant.quantized import Quantized, sqnr
 from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES
 from smelt.quant.scores import prepare_scores
-from tests import quantized_networks
 from tests.attention_networks import ATTENTION, attention
 from tests.graphs import SETUPS, SIMULATED, Member, assert_same, run_together
 from tests.onnx_networks import session

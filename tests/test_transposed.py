@@ -11,6 +11,8 @@ import ai_edge_litert.schema_py_generated as schema
 import numpy as np
 import pytest
 
+from bench.quantized_networks import SCHEMES, departures, imported, samples
+from bench.quantized_networks import quantize as quantize_by_onnxruntime
 from smelt.codegen.passes import run_passes
 from smelt.errors import SmeltError
 from smelt.frontend import load
@@ -26,8 +28,6 @@ from smelt.quant.recipe import RECIPES
 from tests.graphs import SETUPS, TWINS, Member, Outputs, assert_same, run_together
 from tests.onnx_networks import session
 from tests.quant_networks import outputs, stored_samples
-from tests.quantized_networks import SCHEMES, departures, imported, samples
-from tests.quantized_networks import quantize as quantize_by_onnxruntime
 from tests.tflite_networks import O, T, const, litert, network
 from tests.transposed_networks import NETWORKS
 

@@ -12,6 +12,7 @@ import pytest
 from onnx import NodeProto
 from onnxruntime.quantization import QuantFormat, QuantType
 
+from bench.quantized_networks import Scheme, quantize, samples
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
@@ -47,7 +48,6 @@ from smelt.verify import verify_model
 from tests.graphs import compile_graph
 from tests.onnx_networks import graph, model, node, tensor_info
 from tests.projects import digits
-from tests.quantized_networks import Scheme, quantize, samples
 from tests.tflite_networks import DIGITS
 
 INT8, FLOAT = "digits_int8", "digits_float32"

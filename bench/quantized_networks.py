@@ -18,10 +18,10 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
+from bench.onnx_models import graph, model, node, session
 from smelt.codegen.passes import run_passes
 from smelt.frontend import load
 from smelt.ir import Array, Graph
-from tests.onnx_networks import graph, model, node, session
 
 Feeds = Mapping[str, Array]
 
@@ -101,8 +101,13 @@ def steps(proto: onnx.ModelProto) -> list[float]:
 
 @dataclass(frozen=True)
 class Departures:
-    """How outputs differ from onnxruntime's: counts of elements, the largest difference in steps
-    of the output's scale."""
+    """How outputs differ from onnxruntime's.
+
+    Attributes:
+        elements: of the outputs.
+        differ: how many of them do.
+        largest: difference in steps of the output's scale.
+    """
 
     elements: int = 0
     differ: int = 0
