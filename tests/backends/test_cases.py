@@ -2,7 +2,8 @@
 
 Many cases go into one firmware. What each of them computes is compared by itself. Every case runs
 on the host. Cores and the GPU run what has kernels of their own, an M55, for which compilers make
-vectors of loops, one case of all else too; the rest are long tests.
+vectors of loops, one case of all else too; the rest are long tests. In the quick tier a GPU runs
+one case of every kind.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ def test_every_case(setup: str, shard: int) -> None:
     check(setup, pairs()[shard::SHARDS])
 
 
+@pytest.mark.quick(setup=("m0", "m4", "m55"))
 @pytest.mark.parametrize(
     "setup", [*(pytest.param(s, marks=pytest.mark.qemu) for s in CORES), *TWINS]
 )
@@ -112,16 +114,25 @@ def test_cases_with_kernels_of_their_own(setup: str) -> None:
     check(setup, [(c, d) for c, d in pairs() if d is DType.INT8 and isinstance(c.op, OWN)])
 
 
-@pytest.mark.qemu
+@pytest.mark.quick(setup=("vulkan",))
 @pytest.mark.parametrize("shard", range(2))
-def test_one_case_of_every_kind(shard: int) -> None:
+@pytest.mark.parametrize(
+    "setup",
+    [
+        pytest.param("m55", marks=pytest.mark.qemu),
+        pytest.param("vulkan", marks=requires_vulkan),
+    ],
+)
+def test_one_case_of_every_kind(setup: str, shard: int) -> None:
     """The first of each operator, function and element type."""
     first: dict[tuple[object, ...], tuple[Case, DType]] = {}
     for case, dtype in pairs():
         first.setdefault((type(case.op), getattr(case.op, "kind", None), dtype), (case, dtype))
-    check("m55", list(first.values())[shard::2])
+    chosen = [pair for pair in first.values() if setup == "m55" or serves(*pair)]
+    check(setup, chosen[shard::2])
 
 
+@pytest.mark.thorough
 def test_cases_without_long_multiplications() -> None:
     """What the generated C does in their place is the same on the host."""
     check(
@@ -129,6 +140,7 @@ def test_cases_without_long_multiplications() -> None:
     )
 
 
+@pytest.mark.thorough
 @requires_vulkan
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_cases_on_a_gpu(shard: int) -> None:

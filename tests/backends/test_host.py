@@ -417,6 +417,7 @@ def outputs(request: pytest.FixtureRequest, sources: Path) -> dict[str, list[lis
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", graphs())
 def test_equals_reference(name: str, outputs: dict[str, list[list[Array]]]) -> None:
     entry = entries()[name]
@@ -438,6 +439,7 @@ def spread(arrays: list[Array]) -> float:
     return max(float(np.abs(a[np.isfinite(a)]).max(initial=0)) for a in arrays)
 
 
+@pytest.mark.quick(compiler=("clang",))
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_compiles_without_a_warning(compiler: str, sources: Path) -> None:
     if shutil.which(COMPILERS[compiler][0]) is None:

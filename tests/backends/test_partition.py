@@ -169,6 +169,7 @@ def test_what_is_impossible_is_an_error(
         compile_model(MODEL, options)
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("cut", range(4))
 def test_any_cut_gives_the_same_bits(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -97,7 +97,7 @@ def run_riscv(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> li
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     return [
         np.frombuffer(bytes.fromhex(line), value.type.dtype.numpy).reshape(value.type.shape)

@@ -35,6 +35,7 @@ def test_a_skeleton_for_every_core_is_a_good_board_file(smelt: Smelt, target: st
     assert "--gdb HOST:PORT only" in shown
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.qemu
 @pytest.mark.parametrize("name", ["mps2-an386", "netduinoplus2"])
 def test_a_board_like_another_runs_the_same(smelt: Smelt, name: str) -> None:
@@ -47,6 +48,7 @@ def test_a_board_like_another_runs_the_same(smelt: Smelt, name: str) -> None:
     assert done.out.startswith(f"twin in QEMU ({name}): bit-exact, 1 sample; ")
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("name", boards.available())
 def test_every_board_can_be_copied_and_checked(smelt: Smelt, name: str) -> None:
     assert smelt("board", "new", "twin", "--like", name).code == 0

@@ -287,6 +287,7 @@ def test_inspect_prints_text_that_parses_back(smelt: Smelt) -> None:
     assert len(parse_graph(ran.out, store).nodes) == len(graph.nodes)
 
 
+@pytest.mark.thorough
 def test_ops_and_backends(smelt: Smelt) -> None:
     tables = smelt("ops", "--json").json
     imported = {row["operator"] for row in tables["imported"]}
@@ -573,6 +574,7 @@ else:
 """Is executed as Python starts; interrupts after so many imports, or at the end."""
 
 
+@pytest.mark.quick(start=("-m",))
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("start", ["-m", "script"])
 def test_ctrl_c_ends_without_a_word(tmp_path: Path, start: str) -> None:

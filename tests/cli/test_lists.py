@@ -77,6 +77,7 @@ def test_no_command_takes_such_an_option_once_only(name: str) -> None:
     assert set(several(COMMANDS[name])) <= set(WRONG_TOGETHER), "give it a row above"
 
 
+@pytest.mark.quick(name=("build", "quantize", "verify"))
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if several(command)])
 def test_commas_and_repetition_are_the_same(smelt: Smelt, name: str) -> None:
     command = COMMANDS[name]

@@ -42,6 +42,7 @@ def test_the_table(smelt: Smelt) -> None:
     assert lines[-1].startswith("stack")
 
 
+@pytest.mark.thorough
 def test_json_and_wait_states(smelt: Smelt) -> None:
     options = ("profile", MODEL, "--board", "mps2-an505", "--json")
     plain = smelt(*options).json
@@ -93,6 +94,7 @@ def test_html_is_whole(smelt: Smelt) -> None:
     assert list(Path().iterdir()) == [Path("p.html")]
 
 
+@pytest.mark.thorough
 def test_html_escapes_names_and_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     report = profiled(artefact.report, profile(artefact), cycles=True)
@@ -123,6 +125,7 @@ def test_unknown_mnemonics_are_warned_of() -> None:
     assert "warning: no timings are known for frob; each counts as one cycle" in remarks
 
 
+@pytest.mark.thorough
 def test_a_layer_whose_call_is_gone_is_explained() -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     found = profile(artefact)
@@ -160,6 +163,7 @@ def failing(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize(
     ("tool", "text", "message"),
     [

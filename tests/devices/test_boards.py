@@ -254,6 +254,7 @@ def test_as_many_registers_are_kept_apart_as_a_driver_uses(driver: str) -> None:
     assert last + width <= UART_BYTES[driver] <= last + width + 8
 
 
+@pytest.mark.quick(name=("microbit",))
 @pytest.mark.qemu
 @pytest.mark.parametrize("name", ["microbit", "mps3-an547", "sifive_e"])
 def test_no_firmware_is_smaller_than_what_a_board_must_have(name: str, tmp_path: Path) -> None:

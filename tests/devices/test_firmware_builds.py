@@ -186,7 +186,7 @@ def test_the_uart_is_a_socket_that_pyserial_opens(build: Build) -> None:
     assert place.board is not None
     with (
         Simulator(place.board, place.elf.path) as simulator,
-        serial.serial_for_url(simulator.port, timeout=20) as port,
+        serial.serial_for_url(simulator.port, timeout=600) as port,
     ):
         port.write(b"name%")
         text = port.read_until(b"m-name-dut-[smelt]\r\nm-ready\r\n")

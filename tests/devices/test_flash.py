@@ -88,7 +88,7 @@ def test_every_runner_of_every_board(name: str, runner: str, tmp_path: Path, fak
     folder = drive(tmp_path / "drive", runner) if runner in ("uf2", "drag") else None
     port = "/dev/ttyACM7" if takes_port(table) else None
     for step in plan(elf, board, table, port=port, drive=folder):
-        step.run(10, quiet)
+        step.run(600, quiet)
     memory = board.platform().memory_of("code")
     assert memory is not None
     expected = memory_of({memory.origin: CONTENT})
@@ -122,7 +122,7 @@ def test_esptool_makes_an_image_and_writes_it(tmp_path: Path, fakes: Fakes) -> N
     table = FlashTable(runner="esptool", target="esp32c3", offset=0x10000)
     elf = firmware(tmp_path, board)
     for step in plan(elf, board, table, port="/dev/ttyUSB3"):
-        step.run(10, quiet)
+        step.run(600, quiet)
     assert takes_port(table)
     made, written = fakes.calls()
     assert made == ["esptool", "--chip", "esp32c3", "elf2image", "-o", f"{elf}.bin", str(elf)]
@@ -155,7 +155,7 @@ def test_a_failure_is_explained(case: Case, tmp_path: Path, fakes: Fakes) -> Non
     fakes.add("st-flash", case.script)
     (step,) = plan(firmware(tmp_path, board), board, table_of(board, "st-flash"))
     with pytest.raises(ToolError, match=case.says):
-        step.run(10, quiet)
+        step.run(600, quiet)
 
 
 def test_output_is_shown_as_it_comes_and_hints_follow_failures(
@@ -166,7 +166,7 @@ def test_output_is_shown_as_it_comes_and_hints_follow_failures(
     (step,) = plan(firmware(tmp_path, board), board, table_of(board, "pyocd"))
     said: list[str] = []
     with pytest.raises(ToolError, match="Perhaps: `pyocd pack install stm32f446retx`"):
-        step.run(10, said.append)
+        step.run(600, said.append)
     assert said == ["erasing", "writing"]
 
 
@@ -176,7 +176,7 @@ def test_what_a_program_says_does_nothing_to_the_terminal(tmp_path: Path, fakes:
     (step,) = plan(firmware(tmp_path, board), board, table_of(board, "st-flash"))
     said: list[str] = []
     with pytest.raises(ToolError) as failed:
-        step.run(10, said.append)
+        step.run(600, said.append)
     assert said == ["erasing"]
     assert "\033" not in str(failed.value)
 
@@ -218,7 +218,7 @@ def test_a_mismatch_is_a_failure_though_gdb_says_success(tmp_path: Path, fakes: 
     fakes.add("gdb-multiarch", "echo 'Section .text, range 0x0 -- 0x8: MIS-MATCHED!'")
     (step,) = plan(firmware(tmp_path, board), board, GDB, server="localhost:3333")
     with pytest.raises(ToolError, match="MIS-MATCHED"):
-        step.run(10, quiet)
+        step.run(600, quiet)
 
 
 def test_gdb_speaks_to_a_probe_as_to_a_probe(tmp_path: Path, fakes: Fakes) -> None:
@@ -226,7 +226,7 @@ def test_gdb_speaks_to_a_probe_as_to_a_probe(tmp_path: Path, fakes: Fakes) -> No
     fakes.add("arm-none-eabi-gdb")
     elf = firmware(tmp_path, board)
     (step,) = plan(elf, board, choose(board, None, "/dev/ttyBmpGdb"), server="/dev/ttyBmpGdb")
-    step.run(10, quiet)
+    step.run(600, quiet)
     assert fakes.calls() == [
         ["arm-none-eabi-gdb", "-nx", "-batch", "-x", str(elf.with_suffix(".gdb")), str(elf)]
     ]
@@ -248,7 +248,7 @@ def test_gdb_resets_a_chip_before_it_loads(name: str, tmp_path: Path, fakes: Fak
     fakes.add("gdb-multiarch")
     elf = firmware(tmp_path, board)
     (step,) = plan(elf, board, choose(board, None, "a:1"), server="a:1")
-    step.run(10, quiet)
+    step.run(600, quiet)
     (called,) = fakes.calls()
     target = called.index("target extended-remote a:1")
     resets = [called.index(f"monitor {word}") for word in ("reset halt", "system_reset")]
@@ -315,7 +315,7 @@ def test_drives_are_found_by_their_mark(tmp_path: Path, monkeypatch: pytest.Monk
     escaped = str(first).replace(" ", "\\040")
     mounts.write_text(f"{mounts.read_text()}/dev/sdb1 {escaped} vfat rw 0 0\n")
     (step,) = plan(elf, pico, pico.flash[0])
-    step.run(10, quiet)
+    step.run(600, quiet)
     assert (first / "net.uf2").read_bytes() == uf2(Image.of(elf), 0xE48B_FF56)
     mounts.write_text(f"{mounts.read_text()}/dev/sdc1 {second} vfat rw 0 0\n")
     with pytest.raises(ConfigError, match=r"several drives have.*choose one with --drive"):

@@ -92,6 +92,7 @@ class Image:
         raise AssertionError(f"nothing is flashed at {address:#x}")
 
 
+@pytest.mark.quick(name=("hifive1-revb", "microbit-v2", "nucleo-f446re", "pico"))
 @pytest.mark.parametrize("name", boards.available())
 def test_the_image_is_what_the_chip_expects(name: str) -> None:
     board = boards.load(name)
@@ -219,6 +220,7 @@ HEADERS = {
 """Of the C libraries that clang, which has none for such cores, borrows."""
 
 
+@pytest.mark.quick(name=("nucleo-f446re",))
 @pytest.mark.parametrize("name", boards.available())
 def test_another_compiler_takes_the_firmware(name: str, tmp_path: Path) -> None:
     board = boards.load(name)

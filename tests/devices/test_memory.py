@@ -110,6 +110,7 @@ def test_a_flipped_bit_of_any_array_is_found_and_named(model: str, tmp_path: Pat
                     judge(artefact, changed, wrong)
 
 
+@pytest.mark.quick(board=("mps2-an385",))
 @pytest.mark.parametrize("board", BOARDS)
 def test_flipped_bits_on_a_simulated_board(board: str, tmp_path: Path) -> None:
     """Weights in their own section, code, and the initial values of variables."""

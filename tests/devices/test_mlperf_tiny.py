@@ -44,7 +44,7 @@ IDS = {
     "ad_float32": "ad01",
     "sww_int8": "strww01",
 }
-READY_S = 300
+READY_S = 900
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,7 @@ def assert_equal(firmware: Firmware, results: list[float], expected: list[float]
     assert results == pytest.approx(expected, rel=relative, abs=0.00051)
 
 
+@pytest.mark.quick(name=("ad_int8", "sww_int8"))
 @pytest.mark.qemu
 @pytest.mark.parametrize("name", IDS)
 def test_the_runners_exchange_gives_the_reference_kernels_results(build: Build, name: str) -> None:
@@ -225,6 +226,7 @@ def test_a_long_window_takes_less_time_than_the_board_says(build: Build) -> None
     assert computed_s < window_us / 2e6
 
 
+@pytest.mark.quick(every=6)
 @pytest.mark.parametrize("name", IDS)
 def test_the_id_is_found(name: str) -> None:
     graph = compile_model(Network("mlperf_tiny", name).model, Options(board=BOARD)).graph
@@ -338,6 +340,7 @@ def test_the_runner_is_told_how_the_board_is_found(smelt: Smelt) -> None:
     assert "\n    0x2e8a: [0x000c, 0x0004]\n    0x1209: [0x0001]" in devices
 
 
+@pytest.mark.thorough
 @pytest.mark.qemu
 def test_a_simulated_board_waits_for_the_runner(tmp_path: Path) -> None:
     simulable(boards.load(BOARD))

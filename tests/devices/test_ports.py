@@ -84,6 +84,7 @@ def test_a_simulator_keeps_to_one_core(
     assert its == before if problem else (len(its) == 1 and its <= before)
 
 
+@pytest.mark.thorough
 @pytest.mark.qemu
 def test_verify_and_profile_through_a_server_of_rfc_2217(smelt: Smelt) -> None:
     with running(digits(Options(board=BOARD))) as simulator:
@@ -105,6 +106,7 @@ def test_verify_and_profile_through_a_server_of_rfc_2217(smelt: Smelt) -> None:
     assert all(layer["seconds"] > 0 for layer in layers)
 
 
+@pytest.mark.thorough
 @pytest.mark.qemu
 @pytest.mark.parametrize("bytes_per_s", [pytest.param(11_520, marks=pytest.mark.slow), 3000])
 def test_layers_are_timed_and_told_apart_over_a_slow_line(bytes_per_s: int) -> None:

@@ -58,6 +58,7 @@ int main(int count, char **addresses) {
 """
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("name", boards.available())
 def test_registers_are_set_up(name: str, tmp_path: Path) -> None:
     board = boards.load(name)

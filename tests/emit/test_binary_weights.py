@@ -69,6 +69,7 @@ def test_the_threshold_counts_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert digits().network.weights_binary == name
 
 
+@pytest.mark.quick(compiler=("gcc",), every=2)
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("model", DIGITS_MODELS)
 def test_make_builds_the_same_network(
@@ -104,6 +105,7 @@ def test_states_start_from_the_binary_file() -> None:
     np.testing.assert_array_equal([y for (y,) in results], [[4, 6, 8, 10], [6, 8, 10, 12]])
 
 
+@pytest.mark.quick(tool=("cmake",), board=("None",))
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("tool", ["make", "cmake"])
 @pytest.mark.parametrize("board", [None, BOARD])
@@ -137,6 +139,7 @@ def test_library_without_a_board(tmp_path: Path) -> None:
     assert symbols(archive, "arm-none-eabi-nm").keys() == artefact.schedule.constants.keys()
 
 
+@pytest.mark.quick(tool=("make",))
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("tool", ["make", "cmake"])
 def test_a_changed_binary_file_is_built_again(tool: str, tmp_path: Path) -> None:

@@ -149,6 +149,7 @@ def test_names_that_are_none(title: str) -> None:
         c_name(title)
 
 
+@pytest.mark.quick(lengths=(True,), library=("glibc",))
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("lengths", [False, True])
 def test_headers_of_hostile_names_beside_a_library(

@@ -47,6 +47,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion")
 # --- compilers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(compiler=("gcc",), model=("counter", "digits_int8"))
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("model", [*DIGITS_MODELS, "counter", "chain"])
 def test_compiles_without_a_warning(model: str, compiler: str, tmp_path: Path) -> None:
@@ -67,6 +68,7 @@ def test_compiles_without_a_warning(model: str, compiler: str, tmp_path: Path) -
             must(*command, "-o", "/dev/null")
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize(
     "options",
     [

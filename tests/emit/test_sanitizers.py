@@ -41,6 +41,9 @@ def run_sanitized(artefact: Artefact, samples: Sequence[Sample], folder: Path) -
     return outputs
 
 
+@pytest.mark.quick(
+    network=("mlperf_tiny/ic_int8", "mlperf_tiny/kws_float32", "tflm/micro_speech_int8")
+)
 @networks("mlperf_tiny/*", "tflm/*")
 def test_networks_are_clean_under_sanitizers(network: Network, tmp_path: Path) -> None:
     artefact = compile_model(network.model)
@@ -61,6 +64,7 @@ def test_operators_are_clean_under_sanitizers(tmp_path: Path) -> None:
     assert_same(outputs, [evaluate(artefact.graph, s).outputs for s in samples], "ops")
 
 
+@pytest.mark.quick(model=("digits_int8",))
 @pytest.mark.parametrize("model", ["digits_int8", "digits_float32", "digits_f16", "digits_drq"])
 def test_digits_are_clean_under_sanitizers(model: str, tmp_path: Path) -> None:
     artefact = digits(model=model)

@@ -78,6 +78,7 @@ def round_trip(graph: Graph) -> Graph:
     return parsed
 
 
+@pytest.mark.quick(every=6)
 @pytest.mark.parametrize(
     ("case", "dtype"),
     [pytest.param(c, d, id=f"{c}-{d.value}") for c in all_cases() for d in c.dtypes],

@@ -80,6 +80,7 @@ def test_references(path: Path | None) -> None:
         assert_same(found, expected, f"{path.stem} {what}")
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("path", NETWORKS)
 def test_host(path: Path | None) -> None:
     path = present(path)
@@ -88,6 +89,7 @@ def test_host(path: Path | None) -> None:
     assert_same(list(run(artefact, inputs).outputs), expected, path.stem)
 
 
+@pytest.mark.quick(setup=("m4",), every=4)
 @pytest.mark.qemu
 @pytest.mark.parametrize("setup", SIMULATED)
 @pytest.mark.parametrize("path", each(pytest.mark.slow))
@@ -99,6 +101,7 @@ def test_simulated(path: Path | None, setup: str) -> None:
     assert_same(outputs_of(artefact, inputs), expected, f"{path.stem} on {setup}")
 
 
+@pytest.mark.quick(relative=("quant/mbv3_0.onnx",))
 @requires_vulkan
 @pytest.mark.parametrize("relative", ["models/face/ultraface_slim_320.onnx", "quant/mbv3_0.onnx"])
 def test_gpu(relative: str, tmp_path: Path) -> None:

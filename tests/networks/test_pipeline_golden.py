@@ -82,6 +82,7 @@ def test_host_is_exact(network: Network) -> None:
     check(network, SETUPS["host"], range(16))
 
 
+@pytest.mark.quick(setup=("m4",))
 @pytest.mark.qemu
 @on_cores
 @networks(*WHOLE)
@@ -109,6 +110,7 @@ def check_operators(options: Options, samples: int) -> None:
         assert_same(outputs, wanted, str(network))
 
 
+@pytest.mark.quick(setup=("m0", "m4"))
 @pytest.mark.qemu
 @on_cores
 def test_operators_are_exact(setup: str) -> None:
@@ -122,6 +124,7 @@ def test_operators_are_exact_on_every_sample(setup: str) -> None:
     check_operators(SETUPS[setup], 16)
 
 
+@pytest.mark.quick(network=("mlperf_tiny/kws_int8",))
 @pytest.mark.parametrize("optimize", ["size", "ram"])
 @networks("mlperf_tiny/kws_int8", "mlperf_tiny/ic_int8", "tflm/micro_speech_int8")
 def test_host_is_exact_optimized_otherwise(network: Network, optimize: str) -> None:
@@ -129,6 +132,7 @@ def test_host_is_exact_optimized_otherwise(network: Network, optimize: str) -> N
     check(network, options, few(network))
 
 
+@pytest.mark.quick(setup=("m4",))
 @pytest.mark.qemu
 @on_simulators
 @networks("mlperf_tiny/kws_int8")
@@ -142,6 +146,7 @@ def test_core_is_exact_with_expanded_weights(network: Network) -> None:
     check(network, replace(SETUPS["m4"], expand_weights=True), few(network))
 
 
+@pytest.mark.quick(network=("tflm/hello_world_int8",))
 @pytest.mark.qemu
 @networks("tflm/*_int8", "mlperf_tiny/sww_int8", "ops/conv", "ops/add", "ops/fc", "ops/softmax")
 def test_small_networks_are_exact_on_a_real_armv6m(network: Network) -> None:
@@ -160,6 +165,7 @@ def test_large_networks_do_not_fit_microbit(network: Network) -> None:
         assert f"{number:,}" in str(caught.value)
 
 
+@pytest.mark.quick(setup=("host", "m0", "m4", "m55", "sifive_e"))
 @pytest.mark.qemu
 @pytest.mark.parametrize("setup", ["host", *SIMULATED, *OTHER_BOARDS])
 def test_digits_are_exact(setup: str) -> None:
@@ -173,6 +179,7 @@ def test_digits_are_exact(setup: str) -> None:
     assert_same(outputs, [(want,) for want in expected], setup)
 
 
+@pytest.mark.quick(setup=("m0",))
 @pytest.mark.qemu
 @on_simulators
 def test_small_digits_are_exact(setup: str) -> None:
@@ -201,11 +208,13 @@ def check_floats(network: Network, options: Options, chosen: Sequence[int]) -> N
         np.testing.assert_allclose(found, expected[i], rtol=0, atol=allowed, err_msg=str(network))
 
 
+@pytest.mark.quick(network=("mlperf_tiny/ad_float32", "tflm/hello_world_float32"))
 @networks(*FLOAT, DYNAMIC_RANGE)
 def test_floats_are_close_on_the_host(network: Network) -> None:
     check_floats(network, SETUPS["host"], range(16))
 
 
+@pytest.mark.quick(network=("mlperf_tiny/ad_float32",))
 @pytest.mark.qemu
 @networks(*FLOAT, DYNAMIC_RANGE)
 def test_floats_are_close_with_an_fpu(network: Network) -> None:
@@ -220,6 +229,7 @@ def test_floats_are_close_on_other_cores(network: Network, setup: str) -> None:
     check_floats(network, SETUPS[setup], few(network))
 
 
+@pytest.mark.quick(form=("float32", "drq"))
 @pytest.mark.parametrize("form", ["float32", "f16", "drq"])
 def test_float_digits_are_close(form: str) -> None:
     """`drq`: the same network with int8 weights, here too against dequantized ones."""

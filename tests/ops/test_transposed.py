@@ -78,6 +78,7 @@ def images(graph: Graph, seed: int) -> list[Sample]:
 _ENDS = np.array([-128, 127], np.int8)
 
 
+@pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("setup", EVERYWHERE)
 def test_tflite_integers_are_those_of_litert(setup: str) -> None:
     """The numpy reference and the generated C, on random geometries."""
@@ -92,6 +93,7 @@ def test_tflite_integers_are_those_of_litert(setup: str) -> None:
         assert_same(ours, expected, f"{member.graph.nodes[0].op} on {setup}")
 
 
+@pytest.mark.quick(setup=("host",), optimize=("size",))
 @pytest.mark.parametrize("optimize", ["size", "ram"])
 @pytest.mark.parametrize("setup", ["host", *TWINS])
 def test_every_form_is_exact(setup: str, optimize: Any) -> None:
@@ -159,6 +161,7 @@ def quantized(name: str, recipe: str) -> Graph:
     return found.graph
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_quantized_better_than_by_onnxruntime(name: str, tmp_path: Path) -> None:
     """On the same data; every layer is int8."""

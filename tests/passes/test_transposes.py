@@ -383,6 +383,7 @@ def test_random_networks_keep_their_results_and_move_less(
     assert cancel_transposes(result) is result
 
 
+@pytest.mark.thorough
 @given(members=st.lists(networks(DType.INT8), min_size=4, max_size=6))
 @settings(max_examples=6, phases=PHASES)
 def test_generated_code_of_random_networks_is_exact(members: list[Member]) -> None:
@@ -456,6 +457,7 @@ CASES = [
 ]
 
 
+@pytest.mark.quick(every=6)
 @pytest.mark.parametrize(("case", "dtype"), CASES)
 def test_every_operator_between_transposes(case: Case, dtype: DType) -> None:
     """Whatever form it takes, it computes the same."""

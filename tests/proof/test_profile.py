@@ -130,7 +130,7 @@ def simulate(folder: Path) -> tuple[dict[str, int], tuple[dict[int, Counts], ...
     counter = Counter(region, folder)
     machine = ["-machine", "mps2-an385", "-display", "none", "-monitor", "none", "-serial", "null"]
     machine += ["-semihosting-config", "enable=on,target=native", "-kernel", str(elf)]
-    subprocess.run(["qemu-system-arm", *machine, *counter.arguments], check=True, timeout=60)
+    subprocess.run(["qemu-system-arm", *machine, *counter.arguments], check=True, timeout=600)
     return labels, counter.read()
 
 
@@ -179,6 +179,7 @@ def test_the_plugin_compiles_without_warnings(compiler: str, tmp_path: Path) -> 
 # --- networks --------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(setup=("m0", "m55"))
 @pytest.mark.parametrize("setup", SIMULATED)
 def test_counts_are_those_of_the_timer(setup: str) -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS[setup])
@@ -196,6 +197,7 @@ def test_counts_are_those_of_the_timer(setup: str) -> None:
         assert not entered & others
 
 
+@pytest.mark.thorough
 def test_profiles_repeat_exactly() -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     assert profile(artefact).steps == profile(artefact).steps
@@ -245,6 +247,7 @@ LOOP = """
 """.format(zeros=", ".join(["0.0"] * 39))  # fmt: skip
 
 
+@pytest.mark.quick(condition=(True,))
 @pytest.mark.parametrize("condition", [False, True])
 def test_layers_inside_loops_and_branches(condition: bool) -> None:
     artefact = compile_graph(parse(LOOP), SETUPS["m4"])
@@ -261,6 +264,7 @@ def test_layers_inside_loops_and_branches(condition: bool) -> None:
     assert calls == {"ADDsum": 5, "NEGy": 5, "ABSa": condition, "NEGa": not condition}, names
 
 
+@pytest.mark.quick(size=(3,))
 @pytest.mark.parametrize("size", [3, 12])
 def test_rows_that_are_known_at_run_time(size: int) -> None:
     graph = parse(
@@ -291,6 +295,7 @@ def assert_known(network: Network, setup: str) -> None:
     assert 0.5 <= report["profile"]["cycles"] / found.instructions <= 4
 
 
+@pytest.mark.quick(network=("mlperf_tiny/ad_int8",))
 @pytest.mark.parametrize("setup", ["m0", "m4", "m55"])
 @networks("mlperf_tiny/ad_int8", "mlperf_tiny/kws_int8")
 def test_every_instruction_is_known(network: Network, setup: str) -> None:
@@ -324,6 +329,7 @@ COREMARK = {"m4": 3.42, "m7": 5.01, "m33": 4.02, "m55": 4.40}
 """Results a megahertz that Arm publishes."""
 
 
+@pytest.mark.thorough
 def test_estimated_cores_are_as_fast_beside_a_cortex_m4_as_coremark_says() -> None:
     model = shared("models/mlperf_tiny/kws_int8.tflite")
     cycles: dict[str, int] = {}

@@ -42,6 +42,7 @@ def decibels(wanted: Array, found: Array) -> float:
 _SLOW = pytest.mark.slow
 
 
+@pytest.mark.quick(every=6)
 @pytest.mark.parametrize(
     ("name", "least", "points"),
     [
@@ -71,6 +72,7 @@ def test_default_recipe_on_digits(name: str, least: float, points: float) -> Non
     assert before - after <= points + 1e-9
 
 
+@pytest.mark.quick(every=5)
 @pytest.mark.parametrize("kind", MADE)
 def test_default_recipe_loses_to_plain_ranges_nowhere(kind: str) -> None:
     """By no more than chance, on networks of many kinds and samples not seen before."""

@@ -79,6 +79,7 @@ def _members() -> list[Member]:
     return members
 
 
+@pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize(
     "setup",
     ["host", *(pytest.param(s, marks=pytest.mark.qemu) for s in SIMULATED if s in ("m0", "m4"))],
@@ -90,6 +91,7 @@ def test_generated_code_computes_what_the_reference_does(setup: str) -> None:
         assert_same(found, expected, member.graph.name)
 
 
+@pytest.mark.quick(kind=("causal",))
 @pytest.mark.parametrize(
     "kind",
     [k if k in ("causal", "long") else pytest.param(k, marks=pytest.mark.slow) for k in ATTENTION],

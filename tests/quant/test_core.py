@@ -190,6 +190,7 @@ def test_tied_tensors_share_a_quantization() -> None:
     assert by_name["v15"].fixed is not None
 
 
+@pytest.mark.quick(recipe=("default",))
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_generated_code_computes_what_the_reference_does(recipe: str) -> None:
     """Every element, on the host."""
@@ -204,6 +205,7 @@ def test_generated_code_computes_what_the_reference_does(recipe: str) -> None:
         assert_same(result, expected, member.graph.name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["dscnn_0", "gru_0"])
 def test_generated_code_of_a_shared_network_under_the_simulator(name: str) -> None:
     """Every element, on a Cortex-M4."""
@@ -214,6 +216,7 @@ def test_generated_code_of_a_shared_network_under_the_simulator(name: str) -> No
     assert_same(result, [evaluate(graph, sample).outputs for sample in member.samples], name)
 
 
+@pytest.mark.thorough
 def test_one_loud_sample_does_not_matter() -> None:
     """It is found and left out."""
     network = digits("dscnn_0")

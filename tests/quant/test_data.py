@@ -345,6 +345,7 @@ def test_loud_samples_of_every_number_are_left_out(count: int, factor: float) ->
     assert loud(count, factors) == ((), tuple(sorted(factors)))
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize(("count", "factor"), [(1, 3.9), (12, 1000.0)])
 def test_loud_samples_cost_nothing(count: int, factor: float) -> None:
     """On images that the quantizer has not seen."""

@@ -121,6 +121,7 @@ def test_tensors_of_one_size_share_their_range() -> None:
     assert {a, b, both} in [set(group.values) for group in groups]
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("kind", MADE)
 def test_best_is_no_worse_than_default_on_what_it_is_calibrated_on(kind: str) -> None:
     graph, make = made(kind)

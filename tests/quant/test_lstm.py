@@ -92,6 +92,7 @@ def _noise(graph: Graph, proto: onnx.ModelProto, samples: list[Sample]) -> float
     return sqnr(float(np.square(wanted).sum()), float(np.square(wanted - found).sum()))
 
 
+@pytest.mark.quick(recipe=("default",), direction=("forward",))
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize(
     ("direction", "outputs"),

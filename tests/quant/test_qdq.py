@@ -96,6 +96,7 @@ def served() -> frozenset[type]:
     return frozenset(found)
 
 
+@pytest.mark.quick(every=4)
 @pytest.mark.parametrize(("case", "dtype"), REAL, ids=str)
 def test_operators(case: Case, dtype: DType) -> None:
     graph = build(case, dtype)
@@ -147,6 +148,7 @@ def digits() -> tuple[Graph, list[Sample]]:
     return run_passes(load(DIGITS / "digits_float32.tflite").graph), [(x,) for x in images]
 
 
+@pytest.mark.quick(recipe=("best",))
 @pytest.mark.parametrize("recipe", ["fast", "best"])
 def test_a_network(recipe: str) -> None:
     original, samples = digits()
@@ -157,6 +159,7 @@ def test_a_network(recipe: str) -> None:
     assert export(graph, original) == data
 
 
+@pytest.mark.quick(recipe=("default",))
 @pytest.mark.parametrize("recipe", ["fast", "default", "best"])
 def test_the_logits_of_a_network(recipe: str) -> None:
     """What softmax makes of a step of them, many of its own, is no measure of the export."""

@@ -217,6 +217,7 @@ def test_random_graphs_on_the_host(first: int) -> None:
     check("host", members(range(first, first + 15)))
 
 
+@pytest.mark.quick(setup=("m4",))
 @pytest.mark.qemu
 @pytest.mark.parametrize("setup", ["m0", "m4"])
 def test_random_graphs_on_simulated_cores(setup: str) -> None:

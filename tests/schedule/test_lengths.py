@@ -163,6 +163,7 @@ def expected(graph: Graph, samples: Sequence[Sample]) -> list[tuple[Array, ...]]
     return [evaluate_at_size(graph, sample).outputs for sample in samples]
 
 
+@pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize(
     "setup", ["host", *(pytest.param(s, marks=pytest.mark.qemu) for s in ("m0", "m4"))]
@@ -175,6 +176,7 @@ def test_code_computes_what_there_is(setup: str, network: str) -> None:
         assert_same([ours], [theirs], network)
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_code_is_clean_under_sanitizers(network: str, tmp_path: Path) -> None:
     graph = parse(NETWORKS[network])

@@ -78,7 +78,7 @@ class Known:
     def answers(self, *command: str | Path) -> None:
         """A program made of `PROGRAM` gives the right outputs."""
         done = subprocess.run(
-            command, input=self.inputs.tobytes(), capture_output=True, check=False, timeout=60
+            command, input=self.inputs.tobytes(), capture_output=True, check=False, timeout=600
         )
         assert done.returncode == 0, done.stderr
         self.check(done.stdout)

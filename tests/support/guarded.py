@@ -80,7 +80,7 @@ def said_on(core: Core, runs: Sequence[Run], folder: Path, more: Sequence[str] =
     ran = subprocess.run(
         ["qemu-system-arm", "-machine", core.machine, "-display", "none", "-monitor", "none",
          "-serial", "none", "-semihosting-config", "enable=on,target=native", "-kernel", str(elf)],
-        capture_output=True, text=True, check=False, timeout=300,
+        capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
     what, *numbers = (ran.stdout + ran.stderr).split() or ["nothing"]
     if not numbers:

@@ -23,7 +23,7 @@ from smelt.samples import Sample
 
 _SERVED = "cortexm"
 """The kind of core, as boards name it."""
-_TIMEOUT_S = 300
+_TIMEOUT_S = 900
 _FILES = {
     "firmware/wire.c": (Path(__file__).parent / "firmware" / "semihosted.c").read_text("utf-8"),
     "firmware/mlperf.c": '#include "wire.h"\n',

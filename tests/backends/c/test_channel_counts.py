@@ -116,6 +116,7 @@ def compiler(
     monkeypatch.setenv("CC", str(script))
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("compiler", COMPILERS[:2], indirect=True)
 def test_a_few_counts(compiler: None) -> None:

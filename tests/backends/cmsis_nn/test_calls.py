@@ -50,6 +50,7 @@ COMPILERS = {
 }
 
 
+@pytest.mark.quick(compiler=("gcc",))
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("variant", TARGETS)
 def test_calls_compile_against_the_declarations(

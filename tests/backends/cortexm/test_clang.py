@@ -98,6 +98,7 @@ def clang_takes(target: str, calls: Iterable[tuple[Node, KernelCall]], folder: P
     )  # fmt: skip
 
 
+@pytest.mark.quick(every=9)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layer", layers())
 def test_layers_of_networks(layer: str, target: str, tmp_path: Path) -> None:
@@ -107,6 +108,7 @@ def test_layers_of_networks(layer: str, target: str, tmp_path: Path) -> None:
     clang_takes(target, ((node, call) for call in offers.calls), tmp_path)
 
 
+@pytest.mark.quick(target=("cortex-m4",))
 @pytest.mark.parametrize("target", TARGETS)
 def test_cases_of_all_kernels(target: str, tmp_path: Path) -> None:
     entries = {

@@ -294,6 +294,7 @@ def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found, expected.ravel(), case.name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",
     [
@@ -330,6 +331,7 @@ def random_winograd(rng: np.random.Generator) -> Graph:
     return products(op, x, (outputs, 3, 3, depth), 0, rng)
 
 
+@pytest.mark.thorough
 @pytest.mark.qemu
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
 def test_random_nodes(seed: int, tmp_path: Path) -> None:

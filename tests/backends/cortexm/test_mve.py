@@ -281,6 +281,7 @@ def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found, expected.ravel(), case.name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",
     [
@@ -368,6 +369,7 @@ def test_assembly_equals_the_reference(tmp_path: Path) -> None:
     assert said_on(CORES["m55"], runs, tmp_path) == "passed"
 
 
+@pytest.mark.thorough
 @pytest.mark.qemu
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
 def test_random_nodes(seed: int, tmp_path: Path) -> None:

@@ -287,6 +287,7 @@ def test_working_memory_is_small(target: str) -> None:
         assert entry.call.scratch_bytes <= SCRATCH_LIMIT, case.name
 
 
+@pytest.mark.quick(target=("cortex-m0",))
 @pytest.mark.parametrize("target", BACKENDS)
 def test_host_definitions_equal_the_reference(target: str, tmp_path: Path) -> None:
     check_on_host(runs_of(target), tmp_path)
@@ -298,18 +299,21 @@ def test_host_definitions_as_released_equal_the_reference(target: str, tmp_path:
     check_on_host(runs_of(target), tmp_path, RELEASED, "gcc")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", BACKENDS)
 @pytest.mark.parametrize("compiler", READERS)
 def test_compilers_have_nothing_to_say(compiler: str, target: str, tmp_path: Path) -> None:
     check_read_by(compiler, [entry for _, entry in entries(target)], tmp_path)
 
 
+@pytest.mark.quick(target=("cortex-m0",))
 @pytest.mark.parametrize("target", BACKENDS)
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
 def test_assembly_equals_the_reference(target: str, tmp_path: Path) -> None:
     assert said_on(core_of(target), runs_of(target), tmp_path) == "passed"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", BACKENDS)
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")

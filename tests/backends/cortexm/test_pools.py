@@ -187,6 +187,7 @@ def served(target: str) -> list[tuple[Case, KernelCall]]:
     return [(case, call) for case, call in calls if not isinstance(call, str)]
 
 
+@pytest.mark.quick(target=("cortex-m0", "cortex-m55"))
 @pytest.mark.parametrize("target", KERNELS)
 def test_host_definitions_equal_the_reference(target: str, tmp_path: Path) -> None:
     runs = served(target)
@@ -200,6 +201,7 @@ def test_host_definitions_equal_the_reference(target: str, tmp_path: Path) -> No
             np.testing.assert_array_equal(found, expected.ravel(), case.name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", ["cortex-m0", "cortex-m7", "cortex-m55"])
 @pytest.mark.parametrize(
     "command",

@@ -42,7 +42,7 @@ CORE = HERE / "arduino/smelt/mbed/cores/host"
 
 def output(*command: str | Path) -> str:
     """What a program prints."""
-    return subprocess.check_output(command, text=True, timeout=60)
+    return subprocess.check_output(command, text=True, timeout=600)
 
 
 def unit_of(artefact: Artefact) -> float:

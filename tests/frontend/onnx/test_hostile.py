@@ -140,6 +140,7 @@ def nested(depth: int) -> onnx.GraphProto:
     )
 
 
+@pytest.mark.thorough
 def test_loops_written_out_in_loops_are_counted() -> None:
     nodes = [
         node("SequenceEmpty", "", "empty"),

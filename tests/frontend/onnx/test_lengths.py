@@ -214,6 +214,7 @@ def assert_near(found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Ar
             np.testing.assert_allclose(a, b, 0, bound, err_msg=f"sample {sample}, output {index}")
 
 
+@pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
 def test_every_size_is_computed(setup: str, network: str) -> None:
@@ -229,6 +230,7 @@ def test_every_size_is_computed(setup: str, network: str) -> None:
     assert_near(run(compile_graph(imported, SETUPS[setup]), samples).outputs, expected)
 
 
+@pytest.mark.quick(every=4)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_verification_draws_sizes(network: str) -> None:
     proto = NETWORKS[network]()

@@ -130,6 +130,7 @@ def test_generated_code_of_a_sorted_network() -> None:
     np.testing.assert_allclose(outputs[0][0], X + np.exp(-1 / (1 + np.exp(-X))), 1e-5)
 
 
+@pytest.mark.thorough
 def test_a_chain_of_any_length() -> None:
     count = 100_000
     nodes = [helper.make_node("Neg", [f"t{i}"], [f"t{i + 1}"]) for i in range(count)]

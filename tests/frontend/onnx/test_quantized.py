@@ -68,6 +68,7 @@ def test_networks_quantized_by_onnxruntime(network: Any, scheme: Scheme, tmp_pat
 _PRODUCTS = (Conv2D, DepthwiseConv2D, FullyConnected)
 
 
+@pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
 def test_generated_code_of_quantized_networks(setup: str, tmp_path: Path) -> None:
     members: list[Member] = []
@@ -105,6 +106,7 @@ def test_trained_networks(name: str, scheme: Scheme, tmp_path: Path) -> None:
     assert against.share <= (0.25 if name == "c1d_0" and scheme.is_qdq else FEW)
 
 
+@pytest.mark.thorough
 def test_dynamically_quantized_network(tmp_path: Path) -> None:
     onnx.save(dense_network(), tmp_path / "float.onnx")
     for kind in (QuantType.QInt8, QuantType.QUInt8):

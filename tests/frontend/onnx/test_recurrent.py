@@ -177,6 +177,7 @@ def test_references_agree_with_onnxruntime(layer: Network) -> None:
     agrees(layer.proto, layer.feeds)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
 def test_generated_code_agrees_with_onnxruntime(setup: str) -> None:
     graphs = [load(layer.proto.SerializeToString(), layer.name).graph for layer in CONFIGURATIONS]
@@ -190,6 +191,7 @@ def test_generated_code_agrees_with_onnxruntime(setup: str) -> None:
         assert_same(found, [expected], f"{layer} on {setup}")
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("kind", GATES)
 def test_batch_first(kind: str) -> None:
     """ONNX Runtime does not serve layout 1: the judge is the same layer with its axes exchanged."""

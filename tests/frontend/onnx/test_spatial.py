@@ -121,6 +121,7 @@ def test_conv_transpose(seed: int) -> None:
     compare("ConvTranspose", operands, r.choice("", "w", "w b"), **attributes)
 
 
+@pytest.mark.quick(every=4)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "LpPool"])
 def test_pool(kind: str, seed: int) -> None:
@@ -178,6 +179,7 @@ COORDINATES = {
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
+@pytest.mark.quick(every=4)
 @pytest.mark.parametrize("seed", range(80))
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_resize(mode: str, seed: int) -> None:

@@ -80,6 +80,7 @@ def _stored(images: Array, type_: TensorType) -> list[Sample]:
     return [(image,) for image in stored.astype(type_.dtype.numpy)]
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("float_ends", [False, True])
 def test_static_int8_is_exact(float_ends: bool, tmp_path: Path) -> None:
     path = tmp_path / "digits.tflite"
