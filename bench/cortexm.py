@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bench.shared_folder import SHARED
+from bench.shared_folder import SHARED, absent
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.profile import profile_model
@@ -75,7 +75,7 @@ def main(
     for network in networks or LIVE_BYTES_BOUND:
         model = SHARED / f"models/mlperf_tiny/{network}_int8.tflite"
         if not model.exists():
-            console.print(f"{network}: not in the shared folder (SMELT_SHARED), left out")
+            console.print(f"{absent(model.name)}, left out")
             continue
         for name, kernels in product(_cores(core), compare or (None,)):
             if "cmsis_nn" in (kernels or "") and not os.environ.get("CMSIS_NN_DIR"):

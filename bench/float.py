@@ -26,7 +26,7 @@ from ai_edge_litert.interpreter import Interpreter
 from rich.console import Console
 
 from bench.library import Library, build_library
-from bench.shared_folder import SHARED
+from bench.shared_folder import SHARED, absent
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
@@ -82,7 +82,7 @@ def main(
         if not networks or path.stem in networks
     ]
     if not files:
-        console.print("no such network in the shared folder (SMELT_SHARED)")
+        console.print(absent("such network"))
     if m4:
         rows = (_instructions(path) for path in files if path.stem in ONNX2C)
         columns = ("network", "MACs", "instructions", "a MAC", "onnx2c", "ratio", "error")

@@ -9,3 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = (ROOT / os.environ.get("SMELT_SHARED", "../shared")).resolve()
+
+
+def absent(what: str) -> str:
+    """The one sentence that says what cannot be had, for all who leave something out."""
+    return f"no {what} in the shared folder (SMELT_SHARED, default ../shared)"

@@ -19,7 +19,7 @@ from smelt.samples import Sample
 from tests.support.graphs import SETUPS, assert_same
 from tests.support.onnx_networks import session
 from tests.support.semihosted import outputs_of
-from tests.support.shared import ROOT, SHARED, shared
+from tests.support.shared import ROOT, SHARED, nothing, shared
 from tests.support.vulkan_tools import MINIMA, Validation, build, check_arena, requires_vulkan
 
 DIGITS = ROOT / "examples/digits/digits.onnx"
@@ -32,7 +32,7 @@ LONG = ("ultraface", "_dfq", "_outl")
 def each(*long: pytest.MarkDecorator) -> list[Any]:
     """The networks; those of `LONG` marked."""
     if not FOUND:
-        return [pytest.param(DIGITS, id=DIGITS.stem), pytest.param(None, id="shared")]
+        return [pytest.param(DIGITS, id=DIGITS.stem), nothing("ONNX network")]
     return [
         pytest.param(p, id=p.stem, marks=long if any(name in p.stem for name in LONG) else ())
         for p in (DIGITS, *FOUND)
@@ -41,12 +41,6 @@ def each(*long: pytest.MarkDecorator) -> list[Any]:
 
 NETWORKS = each()
 SIMULATED = ("m4", "m55")
-
-
-def present(path: Path | None) -> Path:
-    if path is None:
-        pytest.skip("no ONNX networks in the shared folder (SMELT_SHARED, default ../shared)")
-    return path
 
 
 def options(path: Path) -> InputOptions:
@@ -71,8 +65,7 @@ def samples(path: Path, count: int) -> tuple[list[Sample], list[Sample]]:
 
 
 @pytest.mark.parametrize("path", NETWORKS)
-def test_references(path: Path | None) -> None:
-    path = present(path)
+def test_references(path: Path) -> None:
     inputs, expected = samples(path, 2)
     imported = load(path, inputs=options(path)).graph
     for what, graph in (("imported", imported), ("after the passes", run_passes(imported))):
@@ -82,8 +75,7 @@ def test_references(path: Path | None) -> None:
 
 @pytest.mark.quick(every=3)
 @pytest.mark.parametrize("path", NETWORKS)
-def test_host(path: Path | None) -> None:
-    path = present(path)
+def test_host(path: Path) -> None:
     inputs, expected = samples(path, 2)
     artefact = compile_model(path, Options(inputs=options(path)))
     assert_same(list(run(artefact, inputs).outputs), expected, path.stem)
@@ -93,8 +85,7 @@ def test_host(path: Path | None) -> None:
 @pytest.mark.qemu
 @pytest.mark.parametrize("setup", SIMULATED)
 @pytest.mark.parametrize("path", each(pytest.mark.slow))
-def test_simulated(path: Path | None, setup: str) -> None:
-    path = present(path)
+def test_simulated(path: Path, setup: str) -> None:
     inputs, expected = samples(path, 1)
     board = SETUPS[setup].board
     artefact = compile_model(path, Options(board=board, inputs=options(path)))
@@ -118,10 +109,9 @@ def test_gpu(relative: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NETWORKS)
-def test_no_transposes_are_left_inside(path: Path | None) -> None:
+def test_no_transposes_are_left_inside(path: Path) -> None:
     """An image that comes channels first is transposed once; nothing is where it has one channel,
     or comes channels last."""
-    path = present(path)
     given = options(path)
     (x,) = load(path, inputs=given).graph.inputs
     for layout in ("model", "nhwc") if len(x.type.shape) == 4 else ("model",):

@@ -9,18 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 from numpy.typing import NDArray
 
-from bench.shared_folder import ROOT, SHARED
+from bench.shared_folder import ROOT, SHARED, absent
 
-__all__ = ["ROOT", "SHARED", "Network", "load", "networks", "shared"]
+__all__ = ["ROOT", "SHARED", "Network", "load", "networks", "nothing", "shared"]
 
 
 def shared(relative: str) -> Path:
     """The path of a shared file or folder; skips the running test where it is absent."""
     path = SHARED / relative
     if not path.exists():
-        pytest.skip(f"no {relative} in the shared folder (SMELT_SHARED, default ../shared)")
+        pytest.skip(absent(relative))
     return path
 
 
@@ -77,6 +78,9 @@ def networks(*patterns: str) -> pytest.MarkDecorator:
     ]
     if found:
         return pytest.mark.parametrize("network", found, ids=str)
-    reason = f"no network matches {', '.join(patterns)} in the shared folder (SMELT_SHARED)"
-    absent = pytest.param(None, marks=pytest.mark.skip(reason=reason), id="absent")
-    return pytest.mark.parametrize("network", [absent])
+    return pytest.mark.parametrize("network", [nothing(" or ".join(patterns))])
+
+
+def nothing(what: str) -> ParameterSet:
+    """A case that skips in place of those of the shared files, none of which are there."""
+    return pytest.param(None, marks=pytest.mark.skip(reason=absent(what)), id="absent")
