@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,8 @@ from tests.faults.table import row
 from tests.support.shared import ROOT
 
 PARTS = {"kernel", "pass", "arena", "quantizer", "wire", "verify"}
+COMPILER = {"kernel", "pass", "arena", "quantizer"}
+PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.part}: {fault.says}")
@@ -41,9 +46,29 @@ def test_faults_are_everywhere() -> None:
 
 
 def test_the_docs_list_them() -> None:
-    text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
-    missing = [fault.says for fault in FAULTS if row(fault) not in text]
+    missing = [fault.says for fault in FAULTS if row(fault) not in PAGE]
     assert not missing, "write the table anew: python -m tests.faults --markdown"
+
+
+def test_who_finds_them_is_in_the_quick_tier() -> None:
+    """By the page: for each fault a test that `make test` runs."""
+    finders = {fault: finder(fault) for fault in FAULTS}
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *sorted(set(finders.values()))],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    quick = {line.partition("[")[0] for line in done.stdout.splitlines()}
+    assert not [fault.says for fault, test in finders.items() if test not in quick]
+    assert sum(fault.part in COMPILER for fault in finders) >= 30
+
+
+def finder(fault: Fault) -> str:
+    """The test that finds a fault, by the page."""
+    found = re.search(re.escape(row(fault)) + r" `(.+?)` \|$", PAGE, flags=re.MULTILINE)
+    assert found is not None, fault.says
+    return f"tests/{found[1]}"
 
 
 @pytest.mark.slow
