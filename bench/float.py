@@ -1,8 +1,6 @@
 """Float networks: instructions on a Cortex-M4F beside onnx2c, time on the host beside onnxruntime.
 
-onnx2c's counts are of its C for the same files, compiled by arm-none-eabi-gcc 12.2 at -O3 for
-`-mcpu=cortex-m4 -mfpu=fpv4-sp-d16`, under QEMU 7.2 with `-icount shift=0`. They are not measured
-here.
+onnx2c's counts are of its C for the same files. They are not measured here: see `bench/peers.py`.
 
 Times are ratios to an engine that runs in turns with ours; README.md has a run of both. A file with
 8-bit weights and float activations (kws_float32) differs from LiteRT, which quantizes those too.
@@ -26,6 +24,7 @@ from ai_edge_litert.interpreter import Interpreter
 from rich.console import Console
 
 from bench.library import Library, build_library
+from bench.peers import ONNX2C
 from bench.shared_folder import SHARED, absent
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
@@ -36,9 +35,6 @@ from smelt.ir import Array
 from smelt.run import run
 from smelt.samples import Sample, random_samples
 from smelt.show import Table
-
-ONNX2C = {"dscnn_kws": 19_900_000, "resnet8_onnx2c": 121_400_000, "autoencoder": 1_340_000}
-"""Instructions of one inference of onnx2c's code."""
 
 FILES = (
     "models/float/*.onnx",

@@ -109,7 +109,7 @@ def test_what_is_not_in_the_suite_is_an_error(arguments: list[str], message: str
     assert message in found.output
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_page_is_up_to_date() -> None:
     verdicts = list(conformance.judge(cases()))
     assert conformance.page(verdicts) == PAGE, REGENERATE
