@@ -109,6 +109,7 @@ def test_what_is_not_served_goes_to_the_fallback() -> None:
     assert why["Softmax"] == "backend 'toy' has no kernel for Softmax on host."
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("optimize", get_args(Optimize))
 def test_a_faster_candidate_that_lost_says_why_and_what_takes_it(optimize: Optimize) -> None:
     options = Options(target="cortex-m4", optimize=optimize)

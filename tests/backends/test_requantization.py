@@ -158,6 +158,7 @@ def far_apart() -> list[Member]:
     ]
 
 
+@pytest.mark.quick(setup=("m0", "m4"))
 @pytest.mark.parametrize(
     "setup",
     [
@@ -172,6 +173,7 @@ def test_scales_far_apart(setup: str) -> None:
         assert_same(found, expected, repr(member))
 
 
+@pytest.mark.thorough
 def test_scales_far_apart_are_clean_under_sanitizers(tmp_path: Path) -> None:
     members = far_apart()
     graph = combine("far_apart", [member.graph for member in members])

@@ -120,6 +120,7 @@ def test_digits(tmp_path: Path) -> None:
     assert "cortexm" in {step.backend for step in artefact.schedule.calls}
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("optimize", ["size", "ram"])
 def test_a_board_runs_small_code(optimize: str) -> None:
     options = Options(board="sifive_e", optimize="size" if optimize == "size" else "ram")
@@ -143,6 +144,7 @@ def test_a_profile_by_layer_is_refused() -> None:
         profile_model(artefact, sample)
 
 
+@pytest.mark.thorough
 def test_a_library_finds_the_c_library(tmp_path: Path) -> None:
     digits(Options(target="rv32imac")).write(tmp_path / "made")
     must("make", cwd=tmp_path / "made")
@@ -152,6 +154,7 @@ def test_a_library_finds_the_c_library(tmp_path: Path) -> None:
     assert (tmp_path / "made/build-cmake/libdigits_int8_net.a").stat().st_size > 0
 
 
+@pytest.mark.quick(every=3)
 @networks("mlperf_tiny/kws_int8", "mlperf_tiny/vww_int8", "mlperf_tiny/ad_int8")
 def test_networks(network: Network, tmp_path: Path) -> None:
     check(network.model, tmp_path)

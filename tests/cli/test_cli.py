@@ -133,6 +133,7 @@ def test_build_of_an_archive_is_the_same(smelt: Smelt, tmp_path: Path) -> None:
         assert path.read_bytes() == (Path("b") / path.name).read_bytes()
 
 
+@pytest.mark.quick(every=4)
 @pytest.mark.parametrize("name", [transform.__name__ for transform in PASSES])
 def test_dump_after(smelt: Smelt, name: str) -> None:
     ran = smelt("build", FLOAT, "-o", "out", "--dump-after", name, "--quiet")

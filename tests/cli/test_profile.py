@@ -113,6 +113,7 @@ def test_html_escapes_names_and_appears_whole_or_not_at_all(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["taken.html"]
 
 
+@pytest.mark.thorough
 def test_unknown_mnemonics_are_warned_of() -> None:
     artefact = compile_model(DIGITS / "digits_int8.tflite", SETUPS["m4"])
     found = profile(artefact)
@@ -193,6 +194,7 @@ def test_a_compiler_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         profile(artefact)
 
 
+@pytest.mark.thorough
 def test_a_plugin_that_qemu_refuses_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,12 +220,14 @@ def test_steps_that_cost_are_explained() -> None:
     assert list(losses({"steps": [*steps[:1], {"name": "ranges", "sqnr_db": None}]})) == []
 
 
+@pytest.mark.thorough
 def test_two_runs_give_the_same_bytes(smelt: Smelt) -> None:
     for name in ("a.smelt", "b.smelt"):
         assert smelt("quantize", FLOAT, "--calibration", "some.npz", "-o", name).code == 0
     assert Path("a.smelt").read_bytes() == Path("b.smelt").read_bytes()
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("interface", ["int8", "float"])
 @pytest.mark.parametrize("model", [FLOAT, ONNX])
 def test_building_in_one_go(smelt: Smelt, model: str, interface: str) -> None:
@@ -248,6 +250,7 @@ def test_building_in_one_go(smelt: Smelt, model: str, interface: str) -> None:
     assert verdict.code == 0, verdict.err
 
 
+@pytest.mark.thorough
 def test_from_python(smelt: Smelt) -> None:
     assert smelt("quantize", FLOAT, "--calibration", "some.npz", "-o", "net.smelt").code == 0
     network = compile_network(FLOAT, quantize=Settings(Path("some.npz")))
@@ -410,6 +413,7 @@ def test_tokens_that_a_table_does_not_have(smelt: Smelt, cast: bool) -> None:
     assert smelt("quantize", "net.onnx", "--calibration", "good.npz", *FAST).code == 0
 
 
+@pytest.mark.quick(recipe=("default",))
 @pytest.mark.parametrize("recipe", ["default", "best"])
 def test_samples_that_are_all_alike(smelt: Smelt, recipe: str) -> None:
     """What does not vary says nothing of how errors make up for one another."""
@@ -458,6 +462,7 @@ def open_batch(name: str | None) -> onnx.ModelProto:
     return proto
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("name", ["N", "batch_size", None])
 def test_open_batches_are_one(smelt: Smelt, name: str | None) -> None:
     """And arrays of as many images as there are samples are what other tools take, too."""

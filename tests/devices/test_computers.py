@@ -75,6 +75,7 @@ def smelt(
     return runner(tmp_path, monkeypatch, capfd)
 
 
+@pytest.mark.thorough
 def test_figures_are_not_taken_for_the_computers(smelt: Smelt, tmp_path: Path) -> None:
     """What is measured is measured here, whatever it was built for."""
     (tmp_path / "own.toml").write_text(OWN)

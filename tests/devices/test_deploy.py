@@ -83,6 +83,7 @@ def running(artefact: Artefact, *, pty: bool = False, taps: bool = False) -> Gen
 # The whole way
 
 
+@pytest.mark.quick(name=("mps2-an386", "sifive_e"), pty=(False,))
 @pytest.mark.parametrize("pty", [False, True], ids=["socket", "pty"])
 @pytest.mark.parametrize("name", SIMULATED)
 def test_digits_on_every_board(name: str, pty: bool) -> None:
@@ -129,6 +130,7 @@ def cases() -> Iterator[Any]:
             )
 
 
+@pytest.mark.quick(network=("mlperf_tiny/sww_int8",))
 @pytest.mark.parametrize(("network", "name"), list(cases()))
 def test_mlperf_tiny_on_every_board_that_it_fits(network: Network, name: str) -> None:
     flashable(name)
@@ -239,6 +241,7 @@ def test_a_boot_loader_has_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
 # Over a port, as to a board
 
 
+@pytest.mark.quick(pty=(False,))
 @pytest.mark.parametrize("pty", [False, True], ids=["socket", "pty"])
 def test_verify_and_profile_over_a_port(smelt: Smelt, pty: bool) -> None:
     simulable(boards.load(BOARD))
@@ -290,6 +293,7 @@ class SpoilingRig(Rig):
             yield elf, device
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
@@ -416,6 +420,7 @@ def test_a_network_with_state_starts_afresh_for_everyone() -> None:
             assert verify_model(artefact, samples, Rig(simulator.port)).samples == 2
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_the_simulator_too() -> None:
     simulable(boards.load(BOARD))
     command = [sys.executable, "-m", "smelt", "simulate", str(MODEL), "--board", BOARD]

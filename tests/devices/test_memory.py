@@ -85,6 +85,7 @@ def read(program: Path) -> Contents:
         return Contents.of(ELFFile(file))
 
 
+@pytest.mark.quick(model=("digits_int8",))
 @pytest.mark.parametrize("model", MODELS)
 def test_a_flipped_bit_of_any_array_is_found_and_named(model: str, tmp_path: Path) -> None:
     """The first, the last and a random byte of every array, a random bit of each."""

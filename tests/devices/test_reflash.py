@@ -52,11 +52,13 @@ def flash_again_and_again(name: str) -> None:
                 device.run(device_inputs(artefact.graph, sample))
 
 
+@pytest.mark.quick(name=("mps2-an386",))
 @pytest.mark.parametrize("name", ["netduinoplus2", "mps2-an386", "sifive_e"])
 def test_a_server_that_resets_the_chip(name: str) -> None:
     flash_again_and_again(name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [
@@ -75,6 +77,7 @@ def test_a_server_that_does_not(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     flash_again_and_again(name)
 
 
+@pytest.mark.quick(name=("mps2-an505",))
 @pytest.mark.parametrize("name", ["netduinoplus2", "mps2-an505"])
 def test_a_start_from_inside_a_handler_resets_the_chip(name: str, tmp_path: Path) -> None:
     board = boards.load(name)

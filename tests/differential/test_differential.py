@@ -40,6 +40,7 @@ def _require_engine(kind: Kind) -> None:
         pytest.skip("no gcc")
 
 
+@pytest.mark.quick(batch=(0,), every=3)
 @pytest.mark.parametrize(
     ("batch", "names"), [(0, ("gcc-O2", "m4-gcc")), (1, ("gcc-v4", "clang-O2", "m55-gcc"))]
 )

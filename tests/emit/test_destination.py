@@ -112,6 +112,7 @@ def test_the_users_files_are_kept(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.quick(command=("build", "export"))
 @pytest.mark.parametrize(
     "command", ["build", "export", pytest.param("mlperf-tiny", marks=pytest.mark.qemu)]
 )

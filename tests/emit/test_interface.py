@@ -290,6 +290,7 @@ def outputs_in_a_row(graph: Graph, samples: Sequence[Sample]) -> Outputs:
     return outputs
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize(
     "graph",
     [

@@ -190,6 +190,7 @@ def test_headers_of_hostile_names_in_an_environment(environment: str, tmp_path: 
     compiles(("gcc", "-std=gnu11"), "".join([around, *lengths]), tmp_path)
 
 
+@pytest.mark.quick(environment=("freertos",))
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_code_of_kernels_in_an_environment(environment: str, tmp_path: Path) -> None:
     """A network's C file and every kernel, compiled behind the environment's macros."""

@@ -73,7 +73,7 @@ def test_references(path: Path) -> None:
         assert_same(found, expected, f"{path.stem} {what}")
 
 
-@pytest.mark.quick(every=3)
+@pytest.mark.quick(every=5)
 @pytest.mark.parametrize("path", NETWORKS)
 def test_host(path: Path) -> None:
     inputs, expected = samples(path, 2)
@@ -81,7 +81,7 @@ def test_host(path: Path) -> None:
     assert_same(list(run(artefact, inputs).outputs), expected, path.stem)
 
 
-@pytest.mark.quick(setup=("m4",), every=4)
+@pytest.mark.quick(setup=("m4",), every=12)
 @pytest.mark.qemu
 @pytest.mark.parametrize("setup", SIMULATED)
 @pytest.mark.parametrize("path", each(pytest.mark.slow))

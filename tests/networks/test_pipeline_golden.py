@@ -140,6 +140,7 @@ def test_core_is_exact_optimized_for_size(network: Network, setup: str) -> None:
     check(network, replace(SETUPS[setup], optimize="size"), few(network))
 
 
+@pytest.mark.thorough
 @pytest.mark.qemu
 @networks("mlperf_tiny/ic_int8")
 def test_core_is_exact_with_expanded_weights(network: Network) -> None:
@@ -154,6 +155,7 @@ def test_small_networks_are_exact_on_a_real_armv6m(network: Network) -> None:
     check(network, Options(board="microbit"), few(network))
 
 
+@pytest.mark.quick(every=2)
 @networks("mlperf_tiny/vww_int8", "mlperf_tiny/ic_int8", "mlperf_tiny/ad_int8")
 def test_large_networks_do_not_fit_microbit(network: Network) -> None:
     """`ad` because of its weights, the others because of their arena."""

@@ -43,12 +43,14 @@ def test_int8_is_exact(networks: list[Member], chosen: Options) -> None:
     check(networks, chosen)
 
 
+@pytest.mark.thorough
 @given(networks=st.lists(members(DType.FLOAT32), min_size=4, max_size=6), chosen=options(Options()))
 @settings(max_examples=8, phases=PHASES)
 def test_float32_is_close(networks: list[Member], chosen: Options) -> None:
     check(networks, chosen)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("twin", TWINS)
 @given(networks=st.lists(members(DType.INT8), min_size=4, max_size=6))
 @settings(max_examples=5, phases=PHASES)

@@ -186,6 +186,7 @@ def test_the_reference_equals_litert(name: str, bias: DType) -> None:
         np.testing.assert_array_equal(found, expected.reshape(found.shape))
 
 
+@pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("setup", ["host", pytest.param("m0", marks=pytest.mark.qemu)])
 def test_generated_code_equals_the_reference(setup: str) -> None:
     """Sums of 32 and of 64 bits, biases beyond 32 bits, scales far apart, the widest weights."""

@@ -192,6 +192,7 @@ def test_equalization_passes_through(name: str) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-5 * float(np.abs(wanted).max()))
 
 
+@pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("setup", EVERYWHERE)
 def test_generated_code_of_quantized_networks(setup: str) -> None:
     members: list[Member] = []

@@ -70,6 +70,7 @@ EXPECTED: dict[str, tuple[type[Op], ...]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", LEGALIZATIONS)
 def test_what_each_rewrite_is_made_of(name: str) -> None:
     case, dtype = applies(name)[0]

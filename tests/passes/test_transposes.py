@@ -366,6 +366,7 @@ def networks(draw: st.DrawFn, dtype: DType) -> Member:
     return Member(graph, [tuple(random_array(v.type, rng) for v in b.inputs) for _ in range(2)])
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT8])
 @given(data=st.data())
 @settings(max_examples=80, phases=PHASES)

@@ -295,7 +295,7 @@ def assert_known(network: Network, setup: str) -> None:
     assert 0.5 <= report["profile"]["cycles"] / found.instructions <= 4
 
 
-@pytest.mark.quick(network=("mlperf_tiny/ad_int8",))
+@pytest.mark.quick(network=("mlperf_tiny/ad_int8",), setup=("m4",))
 @pytest.mark.parametrize("setup", ["m0", "m4", "m55"])
 @networks("mlperf_tiny/ad_int8", "mlperf_tiny/kws_int8")
 def test_every_instruction_is_known(network: Network, setup: str) -> None:
@@ -309,6 +309,7 @@ def test_every_instruction_of_every_network_is_known(network: Network, setup: st
     assert_known(network, setup)
 
 
+@pytest.mark.thorough
 def test_cycles_are_plausible_beside_published_results() -> None:
     """Cycles an instruction on a Cortex-M4 lie near those of published MLPerf Tiny results.
 

@@ -84,6 +84,7 @@ def test_agreement(model: str, how: str) -> None:
     assert verdict.result.report["flash"]["network"] > 0
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("model", [INT8, FLOAT])
 def test_the_step_with_wrong_weights_is_named(model: str) -> None:
     artefact = digits(model=model)

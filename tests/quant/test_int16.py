@@ -86,6 +86,7 @@ def test_nothing_is_chosen_where_nothing_is_gained() -> None:
     assert found.steps == plain.steps
 
 
+@pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
 def test_generated_code_equals_the_reference(setup: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every layer that can be is of 16 bits: products, sums, pools, functions, joins."""
@@ -102,6 +103,7 @@ def test_generated_code_equals_the_reference(setup: str, monkeypatch: pytest.Mon
         assert_same(results, expected, f"{member.graph.name} on {setup}")
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("kind", MADE)
 def test_all_layers_of_16_bits_lose_no_more_than_those_of_8(
     kind: str, monkeypatch: pytest.MonkeyPatch

@@ -119,6 +119,7 @@ def test_c_equals_numpy() -> None:
     assert_same(found, [evaluate(graph, sample).outputs for sample in samples], "lstm")
 
 
+@pytest.mark.thorough
 def test_written_as_onnx_it_is_within_a_few_steps() -> None:
     """ONNX's LSTM keeps its states in real numbers from step to step."""
     original = _float(_model("bidirectional", "Y Y_h"))

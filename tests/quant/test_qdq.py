@@ -126,6 +126,7 @@ def test_every_operator_has_a_case_that_is_written() -> None:
     assert set(EMITTERS) == served()
 
 
+@pytest.mark.thorough
 @given(member=members(DType.FLOAT32))
 @settings(max_examples=150, phases=PHASES)
 def test_operators_in_any_order(member: Member) -> None:
@@ -208,6 +209,7 @@ def tables() -> list[tuple[Node, Graph, Graph]]:
     return found
 
 
+@pytest.mark.thorough
 def test_tables_are_written_as_the_functions_that_they_stand_for() -> None:
     cases = tables()
     assert len(cases) >= 4

@@ -143,6 +143,7 @@ def onnxruntime_noise(
     return float(10 * np.log10(np.square(wanted).sum() / np.square(wanted - found).sum()))
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_joined_tensors_are_no_worse_than_onnxruntimes(
     kind: Callable[[Builder], Value], tmp_path: Path

@@ -92,6 +92,7 @@ def words(command: str) -> list[str]:
     return [*command.split(), *positional, *arguments]
 
 
+@pytest.mark.quick(every=4)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_plugins_are_executed_where_the_page_says(
     smelt: Smelt, witness: Installed, command: str

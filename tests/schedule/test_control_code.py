@@ -224,6 +224,7 @@ def test_random_graphs_on_simulated_cores(setup: str) -> None:
     check(setup, members(range(200, 210)))
 
 
+@pytest.mark.thorough
 def test_random_graphs_under_sanitizers(tmp_path: Path) -> None:
     graph = combine("all", [random_graph(seed) for seed in range(300, 315)])
     artefact = compile_graph(graph)

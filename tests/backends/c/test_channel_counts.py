@@ -116,7 +116,7 @@ def compiler(
     monkeypatch.setenv("CC", str(script))
 
 
-@pytest.mark.quick(every=2)
+@pytest.mark.thorough
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("compiler", COMPILERS[:2], indirect=True)
 def test_a_few_counts(compiler: None) -> None:
@@ -158,6 +158,7 @@ _EXEMPT = re.compile(r"SMELT_ARRAY |static const |^ \* |\(.*, float weights\[$")
 """Before it: the macro itself; constants, which lie in flash; comments; a function's parameter."""
 
 
+@pytest.mark.thorough
 def test_compilers_see_every_array_aligned(tmp_path: Path) -> None:
     """As clang reads the code for x86: no array on a kernel's stack is without its alignment."""
     if shutil.which("clang") is None:

@@ -193,6 +193,7 @@ def test_ends(libraries: Mapping[str, ctypes.CDLL], name: str, x: float, y: floa
     np.testing.assert_array_equal(bits_of(found), bits_of(np.full(16, y, np.float32)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("build_name", [key for key in BUILDS if key != "gcc -O0"])
 def test_every_build_has_the_same_bits(
     libraries: Mapping[str, ctypes.CDLL], build_name: str

@@ -221,6 +221,7 @@ def test_compilers_have_nothing_to_say(
     compile_c(tmp_path / "k.c", command)
 
 
+@pytest.mark.quick(target=("cortex-m0", "cortex-m55"))
 @pytest.mark.qemu
 @pytest.mark.parametrize("target", KERNELS)
 def test_instructions_equal_the_reference(target: str, tmp_path: Path) -> None:

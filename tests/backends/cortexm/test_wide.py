@@ -187,6 +187,7 @@ def test_both_kinds_of_weights_are_tried() -> None:
     assert any(call.work["repairs"] for call in rows)
 
 
+@pytest.mark.thorough
 def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
     check_on_host(runs_of(), tmp_path)
 

@@ -166,6 +166,7 @@ def check_validation(
         assert_same(outputs, expected, " and ".join(program.features), tolerance)
 
 
+@pytest.mark.quick(every=4)
 @requires_vulkan
 @MLPERF
 def test_networks(network: Network, shim: Path, tmp_path: Path) -> None:
@@ -219,6 +220,7 @@ def test_ranges_hold_shaders_back(shim: Path, tmp_path: Path) -> None:
             assert_same(built.run(samples, environment), expected, "less")
 
 
+@pytest.mark.thorough
 @requires_vulkan
 @settings(max_examples=2, phases=PHASES)
 @given(

@@ -20,6 +20,7 @@ NAMES = pytest.mark.parametrize("name", ["digits_int8", "counter"])
 """One of them has state."""
 
 
+@pytest.mark.quick(every=2)
 @NAMES
 def test_cmake(name: str, tmp_path: Path) -> None:
     need("cmake")
@@ -30,6 +31,7 @@ def test_cmake(name: str, tmp_path: Path) -> None:
     known(name).answers(tmp_path / "build/program")
 
 
+@pytest.mark.quick(every=2)
 @NAMES
 def test_make(name: str, tmp_path: Path) -> None:
     exported(name, "make", tmp_path / name, OPTIONS)
@@ -39,6 +41,7 @@ def test_make(name: str, tmp_path: Path) -> None:
     known(name).answers(tmp_path / "program")
 
 
+@pytest.mark.thorough
 def test_an_installed_library(tmp_path: Path) -> None:
     need("cmake")
     exported("digits_int8", "cmake", tmp_path / "library", OPTIONS)

@@ -50,11 +50,13 @@ def computes(built: Built, environment: Mapping[str, str]) -> bool:
         return bool(device.info.gpu)
 
 
+@pytest.mark.quick(every=3)
 @networks("mlperf_tiny/ic_*", "mlperf_tiny/kws_*")
 def test_networks(network: Network, tmp_path: Path) -> None:
     check(compile_model(network.model, SPARE), tmp_path)
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("flags", ["-O2", SANITIZERS])
 def test_branches(flags: str, tmp_path: Path) -> None:
     check(compile_graph(branches(), SPARE), tmp_path, flags)
@@ -101,6 +103,7 @@ def smelt(
     return runner(tmp_path, monkeypatch, capfd)
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize(
     ("drivers", "device", "said"),
     [

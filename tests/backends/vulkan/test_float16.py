@@ -149,6 +149,7 @@ def fast_environment(artefact: Artefact, shim: Path, folder: Path) -> dict[str, 
     return {**FAST, "LD_PRELOAD": str(shim), "EXACT_RANGES": str(folder / "ranges")}
 
 
+@pytest.mark.quick(gpu=("generic",))
 @pytest.mark.parametrize("gpu", ["lavapipe", "generic"])
 def test_products_of_halves(gpu: str, shim: Path, tmp_path: Path) -> None:
     """Where the device is fast at them, other modules are taken, which are nearly as precise."""
@@ -191,6 +192,7 @@ def weights_bytes(artefact: Artefact) -> int:
     return sum(array.nbytes for array in artefact.schedule.constants.values())
 
 
+@pytest.mark.quick(name=("dscnn_kws",))
 @pytest.mark.parametrize("name", FLOAT_NETWORKS)
 def test_networks(name: str, shim: Path, tmp_path: Path) -> None:
     """Half of the weights, within 1e-2 of onnxruntime, however products are computed."""
@@ -213,6 +215,7 @@ def test_networks(name: str, shim: Path, tmp_path: Path) -> None:
         assert_same(built.run(samples, environment), expected, name, FLOAT16_TOLERANCE)
 
 
+@pytest.mark.quick(every=4)
 @networks("mlperf_tiny/*_float32")
 def test_networks_of_mlperf(network: Network) -> None:
     artefact = compile_model(network.model, HALVES)
@@ -234,6 +237,7 @@ def test_validation_is_silent(shim: Path, tmp_path: Path) -> None:
     check_validation(artefact, shim, tmp_path, FLOAT16_TOLERANCE)
 
 
+@pytest.mark.quick(start=(0,))
 @pytest.mark.parametrize("start", [0, 1])
 def test_layers_left_to_the_cpu(start: int) -> None:
     """Every layer is once on the CPU, in float32, between neighbours of float16 on the GPU."""

@@ -102,6 +102,7 @@ def calls_of(cases: Sequence[Case]) -> list[ShaderCall]:
     return shaders
 
 
+@pytest.mark.quick(form=("across",))
 @pytest.mark.parametrize("form", PRODUCTS)
 def test_products_of_matrices(form: str) -> None:
     """Broadcast stacks, transpositions; rows that do and that do not begin with a word."""

@@ -150,6 +150,7 @@ def _keeps_what_is_no_number(op: Op) -> bool:
     return isinstance(op, Unary | Softmax | LogSoftmax) or (clamps and not maximum)
 
 
+@pytest.mark.thorough
 def test_what_is_no_number_stays_none() -> None:
     """A spoilt input is seen in the output, on the GPU as on the CPU."""
     members: list[Member] = []
@@ -282,6 +283,7 @@ DTYPES = (DType.FLOAT32, DType.INT8)
 BOTH = pytest.mark.parametrize("dtype", DTYPES)
 
 
+@pytest.mark.quick(every=2)
 @BOTH
 def test_layers_left_to_the_cpu(dtype: DType) -> None:
     """Every layer is once on the CPU, between neighbours on the GPU."""
@@ -392,6 +394,7 @@ def check_islands(dtype: DType, cpu: Mapping[str, Node]) -> None:
     check_outputs(member, artefact, f"{len(cpu)} operators on the CPU")
 
 
+@pytest.mark.quick(every=2)
 @BOTH
 def test_every_operator_left_to_the_cpu(dtype: DType) -> None:
     """Each for itself: none of them has another for a neighbour."""

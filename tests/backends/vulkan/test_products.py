@@ -80,6 +80,7 @@ def served(case: Case, dtype: DType) -> bool:
     return product_ and isinstance(case.arguments[1], Weights)
 
 
+@pytest.mark.quick(every=2)
 def test_every_case(setup: Options) -> None:
     chosen = [(c, d) for c in all_cases() for d in c.dtypes if served(c, d)]
     assert len(chosen) > 60
@@ -128,6 +129,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.quick(every=2)
 def test_hostile_shapes(setup: Options) -> None:
     """Few and odd channels, one column, large dilations, several images."""
     check([(case, dtype) for case in HOSTILE for dtype in DTYPES], setup)
@@ -158,6 +160,7 @@ def test_sums_that_are_no_floats() -> None:
     check([(case, DType.INT8)], replace(SETUP, gpu="generic"))
 
 
+@pytest.mark.quick(every=4)
 @networks(
     "mlperf_tiny/ad_int8", "mlperf_tiny/ic_int8", "mlperf_tiny/kws_int8", "mlperf_tiny/vww_int8"
 )
@@ -171,6 +174,7 @@ def test_networks_are_bit_exact(network: Network) -> None:
     np.testing.assert_array_equal(found, golden["tflm_0"][:count].reshape(found.shape))
 
 
+@pytest.mark.quick(name=("dscnn_kws",))
 @pytest.mark.parametrize("name", ["mobilenet_v1_025_96", "resnet8", "dscnn_kws", "autoencoder"])
 def test_float_networks(name: str) -> None:
     artefact = compile_model(shared(f"models/float/{name}.onnx"), SETUP)
@@ -181,6 +185,7 @@ def test_float_networks(name: str) -> None:
     assert_same(found, [evaluate(artefact.graph, s).outputs for s in samples], name)
 
 
+@pytest.mark.quick(every=6)
 @pytest.mark.parametrize("zero_point", [-128, 127])
 @pytest.mark.parametrize("bits", [16, 30, 31])
 @pytest.mark.parametrize("op", [Conv2D(), FullyConnected()], ids=["conv", "dense"])

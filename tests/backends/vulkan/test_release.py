@@ -85,6 +85,7 @@ def check_modules(artefact: Artefact) -> None:
             assert needs.workgroup_bytes <= 16384, (module.name, variant)
 
 
+@pytest.mark.quick(every=4)
 @MLPERF
 def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -> None:
     """As if the device had no more than each must have; the layer finds nothing to say."""
@@ -97,6 +98,7 @@ def test_networks_within_the_minima_of_vulkan(network: Network, tmp_path: Path) 
     check(artefact, tmp_path, Validation(tmp_path), f"-O0 {MINIMA}")
 
 
+@pytest.mark.thorough
 @networks("mlperf_tiny/ic_float32", "mlperf_tiny/ad_float32")
 def test_float16_within_the_minima_of_vulkan(network: Network, tmp_path: Path) -> None:
     """The storage of float16 is the one feature that is needed."""
@@ -170,6 +172,7 @@ def test_gpu_assisted_validation(artefact: Artefact, tmp_path: Path) -> None:
     assert "access out of bounds" in validation.messages()
 
 
+@pytest.mark.quick(name=("branches",))
 @pytest.mark.parametrize("name", ["branches", "ic_int8"])
 def test_sanitizers(name: str, artefact: Artefact, tmp_path: Path) -> None:
     if name != "branches":

@@ -192,6 +192,7 @@ CONVOLVED = [
 ]
 
 
+@pytest.mark.quick(setup=("host", "m4"))
 @pytest.mark.parametrize("setup", ["host", "m4", "m55"])
 def test_nan_is_never_hidden(setup: str) -> None:
     protos, feeds = [*LIMITS, *EXTREMA.values()], [[NAN]] * len(LIMITS)

@@ -214,7 +214,7 @@ def assert_near(found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Ar
             np.testing.assert_allclose(a, b, 0, bound, err_msg=f"sample {sample}, output {index}")
 
 
-@pytest.mark.quick(setup=("host",))
+@pytest.mark.quick(setup=("host",), every=2)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
 def test_every_size_is_computed(setup: str, network: str) -> None:

@@ -233,6 +233,7 @@ def test_an_optimized_network(name: str, level: str, tmp_path: Path) -> None:
     agrees(proto, feeds(proto))
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("name", ["encoder_masked", "convolutions"])
 def test_generated_code_of_an_optimized_network(name: str, tmp_path: Path) -> None:
     proto = optimized(NETWORKS[name](), "extended", tmp_path)

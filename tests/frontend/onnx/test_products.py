@@ -330,6 +330,7 @@ def test_a_transformer_layer_moves_nothing() -> None:
     assert (found.count(FullyConnected), found.count(MatMul)) == (4, 2)
 
 
+@pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
 def test_generated_code_agrees_with_onnxruntime(setup: str) -> None:
     models = [

@@ -48,6 +48,7 @@ def compared(network: Graph, proto: onnx.ModelProto, feeds: Sequence[Feeds]) -> 
     )
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("network", [image_network, dense_network])
 def test_networks_quantized_by_onnxruntime(network: Any, scheme: Scheme, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ EQUAL = {"QLinearConv", "QLinearMatMul", "QGemm", "QLinearConcat", "QLinearGloba
 """Operators whose elements are all equal to onnxruntime's; of the others, few differ by one."""
 
 
+@pytest.mark.quick(kind=("u8",))
 @pytest.mark.parametrize("kind", ["i8", "u8"])
 def test_operators_on_stored_integers(kind: str) -> None:
     members: list[Member] = []

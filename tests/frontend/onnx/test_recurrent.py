@@ -214,6 +214,7 @@ def test_batch_first(kind: str) -> None:
     assert_same(found, [moved], f"{kind}, batch first")
 
 
+@pytest.mark.thorough
 def test_a_step_at_a_time_is_the_whole() -> None:
     """A layer that is given its last state goes on where it stopped."""
     whole = network("LSTM", 7, given="B", computed="H C", steps=6, batch=1)
