@@ -67,21 +67,30 @@ def stand_before(link: Path, ccache: str) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put what `quick` leaves out into the second tier, which is that of `thorough`.
 
     `@pytest.mark.quick(setup=("host", "m4"))` names the values (or ids, as text) that a parameter
     has in the quick tier, `@pytest.mark.quick(every=5)` takes each fifth case of the test.
     """
     seen: Counter[str] = Counter()
+    left: dict[str, bool] = {}
     for item in items:
         for marker in item.iter_markers("quick"):
-            if not _is_quick(item, marker, seen):
+            test = item.nodeid.partition("[")[0]
+            quick = _is_quick(item, marker, seen)
+            left[test] = quick or left.get(test, False)
+            if not quick:
                 item.add_marker(pytest.mark.thorough)
+    whole = not any("[" in argument for argument in config.args)
+    for test in (test for test, quick in left.items() if whole and not quick):
+        raise pytest.UsageError(f"{test}: quick leaves no case in the quick tier")
 
 
 def _is_quick(item: pytest.Item, marker: pytest.Mark, seen: Counter[str]) -> bool:
     assert isinstance(item, pytest.Function)
+    if item.get_closest_marker("skip") is not None:  # says why, and takes no time
+        return True
     parameters = item.callspec.params
     for name, wanted in marker.kwargs.items():
         if name == "every":

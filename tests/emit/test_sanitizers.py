@@ -41,9 +41,7 @@ def run_sanitized(artefact: Artefact, samples: Sequence[Sample], folder: Path) -
     return outputs
 
 
-@pytest.mark.quick(
-    network=("mlperf_tiny/ic_int8", "mlperf_tiny/kws_float32", "tflm/micro_speech_int8")
-)
+@pytest.mark.quick(network=("mlperf_tiny/kws_int8", "tflm/hello_world_float32"))
 @networks("mlperf_tiny/*", "tflm/*")
 def test_networks_are_clean_under_sanitizers(network: Network, tmp_path: Path) -> None:
     artefact = compile_model(network.model)
