@@ -4,12 +4,12 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check train bench hooks clean distclean demo-tools test-tools
+.PHONY: help demo test test-all check train bench hooks clean distclean demo-tools test-tools
 
 VENV := .venv
 TRAIN_VENV := .venv-train
 BIN := $(VENV)/bin
-# Test processes, and more of pytest's arguments: make test WORKERS=8 ARGS="-m slow". By default two
+# Test processes, and more of pytest's arguments: make test WORKERS=8 ARGS="-k onnx". By default two
 # more than two cores: some tests wait for devices and slow lines more than they compute.
 WORKERS := 4
 ARGS :=
@@ -20,20 +20,23 @@ TRAIN_READY := $(TRAIN_VENV)/.installed
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(DEMO_READY) ## Compile a network for a Cortex-M4 board and run it on test images in QEMU
 	@$(BIN)/python examples/digits/demo.py
 
-test: $(DEV_READY) ## Run the tests
+test: $(DEV_READY) ## Run the quick tests: every behaviour once, on the host where that proves it
 	$(PYTEST)
 
-check: $(DEV_READY) ## Lint, formatting, types, directions of imports and tests: what decides whether a change is good
+test-all: $(DEV_READY) ## Run all tests but those marked slow: every core, network and random graph
+	$(PYTEST) -m "not slow"
+
+check: $(DEV_READY) ## Lint, formatting, types, directions of imports and all tests: what decides whether a change is good
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-cache
-	$(PYTEST)
+	$(PYTEST) -m "not slow"
 
 train: $(TRAIN_READY) ## Train the example's network anew (installs TensorFlow, in a .venv of its own)
 	$(TRAIN_VENV)/bin/python examples/digits/train.py

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.shared_folder import SHARED, absent
 from smelt.show import Table
-from tests.shared import SHARED
 
 ROUNDS = 3
 
@@ -23,7 +23,7 @@ def main() -> None:
     for network in ("vww", "ic", "kws", "sww", "ad"):
         model = SHARED / f"models/mlperf_tiny/{network}_int8.tflite"
         if not model.exists():
-            console.print(f"{network}: not in the shared folder (SMELT_SHARED), left out")
+            console.print(f"{absent(model.name)}, left out")
             continue
         seconds = sorted(_build(model) for _ in range(ROUNDS))
         rows.append((network, f"{seconds[0]:.2f}", f"{seconds[-1]:.2f}"))

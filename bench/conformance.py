@@ -17,12 +17,15 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from bench.combined import Member, Outputs, run_combined
 from bench.onnx_suite import SETS, Expectation, Imported, Set, Status, SuiteCase, cases
 from smelt.api.compile import compile_model
 from smelt.errors import ToolError, UnsupportedError
 from smelt.frontend import Imported as Network
+from smelt.ir import Graph
+from smelt.run import run
+from smelt.samples import Sample
 from smelt.show import Table
-from tests.graphs import SETUPS, Member, Outputs, run_together
 
 BATCH = 48
 """Networks in one program."""
@@ -91,7 +94,7 @@ def _run(batch: Sequence[_Candidate]) -> Iterator[Verdict]:
     try:
         if len(counts) > 1:
             raise ToolError("numbers of samples differ")
-        found = run_together(members, SETUPS["host"])
+        found = run_combined(members, _on_the_host)
     except Exception as error:  # noqa: BLE001 - see above
         if len(batch) == 1:
             yield _verdict(batch[0].case, "failed", f"{type(error).__name__}: {error}")
@@ -102,6 +105,10 @@ def _run(batch: Sequence[_Candidate]) -> Iterator[Verdict]:
         return
     for candidate, outputs in zip(batch, found, strict=True):
         yield _judged(candidate, outputs)
+
+
+def _on_the_host(graph: Graph, samples: Sequence[Sample]) -> Outputs:
+    return list(run(compile_model(Network(graph)), samples).outputs)
 
 
 def _judged(candidate: _Candidate, outputs: Outputs) -> Verdict:

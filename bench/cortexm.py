@@ -1,13 +1,12 @@
 """Instructions, estimated cycles, arena and flash of an inference beside TFLite Micro's.
 
-Cycles are estimated from Arm's published timings. The peer's figures (`tflm_cmsis_nn.json`, TFLite
-Micro with CMSIS-NN) were counted with the same compiler and simulator; its `live_bytes_bound` is
-the smallest arena of whole tensors that any order of memory can reach.
+Cycles are estimated from Arm's published timings. The peer's figures (TFLite Micro
+with CMSIS-NN, see `bench/peers.py`) were counted with the same compiler and simulator. The bound of
+the arena is the smallest one of whole tensors that any order of memory can reach.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -17,15 +16,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bench.peers import CYCLES_AN_INSTRUCTION, TFLM_CMSIS_NN
+from bench.shared_folder import SHARED, absent
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.profile import profile_model
 from smelt.samples import random_samples
 from smelt.show import Table
 from smelt.targets import Optimize
-from tests.shared import SHARED
 
-PEER = json.loads((Path(__file__).parent / "tflm_cmsis_nn.json").read_text())
 LIVE_BYTES_BOUND = {"kws": 16_000, "vww": 55_296, "ic": 49_152, "ad": 768, "sww": 6_656}
 GOALS = {
     "m0": (0.38, 0.22, 0.40, 0.55, 0.42),
@@ -40,8 +39,6 @@ WINOGRAD = 0.26
 """The ratio for `ic` on cores with the DSP extension, with weights that may take more flash."""
 KERNEL_SCRATCH = 4096
 """Bytes of arena that kernels may take beyond the bound."""
-PEER_CYCLES = 1.3
-"""Cycles that an instruction of the peer's is taken to need, whose profile we do not have."""
 CORES = {
     "m0": ("mps2-an385", "cortex-m0"),
     "m3": ("mps2-an385", "cortex-m3"),
@@ -75,7 +72,7 @@ def main(
     for network in networks or LIVE_BYTES_BOUND:
         model = SHARED / f"models/mlperf_tiny/{network}_int8.tflite"
         if not model.exists():
-            console.print(f"{network}: not in the shared folder (SMELT_SHARED), left out")
+            console.print(f"{absent(model.name)}, left out")
             continue
         for name, kernels in product(_cores(core), compare or (None,)):
             if "cmsis_nn" in (kernels or "") and not os.environ.get("CMSIS_NN_DIR"):
@@ -103,12 +100,14 @@ def _measure(model: Path, core: str, options: Options) -> tuple[object, ...]:
     artefact = compile_model(model, options)
     profile = profile_model(artefact, random_samples(artefact.graph, 1, 0)[0])
     report: dict[str, Any] = dict(artefact.report)
-    peer = PEER["models"][network][core]
+    peer = TFLM_CMSIS_NN[network][core]
     instructions, cycles = profile.instructions, profile.total_cycles()
     arena, bound = report["arena"]["bytes"], LIVE_BYTES_BOUND[network]
     flash = profile.measured.flash_network or 0
     peer_flash = peer["code_bytes"] + peer["model_bytes"]
-    ratio, cycle_ratio = (n / peer["instructions"] for n in (instructions, cycles / PEER_CYCLES))
+    ratio, cycle_ratio = (
+        n / peer["instructions"] for n in (instructions, cycles / CYCLES_AN_INSTRUCTION)
+    )
     found = {
         "instructions": ratio,
         "cycles": cycle_ratio,

@@ -1,8 +1,6 @@
 """Float networks: instructions on a Cortex-M4F beside onnx2c, time on the host beside onnxruntime.
 
-onnx2c's counts are of its C for the same files, compiled by arm-none-eabi-gcc 12.2 at -O3 for
-`-mcpu=cortex-m4 -mfpu=fpv4-sp-d16`, under QEMU 7.2 with `-icount shift=0`. They are not measured
-here.
+onnx2c's counts are of its C for the same files. They are not measured here: see `bench/peers.py`.
 
 Times are ratios to an engine that runs in turns with ours; README.md has a run of both. A file with
 8-bit weights and float activations (kws_float32) differs from LiteRT, which quantizes those too.
@@ -26,6 +24,8 @@ from ai_edge_litert.interpreter import Interpreter
 from rich.console import Console
 
 from bench.library import Library, build_library
+from bench.peers import ONNX2C
+from bench.shared_folder import SHARED, absent
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
@@ -35,10 +35,6 @@ from smelt.ir import Array
 from smelt.run import run
 from smelt.samples import Sample, random_samples
 from smelt.show import Table
-from tests.shared import SHARED
-
-ONNX2C = {"dscnn_kws": 19_900_000, "resnet8_onnx2c": 121_400_000, "autoencoder": 1_340_000}
-"""Instructions of one inference of onnx2c's code."""
 
 FILES = (
     "models/float/*.onnx",
@@ -82,7 +78,7 @@ def main(
         if not networks or path.stem in networks
     ]
     if not files:
-        console.print("no such network in the shared folder (SMELT_SHARED)")
+        console.print(absent("such network"))
     if m4:
         rows = (_instructions(path) for path in files if path.stem in ONNX2C)
         columns = ("network", "MACs", "instructions", "a MAC", "onnx2c", "ratio", "error")

@@ -22,6 +22,7 @@ import typer
 from rich.console import Console
 from scipy.optimize import nnls
 
+from bench.combined import combine
 from bench.cortexm import CORES
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
@@ -46,7 +47,6 @@ from smelt.samples import random_samples
 from smelt.show import Table
 from smelt.targets import get
 from smelt.targets.prices import prices_of
-from tests.graphs import combine
 
 PRICES = Path(__file__).parent.parent / "targets" / "prices"
 

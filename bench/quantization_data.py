@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.shared_folder import SHARED, absent
 from smelt.frontend import InputOptions, load
 from smelt.ir import Array
 from smelt.samples import Sample
-from tests.shared import SHARED
 
 CALIBRATION = 128
 TESTS = 64
@@ -64,7 +64,7 @@ def candidates(names: str = "*") -> Iterator[Candidate | Missing]:
 def _digits(names: str) -> Iterator[Candidate | Missing]:
     every = sorted(SHARED.glob("quant/*.onnx"))
     if not every and fnmatch("digits", names):
-        yield Missing("digits", "no quant/*.onnx in the shared folder (SMELT_SHARED)")
+        yield Missing("digits", absent("quant/*.onnx"))
     # Variants are named after their network.
     paths = [path for path in every if fnmatch(path.stem, names) or fnmatch(names, f"{path.stem}*")]
     if not paths:
@@ -96,7 +96,7 @@ def _mlperf(names: str) -> Iterator[Candidate | Missing]:
         model = SHARED / f"models/mlperf_tiny/{name}_float32.tflite"
         published = SHARED / f"models/mlperf_tiny/{name}_int8.tflite"
         if not model.exists() or not published.exists():
-            yield Missing(f"{name}_float32", "not in the shared folder (SMELT_SHARED)")
+            yield Missing(f"{name}_float32", absent(f"models/mlperf_tiny/{name}_float32.tflite"))
             continue
         (value,) = load(published).graph.inputs
         low, high = ((q - value.type.zero_point) * value.type.scale for q in (-128, 127))
@@ -135,7 +135,7 @@ def _faces(names: str) -> Iterator[Candidate | Missing]:
         return
     model = SHARED / "models/face/ultraface_slim_320.onnx"
     if not model.exists():
-        yield Missing(name, "not in the shared folder (SMELT_SHARED)")
+        yield Missing(name, absent("models/face"))
         return
     try:
         import skimage

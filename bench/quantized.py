@@ -18,10 +18,7 @@ import onnx
 from rich.console import Console
 from rich.progress import track
 
-from smelt.api.compile import compile_model
-from smelt.run import run
-from smelt.show import Table
-from tests.quantized_networks import (
+from bench.quantized_networks import (
     SCHEMES,
     Departures,
     Feeds,
@@ -32,7 +29,10 @@ from tests.quantized_networks import (
     quantize,
     samples,
 )
-from tests.shared import SHARED
+from bench.shared_folder import SHARED
+from smelt.api.compile import compile_model
+from smelt.run import run
+from smelt.show import Table
 
 CALIBRATION = 40
 TESTS = 50

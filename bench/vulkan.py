@@ -32,6 +32,7 @@ from rich.console import Console
 from bench import ncnn_peer
 from bench.library import Library
 from bench.ncnn_net import Converter
+from bench.shared_folder import SHARED, absent
 from bench.vulkan_net import CACHE_FILE, DRIVER_CACHE, build_library, build_program, first_seconds
 from bench.vulkan_tuned import COLUMNS, tuned_row
 from smelt.api.artefact import Artefact
@@ -43,7 +44,6 @@ from smelt.ir import Array
 from smelt.quantize import Settings, quantize_network
 from smelt.samples import random_samples
 from smelt.show import Table
-from tests.shared import SHARED
 
 LATENCY = {"mobilenet_v1_025_96": 0.40, "resnet8": 0.65}
 """Networks, and the most that float32 may take of ncnn's time."""
@@ -181,7 +181,7 @@ def main(
     for name in networks or LATENCY:
         path = SHARED / "models" / "float" / f"{name}.onnx"
         if not path.exists():
-            console.print(f"{name} is not in the shared folder (SMELT_SHARED)")
+            console.print(absent(path.name))
             continue
         with tempfile.TemporaryDirectory() as folder:
             latency, start = _measured(path, Path(folder), compiler, peer_python)

@@ -42,7 +42,7 @@ from smelt.targets import Memory, Part, Placement, Platform, RiscvCore, Target, 
 
 _PARTS: tuple[Part, ...] = get_args(Part)
 LEAST_CODE, LEAST_DATA = 8192, 128
-"""Bytes of code, and of variables: less than any firmware has (`tests/test_boards.py`)."""
+"""Bytes of code, and of variables: less than any firmware has (`tests/devices/test_boards.py`)."""
 _SYSTEM_VECTORS = 16
 
 

@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ os.environ.setdefault("LP_NUM_THREADS", "1")  # Mesa's Vulkan on the CPU
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+PATIENCE_S = 600
 QEMU_TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
 COMPILERS = (
     *("cc", "gcc", "g++", "clang", "clang++"),
@@ -64,10 +66,60 @@ def stand_before(link: Path, ccache: str) -> None:
             link.symlink_to(wanted)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put what `quick` leaves out into the second tier, which is that of `thorough`.
+
+    `@pytest.mark.quick(setup=("host", "m4"))` names the values (or ids, as text) that a parameter
+    has in the quick tier, `@pytest.mark.quick(every=5)` takes each fifth case of the test.
+    """
+    seen: Counter[str] = Counter()
+    left: dict[str, bool] = {}
+    for item in items:
+        for marker in item.iter_markers("quick"):
+            test = item.nodeid.partition("[")[0]
+            quick = _is_quick(item, marker, seen)
+            left[test] = quick or left.get(test, False)
+            if not quick:
+                item.add_marker(pytest.mark.thorough)
+    whole = not any("[" in argument for argument in config.args)
+    for test in (test for test, quick in left.items() if whole and not quick):
+        raise pytest.UsageError(f"{test}: quick leaves no case in the quick tier")
+
+
+def _is_quick(item: pytest.Item, marker: pytest.Mark, seen: Counter[str]) -> bool:
+    assert isinstance(item, pytest.Function)
+    if item.get_closest_marker("skip") is not None:  # says why, and takes no time
+        return True
+    parameters = item.callspec.params
+    for name, wanted in marker.kwargs.items():
+        if name == "every":
+            test = item.nodeid.partition("[")[0]
+            seen[test] += 1
+            if (seen[test] - 1) % wanted:
+                return False
+        elif name not in parameters:
+            raise pytest.UsageError(f"{item.nodeid}: quick names '{name}', which is no parameter")
+        elif str(parameters[name]) not in map(str, wanted):
+            return False
+    return True
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests are no garbage: nobody need look among them for some again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulators, GDB and their likes answer when the computer lets them, which may be late.
+
+    Tests of what is said of those that never answer set limits of their own.
+    """
+    monkeypatch.setattr("smelt.boards.session._PORT_S", PATIENCE_S)
+    monkeypatch.setattr("smelt.boards.session._SOCKET_S", PATIENCE_S)
+    monkeypatch.setattr("smelt.boards.flash.runners._MUTE_S", PATIENCE_S)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -14,8 +14,8 @@ from typing import get_args
 from smelt.api.options import Options
 from smelt.targets import Optimize
 from tests.conftest import QEMU_TOOLS
-from tests.graphs import SETUPS, TWINS
-from tests.kernels_host import WARNINGS
+from tests.support.graphs import SETUPS, TWINS
+from tests.support.kernels_host import WARNINGS
 
 OPTIMIZES: tuple[Optimize, ...] = get_args(Optimize)
 

@@ -27,7 +27,7 @@ from tests.differential.onnx_builder import REFUSALS
 from tests.differential.oracles import Truth, difference
 from tests.differential.program import Compiled, Failure, Outputs, run_host
 from tests.differential.recipe import Network, Recipe
-from tests.graphs import Member, run_together
+from tests.support.graphs import Member, run_together
 
 Setting = tuple[Build, Optimize]
 

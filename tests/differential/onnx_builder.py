@@ -14,7 +14,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as refusals  # pyright: 
 
 from smelt.ir import Array
 from tests.differential.recipe import Draw, UnfitError
-from tests.onnx_networks import graph, model, session, tensor_info
+from tests.support.onnx_networks import graph, model, session, tensor_info
 
 LARGEST = 3000
 """Elements of a computed tensor, at most."""

@@ -15,7 +15,7 @@ from tests.differential.onnx_elements import ELEMENTS
 from tests.differential.onnx_float import add_inputs, grow
 from tests.differential.onnx_layers import LAYERS, normalization, recurrent
 from tests.differential.recipe import MOST_STEPS, Draw, Network, Recipe
-from tests.onnx_networks import node
+from tests.support.onnx_networks import node
 
 _WEIGHTED = {"Conv": 0, "ConvTranspose": 1, "Gemm": None, "MatMul": 1}
 """Operators whose second operand is weights, and the axis of that operand with the outputs."""

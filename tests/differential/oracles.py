@@ -17,9 +17,9 @@ from smelt.ir import Array
 from smelt.samples import Sample
 from tests.differential.program import Outputs
 from tests.differential.recipe import Network
-from tests.graphs import TOLERANCE
-from tests.onnx_networks import session
-from tests.tflite_networks import litert
+from tests.support.graphs import TOLERANCE
+from tests.support.onnx_networks import session
+from tests.support.tflite_networks import litert
 
 _NOISE = 2.0**-22
 """Relative size of the noise that shows how a network amplifies rounding errors."""

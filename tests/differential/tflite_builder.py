@@ -10,7 +10,7 @@ import numpy as np
 
 from smelt.ir import Array
 from tests.differential.recipe import Draw, UnfitError
-from tests.tflite_networks import O, T, const, litert, network
+from tests.support.tflite_networks import O, T, const, litert, network
 
 LARGEST = 3000
 """Elements of a computed tensor, at most."""

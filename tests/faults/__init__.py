@@ -1,4 +1,4 @@
-"""Faults that a person could make, planted one at a time; the default tests must find each.
+"""Faults that a person could make, planted one at a time; the quick tests must find each.
 
 `python -m tests.faults` applies every fault to a copy of the tree, never to the tree itself, and
 runs only the tests that are named with it. `--markdown` writes the table of docs/reliability.md.

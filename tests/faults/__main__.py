@@ -19,7 +19,7 @@ def main(
     jobs: Annotated[int, typer.Option(min=1, help="Faults at a time.")] = 2,
     table: Annotated[bool, typer.Option("--markdown", help="Write the table of the docs.")] = False,
 ) -> None:
-    """Plant every fault in a copy of the tree, and run the tests that must find it."""
+    """Plant every fault in a copy of the tree, and run the quick tests that must find it."""
 
     def has(text: str) -> bool:
         return all(word in text for word in words or ())
@@ -31,7 +31,10 @@ def main(
     if table:
         typer.echo(markdown(outcomes))
     missed = sum(not outcome.found_by for outcome in outcomes)
-    typer.echo(f"{len(outcomes) - missed} of {len(outcomes)} faults found", err=True)
+    typer.echo(
+        f"{len(outcomes) - missed} of {len(outcomes)} faults found by the quick tier (make test)",
+        err=True,
+    )
     for test in broken:
         typer.echo(f"fails without any fault: {test}", err=True)
     raise typer.Exit(1 if missed or broken else 0)

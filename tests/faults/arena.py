@@ -5,7 +5,7 @@ from functools import partial
 from tests.faults.fault import Fault
 
 _of = partial(Fault, "arena")
-_SCHEDULE, _ARENA = ("tests/test_schedule.py",), ("tests/test_arena.py",)
+_SCHEDULE, _ARENA = ("tests/schedule/test_schedule.py",), ("tests/arena/test_planner.py",)
 
 FAULTS = (
     _of(
@@ -27,14 +27,14 @@ FAULTS = (
         "codegen/lifetimes.py",
         "            and self._first[reuse.target] == reuse.time\n",
         "",
-        ("tests/test_control_code.py", "-k", "on_the_host or share_memory"),
+        ("tests/schedule/test_control_code.py", "-k", "on_the_host or share_memory"),
     ),
     _of(
         "what a loop takes from before it lives for the first turn only",
         "codegen/lifetimes.py",
         "self._end[buffer] = max(self._end[buffer], tail + 1)",
         "self._end[buffer] = max(self._end[buffer], head + 1)",
-        ("tests/test_control_code.py", "-k", "on_the_host"),
+        ("tests/schedule/test_control_code.py", "-k", "on_the_host"),
     ),
     _of(
         "an output may be overwritten once it is made",

@@ -16,7 +16,7 @@ class Fault:
         file: path in the tree.
         old: the right text, which occurs exactly once in the file.
         new: the wrong one.
-        tests: arguments of pytest that choose default tests, one of which must fail.
+        tests: arguments of pytest that choose quick tests, one of which must fail.
     """
 
     part: str

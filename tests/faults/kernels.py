@@ -5,7 +5,7 @@ from functools import partial
 from tests.faults.fault import Fault
 
 _of = partial(Fault, "kernel")
-_CASES = ("tests/test_cases_backends.py", "-k", "test_every_case and host")
+_CASES = ("tests/backends/test_cases.py", "-k", "test_every_case and host")
 
 FAULTS = (
     _of(
@@ -90,14 +90,14 @@ FAULTS = (
         "codegen/kernels/c/requantization.py",
         "below = goal - (inside - 1) * reduced - 1",
         "below = goal - (inside - 1) * reduced",
-        ("tests/test_requantization.py", "-k", "two_roundings"),
+        ("tests/backends/test_requantization.py", "-k", "two_roundings"),
     ),
     _of(
         "float weights of the last, incomplete block lie in the wrong order",
         "codegen/kernels/c/blocks_float.py",
         "parts.append(chosen.transpose(0, 2, 1).ravel())",
         "parts.append(chosen.ravel())",
-        ("tests/test_float_kernels.py", "-k", "equals_onnxruntime and host"),
+        ("tests/backends/c/test_float_kernels.py", "-k", "equals_onnxruntime and host"),
     ),
     _of(
         "sums of two products in a word take a borrow too few",

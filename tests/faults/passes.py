@@ -5,7 +5,7 @@ from functools import partial
 from tests.faults.fault import Fault
 
 _of = partial(Fault, "pass")
-_FOLDING = ("tests/test_passes_folding.py",)
+_FOLDING = ("tests/passes/test_folding.py",)
 
 FAULTS = (
     _of(
@@ -48,35 +48,35 @@ FAULTS = (
         "codegen/passes/functions.py",
         "int(known.high.max()) - lowest + 1)",
         "int(known.high.max()) - lowest)",
-        ("tests/test_passes_functions.py",),
+        ("tests/passes/test_functions.py",),
     ),
     _of(
         "a slice that reverses is taken for one that changes nothing",
         "smelt/ops/slice.py",
         "return node.input(0).type == node.output.type and set(self.steps) <= {1}",
         "return node.input(0).type == node.output.type",
-        ("tests/test_passes.py",),
+        ("tests/passes/test_passes.py",),
     ),
     _of(
         "an operator is dropped although its output is the caller's",
         "codegen/passes/drop.py",
         "if not node.op.is_identity(node) or node.outputs[0] in results:",
         "if not node.op.is_identity(node):",
-        ("tests/test_passes.py",),
+        ("tests/passes/test_passes.py",),
     ),
     _of(
         "one divided by x is taken for x",
         "codegen/passes/duplicates.py",
         'commutes = kind in ("add", "mul")',
         'commutes = kind in ("add", "mul", "div")',
-        ("tests/test_passes_patterns.py",),
+        ("tests/passes/test_patterns.py",),
     ),
     _of(
         "a neutral operand that broadcasts is dropped",
         "codegen/passes/duplicates.py",
         "if x is None or k is None or x.type != node.output.type or k.data is None:",
         "if x is None or k is None or k.data is None:",
-        ("tests/test_passes_patterns.py",),
+        ("tests/passes/test_patterns.py",),
     ),
     _of(
         "a stack of matrices is taken for one",

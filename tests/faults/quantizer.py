@@ -5,8 +5,8 @@ from functools import partial
 from tests.faults.fault import Fault
 
 _of = partial(Fault, "quantizer")
-_CORE = ("tests/test_quant_core.py",)
-_REFERENCE = ("tests/test_ops_reference.py",)
+_CORE = ("tests/quant/test_core.py",)
+_REFERENCE = ("tests/ops/test_reference.py",)
 
 FAULTS = (
     _of(
@@ -35,7 +35,7 @@ FAULTS = (
         "quant/convert.py",
         "bias_scales = tuple(float(np.float32(x.type.scale * scale)) for scale in scales)",
         "bias_scales = tuple(float(np.float32(scale)) for scale in scales)",
-        ("tests/test_qdq.py",),
+        ("tests/quant/test_qdq.py",),
     ),
     _of(
         "a bias is stored in units of the weights alone",
@@ -63,14 +63,18 @@ FAULTS = (
         "quant/convert.py",
         "quant, wide = self._quants[hidden[-1]], self._quants[cell]",
         "quant, wide = self._quants[hidden[-1]], self._quants[hidden[-1]]",
-        ("tests/test_lstm_quantized.py",),
+        ("tests/quant/test_lstm.py",),
     ),
     _of(
         "real numbers are stored with ties away from zero",
         "smelt/ops/fixed_point.py",
         "scaled = np.rint(real.astype(np.float32) / scale.astype(np.float32))",
         "scaled = round_half_away(real.astype(np.float32) / scale.astype(np.float32))",
-        (*_REFERENCE, "tests/test_onnx_quantized_operators.py", "tests/test_onnx_quantized.py"),
+        (
+            *_REFERENCE,
+            "tests/frontend/onnx/test_quantized_operators.py",
+            "tests/frontend/onnx/test_quantized.py",
+        ),
     ),
     _of(
         "the limits of a fused clamp forget the zero point",

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 from smelt.files import temporary_folder
 from tests.faults.fault import Fault
-from tests.shared import ROOT, SHARED
+from tests.support.shared import ROOT, SHARED
 
 _LIMIT_S = 900
 """For the tests of one fault. A test that it makes hang has found it."""

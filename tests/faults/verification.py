@@ -5,8 +5,8 @@ from functools import partial
 from tests.faults.fault import Fault
 
 _of = partial(Fault, "verify")
-_VERIFY = ("tests/test_verify.py", "-k", "not simulated")
-_MEMORY = ("tests/test_memory.py", "-k", "not mps2 and not riscv")
+_VERIFY = ("tests/proof/test_verify.py", "-k", "not simulated")
+_MEMORY = ("tests/devices/test_memory.py", "-k", "not mps2 and not riscv")
 
 FAULTS = (
     _of(

@@ -5,8 +5,8 @@ from functools import partial
 from tests.faults.fault import Fault
 
 _of = partial(Fault, "wire")
-_LINE = ("tests/test_wire_line.py", "-k", "not mps2")
-_COMMANDS = ("tests/test_wire_line.py", "-k", "wrong_command")
+_LINE = ("tests/devices/test_wire_line.py", "-k", "not mps2")
+_COMMANDS = ("tests/devices/test_wire_line.py", "-k", "wrong_command")
 
 FAULTS = (
     _of(
@@ -42,14 +42,14 @@ FAULTS = (
         "templates/project/text.c",
         '    smelt_put("\\r\\n");\n    check = 0;',
         '    smelt_put("\\r\\n");',
-        ("tests/test_wire.py", "-k", "host and computes"),
+        ("tests/devices/test_wire.py", "-k", "host and computes"),
     ),
     _of(
         "a step is taken for any step that is said again",
         "templates/project/wire.c",
         "!read_step(session, arguments, &steps) || walk->count - steps > 1u) {",
         "!read_step(session, arguments, &steps)) {",
-        ("tests/test_wire_line.py", "-k", "while_a_step_waits"),
+        ("tests/devices/test_wire_line.py", "-k", "while_a_step_waits"),
     ),
     _of(
         "the CRC of a region is computed beyond its end",
@@ -63,7 +63,7 @@ FAULTS = (
         "templates/project/text.c",
         "        crc ^= *byte++;\n        crc = (crc >> 4) ^ table[crc & 15u];\n",
         "        crc ^= *byte++;\n",
-        ("tests/test_wire.py", "-k", "host and computes"),
+        ("tests/devices/test_wire.py", "-k", "host and computes"),
     ),
     _of(
         "the host does not compare the CRC of a line",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.fuzz.case import Case, Format, made
-from tests.shared import ROOT
+from tests.support.shared import ROOT
 
 Kind = Literal["fine", "refused", "traceback", "crash", "hang", "memory"]
 FAILURES: tuple[Kind, ...] = ("traceback", "crash", "hang", "memory")

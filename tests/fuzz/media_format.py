@@ -20,7 +20,7 @@ from smelt.ir import Graph
 from smelt.quant.data import Preprocessing, padded, read_folder
 from tests.fuzz.case import Format, Step
 from tests.fuzz.raw import WORDS, scratched
-from tests.onnx_networks import graph, model, node
+from tests.support.onnx_networks import graph, model, node
 
 IMAGES = ("png", "jpeg", "bmp", "gif", "webp", "tiff", "ppm")
 

@@ -19,8 +19,8 @@ from smelt.quantize import Settings, quantize_network, read_labels, read_samples
 from smelt.samples import bind_expected, bind_samples, load_arrays
 from tests.fuzz import archives
 from tests.fuzz.case import Format, Step
-from tests.onnx_networks import graph, model, node
-from tests.tflite_networks import DIGITS
+from tests.support.onnx_networks import graph, model, node
+from tests.support.tflite_networks import DIGITS
 
 
 @cache

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.onnx_networks import graph, ints, model, node, tensor_info
-from tests.shared import ROOT, SHARED
+from tests.support.onnx_networks import graph, ints, model, node, tensor_info
+from tests.support.shared import ROOT, SHARED
 
 LARGEST = 60_000
 """Bytes of a file."""

@@ -18,7 +18,7 @@ from smelt.ops.case import build
 from tests.fuzz import archives, models, onnx_seeds
 from tests.fuzz.case import READ_FAILURES, Format, Step
 from tests.fuzz.raw import hostile_name, scratched
-from tests.tflite_networks import DIGITS
+from tests.support.tflite_networks import DIGITS
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\w.+-]*|%?\w[\w.]*|\S', re.ASCII)
 _LARGEST = 200_000

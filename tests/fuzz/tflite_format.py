@@ -13,12 +13,14 @@ from typing import Any
 import ai_edge_litert.schema_py_generated as schema
 import numpy as np
 
-from tests import test_lstm, test_tflite_import, test_tflite_indexing
+from tests.frontend.tflite import test_import as test_tflite_import
+from tests.frontend.tflite import test_indexing as test_tflite_indexing
+from tests.frontend.tflite import test_lstm
 from tests.fuzz import models
 from tests.fuzz.case import Format, Step
 from tests.fuzz.raw import hostile_name, scratched
-from tests.shared import SHARED
-from tests.tflite_networks import DIGITS, pack
+from tests.support.shared import SHARED
+from tests.support.tflite_networks import DIGITS, pack
 
 INTEGERS = (0, 1, -1, 2, 3, 4, 7, 8, 16, 127, 128, 255, 256, 65535, 2**16, 2**31 - 1, -(2**31))
 LARGE = (2**31, 2**32 - 1, 2**63 - 1, -(2**63))

@@ -21,8 +21,8 @@ from smelt.frontend import Imported, load
 from tests.fuzz import trees
 from tests.fuzz.case import Format, Step
 from tests.fuzz.raw import scratched
-from tests.onnx_networks import graph, model, node
-from tests.shared import ROOT
+from tests.support.onnx_networks import graph, model, node
+from tests.support.shared import ROOT
 
 
 @cache

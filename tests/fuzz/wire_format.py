@@ -34,7 +34,7 @@ from smelt.verify import find_first_difference
 from tests.fuzz.case import Format, Step
 from tests.fuzz.fake_device import FakeDevice
 from tests.fuzz.raw import hostile_name
-from tests.onnx_networks import graph, model, node
+from tests.support.onnx_networks import graph, model, node
 
 LIES = (
     *("m-ready", "m-init-done", "e-[fault hard at 0x08000000]", "e-[Unknown command: ]", "e-[", ""),

@@ -70,9 +70,7 @@ class UpdateSliceKernel(Kernel[UpdateSlice]):
         return KernelCall(
             template="c/update_slice.j2",
             stem="update_slice",
-            parameters=UpdateSliceParameters(
-                str(x), str(update), x.bytes, starts, copies.lines
-            ),
+            parameters=UpdateSliceParameters(str(x), str(update), x.bytes, starts, copies.lines),
             operands=(Input(0, "data"), Input(1, "input"), Input(2, "starts"), Output(0, "output")),
             in_place=((0, 0),),
             helpers=frozenset({"bounded"}) if starts else frozenset(),

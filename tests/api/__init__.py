@@ -1,0 +1,1 @@
+"""What Python code calls, and what it passes by mistake."""

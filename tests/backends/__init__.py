@@ -1,0 +1,1 @@
+"""Kernels of all backends, against the operators' references."""

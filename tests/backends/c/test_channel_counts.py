@@ -1,0 +1,200 @@
+"""Kernels that hold blocks of channels in registers, for every count of channels, as released.
+
+Compilers choose their instructions by the sizes of such blocks, and processors by alignment: what
+is right for 8 channels under sanitizers was a crash for 12 at -O2.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from smelt.api.options import Options
+from smelt.ir import DType, evaluate
+from smelt.ops.case import Bias, Case, Data, Weights, build
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.convolution_nd import Conv3D, ConvTranspose
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.matmul import MatMul
+from smelt.ops.pool import Pool2D
+from smelt.ops.softmax import Softmax
+from smelt.samples import random_samples
+from tests.support.graphs import TWINS, Member, assert_same, combine, compile_graph, run_together
+from tests.support.shared import ROOT
+
+MOST = 36
+FEW = (12, 20)
+"""Counts that the ordinary tests try: those at which gcc 12 went wrong."""
+
+V4 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+"""What processors say of themselves that run code of -march=x86-64-v4."""
+
+COMPILERS = ("gcc", "gcc -march=x86-64-v4", "clang", "clang -march=x86-64-v4")
+"""Compilers, with what a user's build may add to the flags of ours."""
+
+SETUPS = {"host": Options()} | TWINS
+NOTHING = ((0, 0), (0, 0))
+SAME = ((1, 1), (1, 1))
+
+
+def cases(n: int) -> list[Case]:
+    """Each operator with `n` channels of output."""
+    wide = Data((1, 4, 5, n))
+    return [
+        Case("plain", Conv2D((1, 1), SAME), (Data((1, 4, 5, 3)), _weights(n, 3, 3, 3), Bias(n))),
+        Case("strided", Conv2D((2, 2), SAME), (Data((1, 5, 6, 4)), _weights(n, 3, 3, 4), Bias(n))),
+        Case("1x1", Conv2D((1, 1), NOTHING), (Data((1, 3, 3, 9)), _weights(n, 1, 1, 9), Bias(n))),
+        Case("back", Conv2D((1, 1), NOTHING), (wide, _weights(5, 2, 2, n), Bias(5))),
+        Case("own", DepthwiseConv2D((1, 1), SAME), (wide, Weights((1, 3, 3, n), 3), Bias(n))),
+        Case("halved", DepthwiseConv2D((2, 2), SAME), (wide, Weights((1, 3, 3, n), 3), Bias(n))),
+        Case("dense", FullyConnected(), (Data((1, 10)), Weights((n, 10), 0), Bias(n))),
+        Case("rows", FullyConnected(), (Data((3, n)), Weights((7, n), 0), Bias(7))),
+        Case("max", Pool2D("max", (2, 2), (2, 2), NOTHING), (wide,)),
+        Case("average", Pool2D("average", (3, 3), (1, 1), SAME), (wide,)),
+        Case(
+            "grown",
+            ConvTranspose((2, 2), NOTHING, (1, 1)),
+            (Data((1, 3, 4, 5)), Weights((2, 2, 5, n), 3), Bias(n)),
+        ),
+        Case(
+            "overlapping",
+            ConvTranspose((2, 2), SAME, (1, 1)),
+            (Data((1, 3, 4, 3)), Weights((3, 3, 3, n), 3), Bias(n)),
+        ),
+        Case(
+            "volume",
+            Conv3D((1, 1, 1), (*NOTHING, (0, 0)), (1, 1, 1)),
+            (Data((1, 2, 3, 3, 2)), Weights((2, 2, 2, 2, n)), Bias(n)),
+            (DType.FLOAT32,),
+        ),
+        Case("product", MatMul(), (Data((5, 7)), Data((7, n)))),
+        Case("scores", MatMul((0, 1), (1, 0)), (Data((6, 9)), Data((n, 9)))),
+        Case("softmax", Softmax(), (Data((4, n), -4.0, 4.0),)),
+    ]
+
+
+def _weights(outputs: int, *taps: int) -> Weights:
+    return Weights((outputs, *taps), 0)
+
+
+def check(setup: str, counts: Sequence[int]) -> None:
+    """Fail unless all cases of some counts compute what their references do."""
+    chosen = [(n, case, dtype) for n in counts for case in cases(n) for dtype in case.dtypes]
+    graphs = [build(case, dtype) for _, case, dtype in chosen]
+    members = [Member(graph, random_samples(graph, 2, 0)) for graph in graphs]
+    found = run_together(members, SETUPS[setup])
+    wrong: list[str] = []
+    for (n, case, dtype), member, outputs in zip(chosen, members, found, strict=True):
+        expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
+        try:
+            assert_same(outputs, expected, f"{case}-{dtype.value} of {n} channels on {setup}")
+        except AssertionError as error:
+            wrong.append(str(error))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.fixture
+def compiler(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have projects compiled by one of `COMPILERS`; skip where it is not, or the processor."""
+    name, *flags = str(request.param).split()
+    if shutil.which(name) is None:
+        pytest.skip(f"no {name}")
+    info = Path("/proc/cpuinfo")
+    if flags and not (info.exists() and set(info.read_text().split()) >= V4):
+        pytest.skip("no processor with AVX-512 as x86-64-v4 has it, or none that says so")
+    script = tmp_path / "cc"
+    script.write_text(f'#!/bin/sh\nexec {request.param} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CC", str(script))
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("compiler", COMPILERS[:2], indirect=True)
+def test_a_few_counts(compiler: None) -> None:
+    check("host", FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("compiler", COMPILERS, indirect=True)
+@pytest.mark.parametrize("first", range(1, MOST + 1, 9))
+@pytest.mark.parametrize("setup", SETUPS)
+def test_every_count(setup: str, first: int) -> None:
+    check(setup, range(first, first + 9))
+
+
+def test_arrays_of_kernels_are_declared_in_one_way() -> None:
+    """`SMELT_ARRAY` is before each array on the stack, in templates and in lines made in Python."""
+    wrong: list[str] = []
+    for path in (*_below("templates", "*.j2"), *_below("codegen/kernels", "*.py")):
+        text = re.sub(r"\{%.*?%\}|\{#.*?#\}", "", path.read_text(encoding="utf-8"))
+        for line in text.splitlines():
+            found = _ARRAY.search(line)
+            if found and not _EXEMPT.search(line[: found.end()]):
+                wrong.append(f"{path.relative_to(ROOT)}: {line.strip()}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _below(folder: str, pattern: str) -> list[Path]:
+    return [p for p in (ROOT / folder).rglob(pattern) if set(p.parts) & _WITH_KERNELS]
+
+
+_WITH_KERNELS = {"c", "cortexm", "cmsis_nn"}
+_HOLE = r"\{+[^{}]*\}+"
+_ARRAY = re.compile(
+    rf"(?:\b(?:u?int\d+_t|float|double|char|size_t)|\}}) \**(?:const \**)?(?:\w|{_HOLE})+\["
+)
+"""The start of a declaration of an array; what stands in braces is filled in by Jinja or Python."""
+_EXEMPT = re.compile(r"SMELT_ARRAY |static const |^ \* |\(.*, float weights\[$")
+"""Before it: the macro itself; constants, which lie in flash; comments; a function's parameter."""
+
+
+@pytest.mark.thorough
+def test_compilers_see_every_array_aligned(tmp_path: Path) -> None:
+    """As clang reads the code for x86: no array on a kernel's stack is without its alignment."""
+    if shutil.which("clang") is None:
+        pytest.skip("no clang")
+    graphs = [build(case, dtype) for case in cases(12) for dtype in case.dtypes]
+    for setup in ("host", "host as m0", "host as m4"):
+        files = compile_graph(combine("all", graphs), SETUPS[setup]).project.files
+        assert "SMELT_ARRAY" in files["all_net_kernels.c"], setup
+        assert not unaligned(files, tmp_path), setup
+
+
+def unaligned(files: Mapping[str, str], folder: Path) -> list[str]:
+    """Declarations of arrays on the stack, in the kernels, that ask for no alignment."""
+    for name, text in files.items():
+        if name.startswith("all_net"):
+            (folder / name).write_text(text)
+    command = ["clang", "--target=x86_64-linux-gnu", "-fsyntax-only", "-w", "-Xclang", "-ast-dump"]
+    source = str(folder / "all_net_kernels.c")
+    alone = os.environ | {
+        "CCACHE_DISABLE": "1"
+    }  # ccache may answer by what clang said of old text.
+    done = subprocess.run([*command, source], capture_output=True, text=True, check=True, env=alone)
+    lines = done.stdout.splitlines()
+    depths = [len(line) - len(line.lstrip(" |`-")) for line in lines]
+    found: list[str] = []
+    seen = 0
+    for i, line in enumerate(lines):
+        if depths[i] == _FILE or not re.search(r"VarDecl .* '[^']*\[\d+\]'(?! static)", line):
+            continue
+        seen += 1
+        end = next(j for j in range(i + 1, len(lines)) if depths[j] <= depths[i])
+        if not any("AlignedAttr" in text for text in lines[i:end]):
+            found.append(line)
+    assert seen > 10
+    return found
+
+
+_FILE = 2
+"""How far in the listing what stands at the file's scope is indented."""

@@ -1,0 +1,112 @@
+"""Float products and sums in blocks, of shapes that fill blocks and that do not, by ONNX Runtime.
+
+The forms differ by target: vectors on the host, fused scalars on a Cortex-M4, plain ones on an M3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+
+from smelt.codegen.kernels.base import Refusal, Request, backend
+from smelt.ir import Array, DType, Graph, Node, Op, Origin, TensorType, Value, verify
+from smelt.ops.binary import Binary
+from smelt.ops.convolution import NO_PADDING, Conv2D, DepthwiseConv2D
+from smelt.ops.fixed_point import Activation
+from smelt.ops.fully_connected import FullyConnected
+from smelt.targets import get
+from tests.support.graphs import SETUPS, Member, assert_same, run_together
+from tests.support.onnx_oracle import run as onnxruntime_run
+
+RELU, RELU6, NONE = Activation.RELU, Activation.RELU6, Activation.NONE
+ROUND = ((1, 1), (1, 1))
+DEPTHWISE: tuple[tuple[Op, tuple[int, ...], tuple[int, ...]], ...] = (
+    (DepthwiseConv2D((1, 1), ROUND, activation=RELU), (1, 5, 5, 64), (1, 3, 3, 64)),
+    (DepthwiseConv2D((2, 2), ((0, 1), (0, 1)), activation=RELU6), (1, 7, 9, 24), (1, 3, 3, 24)),
+    (DepthwiseConv2D((1, 2), ((2, 2), (4, 4)), (1, 2)), (2, 4, 11, 7), (1, 5, 5, 7)),
+    (DepthwiseConv2D((1, 1), ((0, 0), (9, 10))), (1, 1, 23, 5), (1, 1, 20, 5)),
+    (DepthwiseConv2D(), (1, 1, 16, 3), (1, 1, 16, 3)),
+    (DepthwiseConv2D((1, 1), ROUND, activation=RELU), (1, 4, 6, 3), (1, 3, 3, 12)),
+)
+CONVOLUTIONS: tuple[tuple[Op, tuple[int, ...], tuple[int, ...]], ...] = (
+    (Conv2D((1, 1), ROUND, activation=RELU), (1, 6, 7, 16), (33, 3, 3, 16)),
+    (Conv2D((2, 2), ((0, 1), (0, 1)), activation=RELU6), (1, 9, 11, 3), (18, 3, 3, 3)),
+    (Conv2D((1, 1), ((1, 1), (0, 0))), (2, 5, 4, 2), (9, 3, 2, 2)),
+    (Conv2D((1, 1), ((2, 2), (2, 2)), (2, 2)), (1, 8, 5, 12), (6, 3, 3, 12)),
+    (Conv2D((1, 1), ((4, 5), (1, 2)), activation=RELU), (1, 25, 5, 1), (64, 10, 4, 1)),
+    (Conv2D((1, 1), ROUND, groups=3), (1, 5, 6, 12), (21, 3, 3, 4)),
+    (Conv2D((1, 1), NO_PADDING, activation=RELU, groups=2), (2, 3, 3, 10), (4, 1, 1, 5)),
+    (Conv2D((2, 1)), (1, 6, 3, 40), (50, 1, 1, 40)),
+    (Conv2D((3, 3)), (1, 13, 13, 2), (5, 11, 11, 2)),
+    (FullyConnected(), (1, 37), (130, 37)),
+    (FullyConnected(activation=RELU), (5, 20), (10, 20)),
+)
+
+
+def graph_of(
+    op: Op, x: tuple[int, ...], weights: tuple[int, ...], rng: np.random.Generator
+) -> Graph:
+    outputs = weights[-1] if isinstance(op, DepthwiseConv2D) else weights[0]
+    values = (
+        Value("x", TensorType(x, DType.FLOAT32)),
+        Value.constant("weights", rng.normal(size=weights).astype(np.float32)),
+        Value.constant("bias", rng.normal(size=outputs).astype(np.float32)),
+    )
+    (type_,) = op.infer([v.type for v in values])
+    node = Node(op, values, (Value("y", type_),), Origin(op.name, 0))
+    return verify(Graph("one_node", values[:1], node.outputs, (node,)), "building a test")
+
+
+@cache
+def members() -> tuple[Member, ...]:
+    rng = np.random.default_rng(5)
+    found: list[Member] = []
+    for op, x, weights in (*CONVOLUTIONS, *DEPTHWISE):
+        graph = graph_of(op, x, weights, rng)
+        found.append(Member(graph, [(rng.uniform(-1, 1, x).astype(np.float32),)]))
+    return tuple(found)
+
+
+def by_onnxruntime(member: Member) -> list[tuple[Array, ...]]:
+    return [(onnxruntime_run(member.graph, sample),) for sample in member.samples]
+
+
+@pytest.mark.parametrize(
+    "setup", ["host", *(pytest.param(s, marks=pytest.mark.qemu) for s in ("m3", "m4"))]
+)
+def test_equals_onnxruntime(setup: str) -> None:
+    found = run_together(members(), SETUPS[setup])
+    for member, outputs in zip(members(), found, strict=True):
+        assert_same(outputs, by_onnxruntime(member), f"{member} on {setup}")
+
+
+def additions() -> Iterator[Member]:
+    """Rows that fill vectors, that leave a rest, and operands that are broadcast."""
+    rng = np.random.default_rng(6)
+    for a, b in (((3, 5, 7), (3, 5, 7)), ((4, 33), (33,)), ((4, 33), (4, 1)), ((16,), (1,))):
+        values = [Value(n, TensorType(s, DType.FLOAT32)) for n, s in (("a", a), ("b", b))]
+        for op in (Binary("add", RELU), Binary("mul", NONE)):
+            (type_,) = op.infer([v.type for v in values])
+            node = Node(op, tuple(values), (Value("y", type_),), Origin(op.name, 0))
+            graph = verify(Graph("one_node", tuple(values), node.outputs, (node,)), "a test")
+            sample = tuple(rng.normal(size=v.type.shape).astype(np.float32) for v in values)
+            yield Member(graph, [sample])
+
+
+def test_vectors_of_elements_equal_onnxruntime() -> None:
+    chosen = list(additions())
+    for member, outputs in zip(chosen, run_together(chosen, SETUPS["host"]), strict=True):
+        assert_same(outputs, by_onnxruntime(member), str(member))
+
+
+@pytest.mark.parametrize(("target", "call"), [("cortex-m4", True), ("cortex-m3", False)])
+def test_fused_where_that_is_an_instruction(target: str, call: bool) -> None:
+    """Elsewhere `fmaf` would be a function of the C library for every product."""
+    for member in members():
+        (node,) = member.graph.nodes
+        found = backend("c").find(node, Request(get(target)))
+        assert not isinstance(found, Refusal)
+        assert found.variables["fused"] is call

@@ -1,0 +1,1 @@
+"""Calls of Arm's library."""

@@ -1,0 +1,1 @@
+"""Kernels in assembly, as plain C on the host and under QEMU."""

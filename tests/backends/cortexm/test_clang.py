@@ -1,0 +1,120 @@
+"""Clang compiles the kernels of every Arm core, assembly included, and has nothing to say."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from smelt.codegen.helpers import required_headers, required_helpers
+from smelt.codegen.kernels.base import KernelCall, Refusal, Request, backend
+from smelt.codegen.symbols import Functions
+from smelt.ir import Node
+from smelt.ops.fixed_point import Activation
+from smelt.targets import get
+from tests.backends.cortexm import test_dsp as test_cortexm_dsp
+from tests.backends.cortexm import test_mve as test_cortexm_mve
+from tests.backends.cortexm import test_plain as test_cortexm_plain
+from tests.backends.cortexm import test_wide as test_cortexm_wide
+from tests.backends.cortexm.test_plain import (
+    AFTER,
+    FREE,
+    NONE,
+    RELU,
+    SAME,
+    Case,
+    binary,
+    convolution,
+    dense,
+    depthwise,
+)
+from tests.support.kernels_host import Entry, compile_c
+
+pytestmark = pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
+
+TARGETS = ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55")
+
+STRING = """
+#include <stddef.h>
+#include <stdint.h>
+void *memcpy(void *to, const void *from, size_t count);
+void *memmove(void *to, const void *from, size_t count);
+void *memset(void *to, int value, size_t count);
+"""
+"""What kernels need of a C library, which clang brings none of."""
+
+
+def window(side: int, depth: int, outputs: int, stride: int, activation: Activation) -> Case:
+    """A 3x3 convolution of an image, whose weights are as small as trained ones."""
+    shape, padding = (1, side, side, depth), SAME if stride == 1 else AFTER
+    return convolution(shape, outputs, (3, 3), (stride, stride), padding, activation, largest=40)
+
+
+@cache
+def layers() -> dict[str, Case]:
+    """Layers of usual networks, and some of odd sizes."""
+    sound = ((4, 5), (1, 1))
+    return {
+        "first layer of an image": window(32, 3, 16, 1, RELU),
+        "first layer of a sound": convolution((1, 49, 10, 1), 64, (10, 4), (2, 2), sound),
+        "3x3, 16": window(32, 16, 16, 1, RELU),
+        "3x3, 16 to 32": window(32, 16, 32, 2, RELU),
+        "3x3, 32": window(16, 32, 32, 1, FREE),
+        "3x3, 32 to 64": window(16, 32, 64, 2, RELU),
+        "3x3, 64": window(8, 64, 64, 1, FREE),
+        "1x1": convolution((1, 25, 5, 64), 64),
+        "1x1 of stride 2": convolution((1, 32, 32, 16), 32, (1, 1), (2, 2), activation=FREE),
+        "odd 1x1": convolution((1, 3, 3, 57), 31, activation=FREE, points=(3, -7)),
+        "depthwise": depthwise((1, 25, 5, 64)),
+        "depthwise of stride 2": depthwise((1, 48, 48, 16), (3, 3), (2, 2), AFTER),
+        "depthwise of a column": depthwise((1, 24, 1, 128), (10, 1), (1, 1), NONE, FREE),
+        "dense": dense(1, 640, 128),
+        "odd dense": dense(3, 37, 11, FREE, points=(3, -7)),
+        "addition": binary("add", 101, (0.0513, 0.0117, 0.0231), (3, -100, 17)),
+    }
+
+
+def clang_takes(target: str, calls: Iterable[tuple[Node, KernelCall]], folder: Path) -> None:
+    """Compile functions for a target; fails the test with what clang says."""
+    functions = Functions("k")
+    for node, call in calls:
+        functions.add(node, call)
+    definitions = functions.all()
+    helpers = required_helpers(frozenset[str]().union(*(f.helpers for f in definitions)))
+    text = "\n".join((*helpers, *(f.definition for f in definitions)))
+    headers = dict.fromkeys(["stdint.h", *required_headers(text)])
+    declared = [f"void {f.name}({f.signature});" for f in definitions]
+    source = folder / "k.c"
+    source.write_text("\n".join((*(f"#include <{h}>" for h in headers), *declared, text)))
+    (folder / "string.h").write_text(STRING)
+    cpu = [flag for flag in get(target).arch_flags if flag.startswith(("-mcpu", "-mthumb"))]
+    compile_c(
+        source,
+        ("clang", "--target=arm-none-eabi", *cpu, "-std=c99", "-O1", "-nostdlibinc", "-I",
+         str(folder), "-c", "-o", "/dev/null"),
+    )  # fmt: skip
+
+
+@pytest.mark.quick(every=9)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("layer", layers())
+def test_layers_of_networks(layer: str, target: str, tmp_path: Path) -> None:
+    node = layers()[layer].node
+    offers = backend("cortexm").offers(node, Request(get(target)))
+    assert not isinstance(offers, Refusal), offers
+    clang_takes(target, ((node, call) for call in offers.calls), tmp_path)
+
+
+@pytest.mark.quick(target=("cortex-m4",))
+@pytest.mark.parametrize("target", TARGETS)
+def test_cases_of_all_kernels(target: str, tmp_path: Path) -> None:
+    entries = {
+        "cortex-m0": lambda: [entry for _, entry in test_cortexm_plain.entries("cortex-m0")],
+        "cortex-m3": lambda: [entry for _, entry in test_cortexm_wide.entries()],
+        "cortex-m4": lambda: [Entry(c.node, c.call()) for c in test_cortexm_dsp.cases()],
+        "cortex-m55": lambda: [Entry(c.node, c.call()) for c in test_cortexm_mve.cases()],
+    }[target]()
+    clang_takes(target, ((entry.node, entry.call) for entry in entries), tmp_path)

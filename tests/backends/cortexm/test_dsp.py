@@ -1,0 +1,342 @@
+"""Kernels for the DSP extension equal the reference: their plain C definitions on the host, under
+sanitizers, and their assembly under QEMU, with guard bytes around all that they write and inputs
+at the very end of a memory, behind which every access faults."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smelt.codegen.kernels.base import Backend, KernelCall, Refusal, Request
+from smelt.codegen.kernels.c.requantization import Requantization
+from smelt.codegen.kernels.cortexm import dsp_add, dsp_dense, dsp_depthwise, dsp_dot, dsp_winograd
+from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling, dsp_scaling
+from smelt.ir import Array, DType, Graph, Node, Op, Quant, TensorType, Value, evaluate
+from smelt.ops.binary import Binary
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
+from smelt.ops.fixed_point import Activation
+from smelt.ops.fully_connected import FullyConnected
+from smelt.samples import Sample
+from smelt.targets import Optimize, get
+from tests.backends.test_requantization import requantizations
+from tests.support.guarded import Core, Run, said_on
+from tests.support.kernels_host import OUTPUT, WARNINGS, Entry, build_programs, compile_c, source_of
+from tests.support.library_nodes import data, graph_of, products, random_graph, samples_of
+from tests.support.random_runs import runs_of
+
+KERNELS = (*dsp_add.KERNELS, *dsp_dense.KERNELS, *dsp_depthwise.KERNELS, *dsp_dot.KERNELS)
+DSP = Backend("cortexm", KERNELS)
+WINOGRAD = Backend("cortexm", dsp_winograd.KERNELS)
+ALL = Backend("cortexm", (*KERNELS, *dsp_winograd.KERNELS))
+M4 = get("cortex-m4")
+SCRATCH_LIMIT = 4096
+CORE = Core(
+    "cortex-m4",
+    "mps2-an386",
+    (0x0000_0000, 0x10_0000),
+    (0x0010_0000, 0x30_0000),
+    (0x2000_0000, 0x10_0000),
+    (0x2100_0000, 0x2200_0000),
+)
+DEPTHS = (4, 8, 12, 16, 20, 36, 64, 72, 128)
+NONE, SAME, HALF = ((0, 0), (0, 0)), ((1, 1), (1, 1)), ((0, 1), (0, 1))
+RELU, FREE, NARROW = Activation.RELU, Activation.NONE, Activation.RELU6
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node, what to feed it, and what is weighed."""
+
+    name: str
+    graph: Graph
+    samples: Sequence[Sample]
+    optimize: Optimize
+    backend: Backend = DSP
+
+    @property
+    def node(self) -> Node:
+        return self.graph.nodes[0]
+
+    def call(self) -> KernelCall:
+        """The call of the DSP kernel that serves the node; fails where none does."""
+        call = self.backend.find(self.node, Request(M4, self.optimize))
+        assert not isinstance(call, Refusal), f"{self.name}: {call}"
+        assert call.form.startswith("dsp_"), self.name
+        return call
+
+    def expected(self) -> list[Array]:
+        return [evaluate(self.graph, sample).outputs[0] for sample in self.samples]
+
+
+def case(op: Op, shape: tuple[int, ...], weights: tuple[int, ...],
+         points: Pair = (-128, -128), *, extreme: bool = False, spread: float = 2.5,
+         optimize: Optimize = "speed") -> Case:  # fmt: skip
+    """A node of constant weights, whose outputs fill their range."""
+    rng = np.random.default_rng(sum(shape) + sum(weights))
+    axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+    outputs = weights[axis]
+    depth = int(np.prod(weights)) // outputs
+    values = rng.triangular(-128, 0, 128, weights).astype(np.int8)
+    bias = rng.integers(-3000, 3001, outputs).astype(np.int32)
+    size = 74 * 52 * depth**0.5
+    if extreme:
+        values = rng.choice(np.asarray([-127, 127], np.int8), weights)
+        bias = rng.choice(np.asarray([-(2**25), 0, 2**25], np.int32), outputs)
+        size = 2.0**25
+    scales = 128 / size * rng.uniform(1 / spread, spread, outputs)
+    x = Value("x", TensorType(shape, DType.INT8, Quant.per_tensor(0.5, points[0])))
+    quant = Quant(tuple(float(np.float32(s)) for s in scales), (0,) * outputs, axis)
+    w = Value("w", TensorType(weights, DType.INT8, quant), values)
+    b = Value("b", TensorType((outputs,), DType.INT32), bias)
+    graph = graph_of(op, [x, w, b], Quant.per_tensor(0.5, points[1]))
+    name = f"{op}-{shape}-{weights}-{points}-{extreme}-{optimize}"
+    return Case(name, graph, samples_of(graph, rng), optimize)
+
+
+def conv(size: tuple[int, int, int, int], outputs: int, kernel: Pair = (1, 1),
+         stride: Pair = (1, 1), padding: Padding2D = NONE, activation: Activation = RELU,
+         points: Pair = (-128, -128), *, extreme: bool = False, spread: float = 2.5,
+         optimize: Optimize = "speed") -> Case:  # fmt: skip
+    op = Conv2D(stride=stride, padding=padding, activation=activation)
+    weights = (outputs, *kernel, size[3])
+    return case(op, size, weights, points, extreme=extreme, spread=spread, optimize=optimize)
+
+
+def depthwise(size: tuple[int, int, int, int], kernel: Pair = (3, 3), stride: Pair = (1, 1),
+              padding: Padding2D = SAME, activation: Activation = RELU,
+              points: Pair = (-128, -128), *, outputs: int = 0, extreme: bool = False,
+              optimize: Optimize = "speed") -> Case:  # fmt: skip
+    op = DepthwiseConv2D(stride=stride, padding=padding, activation=activation)
+    weights = (1, *kernel, outputs or size[3])
+    return case(op, size, weights, points, extreme=extreme, optimize=optimize)
+
+
+def dense(rows: int, depth: int, outputs: int, activation: Activation = FREE,
+          points: Pair = (3, -20), *, extreme: bool = False,
+          optimize: Optimize = "speed") -> Case:  # fmt: skip
+    op = FullyConnected(activation)
+    # One scale for all channels, as TensorFlow Lite has it.
+    return case(op, (rows, depth), (outputs, depth), points, extreme=extreme, spread=1.0,
+                optimize=optimize)  # fmt: skip
+
+
+def deep(depth: int, outputs: int) -> Case:
+    """Two pixels of so many inputs that patch and weights are as long as they may be."""
+    rng = np.random.default_rng(depth)
+    x = Value("x", TensorType((1, 1, 2, depth), DType.INT8, Quant.per_tensor(0.5, -128)))
+    values = rng.integers(-20, 21, (outputs, 1, 1, depth)).astype(np.int8)
+    quant = Quant((float(np.float32(0.0005)),) * outputs, (0,) * outputs, 0)
+    w = Value("w", TensorType(values.shape, DType.INT8, quant), values)
+    bias = rng.integers(-500, 500, outputs).astype(np.int32)
+    b = Value("b", TensorType((outputs,), DType.INT32), bias)
+    graph = graph_of(Conv2D(activation=RELU), [x, w, b], Quant.per_tensor(0.5, -128))
+    return Case(f"deep-{depth}", graph, samples_of(graph, rng), "speed")
+
+
+def winograd(size: tuple[int, int, int, int], outputs: int, **more: Any) -> Case:
+    return replace(conv(size, outputs, (3, 3), **more), backend=WINOGRAD)
+
+
+def binary(kind: str, count: int, scales: tuple[float, float, float], points: tuple[int, ...],
+           activation: Activation = FREE) -> Case:  # fmt: skip
+    rng = np.random.default_rng(count)
+    a, b = (
+        Value(name, TensorType((1, count), DType.INT8, Quant.per_tensor(scale, point)))
+        for name, scale, point in zip("ab", scales, points, strict=False)
+    )
+    graph = graph_of(Binary(kind, activation), [a, b], Quant.per_tensor(scales[2], points[2]))
+    optimize: Optimize = "size" if count % 2 else "speed"
+    return Case(f"{kind}-{count}-{points}", graph, samples_of(graph, rng), optimize)
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """Shapes, strides, paddings, odd channels, clamps, extremes."""
+    free_conv = partial(conv, activation=FREE, points=(5, -7))
+    free_depthwise = partial(depthwise, activation=FREE, points=(5, -7))
+    return (
+        *(conv((1, 3, 5, depth), outputs)
+          for depth, outputs in ((64, 64), (1, 2), (2, 3), (3, 37), (4, 5), (5, 4), (6, 7),
+                                 (16, 16), (37, 57), (57, 30), (106, 22), (96, 5), (98, 2))),
+        free_conv((2, 2, 2, 15), 19),
+        free_conv((2, 1, 1, 40), 3),
+        conv((1, 1, 2, 9), 6),
+        conv((1, 2, 2, 200), 8, optimize="size"),
+        free_conv((1, 2, 2, 300), 9),
+        conv((1, 2, 2, 801), 4),
+        free_conv((1, 2, 2, 1203), 3),
+        *(deep(depth, 5) for depth in (2040, 2046, 2047, 2048)),
+        free_conv((1, 5, 4, 16), 20, stride=(2, 2)),
+        conv((1, 5, 3, 20), 7, stride=(2, 3), padding=((0, 1), (1, 1))),
+        conv((2, 4, 5, 3), 8, (3, 3), (2, 2), HALF),
+        conv((1, 6, 5, 16), 16, (3, 3), padding=SAME),
+        free_conv((1, 5, 6, 7), 10, (3, 3), padding=SAME),
+        conv((1, 6, 6, 6), 4, (3, 3), optimize="size"),
+        free_conv((1, 4, 4, 32), 12, (3, 3), (2, 2), HALF),
+        conv((1, 12, 10, 1), 24, (10, 4), (2, 2), ((4, 5), (1, 1))),
+        conv((1, 4, 4, 5), 6, (2, 3), padding=((3, 2), (4, 3))),
+        conv((1, 9, 1, 4), 5, (3, 1), (4, 1)),
+        conv((1, 2, 2, 4), 4, (5, 5), padding=((2, 2), (2, 2))),
+        conv((1, 1, 7, 3), 4, (3, 3), padding=SAME),
+        free_conv((1, 3, 3, 24), 16, extreme=True),
+        conv((1, 3, 3, 24), 16, extreme=True),
+        conv((1, 3, 3, 16), 16, activation=NARROW, points=(0, -20)),
+        conv((1, 3, 3, 16), 5, activation=Activation.RELU_N1_TO_1, points=(0, 4)),
+        conv((1, 3, 2, 8), 8, spread=60.0),
+        conv((1, 1, 1, 128), 32),
+        conv((1, 3, 4, 5), 6, (3, 4)),
+        free_conv((1, 3, 3, 2), 13, (3, 3)),
+        *(dense(1, depth, outputs) for depth, outputs in ((640, 24), (128, 12), (8, 40), (1, 4),
+                                                          (100, 3), (97, 33), (112, 17), (2, 2))),
+        dense(1, 144, 16, RELU, (-128, -128)),
+        dense(1, 35, 20, extreme=True),
+        dense(1, 300, 7, NARROW, optimize="size"),
+        dense(3, 35, 20, points=(127, 100)),
+        *(depthwise((1, 5, 5, channels)) for channels in (4, 5, 8, 37)),
+        *(free_depthwise((1, 6, 7, channels), stride=(2, 2), padding=HALF)
+          for channels in (16, 22)),
+        depthwise((1, 48, 2, 16)),
+        free_depthwise((1, 25, 5, 18)),
+        free_depthwise((1, 13, 31, 4)),
+        depthwise((1, 9, 60, 4)),
+        depthwise((1, 9, 60, 4), stride=(2, 2), padding=HALF, optimize="size"),
+        free_depthwise((2, 4, 4, 5), extreme=True),
+        depthwise((1, 4, 4, 18), extreme=True),
+        depthwise((1, 5, 1, 17)),
+        depthwise((1, 1, 7, 6)),
+        depthwise((1, 3, 3, 260), activation=NARROW, points=(0, -20)),
+        depthwise((1, 5, 5, 4), (2, 2), (2, 2), NONE, NARROW, (3, -100)),
+        depthwise((1, 6, 6, 9), (4, 4), padding=((2, 1), (1, 2))),
+        depthwise((1, 6, 6, 9), (3, 3), (1, 2), ((2, 2), (2, 2))),
+        depthwise((1, 9, 6, 9), (5, 3), (4, 1), ((1, 1), (0, 2))),
+        depthwise((1, 6, 6, 5), (1, 1), padding=NONE),
+        depthwise((1, 5, 6, 9), (1, 3), (2, 1), ((0, 0), (1, 1))),
+        *(free_depthwise((1, rows, 1, 12), (taps, 1), padding=NONE)
+          for rows, taps in ((30, 3), (28, 5), (24, 10), (15, 15), (16, 15), (16, 6))),
+        depthwise((1, 1, 11, 6), (1, 5), padding=((0, 0), (2, 2))),
+        depthwise((1, 9, 8, 1), (4, 3), (2, 2), ((1, 1), (1, 1)), outputs=6),
+        winograd((1, 6, 8, 16), 16, padding=SAME),
+        winograd((2, 5, 9, 4), 6, padding=SAME, activation=FREE, points=(5, -7)),
+        winograd((1, 4, 6, 36), 4, padding=HALF, activation=NARROW, points=(9, -20)),
+        winograd((1, 8, 7, 32), 10, points=(-128, -128), optimize="size"),
+        winograd((1, 5, 3, 64), 4, padding=SAME, activation=FREE, points=(5, -7)),
+        winograd((1, 6, 5, 48), 6, extreme=True),
+        winograd((1, 4, 6, 8), 6, padding=((2, 2), (2, 1)), extreme=True),
+        winograd((1, 4, 5, 128), 4, padding=SAME),
+        winograd((1, 3, 3, 64), 4, padding=SAME, extreme=True),
+        winograd((1, 6, 130, 4), 32, padding=SAME, activation=FREE, points=(5, -7)),
+        *(binary("add", count, (0.02, 0.03, 0.04), (-128, 4, -128), RELU)
+          for count in (1, 3, 4, 64, 101)),
+        binary("add", 33, (0.0513, 0.0117, 0.0231), (3, -100, 17)),
+        binary("sub", 34, (0.0513, 0.0117, 0.0331), (3, -100, 17), NARROW),
+    )  # fmt: skip
+
+
+def outputs(scaling: DspScaling, sums: Array) -> Array:
+    """What the assembly makes of sums `[o, n]` that hold no bias."""
+    row = scaling.rows[:, :, None]
+    a = (sums << scaling.left) + row[:, 0]
+    high = (a * row[:, 1] + (1 << 31)) >> 32
+    if scaling.signed:
+        high += scaling.addend - np.where(a < 0, row[:, 2], 0)
+    assert max(np.abs(a).max(), np.abs(high).max()) < 2**31
+    return np.clip(np.clip(high >> scaling.right, -128, 127), scaling.low, scaling.high)
+
+
+@settings(max_examples=60)
+@given(requantizations(), st.integers(-(2**20), 2**20))
+def test_scaling_equals_the_models_rounding(q: Requantization, start: int) -> None:
+    bias = np.full(len(q.lowest), start, np.int64)
+    scaling = dsp_scaling(q, bias)
+    if scaling is None:
+        return
+    count = int((q.highest - q.lowest)[0]) + 1
+    sums = q.lowest[:, None] + np.arange(count)
+    np.testing.assert_array_equal(outputs(scaling, sums - start), q.outputs(sums.T).T)
+
+
+@pytest.mark.parametrize(("zero_point", "signed"), [(-128, False), (0, True), (37, True)])
+@pytest.mark.parametrize("shifts", [(-7, -7), (-6, -9), (-3, -8)])
+def test_channels_of_any_shifts_are_scaled(
+    zero_point: int, *, signed: bool, shifts: tuple[int, int]
+) -> None:
+    multipliers = np.asarray([1_518_500_250, 2_147_000_001], np.int64)
+    lowest, highest = np.full(2, -(2**19)), np.full(2, 2**19)
+    q = Requantization(
+        multipliers, np.asarray(shifts, np.int64), lowest, highest, zero_point, -128, 127
+    )
+    scaling = dsp_scaling(q, np.zeros(2, np.int64))
+    assert scaling is not None
+    assert scaling.signed == signed
+    sums = np.arange(-(2**19), 2**19 + 1)
+    both = np.stack([sums, sums])
+    np.testing.assert_array_equal(outputs(scaling, both), q.outputs(both.T).T)
+
+
+def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
+    entries = [Entry(case.node, case.call()) for case in cases()]
+    for case, program in zip(cases(), build_programs(entries, tmp_path), strict=True):
+        for sample in case.samples:
+            for index, x in enumerate(sample):
+                program.write(index, 0, x)
+            program.call()
+            program.read(OUTPUT, 0, case.node.output.type.size)
+        for found, expected in zip(program.run(), case.expected(), strict=True):
+            np.testing.assert_array_equal(found, expected.ravel(), case.name)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("clang", "-std=c99", "-O1", "-c", "-o", "/dev/null"),
+        ("g++", "-xc++", "-std=c++17", "-c", "-o", "/dev/null"),
+    ],
+    ids=["clang", "g++"],
+)
+def test_compilers_have_nothing_to_say(command: tuple[str, ...], tmp_path: Path) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]}")
+    (tmp_path / "k.c").write_text(source_of([Entry(c.node, c.call()) for c in cases()]))
+    compile_c(tmp_path / "k.c", command)
+
+
+def test_working_memory_is_small() -> None:
+    assert max(case.call().scratch_bytes for case in cases()) <= SCRATCH_LIMIT
+
+
+@pytest.mark.qemu
+def test_assembly_equals_the_reference(tmp_path: Path) -> None:
+    runs = [Run(c.name, Entry(c.node, c.call()), c.samples, c.expected()) for c in cases()]
+    assert said_on(CORE, runs, tmp_path, WARNINGS) == "passed"
+
+
+def random_winograd(rng: np.random.Generator) -> Graph:
+    """A convolution that minimal filtering may serve, of any padding."""
+    height, width, depth = (int(n) for n in (*rng.integers(3, 10, 2), rng.choice(DEPTHS)))
+    padding = ((int(rng.integers(3)), int(rng.integers(3))), (1, int(rng.integers(1, 3))))
+    activation = (FREE, RELU, NARROW)[rng.integers(3)]
+    outputs = 2 * int(rng.integers(1, 6))
+    x = data("x", (int(rng.integers(1, 3)), height, width, depth), rng)
+    op = Conv2D(padding=padding, activation=activation)
+    return products(op, x, (outputs, 3, 3, depth), 0, rng)
+
+
+@pytest.mark.thorough
+@pytest.mark.qemu
+@pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
+def test_random_nodes(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    graphs = [random_graph(rng) for _ in range(120)] + [random_winograd(rng) for _ in range(25)]
+    runs = runs_of(ALL, "cortex-m4", graphs, rng)
+    assert len(runs) > 60
+    assert said_on(CORE, runs, tmp_path) == "passed"

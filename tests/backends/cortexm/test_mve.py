@@ -1,0 +1,380 @@
+"""Helium kernels equal the reference: their plain C definitions on the host, under sanitizers, and
+their assembly under QEMU, with guard bytes around all that they write and with inputs at the very
+start and the very end of a memory, next to which every access faults."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import pytest
+
+from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Refusal, Request
+from smelt.codegen.kernels.cortexm import mve_add, mve_depthwise, mve_pool, mve_products
+from smelt.codegen.kernels.cortexm.mve_linear import linear
+from smelt.codegen.kernels.cortexm.mve_plan import SCRATCH_LIMIT
+from smelt.codegen.kernels.cortexm.mve_schedule import scheduled
+from smelt.ir import (
+    Array,
+    DType,
+    Graph,
+    Node,
+    Op,
+    Origin,
+    Quant,
+    Rounding,
+    TensorType,
+    Value,
+    evaluate,
+    verify,
+)
+from smelt.ops.binary import Binary
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
+from smelt.ops.fixed_point import Activation
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.pool import Pool2D
+from smelt.targets import get
+from tests.support.guarded import CORES, Run, said_on
+from tests.support.kernels_host import OUTPUT, Entry, build_programs, compile_c, source_of
+from tests.support.library_nodes import random_graph
+from tests.support.random_runs import runs_of
+
+KERNELS: tuple[Kernel[Any], ...] = (
+    *mve_add.KERNELS,
+    *mve_depthwise.KERNELS,
+    *mve_pool.KERNELS,
+    *mve_products.KERNELS,
+)
+M55 = get("cortex-m55")
+NONE = ((0, 0), (0, 0))
+SAME = ((1, 1), (1, 1))
+
+Shape = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node, and what to feed it."""
+
+    name: str
+    graph: Graph
+    inputs: tuple[tuple[Array, ...], ...]
+
+    @property
+    def node(self) -> Node:
+        return self.graph.nodes[0]
+
+    def call(self) -> KernelCall:
+        """The call of the first Helium kernel that serves the node."""
+        reasons: list[str] = []
+        for kernel in KERNELS:
+            if isinstance(self.node.op, kernel.op):
+                answer = kernel.offer(self.node, Request(M55))
+                if not isinstance(answer, Refusal):
+                    return answer
+                reasons.append(answer.reason)
+        raise AssertionError(f"{self.name}: {reasons}")
+
+    def expected(self) -> list[Array]:
+        return [evaluate(self.graph, sample).outputs[0] for sample in self.inputs]
+
+
+def _fed(
+    shape: tuple[int, ...], count: int, rng: np.random.Generator
+) -> Iterator[tuple[Array, ...]]:
+    """Inputs: random, extreme throughout, extreme at random."""
+    yield tuple(rng.integers(-128, 128, shape).astype(np.int8) for _ in range(count))
+    yield tuple(np.full(shape, (-128, 127)[i % 2], np.int8) for i in range(count))
+    yield tuple(rng.choice(np.asarray([-128, 127], np.int8), shape) for _ in range(count))
+
+
+class Numbers(TypedDict, total=False):
+    """What else a case of products may choose."""
+
+    activation: Activation
+    zero_points: Pair
+    scale: float
+    extreme: bool
+    rounding: Rounding
+
+
+def products(
+    name: str, op: Op, shape: tuple[int, ...], weights: tuple[int, ...], numbers: Numbers
+) -> Case:
+    """A case of constant weights, whose outputs fill their range about `scale` times."""
+    rng = np.random.default_rng(len(name) + sum(shape) + sum(weights))
+    axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+    outputs = weights[axis]
+    depth = int(np.prod(weights)) // outputs
+    values = rng.integers(-127, 128, weights).astype(np.int8)
+    bias = rng.integers(-2000, 2001, outputs).astype(np.int32)
+    spread = 74 * 74 * np.sqrt(depth)
+    if numbers.get("extreme"):
+        values = rng.choice(np.asarray([-128, -127, 127], np.int8), weights)
+        bias = rng.choice(np.asarray([-(2**28), 0, 2**28], np.int32), outputs)
+        spread = 2.0**28
+    scales = numbers.get("scale", 1.0) * 64 / spread * rng.uniform(0.4, 2.5, outputs)
+    points = numbers.get("zero_points", (-128, -128))
+    x = Value("x", TensorType(shape, DType.INT8, Quant.per_tensor(0.5, points[0])))
+    quant = Quant(tuple(float(np.float32(s)) for s in scales), (0,) * outputs, axis)
+    w = Value("w", TensorType(weights, DType.INT8, quant), values)
+    b = Value("b", TensorType((outputs,), DType.INT32), bias)
+    (inferred,) = op.infer([x.type, w.type, b.type])
+    y = Value("y", TensorType(inferred.shape, DType.INT8, Quant.per_tensor(0.5, points[1])))
+    rounding = numbers.get("rounding", Rounding.TFLM)
+    node = Node(op, (x, w, b), (y,), Origin(op.name, 0), rounding)
+    graph = verify(Graph("case", (x,), (y,), (node,)), name)
+    name = f"{name} {numbers}"
+    return Case(name, graph, tuple(_fed(shape, 1, rng)))
+
+
+def conv(
+    size: Shape,
+    outputs: int,
+    kernel: Pair = (1, 1),
+    stride: Pair = (1, 1),
+    padding: Padding2D = NONE,
+    **numbers: Unpack[Numbers],
+) -> Case:
+    name = f"conv {size} {outputs} {kernel} {stride} {padding}"
+    activation = numbers.get("activation", Activation.RELU)
+    op = Conv2D(stride=stride, padding=padding, activation=activation)
+    return products(name, op, size, (outputs, *kernel, size[3]), numbers)
+
+
+def depthwise(
+    size: Shape,
+    kernel: Pair = (3, 3),
+    stride: Pair = (1, 1),
+    padding: Padding2D = SAME,
+    outputs: int | None = None,
+    **numbers: Unpack[Numbers],
+) -> Case:
+    name = f"depthwise {size} {kernel} {stride} {padding}"
+    activation = numbers.get("activation", Activation.RELU)
+    op = DepthwiseConv2D(stride=stride, padding=padding, activation=activation)
+    return products(name, op, size, (1, *kernel, outputs or size[3]), numbers)
+
+
+def dense(rows: int, depth: int, outputs: int, **numbers: Unpack[Numbers]) -> Case:
+    op = FullyConnected(numbers.get("activation", Activation.NONE))
+    name = f"dense {rows} {depth} {outputs}"
+    return products(name, op, (rows, depth), (outputs, depth), numbers)
+
+
+def binary(
+    kind: str,
+    count: int,
+    scales: tuple[float, float, float],
+    points: tuple[int, int, int],
+    activation: Activation = Activation.NONE,
+) -> Case:
+    rng = np.random.default_rng(count)
+    a, b, y = (
+        Value(name, TensorType((1, count), DType.INT8, Quant.per_tensor(scale, point)))
+        for name, scale, point in zip("aby", scales, points, strict=True)
+    )
+    node = Node(Binary(kind, activation), (a, b), (y,), Origin(kind, 0), Rounding.TFLM)
+    graph = verify(Graph("case", (a, b), (y,), (node,)), kind)
+    return Case(
+        f"{kind}-{count}-{points}-{activation.value}", graph, tuple(_fed((1, count), 2, rng))
+    )
+
+
+def average(size: Shape, activation: Activation = Activation.NONE) -> Case:
+    rng = np.random.default_rng(sum(size))
+    quant = Quant.per_tensor(0.1, 3)
+    op = Pool2D("average", size[1:3], size[1:3], activation=activation)
+    x = Value("x", TensorType(size, DType.INT8, quant))
+    y = Value("y", TensorType((size[0], 1, 1, size[3]), DType.INT8, quant))
+    node = Node(op, (x,), (y,), Origin(op.name, 0), Rounding.TFLM)
+    graph = verify(Graph("case", (x,), (y,), (node,)), "average")
+    return Case(f"average-{size}-{activation.value}", graph, tuple(_fed(size, 1, rng)))
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """Shapes, strides, paddings, odd channels, clamps, extremes."""
+    plain: Numbers = {"activation": Activation.NONE, "zero_points": (5, -7)}
+    wild: Numbers = {**plain, "extreme": True}
+    onnx: Numbers = {**plain, "rounding": Rounding.ONNX}
+    return (
+        *(conv((1, 3, 5, depth), outputs)
+          for depth, outputs in ((64, 64), (1, 1), (3, 37), (16, 16), (8, 16), (37, 57), (57, 30),
+                                 (106, 22), (128, 8), (40, 100))),
+        *(conv((2, 2, 3, depth), 19, **plain) for depth in (15, 48, 80, 130)),
+        conv((1, 5, 4, 16), 20, stride=(2, 2), **plain),
+        conv((1, 5, 3, 20), 7, stride=(2, 3), padding=((0, 1), (1, 1))),
+        conv((2, 4, 5, 3), 8, (3, 3), (2, 2), ((0, 1), (0, 1))),
+        conv((1, 6, 5, 16), 16, (3, 3), padding=SAME),
+        conv((1, 5, 6, 16), 10, (3, 3), padding=SAME, **plain),
+        conv((1, 4, 4, 32), 12, (3, 3), (2, 2), ((0, 1), (0, 1)), **plain),
+        conv((1, 12, 10, 1), 24, (10, 4), (2, 2), ((4, 5), (1, 1))),
+        conv((1, 3, 3, 5), 6, (2, 3)),
+        conv((1, 9, 1, 7), 11, (3, 1), padding=((1, 1), (0, 0)), **plain),
+        conv((1, 9, 1, 4), 5, (3, 1), (4, 1)),
+        conv((1, 3, 9, 2), 5, (1, 2), (1, 3)),
+        conv((1, 9, 2, 3), 5, (2, 2), (3, 1), **plain),
+        conv((1, 2, 3, 4), 600),
+        conv((1, 4, 3, 16), 500, (3, 3), padding=SAME, **plain),
+        conv((1, 3, 150, 12), 6, (3, 3), padding=SAME),
+        conv((1, 2, 131, 16), 5, (2, 3), (1, 2), ((1, 0), (0, 1)), **plain),
+        conv((1, 5, 3, 7), 20, **onnx),
+        conv((1, 5, 3, 16), 20, (3, 3), padding=SAME, rounding=Rounding.ONNX),
+        conv((1, 3, 3, 24), 16, **wild),
+        conv((1, 3, 3, 24), 16, extreme=True),
+        conv((1, 3, 3, 16), 16, activation=Activation.RELU6, zero_points=(0, -20)),
+        conv((1, 3, 3, 16), 5, activation=Activation.RELU_N1_TO_1, zero_points=(0, 4)),
+        conv((1, 1, 1, 128), 32),
+        conv((1, 1, 1, 9), 3, (1, 1), **plain),
+        *(dense(1, depth, outputs) for depth, outputs in ((640, 24), (128, 12), (8, 40), (1, 1),
+                                                          (100, 3), (96, 33), (112, 17))),
+        dense(1, 144, 16, activation=Activation.RELU),
+        dense(1, 35, 20, extreme=True, zero_points=(1, 1)),
+        dense(3, 35, 20, zero_points=(127, 100)),
+        *(depthwise((1, 5, 5, channels)) for channels in (1, 3, 8, 16, 37, 57)),
+        *(depthwise((1, 6, 7, channels), stride=(2, 2), padding=((0, 1), (0, 1)), **plain)
+          for channels in (16, 22, 13)),
+        depthwise((1, 48, 2, 16)),
+        depthwise((1, 5, 6, 21), **onnx),
+        depthwise((1, 8, 9, 1), (5, 5), (2, 2), ((2, 2), (2, 2)), outputs=9, **plain),
+        depthwise((1, 25, 5, 18), **plain),
+        depthwise((2, 4, 4, 5), **wild),
+        depthwise((1, 4, 4, 18), extreme=True),
+        depthwise((1, 5, 1, 17), padding=((1, 1), (1, 1))),
+        depthwise((1, 5, 5, 4), (2, 2), (2, 2), NONE, activation=Activation.RELU6,
+                  zero_points=(3, -100)),
+        depthwise((1, 6, 6, 9), (4, 4), padding=((2, 1), (1, 2))),
+        depthwise((1, 6, 6, 9), (3, 3), (1, 2), padding=((2, 2), (2, 2))),
+        depthwise((1, 5, 6, 9), (1, 3), (2, 1), padding=((0, 0), (1, 1))),
+        *(depthwise((1, rows, 1, 24), (taps, 1), padding=NONE, **plain)
+          for rows, taps in ((30, 3), (28, 5), (24, 10), (15, 15), (16, 16), (13, 13))),
+        depthwise((1, 1, 11, 6), (1, 5), padding=((0, 0), (2, 2))),
+        depthwise((1, 1, 40, 6), (1, 4), (1, 2), padding=((0, 0), (1, 2))),
+        depthwise((2, 1, 300, 3), (1, 3), padding=((0, 0), (1, 1))),
+        depthwise((1, 1, 8, 2), (1, 3), (1, 3), ((0, 1), (0, 0)), **plain),
+        depthwise((1, 1, 8, 5), (1, 3), (2, 3), ((1, 0), (0, 0)), **plain),
+        *(binary("add", count, (0.02, 0.03, 0.04), (-128, 4, -128), Activation.RELU)
+          for count in (1, 3, 4, 64, 101)),
+        binary("add", 33, (0.05, 0.01, 0.02), (3, -100, 17)),
+        binary("sub", 33, (0.05, 0.01, 0.03), (3, -100, 17), Activation.RELU6),
+        *(average((2, 3, 5, channels)) for channels in (1, 8, 22, 64)),
+        average((1, 25, 5, 16), Activation.RELU),
+        average((1, 15, 17, 9)),
+    )  # fmt: skip
+
+
+def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
+    entries = [Entry(case.node, case.call()) for case in cases()]
+    for case, program in zip(cases(), build_programs(entries, tmp_path), strict=True):
+        for sample in case.inputs:
+            for index, x in enumerate(sample):
+                program.write(index, 0, x)
+            program.call()
+            program.read(OUTPUT, 0, case.node.output.type.size)
+        for found, expected in zip(program.run(), case.expected(), strict=True):
+            np.testing.assert_array_equal(found, expected.ravel(), case.name)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("clang", "-std=c99", "-O1", "-c", "-o", "/dev/null"),
+        ("g++", "-xc++", "-std=c++17", "-c", "-o", "/dev/null"),
+    ],
+    ids=["clang", "g++"],
+)
+def test_compilers_have_nothing_to_say(command: tuple[str, ...], tmp_path: Path) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]}")
+    (tmp_path / "k.c").write_text(source_of([Entry(c.node, c.call()) for c in cases()]))
+    compile_c(tmp_path / "k.c", command)
+
+
+@pytest.mark.parametrize("slopes", [(0.4, -0.7), (0.5, 0.0625), (0.25, 0.5)])
+def test_linear_forms_have_the_outputs_asked_for(slopes: tuple[float, float]) -> None:
+    grid = np.meshgrid(*[np.arange(-128, 128)] * 2)
+    a, b = (x.ravel().astype(np.int64) for x in grid)
+    wanted = np.clip(np.floor(slopes[0] * a + slopes[1] * b + 0.37), -100, 90).astype(np.int64)
+    form = linear((a, b), wanted, slopes, (-100, 90))
+    assert form is not None
+    total = form.factors[0] * a + form.factors[1] * b + form.offset
+    assert np.abs(total).max() < 2**31
+    np.testing.assert_array_equal(np.clip(total >> form.shift, -100, 90), wanted)
+    # What the vector unit computes: two shifts that round to nearest, saturating.
+    first, second = form.narrowing
+    halves = (total - form.offset + form.start + (1 << (first - 1))) >> first
+    found = (np.clip(halves, -(2**15), 2**15 - 1) + (1 << (second - 1))) >> second
+    np.testing.assert_array_equal(np.clip(np.clip(found, -128, 127), -100, 90), wanted)
+
+
+def test_no_linear_form_is_found_where_there_is_none() -> None:
+    x = np.arange(-128, 128, dtype=np.int64)
+    assert linear((x,), np.where(x == 3, 90, x // 2), (0.5,), (-128, 127)) is None
+
+
+def test_instructions_wait_for_what_they_need() -> None:
+    order = scheduled(
+        [
+            "vldrw.32 q0, [r1], #16",
+            "vmladava.s8 r0, q0, q7",
+            "vmladava.s8 r2, q0, q6",
+            "vldrw.32 q0, [r1], #16",
+            "vmladava.s8 r0, q0, q7",
+            "vqmovnb.s32 q4, q1",
+            "vqmovnt.s32 q4, q2",
+            "vstrb.8 q4, [r5], #16",
+            "vldrw.32 q4, [r3, #16]",
+        ]
+    )
+    loads = [i for i, text in enumerate(order) if text == "vldrw.32 q0, [r1], #16"]
+    sums = [i for i, text in enumerate(order) if text.startswith("vmladava.s8 r0")]
+    other = order.index("vmladava.s8 r2, q0, q6")
+    assert loads[0] < min(sums[0], other)
+    assert max(sums[0], other) < loads[1] < sums[1]
+    chain = ["vqmovnb.s32 q4, q1", "vqmovnt.s32 q4, q2", "vstrb.8 q4, [r5], #16"]
+    assert [order.index(text) for text in chain] == sorted(order.index(text) for text in chain)
+    assert order.index("vldrw.32 q4, [r3, #16]") > order.index(chain[2])
+    assert len(order) == 9
+
+
+def test_what_is_not_served_is_refused_in_a_sentence() -> None:
+    dilated = products("dilated", Conv2D(dilation=(2, 2)), (1, 7, 7, 4), (4, 3, 3, 4), {}).node
+    enlarging = dense(1, 4, 4, scale=1e6).node
+    for node, word in ((dilated, "dilation"), (enlarging, "shifted left")):
+        kernel = next(k for k in KERNELS if isinstance(node.op, k.op))
+        answer = kernel.offer(node, Request(M55))
+        assert isinstance(answer, Refusal)
+        assert word in answer.reason
+        assert kernel.runs_on(M55)
+        assert not kernel.runs_on(get("cortex-m4"))
+
+
+def test_working_memory_is_small() -> None:
+    assert all(case.call().scratch_bytes <= SCRATCH_LIMIT for case in cases())
+
+
+@pytest.mark.qemu
+def test_assembly_equals_the_reference(tmp_path: Path) -> None:
+    runs = [
+        Run(case.name, Entry(case.node, case.call()), case.inputs, case.expected())
+        for case in cases()
+    ]
+    assert said_on(CORES["m55"], runs, tmp_path) == "passed"
+
+
+@pytest.mark.thorough
+@pytest.mark.qemu
+@pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
+def test_random_nodes(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    graphs = [random_graph(rng) for _ in range(160)]
+    runs = runs_of(Backend("cortexm", KERNELS), "cortex-m55", graphs, rng)
+    assert len(runs) > 60
+    assert said_on(CORES["m55"], runs, tmp_path) == "passed"

@@ -1,0 +1,275 @@
+"""Kernels of two taps in one multiplication equal the reference: their plain C definitions on the
+host, under sanitizers, and their assembly under QEMU, with guard bytes around all that they write
+and inputs at the ends of a memory, beside which every access faults."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smelt.codegen.kernels.base import Backend, KernelCall, Refusal, Request
+from smelt.codegen.kernels.cortexm import wide_columns, wide_convolution, wide_dense, wide_rows
+from smelt.codegen.kernels.cortexm.wide_dense import counted_weights
+from smelt.codegen.kernels.cortexm.wide_products import LIFT, pairs_of, split_pairs
+from smelt.ir import Rounding
+from smelt.targets import get
+from tests.backends.cortexm.test_plain import (
+    AFTER,
+    FREE,
+    NARROW,
+    NONE,
+    SAME,
+    Case,
+    convolution,
+    core_of,
+    dense,
+    depthwise,
+)
+from tests.support.guarded import said_on
+from tests.support.kernels_host import (
+    READERS,
+    RELEASED,
+    Entry,
+    Run,
+    check_on_host,
+    check_read_by,
+)
+from tests.support.library_nodes import random_graph, samples_of
+
+M3 = get("cortex-m3")
+BACKEND = Backend(
+    "cortexm",
+    (wide_convolution.WidePairsConv2D(), *wide_dense.KERNELS, *wide_columns.KERNELS),
+)
+SCRATCH_LIMIT = 4096
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """Shapes around what the kernels do at a time, and the extremes of weights and scales."""
+    return (
+        *(convolution((1, 3, 5, k), n) for k in (1, 2, 3, 4, 7, 37, 64, 70) for n in (1, 2, 5)),
+        *(convolution((1, 1, p, 9), 3, points=(3, -7), activation=FREE) for p in (1, 2, 3, 4, 6)),
+        convolution((1, 11, 12, 20), 7),
+        convolution((1, 12, 12, 36), 6, optimize="size"),
+        convolution((2, 3, 3, 6), 9, activation=FREE, points=(-3, 100)),
+        convolution((1, 4, 4, 130), 300, activation=NARROW),
+        convolution((1, 5, 7, 3), 8, (3, 3), (2, 2), AFTER),
+        convolution((1, 21, 24, 3), 8, (3, 3), (2, 2), AFTER),
+        convolution((1, 6, 6, 5), 4, (3, 3), (1, 1), SAME, FREE, points=(9, 4)),
+        convolution((1, 9, 6, 1), 7, (4, 3), (2, 1), ((1, 2), (1, 1)), points=(40, -128)),
+        convolution((1, 6, 5, 16), 6, (3, 3), (1, 1), SAME, optimize="size"),
+        convolution((1, 12, 11, 8), 5, (3, 3), (1, 1), SAME, points=(-9, 5)),
+        convolution((1, 6, 9, 8), 4, (1, 5), (1, 1), ((0, 0), (2, 2)), points=(-9, 5)),
+        convolution((1, 7, 9, 8), 4, (2, 3), (1, 1), activation=FREE),
+        convolution((1, 7, 9, 4), 4, (3, 3), (2, 2), AFTER),
+        convolution((1, 4, 12, 6), 3, (3, 3), (1, 1), SAME),
+        convolution((1, 3, 9, 2), 3, (2, 4), (1, 1), points=(-3, -128)),
+        convolution((1, 6, 7, 4), 5, (2, 3), (1, 2), ((2, 1), (0, 2)), NARROW, (2, 2)),
+        convolution((1, 4, 3, 64), 8, (3, 3), (1, 1), SAME, FREE, points=(-5, 3), largest=40),
+        convolution((1, 4, 4, 24), 6, extreme=True),
+        convolution((1, 12, 12, 24), 6, extreme=True, activation=FREE),
+        convolution((1, 4, 4, 24), 6, (3, 3), extreme=True, optimize="size"),
+        convolution((1, 4, 4, 12), 6, steep=40.0, activation=FREE, points=(0, 9)),
+        convolution((1, 4, 4, 12), 6, steep=0.01),
+        convolution((1, 4, 4, 12), 6, rounding=Rounding.ONNX, activation=FREE, points=(0, 9)),
+        convolution((1, 7, 9, 5), 6, (3, 3), (1, 1), SAME),
+        convolution((1, 7, 9, 8), 5, (3, 3), (1, 1), SAME, points=(7, -128)),
+        convolution((1, 8, 6, 3), 4, (3, 3), (2, 2), AFTER, points=(9, -128)),
+        convolution((1, 4, 7, 12), 5, activation=FREE, points=(3, -4)),
+        convolution((1, 9, 5, 4), 3, (3, 1), (1, 1), ((1, 1), (0, 0)), dilation=(2, 1)),
+        convolution((1, 5, 1, 6), 4, (3, 4), (1, 1), ((1, 1), (2, 2)), points=(3, -4)),
+        convolution((1, 4, 2, 5), 4, (2, 5), (1, 1), ((0, 1), (2, 2)), FREE, points=(-3, 9)),
+        *(dense(1, k, n) for k in (1, 2, 3, 4, 7, 33, 130) for n in (1, 3, 4, 10)),
+        dense(1, 400, 6, FREE, points=(3, 96)),
+        dense(1, 64, 12, FREE, points=(-128, 14), optimize="size"),
+        dense(1, 640, 9, largest=30),
+        dense(1, 96, 5, NARROW, extreme=True),
+        dense(1, 96, 7, FREE, rounding=Rounding.ONNX, points=(0, 9)),
+        dense(2, 31, 5, points=(4, -9)),
+        dense(3, 20, 9),
+        dense(7, 33, 6, FREE, points=(4, -9)),
+        *(depthwise((1, h, w, 3)) for h, w in product((1, 2, 5, 6), (1, 2, 3, 7, 10))),
+        depthwise((1, 7, 5, 4), (3, 3), (1, 1), SAME, FREE, points=(7, -20)),
+        depthwise((1, 46, 47, 2), points=(5, -128)),
+        depthwise((1, 50, 49, 2), points=(5, -128), activation=NARROW),
+        depthwise((2, 6, 5, 3), (3, 3), (1, 1), ((2, 2), (0, 3)), multiplier=2),
+        depthwise((1, 6, 8, 3), (3, 3), (1, 1), NONE, FREE, points=(1, -3)),
+        depthwise((1, 3, 4, 2), (3, 3), (1, 1), ((4, 5), (5, 4)), FREE, points=(-9, 3)),
+        depthwise((1, 4, 5, 300)),
+        depthwise((1, 6, 6, 4), extreme=True),
+        depthwise((1, 6, 6, 5), largest=50),
+        depthwise((1, 6, 6, 4), extreme=True, activation=FREE, points=(2, 4)),
+        depthwise((1, 6, 6, 4), steep=40.0, activation=FREE, points=(0, 9)),
+        depthwise((1, 5, 9, 4), rounding=Rounding.ONNX, activation=FREE, points=(0, 9)),
+    )  # fmt: skip
+
+
+@cache
+def three_columns() -> tuple[tuple[Case, int], ...]:
+    """Convolutions three columns wide, and the bytes of scratch that each may take."""
+    return (
+        *((convolution((1, 5, 4 * s, k), n, (3, 3), (s, s), SAME), 16 << 10)
+          for k in (1, 2, 3, 4, 6, 9, 37) for n, s in ((1, 1), (5, 2))),
+        *((convolution((1, 4, w, 5), 3, (3, 3), (1, 1), SAME, FREE, points=(9, 4)), 4096)
+          for w in (4, 5, 7, 8, 11)),
+        *((convolution((1, 7, w, 5), 3, (3, 3), (2, 2), AFTER, FREE, points=(9, 4)), 2048)
+          for w in (8, 9, 12, 15, 18)),
+        *((convolution((1, 9, 8, 16), 6, (3, 3), (1, 1), SAME, largest=60), room)
+          for room in (4096, 8192, 9000, 10_000, 1 << 16)),
+        *((convolution((1, 12, 9, 12), 4, (3, 3), (2, 2), SAME, largest=60), room)
+          for room in (2048, 5000, 1 << 16)),
+        (convolution((1, 12, 8, 8), 7, (2, 3), (1, 1), activation=FREE, points=(-4, 3)), 8192),
+        (convolution((1, 12, 9, 6), 3, (1, 3), (3, 1), activation=NARROW), 2048),
+        (convolution((1, 9, 70, 2), 3, (3, 3), (1, 1), ((0, 3), (2, 2))), 4096),
+        (convolution((1, 5, 140, 3), 3, (3, 3), (2, 2), AFTER), 4096),
+        (convolution((2, 5, 6, 6), 9, (3, 3), (1, 1), SAME, FREE, points=(-3, 100)), 4096),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, extreme=True), 4096),
+        (convolution((1, 6, 9, 8), 4, (3, 3), (2, 1), SAME, extreme=True), 1 << 16),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, steep=40.0, points=(0, 9)), 4096),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, steep=0.01), 4096),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, FREE, rounding=Rounding.ONNX), 4096),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, optimize="size"), 1 << 16),
+        (convolution((1, 6, 8, 8), 4, (3, 3), (1, 1), SAME, optimize="ram"), 1 << 16),
+    )  # fmt: skip
+
+
+def call_of(case: Case) -> KernelCall | None:
+    """The call that computes a case; None for the fallback."""
+    call = BACKEND.find(case.node, Request(M3, case.optimize))
+    return None if isinstance(call, Refusal) else call
+
+
+@cache
+def entries() -> tuple[tuple[Case, Entry], ...]:
+    """The cases that are served."""
+    calls = ((case, call_of(case)) for case in cases())
+    found = [(case, Entry(case.node, call)) for case, call in calls if call is not None]
+    rows = Backend("cortexm", wide_rows.KERNELS)
+    for case, room in three_columns():
+        call = rows.find(case.node, Request(M3, case.optimize, room=room))
+        assert not isinstance(call, Refusal), call
+        assert call.scratch_bytes <= max(room, SCRATCH_LIMIT)
+        found.append((case, Entry(case.node, call)))
+    return tuple(found)
+
+
+def runs_of() -> list[Run]:
+    """A run of each case."""
+    return [Run(c.name, e, c.samples, c.expected()) for c, e in entries()]
+
+
+def test_most_cases_are_served() -> None:
+    served = {case.name for case, _ in entries()}
+    missing = [case.name for case in cases() if case.name not in served]
+    assert len(missing) <= 1, missing
+
+
+def test_working_memory_is_small() -> None:
+    for case, entry in entries()[: -len(three_columns())]:
+        assert entry.call.scratch_bytes <= SCRATCH_LIMIT, case.name
+
+
+def test_both_kinds_of_weights_are_tried() -> None:
+    forms = {entry.call.form for _, entry in entries()}
+    pairs = {"wide_pairs_2x3", "wide_pairs_words_2x3", "wide_pairs_4x1"}
+    assert forms == {*pairs, "wide_columns_3x3", "wide_rows_3"}
+    rows = [entry.call for _, entry in entries() if entry.call.form == "wide_rows_3"]
+    assert {call.work["made"] > 0 for call in rows} == {False, True}
+    assert any(call.work["repairs"] for call in rows)
+
+
+@pytest.mark.thorough
+def test_host_definitions_equal_the_reference(tmp_path: Path) -> None:
+    check_on_host(runs_of(), tmp_path)
+
+
+@pytest.mark.slow
+def test_host_definitions_as_released_equal_the_reference(tmp_path: Path) -> None:
+    check_on_host(runs_of(), tmp_path, RELEASED, "gcc")
+
+
+@pytest.mark.parametrize("compiler", READERS)
+def test_compilers_have_nothing_to_say(compiler: str, tmp_path: Path) -> None:
+    check_read_by(compiler, [entry for _, entry in entries()], tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
+def test_assembly_equals_the_reference(tmp_path: Path) -> None:
+    assert said_on(core_of("cortex-m3"), runs_of(), tmp_path) == "passed"
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
+@pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
+def test_random_nodes(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    runs: list[Run] = []
+    for i in range(120):
+        graph = random_graph(rng)
+        case = Case(f"{i}: {graph.nodes[0].op}", graph, samples_of(graph, rng), "speed")
+        call = call_of(case)
+        if call is not None:
+            runs.append(Run(case.name, Entry(case.node, call), case.samples, case.expected()))
+    assert len(runs) > 20
+    assert said_on(core_of("cortex-m3"), runs, tmp_path) == "passed"
+
+
+EXTREMES = (-128, -127, -1, 0, 1, 126, 127)
+BYTES = st.integers(-128, 127)
+
+
+def upper(x: int, weight: int) -> int:
+    """What an arithmetic shift by 16 reads in a product of words."""
+    return ((x * weight + 2**31) % 2**32 - 2**31) >> 16
+
+
+@given(BYTES, BYTES, BYTES, BYTES)
+def test_a_lifted_product_holds_two_taps(first: int, second: int, x: int, y: int) -> None:
+    kept, repairs = split_pairs(np.asarray([[[first, second]]]))
+    w = int(kept[0, 0, 0])
+    lack = sum(missing for _, missing in repairs[0])
+    for a, b in ((x, y), *product(EXTREMES, EXTREMES)):
+        word = (a + LIFT) + (b << 16)
+        found = upper(word, second + (w << 16)) + (second < 0) + upper(word, lack << 16)
+        assert found - LIFT * first == a * first + b * second
+
+
+@given(st.lists(BYTES, min_size=4, max_size=4), st.integers(0, 128), BYTES, BYTES)
+def test_a_counted_product_holds_two_taps(
+    weights: Sequence[int], offset: int, x: int, y: int
+) -> None:
+    counted, repairs = counted_weights(np.asarray([weights]), offset)
+    lacks = dict(repairs[0])
+    for pair, taps in enumerate(((0, 2), (1, 3))):
+        (a, b), word = counted[0, 0, pair].tolist(), 4 * pair
+        for p, q in ((x, y), *product(EXTREMES, EXTREMES)):
+            first, second = p + 128, q + 128
+            found = ((first + (second << 16)) * (b + (a << 16)) % 2**32) >> 16
+            found += first * lacks.get(word, 0) + second * lacks.get(word + 2, 0)
+            wanted = first * (weights[taps[0]] + offset) + second * (weights[taps[1]] + offset)
+            assert found == wanted
+
+
+@pytest.mark.parametrize("run", range(1, 14))
+def test_pairs_hold_each_tap_once(run: int) -> None:
+    taps = [tap for pair in pairs_of(run) for tap in pair if tap is not None]
+    assert sorted(taps) == list(range(run))
+
+
+def test_only_cores_without_dsp_are_served() -> None:
+    node = convolution((1, 4, 4, 12), 6).node
+    for target in ("cortex-m0", "cortex-m4", "cortex-m55"):
+        assert isinstance(BACKEND.find(node, Request(get(target))), Refusal)
+
+
+def test_windows_beyond_scratch_are_refused() -> None:
+    case = convolution((1, 3, 3, 200), 8, (3, 3), (1, 1), NONE, largest=20)
+    assert f"{SCRATCH_LIMIT} bytes" in str(BACKEND.find(case.node, Request(M3)))

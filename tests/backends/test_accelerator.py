@@ -1,0 +1,242 @@
+"""Another accelerator is a folder: nothing outside of it knows what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from jinja2 import BaseLoader, ChoiceLoader, DictLoader
+from typing_extensions import override
+
+from smelt.api.options import Options
+from smelt.codegen import arena
+from smelt.codegen.accelerator import (
+    Accelerator,
+    DeviceCall,
+    DeviceFunctions,
+    DevicePass,
+    DeviceProgram,
+    LayerCosts,
+    LayerTimes,
+    Measurements,
+    Tiling,
+    Wishes,
+)
+from smelt.codegen.kernels import base
+from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request, backend
+from smelt.codegen.network import Network
+from smelt.codegen.partition import Partitioner
+from smelt.codegen.render import environment
+from smelt.codegen.schedule import Schedule
+from smelt.errors import ConfigError
+from smelt.ir import Array, DType, Graph, Node, Origin, TensorType, Value, verify
+from smelt.ops.unary import Unary
+from smelt.targets import DeviceProfile, HostLibrary, Target, catalogue, get
+from tests.support.graphs import compile_graph
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("codegen", "smelt", "boards", "targets", "templates")
+OWN = ("codegen/kernels/vulkan/", "templates/vulkan/")
+NAMED = {
+    "targets/catalogue.py",
+    "smelt/cli_options.py",
+    "smelt/cli_tune.py",
+    *(path.relative_to(ROOT).as_posix() for path in (ROOT / "boards/computers").iterdir()),
+}
+"""The catalogues and the help of the command line."""
+
+
+def test_nothing_else_names_the_one_that_there_is() -> None:
+    files = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file())
+    texts = (path for path in files if not {"__pycache__"} & set(path.parts))
+    naming = {
+        path.relative_to(ROOT).as_posix()
+        for path in texts
+        if b"vulkan" in path.read_bytes().lower()
+    }
+    assert {name for name in naming if not name.startswith(OWN)} <= NAMED
+
+
+class ToyCall(DeviceCall):
+    """Negates on the toy."""
+
+
+class ToyFunctions(DeviceFunctions[ToyCall]):
+    """Numbers its calls."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @override
+    def add(self, origin: str, call: ToyCall) -> str:
+        self.count += 1
+        return f"toy_{self.count}"
+
+
+class ToyKernel(Kernel[Unary]):
+    """Serves `neg` of floats."""
+
+    op = Unary
+
+    @override
+    def offer(self, node: Node[Unary], request: Request) -> KernelCall | Refusal:
+        if node.op.kind != "neg":
+            return Refusal(f"the toy cannot compute {node.op.name}.")
+        return ToyCall("", "toy", {}, (Input(0, "x"), Output(0, "y")), form="toy")
+
+
+@dataclass(frozen=True)
+class ToyProgram(DeviceProgram):
+    """Steps that the toy computes."""
+
+    steps: tuple[int, ...]
+    templates = "toy"
+    absent = "toy_is_absent()"
+    refusal = "it runs on a toy"
+
+    @override
+    def statement(self, step: int) -> str:
+        return f"toy_run({self.steps.index(step)});"
+
+    @override
+    def end(self, step: int) -> str:
+        return "toy_wait();" if step == self.steps[-1] else ""
+
+    @override
+    def headers(self, name: str) -> tuple[str, ...]:
+        return ("toy.h",)
+
+    @override
+    def sources(self, name: str) -> tuple[str, ...]:
+        return (f"{name}_toy.c",)
+
+    @override
+    def internal(self, name: str) -> tuple[str, ...]:
+        return ()
+
+    @override
+    def render(
+        self, network: Network, schedule: Schedule, common: Mapping[str, object]
+    ) -> Callable[[], dict[str, str]]:
+        return lambda: {"toy.h": "", f"{network.name}_toy.c": ""}
+
+    @override
+    def arrays(self, name: str) -> Mapping[str, Array]:
+        return {f"{name}_toy": np.zeros(1, np.uint8)}
+
+    @property
+    @override
+    def compiler(self) -> str:
+        return "toy compiler"
+
+
+class Toy(Accelerator):
+    """Computes in a memory of its own."""
+
+    shares_arena = False
+
+    @override
+    def profile(self, name: str) -> DeviceProfile:
+        return DeviceProfile(name, "a toy")
+
+    @override
+    def costs(self, wishes: Wishes) -> LayerCosts | None:
+        return None
+
+    @override
+    def stays(
+        self, graph: Graph, partitioner: Partitioner, wishes: Wishes
+    ) -> Callable[[Node], str]:
+        return lambda node: "The first is the CPU's." if node is graph.nodes[0] else ""
+
+    @override
+    def passes(self, wishes: Wishes) -> Sequence[DevicePass]:
+        return ()
+
+    @override
+    def functions(self) -> ToyFunctions:
+        return ToyFunctions()
+
+    @override
+    def program(self, schedule: Schedule, plan: arena.Plan) -> DeviceProgram | None:
+        steps = tuple(s.index for s in schedule.calls if isinstance(s.call, ToyCall))
+        return ToyProgram(steps) if steps else None
+
+    @override
+    def environment(self, number: int) -> Mapping[str, str]:
+        return {"TOY": str(number)}
+
+    @override
+    def load_tuning(self, path: Path) -> Measurements:
+        raise ConfigError("a toy is not measured")
+
+    @override
+    def tuning(
+        self, profile: str, device: str, submit_ns: float, layers: Mapping[str, LayerTimes]
+    ) -> Measurements:
+        raise ConfigError("a toy is not measured")
+
+    @override
+    def worth_measuring(self, blocks: Sequence[Tiling]) -> tuple[Tiling, ...]:
+        return ()
+
+    @override
+    def neighbours(self, block: Tiling, blocks: Sequence[Tiling]) -> tuple[Tiling, ...]:
+        return ()
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Target:
+    """A target with a toy: a folder of kernels, one of templates, an entry in the catalogue."""
+    module, modules = ModuleType("toy"), base.modules_of
+    vars(module).update(KERNELS=(ToyKernel(),), ACCELERATOR=Toy())
+
+    def modules_of(name: str) -> tuple[ModuleType, ...]:
+        return (module,) if name == "toy" else modules(name)
+
+    monkeypatch.setattr(base, "modules_of", modules_of)
+    target = replace(
+        get("host"),
+        name="toy",
+        backends=("toy", "c"),
+        device=DeviceProfile("toy", "a toy"),
+        host_libraries=(HostLibrary("toys", "toys.h", "libtoys-dev"),),
+    )
+    monkeypatch.setitem(vars(catalogue)["_BY_NAME"], "toy", target)
+    names = (path.name for path in (ROOT / "templates/vulkan/network").iterdir())
+    own = DictLoader({f"toy/{name}": f"/* toy: {name} */\n" for name in names})
+    loader = environment().loader
+    assert isinstance(loader, BaseLoader)
+    monkeypatch.setattr(environment(), "loader", ChoiceLoader([loader, own]))
+    return target
+
+
+def negations(count: int) -> Graph:
+    type_ = TensorType((1, 4), DType.FLOAT32)
+    values = [Value(f"v{i}", type_) for i in range(count + 1)]
+    nodes = tuple(
+        Node(Unary("neg"), (values[i],), (values[i + 1],), Origin("NEG", i)) for i in range(count)
+    )
+    return verify(Graph("toyed", (values[0],), (values[-1],), nodes), "test")
+
+
+def test_another_one_is_a_folder(toy: Target) -> None:
+    assert backend("toy").accelerator is not None
+    artefact = compile_graph(negations(3), Options(target="toy", cpu_fallback=True))
+    assert [step.backend for step in artefact.schedule.calls] == ["c", "toy", "toy"]
+    assert artefact.schedule.calls[0].reason == "The first is the CPU's."
+    files, name = artefact.project.files, artefact.network.name
+    code = files[f"{name}.c"]
+    assert code.index("toy_run(0);") < code.index("toy_run(1);") < code.index("toy_wait();")
+    assert "if (toy_is_absent()) {" in code
+    assert f"{name}_toy.c" in files["Makefile"]
+    assert "-ltoys -lm" in files["Makefile"]
+    assert "toys m)" in files["CMakeLists.txt"]
+    assert artefact.report["shader_compiler"] == "toy compiler"
+    for path, text in files.items():
+        said = [line for line in text.lower().splitlines() if "vulkan" in line]
+        assert not said, path

@@ -1,0 +1,302 @@
+"""Which backend serves which layer: by price, by preference, by force; any cut has one result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import pytest
+
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
+from smelt.codegen import partition
+from smelt.codegen.kernels import base
+from smelt.codegen.kernels.base import (
+    Backend,
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+    Scratch,
+    backend,
+)
+from smelt.codegen.partition import Candidate, Partitioner
+from smelt.errors import ConfigError, UnsupportedError
+from smelt.frontend import load
+from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
+from smelt.ops.binary import Binary
+from smelt.ops.control import If
+from smelt.ops.convolution import Conv2D
+from smelt.ops.unary import Unary
+from smelt.samples import random_samples
+from smelt.targets import HOST, Optimize, Platform, Target, get
+from tests.emit.test_sanitizers import run_sanitized
+from tests.support.graphs import assert_same, compile_graph
+from tests.support.tflite_networks import DIGITS
+from tests.support.vulkan_tools import requires_vulkan
+
+MODEL = DIGITS / "digits_int8.tflite"
+ON_GPU = Options(target="vulkan")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(target="cortex-m4"),
+        Options(target="cortex-m4", optimize="ram", expand_weights=True),
+        pytest.param(replace(ON_GPU, cpu_fallback=True), marks=requires_vulkan),
+        pytest.param(replace(ON_GPU, float16=True), marks=requires_vulkan),
+        pytest.param(replace(ON_GPU, backends=("vulkan", "c")), marks=requires_vulkan),
+    ],
+    ids=lambda options: str(options.target),
+)
+@pytest.mark.parametrize("model", ["digits_int8", "digits_float32"])
+def test_each_kernel_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch, options: Options, model: str
+) -> None:
+    """About a node and the room that it has, whatever is found out between two questions."""
+    asked: Counter[tuple[int, Node, int]] = Counter()
+
+    def counted(kernel: Kernel) -> Callable[[Node, Request], KernelCall | Refusal]:
+        offer = kernel.offer
+
+        def counting(node: Node, request: Request) -> KernelCall | Refusal:
+            asked[id(kernel), node, request.room] += 1
+            return offer(node, request)
+
+        return counting
+
+    for name in get(options.target or "host").backends:
+        for kernel in backend(name).kernels:
+            monkeypatch.setitem(vars(kernel), "offer", counted(kernel))
+    compile_model(DIGITS / f"{model}.tflite", options)
+    assert set(asked.values()) == {1}
+
+
+class Borrowed(Kernel):
+    """A kernel of the portable backend under another name; it serves one kind of operator."""
+
+    def __init__(self, op: type[Op], kind: str = "", **work: int) -> None:
+        (self._kernel,) = [k for k in backend("c").kernels if k.op is op]
+        self.op = op  # pyright: ignore[reportAttributeAccessIssue]
+        self._kind = kind
+        self._work = work
+
+    def offer(self, node: Node, request: Request) -> KernelCall | Refusal:
+        if self._kind and not node.op.name.endswith(f"({self._kind})"):
+            return Refusal(f"toy serves {self._kind} only.")
+        call = self._kernel.offer(node, request)
+        assert isinstance(call, KernelCall)
+        return replace(call, stem=f"toy_{call.stem}", form="toy", work=self._work)
+
+
+@dataclass(frozen=True)
+class Priced(Target):
+    """A target whose prices are made up."""
+
+    table: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def prices(self) -> Mapping[str, Mapping[str, float]]:
+        return {form: {"runs": price} for form, price in self.table}
+
+
+TOY = Backend("toy", (Borrowed(Conv2D), Borrowed(Binary, "add")))
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target `host` with a backend `toy` that serves convolutions and sums only."""
+
+    def find(name: str, plugins: tuple[Kernel, ...] = ()) -> Backend:
+        return TOY if name == "toy" else base.backend(name, plugins)
+
+    target = replace(get("host"), libraries=("toy",))
+    monkeypatch.setattr("smelt.api.compile.backend", find)
+
+    def get_target(name: str) -> Target:
+        assert name == "host"
+        return target
+
+    def library(target: Target) -> Platform:
+        return replace(HOST, target=target)
+
+    monkeypatch.setattr("smelt.api.compile.get", get_target)
+    monkeypatch.setattr("smelt.api.compile.library", library)
+
+
+def placed(options: Options) -> list[tuple[str, str]]:
+    layers = compile_model(MODEL, options).schedule.calls
+    return [(step.node.op.name, step.backend) for step in layers]
+
+
+@pytest.mark.usefixtures("toy")
+def test_what_is_not_served_goes_to_the_fallback() -> None:
+    found = placed(Options(backends=("toy",)))
+    served = {"Conv2D", "Binary(add)"}
+    assert {op for op, name in found if name == "toy"} == served
+    assert {name for op, name in found if op not in served} == {"c"}
+    report = compile_model(MODEL, Options(backends=("toy",))).report
+    layers = report["layers"]
+    assert isinstance(layers, list)
+    why = {layer["op"]: layer["why"] for layer in layers}
+    assert why["Conv2D"] == ""
+    assert why["Softmax"] == "backend 'toy' has no kernel for Softmax on host."
+
+
+@pytest.mark.quick(every=3)
+@pytest.mark.parametrize("optimize", get_args(Optimize))
+def test_a_faster_candidate_that_lost_says_why_and_what_takes_it(optimize: Optimize) -> None:
+    options = Options(target="cortex-m4", optimize=optimize)
+    found = compile_model(MODEL, options).schedule.calls
+    told = {step.index for step in found if "would be faster, but" in step.reason}
+    lost = {s.index: [c for c in s.choice.lost if _faster(c, s.choice.taken)] for s in found}
+    assert told == {index for index, candidates in lost.items() if candidates}
+    assert told
+    for step in (step for step in found if step.index in told):
+        remedy = replace(
+            options,
+            optimize="speed" if "--optimize speed" in step.reason else optimize,
+            expand_weights="--expand-weights" in step.reason,
+        )
+        assert remedy != options
+        better = compile_model(MODEL, remedy).schedule.calls[step.index]
+        assert better.choice.taken.text in step.reason
+
+
+def _faster(lost: Candidate, taken: Candidate) -> bool:
+    known = lost.cycles is not None and taken.cycles is not None
+    return known and (lost.cycles or 0) < (taken.cycles or 0)
+
+
+@pytest.mark.usefixtures("toy")
+def test_layers_are_placed_by_name_and_pattern() -> None:
+    steps = compile_model(MODEL, Options()).schedule.calls
+    assert {step.backend for step in steps} == {"c"}
+    first = next(step.node for step in steps if isinstance(step.node.op, Conv2D))
+    options = Options(place={first.name: "toy"})
+    served = [
+        s.node.name for s in compile_model(MODEL, options).schedule.calls if s.backend == "toy"
+    ]
+    assert served == [first.name]
+    options = Options(backends=("toy",), place={"*": "c"})
+    assert {name for _, name in placed(options)} == {"c"}
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (Options(backends=("toy",), fallback=False), UnsupportedError, "toy' has no kernel for"),
+        (
+            Options(place={"*": "toy"}),
+            UnsupportedError,
+            r"where --place wants it: backend 'toy' has",
+        ),
+        (Options(place={"no such": "c"}), ConfigError, "--place no such=….*no layer is called so"),
+        (Options(backends=("gpu",)), ConfigError, "no backend 'gpu'; it has toy, c"),
+        (Options(fallback=False), UnsupportedError, "cannot run on target 'host'"),
+    ],
+)
+def test_what_is_impossible_is_an_error(
+    options: Options, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        compile_model(MODEL, options)
+
+
+@pytest.mark.quick(every=2)
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("cut", range(4))
+def test_any_cut_gives_the_same_bits(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    graph = load(MODEL).graph
+    names = [
+        n.name for n in compile_model(MODEL, Options()).graph.nodes if isinstance(n.op, Conv2D)
+    ]
+    chosen = {name: "toy" for i, name in enumerate(names) if cut >> i & 1}
+    artefact = compile_graph(graph, Options(place=chosen))
+    samples = random_samples(graph, 2, seed=cut)
+    found = run_sanitized(artefact, samples, tmp_path_factory.mktemp("cut") / "project")
+    assert_same(found, [evaluate(graph, s).outputs for s in samples], f"cut {cut}")
+
+
+def test_layers_inside_branches_are_placed_too() -> None:
+    def branch(op: Op, name: str) -> Graph:
+        inside, result = Value(f"{name}_x", scalar), Value(name, scalar)
+        node = Node(op, (inside,), (result,), Origin(op.name, 0))
+        return Graph(name, (inside,), (result,), (node,))
+
+    scalar = TensorType((4,), DType.FLOAT32)
+    chosen = If(branch(Unary("abs"), "positive"), branch(Unary("neg"), "negative"))
+    x, y, condition = Value("x", scalar), Value("y", scalar), Value("c", TensorType((), DType.BOOL))
+    node = Node(chosen, (condition, x), (y,), Origin("If", 0))
+    graph = verify(Graph("net", (condition, x), (y,), (node,)), "building a test")
+    compile_graph(graph, Options(place={"positive": "c"}))
+    with pytest.raises(ConfigError, match=r"--place y=….*branches and loops are the CPU's"):
+        compile_graph(graph, Options(place={"y": "c"}))
+
+
+# --- candidates ------------------------------------------------------------------------------
+
+
+def best(
+    kernels: Sequence[Kernel], prices: Mapping[str, float], optimize: Optimize = "speed"
+) -> partition.Choice:
+    host = get("host")
+    target = Priced(
+        host.name, host.description, features=host.features, table=tuple(prices.items())
+    )
+    node = next(n for n in load(MODEL).graph.nodes if isinstance(n.op, Conv2D))
+    group = (Backend("one", tuple(kernels)), backend("c"))
+    return Partitioner((group,), Request(target, optimize)).choose(node)
+
+
+class Sized(Borrowed):
+    """A convolution that takes so many bytes of scratch in addition."""
+
+    def __init__(self, form: str, runs: int, scratch: int) -> None:
+        super().__init__(Conv2D, runs=runs)
+        self._form, self._scratch = form, scratch
+
+    def offer(self, node: Node, request: Request) -> KernelCall | Refusal:
+        call = super().offer(node, request)
+        assert isinstance(call, KernelCall)
+        spare = Scratch("spare", DType.INT8, self._scratch)
+        return replace(call, form=self._form, operands=(*call.operands, spare))
+
+
+def test_the_cheapest_candidate_is_taken() -> None:
+    choice = best([Sized("slow", 1000, 0), Sized("fast", 500, 900)], {"slow": 2.0, "fast": 2.0})
+    assert (choice.taken.call.form, choice.taken.cycles) == ("fast", 1000)
+    assert [(c.call.form, c.cycles) for c in choice.lost] == [
+        ("slow", 2000),
+        ("c_convolution_blocks", None),
+    ]
+
+
+def test_with_ram_the_least_scratch() -> None:
+    kernels = [Sized("lean", 110, 0), Sized("fast", 100, 900), Sized("bare", 900, 0)]
+    prices: dict[str, float] = {"lean": 1.0, "fast": 1.0, "bare": 1.0}
+    assert best(kernels, prices, "ram").taken.call.form == "lean"
+    assert best(kernels, prices, "speed").taken.call.form == "fast"
+    prices["lean"] = 9.0
+    assert best(kernels, prices, "ram").taken.call.form == "bare"
+
+
+def test_a_kernel_without_a_price_comes_last() -> None:
+    choice = best([Sized("unknown", 1, 0), Sized("slow", 10**6, 0)], {"slow": 2.0})
+    assert choice.taken.call.form == "slow"
+    assert best([Sized("unknown", 1, 0)], {}).taken.call.form == "unknown"
+
+
+def test_kernels_of_plugins_come_first() -> None:
+    node = next(n for n in load(MODEL).graph.nodes if isinstance(n.op, Conv2D))
+    host = get("host")
+    target = Priced(host.name, host.description, features=host.features, table=(("fast", 1.0),))
+    group = (
+        Backend("one", (Sized("fast", 1, 0),)),
+        replace(backend("c"), plugins=(Sized("own", 10**9, 0),)),
+    )
+    assert Partitioner((group,), Request(target)).choose(node).taken.call.form == "own"

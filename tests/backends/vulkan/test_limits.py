@@ -1,0 +1,219 @@
+"""Only what every device of Vulkan 1.1 can do is asked of it; more is refused, or the CPU's.
+
+Limits are lowered to just below what a small network needs, so that each of them is seen alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
+from smelt.boards import compile_project, open_device
+from smelt.codegen.accelerator import DeviceFunctions
+from smelt.codegen.kernels.vulkan import dispatches, shaders
+from smelt.codegen.kernels.vulkan.calls import ShaderCall
+from smelt.codegen.kernels.vulkan.dispatches import Program, program
+from smelt.codegen.kernels.vulkan.elements import MAX_LOOPS
+from smelt.codegen.kernels.vulkan.shaders import Module, Pipeline, Shaders
+from smelt.errors import DeviceError, UnsupportedError
+from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, verify
+from smelt.ops.binary import Binary
+from smelt.ops.matmul import MatMul
+from smelt.ops.transpose import Transpose
+from smelt.ops.unary import Unary
+from smelt.samples import random_samples
+from tests.support.graphs import compile_graph
+from tests.support.vulkan_tools import (
+    MINIMA,
+    ON_GPU,
+    branches,
+    build,
+    dense,
+    program_of,
+    requires_vulkan,
+)
+
+pytestmark = requires_vulkan
+
+REFUSAL = "every device can"
+
+
+@pytest.fixture(scope="module")
+def artefact() -> Artefact:
+    return compile_graph(branches(), ON_GPU)
+
+
+def gpu_of(artefact: Artefact) -> Program:
+    program = program_of(artefact)
+    assert program is not None
+    return program
+
+
+LIMITS: dict[str, Callable[[Program], int]] = {
+    "MAX_GROUPS": lambda gpu: max(max(d.groups) for d in gpu.dispatches),
+    "MAX_INVOCATIONS": lambda gpu: gpu.group_invocations,
+    "MAX_PUSH_BYTES": lambda gpu: gpu.push_bytes,
+    "MAX_RANGE": lambda gpu: max(gpu.arena_bytes, gpu.weights_bytes),
+}
+
+
+@pytest.mark.parametrize("graph", [branches, dense])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_each_limit(
+    limit: str, graph: Callable[[], Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the two networks has more weights than arena."""
+    artefact = compile_graph(graph(), ON_GPU)
+    needed = LIMITS[limit](gpu_of(artefact))
+    monkeypatch.setattr(dispatches, limit, needed)
+    assert program(artefact.schedule, artefact.plan) == gpu_of(artefact)
+    monkeypatch.setattr(dispatches, limit, needed - 1)
+    with pytest.raises(UnsupportedError, match=REFUSAL):
+        program(artefact.schedule, artefact.plan)
+
+
+class _Resized(Shaders):
+    """The shaders of a network in workgroups of another size."""
+
+    def __init__(self, shaders: DeviceFunctions[Any] | None, local: tuple[int, int, int]) -> None:
+        super().__init__()
+        assert isinstance(shaders, Shaders)
+        self._own, self._local = shaders, local
+
+    @property
+    @override
+    def modules(self) -> tuple[Module, ...]:
+        return self._own.modules
+
+    @property
+    @override
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        return tuple(replace(pipeline, local=self._local) for pipeline in self._own.pipelines)
+
+
+@pytest.mark.parametrize(
+    ("local", "fits"),
+    [
+        ((128, 1, 1), True),
+        ((1, 128, 1), True),
+        ((1, 2, 64), True),
+        ((129, 1, 1), False),
+        ((1, 1, 65), False),
+        ((2, 65, 1), False),
+    ],
+)
+def test_sizes_of_workgroups(local: tuple[int, int, int], fits: bool, artefact: Artefact) -> None:
+    schedule = replace(artefact.schedule, device=_Resized(artefact.schedule.device, local))
+    if fits:
+        program(schedule, artefact.plan)
+        return
+    with pytest.raises(UnsupportedError, match=r" invocations .*Keep it .* --place v0=c"):
+        program(schedule, artefact.plan)
+
+
+def test_constants_of_a_module(artefact: Artefact) -> None:
+    """As many as the C has room for."""
+    call = artefact.schedule.calls[0].call
+    assert isinstance(call, ShaderCall)
+    most = shaders.MAX_CONSTANTS
+    runtime = artefact.project.files["smelt_vulkan.c"]
+    assert re.findall(r"#define MAX_CONSTANTS (\d+)", str(runtime)) == [str(most)]
+    constants = {f"C{i}": i for i in range(most + 1)}
+    shaders.Shaders().add("here", replace(call, constants=dict(list(constants.items())[:-1])))
+    with pytest.raises(ValueError, match=f"more than {most} specialization constants"):
+        shaders.Shaders().add("here", replace(call, constants=constants))
+
+
+def floats(name: str, *shape: int) -> Value:
+    return Value(name, TensorType(shape, DType.FLOAT32))
+
+
+def chain(*ops: Op, inputs: tuple[Value, ...]) -> Graph:
+    """Nodes in a row; the first has all inputs."""
+    nodes: list[Node] = []
+    operands = inputs
+    for number, op in enumerate(ops):
+        (type_,) = op.infer([v.type for v in operands])
+        result = Value(f"v{number}", type_)
+        nodes.append(Node(op, operands, (result,), Origin(op.name, number)))
+        operands = (result,)
+    return verify(Graph("chain", inputs, operands, tuple(nodes)), "a test")
+
+
+def backends(artefact: Artefact) -> set[str]:
+    return {step.backend for step in artefact.schedule.calls}
+
+
+def test_axes_of_elementwise_operators() -> None:
+    """None of the axes can be joined with the next."""
+    for axes, backend in ((MAX_LOOPS, "vulkan"), (MAX_LOOPS + 1, "c")):
+        a, b = ([2 if i % 2 == own else 1 for i in range(axes)] for own in (0, 1))
+        graph = chain(Binary("add"), inputs=(floats("a", *a), floats("b", *b)))
+        artefact = compile_graph(graph, ON_GPU)
+        assert backends(artefact) == {backend}
+        (step,) = artefact.schedule.calls
+        assert (f"over more than {MAX_LOOPS} axes" in step.reason) == (backend == "c")
+
+
+def test_axes_of_products() -> None:
+    for axes, backend in ((MAX_LOOPS, "vulkan"), (MAX_LOOPS + 1, "c")):
+        a, b = ([2 if i % 2 == own else 1 for i in range(axes - 2, 0, -1)] for own in (0, 1))
+        graph = chain(MatMul(), inputs=(floats("a", *a, 2, 3), floats("b", *b, 3, 2)))
+        artefact = compile_graph(graph, ON_GPU)
+        assert backends(artefact) == {backend}
+
+
+@pytest.mark.parametrize("options", [Options(target="vulkan"), ON_GPU], ids=["default", "vulkan"])
+def test_a_tensor_that_no_device_need_bind(options: Options) -> None:
+    """The CPU computes everything, and it is told why."""
+    graph = chain(Unary("exp"), Unary("neg"), inputs=(floats("x", 6000, 6000),))
+    artefact = compile_graph(graph, options)
+    assert program_of(artefact) is None
+    for step in artefact.schedule.calls:
+        assert step.reason == (
+            "'x' has 144,000,000 bytes of the arena, which a GPU would share; 134,217,728 is what "
+            "every device can bind."
+        )
+
+
+def test_an_arena_that_no_device_need_bind() -> None:
+    """Of tensors that are each small enough; the remedy helps."""
+    graph = chain(Transpose((1, 0)), inputs=(floats("x", 5000, 5000),))
+    with pytest.raises(UnsupportedError, match=r"200,000,000 bytes; .* with --backends c"):
+        compile_graph(graph, Options(target="vulkan", backends=("vulkan",)))
+    artefact = compile_graph(graph, Options(target="vulkan", backends=("c",)))
+    assert backends(artefact) == {"c"}
+
+
+def test_weights_that_no_device_need_bind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remedy names the layer with most, and helps."""
+    needed = gpu_of(compile_graph(dense(), ON_GPU)).weights_bytes
+    monkeypatch.setattr(dispatches, "MAX_RANGE", needed - 1)
+    with pytest.raises(UnsupportedError, match=r"--place v1=c has 4,\d+ less"):
+        compile_graph(dense(), ON_GPU)
+    assert backends(compile_graph(dense(), replace(ON_GPU, place={"v1": "c"}))) == {"vulkan", "c"}
+
+
+def test_a_device_held_to_the_minima(artefact: Artefact, tmp_path: Path) -> None:
+    """What this computer's device can do besides is refused then."""
+    (sample,) = random_samples(artefact.graph, 1, 0)
+    build(artefact, tmp_path)
+    tables = tmp_path / "project" / f"{artefact.network.name}_gpu.c"
+    text = tables.read_text()
+    assert "    64, /* invocations" in text
+    tables.write_text(text.replace("    64, /* invocations", "    129, /* invocations"))
+    for held in (False, True):
+        flags = MINIMA if held else ""
+        elf = compile_project(tmp_path / "project", artefact.platform, extra_cflags=flags)
+        refusal = pytest.raises(DeviceError, match="exceeds the limits") if held else nullcontext()
+        with refusal, open_device(elf.path, "host") as device:
+            device.run([array.tobytes() for array in sample])

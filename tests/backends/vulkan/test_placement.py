@@ -1,0 +1,443 @@
+"""The cut between GPU and CPU: its cost, its reasons, and what `smelt tune` stores."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from io import StringIO
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from smelt import show
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
+from smelt.codegen.accelerator import layer_key
+from smelt.codegen.kernels.vulkan.assignment import Layer, Tensor, assignment
+from smelt.codegen.kernels.vulkan.devices import Costs
+from smelt.codegen.kernels.vulkan.tuning import TunedLayer, Tuning, load_tuning
+from smelt.errors import ConfigError
+from smelt.frontend import load
+from smelt.ops import all_cases
+from smelt.ops.case import build
+from smelt.ops.cast import Cast
+from smelt.ops.softmax import Softmax
+from smelt.targets.gpus import available, gpu_called
+from smelt.tune import tune
+from tests.passes.test_float16 import converted
+from tests.support.cli_runner import runner
+from tests.support.onnx_networks import graph, model, node, tensor_info
+from tests.support.tflite_networks import DIGITS
+from tests.support.vulkan_tools import requires_vulkan
+
+pytestmark = requires_vulkan
+
+MODEL = DIGITS / "digits_int8.tflite"
+
+NOTHING = Tuning(gpu="generic", device="a test", submit_ns=0, layers={})
+
+
+def cost(
+    layers: Sequence[Layer], on_gpu: Sequence[bool], submit_ns: float, tensors: Sequence[Tensor]
+) -> float:
+    """Of an assignment: layers, a submission for each run of them on the GPU, and conversions."""
+    times = sum(layer.times[not there] for layer, there in zip(layers, on_gpu, strict=True))
+    runs = sum(b and not a for a, b in zip([False, *on_gpu], on_gpu, strict=False))
+    return times + runs * submit_ns + sum(converted(tensor, on_gpu) for tensor in tensors)
+
+
+def network(rng: random.Random) -> tuple[list[Layer], list[Tensor]]:
+    """Layers, and tensors that some of them make and later ones read."""
+
+    def times() -> tuple[float, float]:
+        return float(rng.randint(0, 30)), float(rng.randint(0, 30))
+
+    can = [(True, True), (True, True), (True, True), (True, False), (False, True)]
+    layers = [Layer(times(), rng.choice(can)) for _ in range(rng.randint(0, 8))]
+    tensors: list[Tensor] = []
+    for _ in range(rng.randint(0, len(layers))):
+        maker = rng.choice([None, *range(len(layers))])
+        later = range(0 if maker is None else maker + 1, len(layers))
+        readers = rng.sample(later, min(len(later), rng.randint(0, 3)))
+        tensors.append(Tensor(maker, tuple(readers), rng.random() < 0.3, times()))
+    return layers, tensors
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_assignment_is_cheaper(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(40):
+        layers, tensors = network(rng)
+        submit_ns = float(rng.randint(0, 30))
+        found = assignment(layers, submit_ns, tensors)
+        possible = [
+            way
+            for way in product((True, False), repeat=len(layers))
+            if all(layer.can[not there] for layer, there in zip(layers, way, strict=True))
+        ]
+        assert tuple(found) in possible
+        least = min(cost(layers, way, submit_ns, tensors) for way in possible)
+        assert cost(layers, found, submit_ns, tensors) == least
+
+
+def test_an_island_does_not_pay_a_submission_of_its_own() -> None:
+    either = (True, True)
+    layers = [Layer((10.0, 90.0), either), Layer((5.0, 1.0), either), Layer((10.0, 90.0), either)]
+    assert assignment(layers, 50.0) == [True, True, True]
+    assert assignment([Layer((5.0, 1.0), either)], 50.0) == [False]
+    assert assignment([Layer((5.0, 5.0), either)], 0.0) == [False]
+
+
+def compiled(model: Path = MODEL, **options: object) -> Artefact:
+    return compile_model(model, Options(target="vulkan", **options))  # pyright: ignore[reportArgumentType]
+
+
+def tuned(there_ns: float, here_ns: float, submit_ns: float = 1e3) -> Tuning:
+    """Every layer of the digits takes so long on the GPU, and on the CPU."""
+    graph = compiled().schedule.graph
+    layer = TunedLayer(gpu_ns=there_ns, cpu_ns=here_ns)
+    layers = {layer_key(node): layer for node in graph.nodes}
+    return Tuning(gpu="generic", device="a test", submit_ns=submit_ns, layers=layers)
+
+
+def test_every_operator_has_estimated_costs() -> None:
+    """Those with several results too, of whatever types."""
+    costs = Costs(gpu_called("generic"))
+    nodes = [n for case in all_cases() for dtype in case.dtypes for n in build(case, dtype).nodes]
+    assert any(len(node.outputs) > 1 for node in nodes)
+    assert all(min(costs.of(node)) >= 0 for node in nodes)
+
+
+def test_measured_times_decide() -> None:
+    everywhere = compiled(backends=("vulkan", "c")).report["layers"]
+    there = compiled(tuning=tuned(1.0, 1e6)).report["layers"]
+    here = compiled(tuning=tuned(1e6, 1.0)).report["layers"]
+    assert isinstance(everywhere, list)
+    assert isinstance(there, list)
+    assert isinstance(here, list)
+    assert [layer["backend"] for layer in there] == [layer["backend"] for layer in everywhere]
+    assert "vulkan" in {layer["backend"] for layer in there}
+    assert {layer["backend"] for layer in here} == {"c"}
+    served = [a for a, b in zip(here, everywhere, strict=True) if b["backend"] == "vulkan"]
+    for layer in served:
+        assert layer["why"].startswith("It would take 1000.0 us on the GPU (measured on a test)")
+
+
+def backends_of(artefact: Artefact) -> dict[str, str | None]:
+    return {step.node.name: step.backend for step in artefact.schedule.calls}
+
+
+@pytest.mark.parametrize(("convert_ns", "conversions"), [(1.5e3, 4), (1e5, 2)])
+def test_conversions_to_float16_are_weighed(convert_ns: float, conversions: int) -> None:
+    """A layer that the CPU computes faster stays on the GPU if its operand would be converted."""
+    own = [node for node in load(SMALL).graph.nodes if node.macs]
+    ways: list[dict[str, str]] = [{}, *({node.name: "c"} for node in own)]
+    there = [
+        compiled(SMALL, backends=("vulkan", "c"), float16=True, place=way).schedule for way in ways
+    ]
+    middle = [step.node for step in there[0].steps if step.node.macs][1]
+    nodes = [node for schedule in there for node in schedule.graph.nodes]
+    layers = {layer_key(node): TunedLayer(gpu_ns=1e3, cpu_ns=1e6) for node in nodes}
+    layers |= {
+        layer_key(node): TunedLayer(gpu_ns=convert_ns, cpu_ns=None)
+        for node in nodes
+        if isinstance(node.op, Cast)
+    }
+    layers[layer_key(middle)] = TunedLayer(gpu_ns=5e3, cpu_ns=1e3)
+    tuning = Tuning(gpu="generic", device="a test", submit_ns=0, layers=layers)
+    wide, narrow = (compiled(SMALL, tuning=tuning, float16=half) for half in (False, True))
+    assert backends_of(wide)[middle.name] == "c"
+    assert backends_of(narrow)[middle.name] == ("c" if conversions > 2 else "vulkan")
+    found = [node for node in narrow.schedule.graph.nodes if isinstance(node.op, Cast)]
+    assert len(found) == conversions
+    report = narrow.report["layers"]
+    assert isinstance(report, list)
+    beside = {layer["name"]: layer["beside"] for layer in report}
+    assert beside[found[0].name] == {"gpu": convert_ns / 1e3, "cpu": None, "measured": True}
+    text = StringIO()
+    show.partition(Console(file=text, width=200), narrow.report)
+    row = next(line for line in text.getvalue().splitlines() if f" {found[0].name} " in line)
+    assert row.split()[-3:] == [f"{convert_ns / 1e3:.1f}", "-", "-"]
+    if conversions > 2:
+        why = next(layer["why"] for layer in report if layer["name"] == middle.name)
+        assert why.endswith(
+            f"and back takes 0 us and conversions up to {2 * convert_ns / 1e3:.0f} us."
+        )
+
+
+def test_the_cpu_is_estimated_in_float32() -> None:
+    """Whatever the GPU stores; there it is half the bytes."""
+    everywhere = compiled(SMALL, backends=("vulkan", "c"), float16=True)
+    halves = [s.node for s in everywhere.schedule.steps if isinstance(s.node.op, Softmax)]
+    wide = [s.node for s in compiled(SMALL).schedule.steps if isinstance(s.node.op, Softmax)]
+    costs = Costs(gpu_called("generic"))
+    ((there, here),), ((before, on_cpu),) = (list(map(costs.of, n)) for n in (halves, wide))
+    assert here == on_cpu
+    known = Costs(costs.gpu, {layer_key(halves[0]): (7.0, None)})  # on the GPU alone
+    assert known.of(halves[0]) == (there, here)
+    assert not known.knows(halves[0])
+    dispatch = costs.gpu.dispatch_ns
+    assert there - dispatch == pytest.approx((before - dispatch) / 2)
+
+
+@pytest.mark.parametrize(("submit_ns", "place"), [(20.0, "vulkan"), (30.0, "c")])
+def test_a_branch_between_two_layers_parts_their_submissions(submit_ns: float, place: str) -> None:
+    weights = {name: np.full((6, 6), 0.1 * n, np.float32) for n, name in enumerate("vw", 1)}
+    branches = {
+        f"{name}_branch": graph([node(kind, "a", name)], {}, name)
+        for name, kind in (("then", "Neg"), ("else", "Abs"))
+    }
+    nodes = [
+        node("MatMul", "x v", "a"),
+        node("If", "c", "b", "", **branches),
+        node("MatMul", "b w", "y"),
+    ]
+    inputs = [tensor_info("x", [4, 6]), tensor_info("c", [], "b")]
+    proto = model(graph(nodes, inputs, [tensor_info("y", [4, 6])], weights), 21)
+    imported = load(proto.SerializeToString())
+    free = compile_model(imported, Options(target="vulkan", backends=("vulkan", "c")))
+    layer = TunedLayer(gpu_ns=1.0, cpu_ns=25.0)
+    layers = {layer_key(n): layer for n in free.schedule.graph.nodes if not n.op.subgraphs}
+    tuning = Tuning(gpu="generic", device="a test", submit_ns=submit_ns, layers=layers)
+    found = compile_model(imported, Options(target="vulkan", tuning=tuning)).schedule.calls
+    assert [s.backend for s in found if s.node.macs] == [place, place]
+
+
+def test_partition_shows_what_a_layer_takes_on_both() -> None:
+    def shown(artefact: Artefact) -> str:
+        text = StringIO()
+        show.partition(Console(file=text), artefact.report, candidates=True)
+        return text.getvalue()
+
+    estimated, measured = shown(compiled()), shown(compiled(tuning=tuned(1e3, 1e6)))
+    assert "us on GPU  us on CPU" in estimated
+    assert "~" in estimated
+    assert "1.0        1000.0" in measured
+    assert "~" not in measured
+    assert "cycles (estimate)" in shown(compiled(backends=("vulkan", "c")))
+
+
+def test_a_layer_that_is_placed_goes_there() -> None:
+    everywhere = compiled(backends=("vulkan", "c")).schedule.calls
+    name = next(step.node.name for step in everywhere if step.backend == "vulkan")
+    artefact = compiled(tuning=tuned(1e6, 1.0), place={name: "vulkan"})
+    assert [s.node.name for s in artefact.schedule.calls if s.backend == "vulkan"] == [name]
+
+
+def test_names_of_layers_are_suggested_that_can_be_placed() -> None:
+    """Those that only convert to float16 and back cannot."""
+
+    def place(name: str) -> Artefact:
+        return compiled(SMALL, backends=("vulkan", "c"), float16=True, place={name: "c"})
+
+    (result,) = load(SMALL).graph.results
+    assert f"{result.name}_f16" in {
+        node.name for node in place(load(SMALL).graph.nodes[0].name).schedule.graph.nodes
+    }
+    with pytest.raises(ConfigError, match="no layer is called so") as error:
+        place(f"{result.name}_f16")
+    names = re.findall("'([^']+)', ", str(error.value))
+    assert result.name in names
+    for name in names:
+        assert [s.backend for s in place(name).schedule.calls if s.node.name == name] == ["c"]
+
+
+def test_another_cut_is_another_network() -> None:
+    hashes = {
+        compiled().network.hash,
+        compiled(gpu="videocore7").network.hash,
+        compiled(tuning=tuned(1.0, 2.0)).network.hash,
+        compiled(tuning=tuned(1.0, 3.0)).network.hash,
+    }
+    assert len(hashes) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (Options(target="host", gpu="videocore7"), "--gpu is for a target with a GPU; 'host' has"),
+        (Options(target="host", tuning=NOTHING), "--tuning is for a target with a GPU"),
+        (
+            Options(target="vulkan", gpu="mali", tuning=NOTHING),
+            "measured with the profile 'generic', not with --gpu mali: leave --gpu out",
+        ),
+        (
+            Options(board="raspberrypi5", tuning=NOTHING),
+            "measured with the profile 'generic', and --board raspberrypi5 has 'videocore7': "
+            "measure with `smelt tune --board raspberrypi5`, or give --gpu generic",
+        ),
+        (Options(target="vulkan", gpu="voodoo"), "unknown GPU 'voodoo'"),
+    ],
+)
+def test_options_that_would_not_count(options: Options, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        compile_model(MODEL, options)
+
+
+NONE = "no layer goes to the GPU: the CPU computes everything"
+MORE = "`smelt partition` says why, --backends vulkan,c gives the GPU all that it serves"
+SMALL = DIGITS / "digits_float32.tflite"
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        (MODEL, {}, f"{NONE}; {MORE}"),
+        (MODEL, {"float16": True}, f"{NONE}, and --float16 changes nothing; {MORE}"),
+        (MODEL, {"cpu_fallback": True}, f"{NONE}, and --cpu-fallback changes nothing; {MORE}"),
+        (
+            MODEL,
+            {"backends": ("vulkan", "c"), "place": {"*": "c"}},
+            f"{NONE}; `smelt partition` says why",
+        ),
+        (
+            MODEL,
+            {"backends": ("vulkan", "c"), "float16": True},
+            "--float16 changes nothing: the GPU computes nothing in float32 that float16 can hold",
+        ),
+        (MODEL, {"backends": ("vulkan", "c"), "cpu_fallback": True}, ""),
+        (SMALL, {"backends": ("vulkan", "c"), "float16": True}, ""),
+    ],
+)
+def test_options_that_change_nothing_are_told(
+    model: Path, options: dict[str, object], said: str
+) -> None:
+    artefact = compiled(model, **options)
+    assert artefact.notes == (*artefact.imported.notes, *([said] if said else []))
+    assert artefact.report["notes"] == list(artefact.notes)
+    assert not compile_model(model, Options()).notes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("verify", "--samples", "1"), 0, f"note: {NONE}; {MORE}\n"),
+        (
+            ("verify", "--device", "3"),
+            1,
+            "--device 3 chooses the GPU that computes, and no layer of this network goes to one: "
+            f"{MORE}; or leave --device out\n",
+        ),
+        (("profile", "--device", "3"), 1, "--device 3 chooses the GPU that computes, and no layer"),
+        (
+            ("profile", "--board", "mps2-an386", "--device", "0"),
+            1,
+            "--device 0 chooses among this computer's GPUs",
+        ),
+    ],
+)
+def test_that_nothing_is_the_gpus_is_told(
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A device that is asked for by its number is not done without."""
+    target = () if "--board" in arguments else ("--target", "vulkan")
+    command, *rest = arguments
+    ran = runner(tmp_path, monkeypatch, capfd)(command, MODEL, *target, *rest)
+    assert ran.code == code
+    assert said in ran.err
+
+
+def test_a_tuning_of_another_network_is_refused() -> None:
+    with pytest.raises(ConfigError, match="knows no layer of this network"):
+        compiled(tuning=NOTHING)
+
+
+def test_tuning_is_kept_with_the_project(tmp_path: Path) -> None:
+    tuning = tuned(1.0, 2.0)
+    compiled(tuning=tuning).write(tmp_path / "out")
+    assert load_tuning(tmp_path / "out" / "tuning.json") == tuning
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "the file: Invalid JSON"),
+        (
+            '{"version": 1, "gpu": "generic", "submit_ns": 1, "layers": {"a": [1, 2]}}',
+            "it is of version 1, and this Smelt reads version 2; write it anew with `smelt tune`",
+        ),
+        ('{"gpu": "generic", "device": "a", "submit_ns": -1, "layers": {}}', "submit_ns: "),
+        ('{"gpu": "generic", "device": "a", "submit_ns": 1, "layers": {}}', "says no version"),
+        (
+            '{"gpu": "generic", "device": "a", "submit_ns": 1, "layers": {"a": {"gpu_ns": 1}}}',
+            "layers.a.cpu_ns: ",
+        ),
+        (
+            '{"version": 2, "gpu": "mail", "device": "a", "submit_ns": 1, "layers": {}}',
+            "gpu: unknown GPU 'mail'; did you mean 'mali'? Known: ",
+        ),
+    ],
+)
+def test_a_broken_tuning_is_refused(tmp_path: Path, text: str | None, complaint: str) -> None:
+    path = tmp_path / "tuning.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_tuning(path)
+    assert complaint in str(error.value)
+    assert str(path) in str(error.value)
+    assert text is None or str(error.value).endswith("; write it anew with `smelt tune`")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(target="vulkan", gpu="generic"),
+        Options(board="vulkan-generic"),
+        Options(board="raspberrypi5", gpu="generic"),
+    ],
+)
+def test_a_tuning_goes_with_the_profile_that_it_was_measured_with(options: Options) -> None:
+    artefact = compile_model(MODEL, replace(options, tuning=tuned(1.0, 2.0)))
+    gpu = artefact.platform.target.device
+    assert gpu is not None
+    assert gpu.name == "generic"
+
+
+def test_where_a_tuning_goes_is_looked_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("smelt.cli_tune.tune_model", None)
+    run = runner(tmp_path, monkeypatch, capfd)
+    for place, why in (("none/t.json", "No such file or directory"), (".", "it is a folder")):
+        ran = run("tune", MODEL, "--target", "vulkan", "-o", place)
+        assert (ran.code, ran.err) == (1, f"ConfigError: cannot write '{place}': {why}\n")
+    (tmp_path / "t.json").write_text("kept")
+    with pytest.raises(TypeError):  # what measures is reached, and the file as it was
+        run("tune", MODEL, "--target", "vulkan", "-o", "t.json")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_an_unknown_gpu_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown GPU 'videocore'; did you mean 'videocore"):
+        compiled(gpu="videocore")
+
+
+def test_a_target_without_gpu_is_not_tuned() -> None:
+    with pytest.raises(ConfigError, match="target 'cortex-m4' has no GPU to tune for"):
+        tune(MODEL, Options(target="cortex-m4"), rounds=1)
+
+
+def test_profiles_prefer_gpus_for_much_work_only() -> None:
+    """Each profile leaves the smallest layer to the CPU, and takes one of a billion products."""
+    (small, *_) = (node for node in load(MODEL).graph.nodes if node.macs)
+    for gpu in available():
+        there, here = Costs(gpu).of(small)
+        assert there + gpu.submit_ns > here, gpu.name
+        products = 1e9
+        if gpu.name != "lavapipe":
+            on_gpu = products / gpu.products_per_ns[0] + gpu.submit_ns
+            assert on_gpu < products / gpu.cpu_products_per_ns[0], gpu.name
+    assert gpu_called("lavapipe").blocks.lanes == 8

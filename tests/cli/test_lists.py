@@ -1,0 +1,152 @@
+"""Options that take several things: all commands take them alike, by commas and given again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from smelt.cli import app
+from smelt.cli_lists import dims, numbers, places, plugins, shapes, values, words
+from smelt.cli_options import BuildGroup
+from smelt.errors import ConfigError
+from tests.support.cli_runner import Smelt, runner
+from tests.support.tflite_networks import DIGITS
+
+MODEL = str(DIGITS / "digits_int8.tflite")
+
+WRONG_TOGETHER = {
+    "--backends": ("c", "bogus", "no backend 'bogus'"),
+    "--place": ("a=c", "a=c", "--place is given twice for 'a'"),
+    "--dim": ("a=1", "a=1..2", "--dim is given twice for 'a'"),
+    "--shape": ("a=1,2", "a=3", "--shape is given twice for 'a'"),
+    "--value": ("a=1,2", "a=true", "--value is given twice for 'a'"),
+    "--allow": ("float", "bogus", "only float, int16 can be allowed, not 'bogus'"),
+    "--mean": ("1", "bogus", "one a channel with commas between them"),
+    "--std": ("1", "bogus", "one a channel with commas between them"),
+    "--boards": ("host", "host", "it names a place twice"),
+    "--plugin": ("good.py", "bogus.py", "plugin bogus.py"),
+}
+"""Of each such option two things, and what is said of both together whatever their order."""
+
+NEEDED = {
+    "--output": ("-o", "out"),
+    "--format": ("--format", "cmake"),
+    "--inputs": ("--inputs", "in.npz"),
+    "--board": ("--board", "mps2-an386"),
+}
+"""What commands need besides; `--board` only those that do not build for this computer."""
+
+
+@pytest.fixture
+def smelt(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Smelt:
+    (tmp_path / "good.py").write_text("")
+    return runner(tmp_path, monkeypatch, capfd)
+
+
+def commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, TyperCommand]]:
+    """Every command of the tree, by what is typed."""
+    if isinstance(command, TyperCommand):
+        yield " ".join(path), command
+    elif isinstance(command, TyperGroup):
+        for name, child in command.commands.items():
+            yield from commands(child, (*path, name))
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def options(command: TyperCommand) -> dict[str, TyperOption]:
+    return {p.opts[-1]: p for p in command.params if isinstance(p, TyperOption)}
+
+
+def several(command: TyperCommand) -> list[str]:
+    return [name for name, option in options(command).items() if option.multiple]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_takes_such_an_option_once_only(name: str) -> None:
+    """The last of several would be taken, and the others not heard of."""
+    known = options(COMMANDS[name])
+    assert all(known[option].multiple for option in WRONG_TOGETHER if option in known)
+    assert set(several(COMMANDS[name])) <= set(WRONG_TOGETHER), "give it a row above"
+
+
+@pytest.mark.quick(name=("build", "quantize", "verify"))
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if several(command)])
+def test_commas_and_repetition_are_the_same(smelt: Smelt, name: str) -> None:
+    command = COMMANDS[name]
+    known = options(command)
+    needed = [
+        word
+        for option, given in NEEDED.items()
+        for word in given
+        if option in known and (known[option].required or option == "--board")
+    ]
+    if name == "quantize":
+        needed = ["--calibration", "none.npz"]
+    elif name == "mlperf-tiny":
+        needed = [*needed, "-o", "out"]
+    ignored = ["--backends"] if name == "tune" else []  # as its help says
+    for option in set(several(command)) - set(ignored):
+        one, two, said = WRONG_TOGETHER[option]
+        more = [] if option == "--boards" else needed  # which says where
+        if option in ("--allow", "--mean", "--std") and "--quantize" in known:
+            more = [*more, "--calibration", "none.npz", "--quantize", "int8"]
+        for given in (
+            (option, f"{one},{two}"),
+            (option, two, option, one),
+        ):
+            ran = smelt(*name.split(), MODEL, *more, *given)
+            assert ran.code == 1, (given, ran.out)
+            assert said in " ".join(ran.err.split()), given
+
+
+def test_what_several_are_read_as() -> None:
+    with pytest.raises(ConfigError, match=r"^--backends names 'a' twice: give it once"):
+        words("--backends", ["a,b", "a"])
+    assert words("--x", ["a,b", " c"]) == ("a", "b", "c")
+    assert numbers("--x", ["1,2.5", "3"]) == (1.0, 2.5, 3.0)
+    assert dims(["a=1,b=2..3", "c=4"]) == {"a": 1, "b": (2, 3), "c": 4}
+    assert shapes(["a=1,3,8=2x2", "b=7"]) == {"a": (1, 3), "8": (2, 2), "b": (7,)}
+    assert values(["a=0,2,b=true", "c=1e3"]) == {"a": (0.0, 2.0), "b": (1.0,), "c": (1000.0,)}
+    both = {"conv,1": "c", "conv*": "cortexm:dsp_dot_3x2", "x": "c"}
+    assert places(["conv,1=c,conv*=cortexm:dsp_dot_3x2", "x=c"]) == both
+    assert plugins([Path("a,b.py"), Path("c.py,d.py")]) == tuple(
+        map(Path, ("a,b.py", "c.py", "d.py"))
+    )
+    group = BuildGroup(backends=["cmsis_nn,cortexm", "c"])
+    assert group.build_options().backends == ("cmsis_nn", "cortexm", "c")
+    assert BuildGroup().build_options().backends is None
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (dims, "a=1,"), (dims, "a=1,b"), (dims, "=1"), (dims, "a"), (dims, f"a={'9' * 5000}"),
+        (places, "a=c,b="), (places, ""), (shapes, "a=1,b=2x"), (values, "a=1,b=no"),
+    ],
+)  # fmt: skip
+def test_a_text_of_another_form(read: object, text: str) -> None:
+    assert callable(read)
+    with pytest.raises(ConfigError, match=r"^--\w+ .*: give (a|an) "):
+        read([text])
+
+
+@pytest.mark.parametrize("option", ["arena", "flash", "stack", "instructions"])
+def test_a_limit_below_zero_is_refused(smelt: Smelt, option: str) -> None:
+    ran = smelt("build", MODEL, "-o", "out", f"--max-{option}", "-1")
+    assert ran.code == 2
+    assert f"--max-{option}" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--backends", "--place", "--boards"])
+def test_an_empty_one_is_refused(smelt: Smelt, option: str) -> None:
+    ran = smelt("verify", MODEL, option, "")
+    assert ran.code == 1
+    assert f"{option} is given, and empty" in ran.err

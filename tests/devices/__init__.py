@@ -1,0 +1,1 @@
+"""Boards, real ones and simulated: images, flashing, the wire, firmware."""

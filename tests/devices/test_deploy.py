@@ -1,0 +1,593 @@
+"""Deploying: flash, verify and measure, on boards that QEMU stands in for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import serial
+
+from smelt import boards
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
+from smelt.boards import Device, ElfInfo, device_info, session
+from smelt.boards.device_info import DeviceInfo
+from smelt.boards.flash import Way
+from smelt.boards.meter import Meter
+from smelt.boards.simulate import Simulator
+from smelt.deploy import VirtualRig, flashing_rig, time_layers
+from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError, VerifyError
+from smelt.frontend import Imported
+from smelt.run import Rig, built, run
+from smelt.samples import random_samples
+from smelt.verify import verify_model
+from tests.devices.test_wire_line import FaultyStream, flip_a_bit
+from tests.proof.test_verify import with_wrong_weights
+from tests.support.board_tools import simulable
+from tests.support.cli_runner import Smelt, runner
+from tests.support.projects import counter, digits
+from tests.support.shared import Network
+from tests.support.tflite_networks import DIGITS
+
+pytestmark = pytest.mark.qemu
+
+MODEL = DIGITS / "digits_int8.tflite"
+BOARD = "mps2-an386"
+SIMULATED = tuple(name for name in boards.available() if boards.load(name).qemu is not None)
+
+
+@pytest.fixture
+def smelt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Smelt:
+    return runner(tmp_path, monkeypatch, capfd)
+
+
+def flashable(name: str) -> None:
+    """Skip the test where the board's compiler, simulator or GDB is missing."""
+    board = boards.load(name)
+    simulable(board)
+    others = {"cortexm": "arm-none-eabi-gdb", "riscv": "riscv64-unknown-elf-gdb"}
+    if not any(map(shutil.which, ("gdb-multiarch", others[board.startup]))):
+        pytest.skip(f"not on PATH: gdb-multiarch or {others[board.startup]}")
+
+
+def artefact_for(name: str) -> Artefact:
+    return digits(Options(board=name))
+
+
+@contextmanager
+def running(artefact: Artefact, *, pty: bool = False, taps: bool = False) -> Generator[Simulator]:
+    """A simulated board that executes the firmware, for others to speak to."""
+    assert artefact.board is not None
+    with built(artefact, taps=taps) as elf, Simulator(artefact.board, elf.path, pty=pty) as board:
+        yield board
+
+
+# The whole way
+
+
+@pytest.mark.quick(name=("mps2-an386", "sifive_e"), pty=(False,))
+@pytest.mark.parametrize("pty", [False, True], ids=["socket", "pty"])
+@pytest.mark.parametrize("name", SIMULATED)
+def test_digits_on_every_board(name: str, pty: bool) -> None:
+    flashable(name)
+    artefact = artefact_for(name)
+    rig, samples = VirtualRig(pty=pty), random_samples(artefact.graph, 2, 0)
+    verdict = verify_model(artefact, samples, rig)
+    assert re.fullmatch("bit-exact, 2 samples; [0-9,]+ bytes of .* as built", str(verdict))
+    assert verdict.result.measured.instructions
+    assert verdict.result.measured.ram
+    assert verdict.result.measured.latency is None  # simulated time is no time
+    timed = time_layers(artefact, samples[0], rig)
+    counts = [layer["instructions"] for layer in timed["layers"]]
+    tick = 1e9 / timed["timer"]["hz"]
+    # Less what the network does between its layers; each of them is rounded to a tick.
+    whole = verdict.result.measured.instructions
+    assert 0.8 * whole - len(counts) * tick < sum(counts) < 1.1 * whole + len(counts) * tick
+
+
+# Networks that a board's flash or RAM cannot hold.
+_SMALLEST = {"microbit", "stm32vldiscovery"}
+TOO_SMALL = {
+    "ad_float32": {*_SMALLEST, "lm3s6965evb", "netduinoplus2"},
+    "ad_int8": {*_SMALLEST, "lm3s6965evb"},
+    "ic_float32": {*_SMALLEST, "lm3s6965evb", "netduinoplus2", "sifive_e"},
+    "ic_int8": {*_SMALLEST, "sifive_e"},
+    "kws_float32": {*_SMALLEST, "lm3s6965evb", "sifive_e"},
+    "kws_int8": {*_SMALLEST, "sifive_e"},
+    "sww_int8": {"stm32vldiscovery"},
+    "vww_float32": {*_SMALLEST, "lm3s6965evb", "netduinoplus2", "sifive_e"},
+    "vww_int8": {*_SMALLEST, "sifive_e"},
+}
+
+
+def cases() -> Iterator[Any]:
+    """All networks but the largest on one board, two on others; all others take minutes."""
+    for name in SIMULATED:
+        for network in TOO_SMALL:
+            quick = network.endswith("int8") and name == BOARD and network != "vww_int8"
+            quick |= (name, network) in {("virt-riscv32", "kws_int8"), ("microbit", "sww_int8")}
+            marks = () if quick else (pytest.mark.slow,)
+            yield pytest.param(
+                Network("mlperf_tiny", network), name, marks=marks, id=f"{network}-{name}"
+            )
+
+
+@pytest.mark.quick(network=("mlperf_tiny/sww_int8",))
+@pytest.mark.parametrize(("network", "name"), list(cases()))
+def test_mlperf_tiny_on_every_board_that_it_fits(network: Network, name: str) -> None:
+    flashable(name)
+    too_small = name in TOO_SMALL[network.name]
+    with pytest.raises(DoesNotFit) if too_small else nullcontext():
+        artefact = compile_model(network.model, Options(board=name))
+        samples = random_samples(artefact.graph, 2, 0)
+        for pty in (False, True):
+            rig = VirtualRig(pty=pty)
+            verdict = verify_model(artefact, samples, rig)
+            assert str(verdict).startswith(
+                "bit-exact" if network.name.endswith("int8") else "within"
+            )
+        timed = time_layers(artefact, samples[0], rig)
+        assert all(layer["ticks"] is not None for layer in timed["layers"])
+
+
+def test_the_command(smelt: Smelt) -> None:
+    flashable(BOARD)
+    done = smelt(
+        *("deploy", MODEL, "--board", BOARD, "--simulate", "--layers"),
+        *("--json", "a.json", "--html", "a.html", "--junit", "a.xml"),
+    )
+    assert done.code == 0, done.err
+    assert "$ gdb-multiarch" in done.err or "$ arm-none-eabi-gdb" in done.err
+    *table, verdict = done.out.rstrip().splitlines()
+    assert verdict.startswith(f"{BOARD}: bit-exact, 8 samples; ")
+    assert verdict.endswith(" KB flash")
+    assert table[0].split() == [
+        "step",
+        "layer",
+        "operator",
+        "backend",
+        "instructions,",
+        "to",
+        "40",
+        "share",
+    ]
+    report = json.loads(Path("a.json").read_text())
+    assert report["verification"]["passed"]
+    assert report["layers"][0]["instructions"] > 0
+    page = Path("a.html").read_text()
+    assert "Passed" in page
+    assert "Pool2D" in page
+    assert 'tests="1" failures="0" errors="0"' in Path("a.xml").read_text()
+
+
+def test_a_wrong_layer_is_named_by_flashing_again() -> None:
+    flashable(BOARD)
+    artefact = artefact_for(BOARD)
+    said: list[str] = []
+    rig = VirtualRig(say=said.append)
+    with pytest.raises(VerifyError, match=r"First layer that differs: step 2, Conv2D of .*CONV_2D"):
+        verify_model(with_wrong_weights(artefact, 2), random_samples(artefact.graph, 1, 0), rig)
+    assert sum(line.startswith("$ ") for line in said) == 2
+
+
+def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise VerifyError("sample 0: everything differs")
+
+    monkeypatch.setattr("smelt.cli_proof.verify_model", broken)
+    done = smelt("verify", MODEL, "--json", "a.json", "--html", "a.html", "--junit", "a.xml")
+    assert done.code == 1
+    verification = json.loads(Path("a.json").read_text())["verification"]
+    assert (verification["passed"], verification["message"]) == (
+        False,
+        "sample 0: everything differs",
+    )
+    assert "Failed" in Path("a.html").read_text()
+    assert '<failure type="VerifyError"' in Path("a.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--board", BOARD], "says no program that flashes it"),
+        ([], "ConfigError: --board says on which device"),
+        (["--board", "host"], "--board host is a computer, which takes no firmware: --board says"),
+        (["--board", BOARD, "--pty"], "--pty is of --simulate"),
+        (["--board", BOARD, "--simulate", "--on", "COM5"], "--simulate brings its own board"),
+        (["--board", "pico", "--simulate"], "has no [qemu]"),
+        (["--board", "nucleo-f446re", "--runner", "dfu"], "not flashed by 'dfu'"),
+    ],
+)
+def test_options_that_contradict_each_other(smelt: Smelt, arguments: list[str], words: str) -> None:
+    done = smelt("deploy", MODEL, *arguments)
+    assert done.code == 1
+    assert words in done.err
+    assert "Traceback" not in done.err
+
+
+def _anywhere(name: str) -> str:
+    return f"/bin/{name}"
+
+
+def test_a_boot_loader_has_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", _anywhere)
+    artefact = artefact_for("nano-33-ble")
+    with pytest.raises(ConfigError, match="name the one where the firmware will answer with --on"):
+        flashing_rig(artefact, Way(), None, print)
+    assert flashing_rig(artefact, Way(), "COM5", print).on == "COM5"
+    nucleo = artefact_for("nucleo-f446re")
+    assert flashing_rig(nucleo, Way(runner="openocd"), None, print).on == "board"
+    assert flashing_rig(nucleo, Way(runner="openocd", port="COM5"), None, print).on == "COM5"
+
+
+# Over a port, as to a board
+
+
+@pytest.mark.quick(pty=(False,))
+@pytest.mark.parametrize("pty", [False, True], ids=["socket", "pty"])
+def test_verify_and_profile_over_a_port(smelt: Smelt, pty: bool) -> None:
+    simulable(boards.load(BOARD))
+    artefact = artefact_for(BOARD)
+    with running(artefact, pty=pty) as simulator:
+        options = ("--board", BOARD, "--on", simulator.port)
+        done = smelt("verify", MODEL, *options, "--samples", "3", "--json", "a.json")
+        line = f"{BOARD} at {simulator.port}: bit-exact, 3 samples; "
+        assert done.code == 0, done.err
+        assert done.out.startswith(line)
+    latency = json.loads(Path("a.json").read_text())["inference"]["latency"]
+    assert latency["inferences"] == 3
+    assert latency["cycles"] > 1000
+    assert latency["per_second"] == pytest.approx(1 / latency["seconds"]["mean"])
+    with running(artefact, pty=pty, taps=True) as simulator:
+        options = ("--board", BOARD, "--on", simulator.port)
+        layers = smelt("profile", MODEL, *options, "--json").json["layers"]
+    assert all(layer["seconds"] > 0 for layer in layers)
+
+
+def test_a_wrong_layer_needs_firmware_that_tells() -> None:
+    simulable(boards.load(BOARD))
+    artefact = artefact_for(BOARD)
+    wrong = with_wrong_weights(artefact, 2)
+    with running(wrong) as simulator:
+        rig = Rig(simulator.port)
+        with pytest.raises(VerifyError, match="the firmware on the device cannot tell; `smelt dep"):
+            verify_model(wrong, random_samples(artefact.graph, 1, 0), rig)
+
+
+@dataclass(frozen=True)
+class SpoilingRig(Rig):
+    """Spoils one byte in 20 of what a device says of its steps, `limit` times at most."""
+
+    limit: int = 1
+    spoilt: list[int] = field(default_factory=list[int])
+
+    @contextmanager
+    def open(self, artefact: Artefact, *, taps: bool = False) -> Generator[tuple[ElfInfo, Device]]:
+        def spoil(number: int, data: bytes) -> bytes:
+            if number < 1500 or number % 20 or len(self.spoilt) == self.limit:
+                return data
+            self.spoilt.append(number)
+            return flip_a_bit(data, 0)
+
+        with super().open(artefact, taps=taps) as (elf, device):
+            if taps:
+                FaultyStream(device, came=spoil)
+            yield elf, device
+
+
+@pytest.mark.quick(every=2)
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (1, "First layer that differs: step 2"),
+        (30, "First layer that differs: step 2"),
+        (10**6, "that differs could not be found: the output of"),
+    ],
+)
+def test_bytes_lost_in_the_search_do_not_hide_that_outputs_differ(limit: int, words: str) -> None:
+    artefact = digits()
+    rig = SpoilingRig(limit=limit)
+    with pytest.raises(VerifyError, match=words):
+        verify_model(with_wrong_weights(artefact, 2), random_samples(artefact.graph, 1, 0), rig)
+    assert len(rig.spoilt) == limit or (limit == 10**6 and len(rig.spoilt) > 100)
+
+
+class Proxy:
+    """A TCP connection in between that spoils single bytes on their way."""
+
+    def __init__(self, target: str, spoil: Callable[[int, bytes], bytes]) -> None:
+        """Connect to `target`; `spoil` gets the number of a byte from the board, and the byte."""
+        host, port = target.removeprefix("socket://").split(":")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = f"socket://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._target, self._spoil = (host, int(port)), spoil
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        client, _ = self._listener.accept()
+        board = socket.create_connection(self._target)
+        threading.Thread(target=self._pump, args=(client, board, None), daemon=True).start()
+        self._pump(board, client, self._spoil)
+
+    def _pump(
+        self,
+        source: socket.socket,
+        to: socket.socket,
+        spoil: Callable[[int, bytes], bytes] | None,
+    ) -> None:
+        number = 0
+        try:
+            while data := source.recv(4096):
+                if spoil is not None:
+                    data = b"".join(spoil(number + i, bytes([b])) for i, b in enumerate(data))
+                number += len(data)
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+
+def test_bytes_that_a_port_loses_cost_time_only() -> None:
+    simulable(boards.load(BOARD))
+    artefact = artefact_for(BOARD)
+    lost: list[int] = []
+
+    def spoil(number: int, byte: bytes) -> bytes:
+        if number > 900 and number % 331 == 0 and len(lost) < 4:
+            lost.append(number)
+            return b""
+        return byte
+
+    with running(artefact) as simulator:
+        proxy = Proxy(simulator.port, spoil)
+        verdict = verify_model(artefact, random_samples(artefact.graph, 12, 0), Rig(proxy.port))
+    assert str(verdict).startswith("bit-exact, 12 samples; ")
+    assert len(lost) == 4
+
+
+# What goes wrong with ports
+
+
+def test_a_port_that_another_program_has() -> None:
+    simulable(boards.load(BOARD))
+    with (
+        running(artefact_for(BOARD), pty=True) as simulator,
+        serial.serial_for_url(simulator.port, exclusive=True),
+        pytest.raises(DeviceError, match="another program has it open"),
+        boards.open_device(None, simulator.port),
+    ):
+        pass
+
+
+def test_a_port_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_PORT_S", 2)
+    with (
+        Simulator(boards.load(BOARD), None, pty=True) as halted,
+        pytest.raises(DeviceError, match="no answer from the device in 2 s: is it the right"),
+        boards.open_device(None, halted.port),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("word", [b"log: nothing new\r\n", b"\xff\x00\x80", b"m-ready\r\n"])
+def test_a_port_where_another_program_talks(monkeypatch: pytest.MonkeyPatch, word: bytes) -> None:
+    monkeypatch.setattr(session, "_SOCKET_S", 2)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def talk() -> None:
+            client, _ = listener.accept()
+            with client, suppress(OSError):  # who hangs up has heard enough
+                while not over.wait(0.05):
+                    client.sendall(word)
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        port = f"socket://127.0.0.1:{listener.getsockname()[1]}"
+        with (
+            pytest.raises(DeviceError, match="no answer from the device in 2 s"),
+            boards.open_device(None, port),
+        ):
+            pass
+        over.set()
+        thread.join()
+
+
+def test_a_network_with_state_starts_afresh_for_everyone() -> None:
+    simulable(boards.load(BOARD))
+    artefact = compile_model(Imported(counter()), Options(board=BOARD))
+    with running(artefact) as simulator:
+        for _ in range(2):
+            samples = random_samples(artefact.graph, 2, 0)
+            assert verify_model(artefact, samples, Rig(simulator.port)).samples == 2
+
+
+@pytest.mark.thorough
+def test_ctrl_c_ends_the_simulator_too() -> None:
+    simulable(boards.load(BOARD))
+    command = [sys.executable, "-m", "smelt", "simulate", str(MODEL), "--board", BOARD]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=MODEL.parents[2], start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().decode().split()[1].removeprefix("socket://")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(300) == 0
+    host, number = port.split(":")
+    deadline = time.monotonic() + 300
+    while True:  # its UART goes with it
+        try:
+            socket.create_connection((host, int(number)), 1).close()
+        except OSError:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_network_that_does_not_fit_is_reported_too(smelt: Smelt) -> None:
+    options = ("--max-arena", "1", "--json", "a.json", "--junit", "a.xml")
+    done = smelt("deploy", MODEL, "--board", "stm32f0-none", "--simulate", *options)
+    assert done.code == 1
+    assert not json.loads(Path("a.json").read_text())["verification"]["passed"]
+    assert '<error type="ConfigError"' in Path("a.xml").read_text()
+
+
+def test_other_firmware_is_refused() -> None:
+    simulable(boards.load(BOARD))
+    with (
+        running(artefact_for(BOARD)) as simulator,
+        pytest.raises(DeviceError, match="the device runs network 'digits_int8' with hash"),
+        boards.open_device(None, simulator.port, expected_hash="0" * 16),
+    ):
+        pass
+
+
+def test_a_reset_in_the_middle(tmp_path: Path) -> None:
+    flashable(BOARD)
+    artefact = artefact_for(BOARD)
+    monitor = tmp_path / "monitor"
+    board = boards.load(BOARD)
+    arguments = ["-qmp", f"unix:{monitor},server=on,wait=off"]
+    with built(artefact) as elf, Simulator(board, None, arguments, pty=True) as simulator:
+        Way(server=simulator.gdb).flash(elf.path, board, lambda _: None)
+
+        def press_reset(done: int) -> None:
+            if done == 3:
+                with socket.socket(socket.AF_UNIX) as control:
+                    control.connect(str(monitor))
+                    control.recv(4096)
+                    for command in ("qmp_capabilities", "system_reset"):
+                        control.sendall(json.dumps({"execute": command}).encode())
+                        control.recv(4096)
+
+        with pytest.raises(DeviceError, match="the device started anew in the middle"):
+            run(artefact, random_samples(artefact.graph, 40, 0), Rig(simulator.port), press_reset)
+
+
+# Energy
+
+
+def meter(folder: Path, answer: str) -> str:
+    script = folder / "meter.sh"
+    script.write_text(
+        f'#!/bin/sh\nwhile read word; do [ "$word" != stop ] || echo {answer}; done\n'
+    )
+    return f"sh {script}"
+
+
+def measure(command: str, timeout_s: float = 300, inferences: int = 3) -> float:
+    with Meter(command, timeout_s) as found:
+        for _ in range(inferences):
+            found.start()
+            found.stop()
+        return found.joules
+
+
+def test_energy_is_in_the_report(smelt: Smelt, tmp_path: Path) -> None:
+    command = meter(tmp_path, "0.002")
+    done = smelt("verify", MODEL, "--samples", "4", "--meter", command, "--json", "a.json")
+    assert done.code == 0, done.err
+    energy = json.loads(Path("a.json").read_text())["inference"]["energy_j"]
+    assert energy == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("/no/such/meter", "the meter '/no/such/meter' cannot be executed"),
+        ("''", "cannot be executed"),
+        ("true", "the meter 'true'"),
+    ],
+)
+def test_a_meter_that_fails(command: str, words: str) -> None:
+    with pytest.raises(ToolError, match=words):
+        measure(command)
+
+
+def test_a_meter_must_answer_with_a_number(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="answered 'plenty' to stop, not a number of joules"):
+        measure(meter(tmp_path, "plenty"))
+
+
+@pytest.mark.parametrize("script", ["sleep 60", "while read word; do :; done"])
+def test_a_meter_that_does_not_answer(script: str, tmp_path: Path) -> None:
+    (tmp_path / "meter.sh").write_text(f"#!/bin/sh\n{script}\n")
+    with pytest.raises(ToolError, match="has not answered to stop for 1 s: it must say joules"):
+        measure(f"sh {tmp_path / 'meter.sh'}", timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("yes", "(wrote 'y' without being asked|answered 'y' to stop)"),
+        ("yes 0.5", "wrote '0.5' without being asked"),
+        ("cat /dev/zero", r"(wrote|answered) '(\\x00)+"),
+        ("while read word; do echo 1; done", "wrote '1' without being asked"),
+        ("while read word; do [ $word = start ] || yes 0.5; done", "wrote '0.5' without being"),
+    ],
+)
+def test_a_meter_that_writes_without_end(script: str, words: str, tmp_path: Path) -> None:
+    """What it says is not kept, and it ends with what it has started."""
+    child = tmp_path / "child"
+    text = f"#!/bin/sh\nyes '\033[2Jnoise' >&2 &\necho $! > {child}\n{script}\n"
+    (tmp_path / "meter.sh").write_text(text)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ToolError, match=words) as failed:
+        measure(f"sh {tmp_path / 'meter.sh'}", inferences=1000)
+    assert len(str(failed.value)) < 1000
+    assert "\033" not in str(failed.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000
+    gone = Path("/proc") / child.read_text().strip() / "stat"
+    while gone.exists() and gone.read_text().rpartition(")")[2].split()[0] not in "ZX":
+        time.sleep(0.05)
+
+
+def test_a_device_that_announces_more_than_the_network_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be read for as long as it likes."""
+    simulable(boards.load(BOARD))
+    artefact = artefact_for(BOARD)
+    (sample,) = random_samples(artefact.graph, 1, 0)
+    real = device_info._read_info
+
+    def lying(lines: Sequence[str]) -> DeviceInfo:
+        told = real(lines)
+        return replace(told, outputs=(replace(told.outputs[0], bytes=10**12),))
+
+    monkeypatch.setattr(device_info, "_read_info", lying)
+    with pytest.raises(DeviceError, match=r"announces outputs of \[1000000000000\] bytes"):
+        run(artefact, [sample], Rig("qemu"))
+
+
+# A simulated board for others
+
+
+def test_simulate_names_a_port_and_a_gdb_server(smelt: Smelt) -> None:
+    simulable(boards.load(BOARD))
+    done = smelt("simulate", "--board", BOARD, "--pty", "--seconds", "0.1")
+    assert done.code == 0, done.err
+    port, gdb = done.out.splitlines()
+    assert port.startswith("port /dev/pts/")
+    assert gdb.startswith("gdb 127.0.0.1:")
+    done = smelt("simulate", MODEL, "--board", BOARD, "--seconds", "0.1")
+    assert done.out.startswith("port socket://127.0.0.1:")
+    assert smelt("simulate").err.startswith("ConfigError: --board says what is simulated")

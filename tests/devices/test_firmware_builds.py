@@ -1,0 +1,250 @@
+"""Firmware around a hand-written network is compiled in all ways, and simulated."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import serial
+
+from smelt import boards
+from smelt.boards.simulate import Simulator
+from smelt.codegen.firmware import Firmware
+from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError
+from smelt.targets import HOST, Placement, get, library
+from tests.support.board_tools import compilable, simulable
+from tests.support.fake_project import (
+    expected_output,
+    inputs,
+    write_project,
+)
+from tests.support.shared import ROOT
+from tests.support.wire_tools import QEMU, SAMPLE, Build, builder
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    return builder(tmp_path_factory)
+
+
+@pytest.mark.parametrize("name", QEMU)
+def test_flash_of_the_network_leaves_the_firmware_out(build: Build, name: str) -> None:
+    place = build(name, taps=False)
+    full = place.elf
+    smaller = build(name, taps=False, db=False).elf
+    assert smaller.sections[".bss"] < full.sections[".bss"]
+    assert smaller.flash_network == full.flash_network
+    network = full.flash_network
+    assert network.rodata >= 16  # the weights
+    assert 200 < network.text < full.flash_elf / 2
+    nm = f"{place.platform.target.cross}nm"
+    text = subprocess.run(
+        [nm, "-S", str(full.path)], capture_output=True, text=True, check=True
+    ).stdout
+    sizes = {
+        line.split()[3]: int(line.split()[1], 16)
+        for line in text.splitlines()
+        if line.count(" ") == 3
+    }
+    named = [name for name in sizes if name.startswith("fake_") or name in ("memset", "expf")]
+    assert network.total >= sum(sizes[name] for name in named)
+
+
+@pytest.mark.qemu
+def test_what_does_not_fit_is_said_with_numbers(build: Build) -> None:
+    with pytest.raises(DoesNotFit, match=r"memory 'ram' of microbit: .* 16,384 are there") as error:
+        build("microbit", extra_cflags="-DFAKE_NET_ARENA_BYTES=20000")
+    assert error.value.available == 16384
+    assert error.value.needed > 22000
+
+
+@pytest.mark.parametrize("name", ["microbit", "virt-riscv32"])
+@pytest.mark.parametrize(("one", "other"), [("len", "origin"), ("l", "org"), ("length", "o")])
+def test_a_memory_may_be_called_by_a_word_of_the_linkers(
+    tmp_path: Path, name: str, one: str, other: str
+) -> None:
+    board = boards.load(name)
+    compilable(board)
+    platform = board.platform()
+    assert platform.placement is not None
+    first, second = platform.memories
+    called = {first.name: one, second.name: other}
+    places = {part: called[memory] for part, memory in asdict(platform.placement).items()}
+    memories = (replace(first, name=one), replace(second, name=other))
+    renamed = replace(platform, memories=memories, placement=Placement(**places))
+    write_project(tmp_path, renamed)
+    assert Firmware(renamed).linker_script is not None
+    compiler = f"{platform.target.cross}gcc"
+    script = ["-nostdlib", "-T", Firmware(renamed).linker_script]
+    linked = subprocess.run(
+        [compiler, *script, "-x", "c", os.devnull, "-o", "linked.elf"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert linked.returncode == 0, linked.stderr
+
+
+def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "make").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    platform = boards.load("mps2-an386").platform()
+    with pytest.raises(ToolError, match=r"'arm-none-eabi-gcc' is not installed.*apt-get install"):
+        boards.compile_project(tmp_path, platform)
+
+
+def test_the_compilers_complaint_is_shown(build: Build) -> None:
+    with pytest.raises(ToolError, match=r"(?s)make in .* failed:.*nonsense"):
+        build("host", extra_cflags="-include nonsense.h")
+
+
+@pytest.mark.parametrize("name", ["host", *QEMU])
+def test_cmake_builds_the_same(tmp_path: Path, name: str) -> None:
+    if shutil.which("cmake") is None:
+        pytest.skip("not on PATH: cmake")
+    board_name, _, target = name.partition(":")
+    board = None if name == "host" else boards.load(board_name)
+    if board is not None:
+        simulable(board)
+    write_project(tmp_path, HOST if board is None else board.platform(target or None))
+    for arguments in (["-B", "build"], ["--build", "build"]):
+        result = subprocess.run(
+            ["cmake", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+    on = "host" if board is None else "qemu"
+    with boards.open_device(tmp_path / "build/fake.elf", on, board) as device:
+        assert device.run(inputs(SAMPLE))[0][0] == expected_output(SAMPLE)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("target", ["cortex-m33", "cortex-m7"])
+def test_a_target_alone_gives_a_library(tmp_path: Path, target: str) -> None:
+    write_project(tmp_path, library(get(target)))
+    result = subprocess.run(["make"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "build/libfake_net.a").stat().st_size > 0
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("optimize", ["size", "ram"])
+def test_small_code_works_too(tmp_path: Path, optimize: str) -> None:
+    board = boards.load("microbit")
+    assert optimize in ("size", "ram")
+    write_project(tmp_path, board.platform(), "size" if optimize == "size" else "ram")
+    elf = boards.compile_project(tmp_path, board.platform())
+    with boards.open_device(elf.path, "qemu", board) as device:
+        assert device.run(inputs(SAMPLE))[0][0] == expected_output(SAMPLE)
+
+
+def test_another_compiler_finds_nothing_to_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("clang") is None:
+        pytest.skip("not on PATH: clang")
+    monkeypatch.setenv("CC", "clang")
+    write_project(tmp_path, HOST)
+    boards.compile_project(tmp_path, HOST, taps=True)
+
+
+def test_devices_that_cannot_be(build: Build, tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConfigError, match="--on qemu needs a --board"),
+        boards.open_device(tmp_path / "x.elf", "qemu"),
+    ):
+        pass
+    with (
+        pytest.raises(ConfigError, match="not of the form socket://HOST:PORT"),
+        boards.open_device(None, "socket://here"),
+    ):
+        pass
+    with (
+        pytest.raises(DeviceError, match="cannot open port /dev/none"),
+        boards.open_device(None, "/dev/none"),
+    ):
+        pass
+
+
+@pytest.mark.qemu
+def test_qemus_own_words_are_shown(tmp_path: Path) -> None:
+    elf = tmp_path / "broken.elf"
+    elf.write_bytes(b"no ELF")
+    board = boards.load("mps2-an386")
+    assert board.qemu is not None
+    broken = board.model_copy(update={"qemu": board.qemu.model_copy(update={"machine": "nil"})})
+    with (
+        pytest.raises(DeviceError, match=r"QEMU ended \(mps2-an386\)\n.*unsupported machine"),
+        boards.open_device(elf, "qemu", broken),
+    ):
+        pass
+
+
+@pytest.mark.qemu
+def test_the_uart_is_a_socket_that_pyserial_opens(build: Build) -> None:
+    place = build("mps2-an386", taps=True)
+    assert place.board is not None
+    with (
+        Simulator(place.board, place.elf.path) as simulator,
+        serial.serial_for_url(simulator.port, timeout=600) as port,
+    ):
+        port.write(b"name%")
+        text = port.read_until(b"m-name-dut-[smelt]\r\nm-ready\r\n")
+    assert text.startswith(b"m-timestamp-mode-performance\r\n")
+
+
+@pytest.mark.qemu
+def test_a_second_program_on_a_socket_is_told_why_nothing_answers(build: Build) -> None:
+    place = build("mps2-an386", taps=True)
+    assert place.board is not None
+    with (
+        Simulator(place.board, place.elf.path) as simulator,
+        boards.open_device(None, simulator.port, place.board) as device,
+    ):
+        with (
+            pytest.raises(DeviceError, match=r"no answer .* another program hold the connection"),
+            boards.open_device(None, simulator.port, place.board),
+        ):
+            pass
+        assert device.command("name") == ["m-name-dut-[smelt]"]
+
+
+@pytest.mark.qemu
+def test_qemu_does_not_outlive_us(build: Build, tmp_path: Path) -> None:
+    place = build("mps2-an386", taps=True)
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from smelt import boards\n"
+        "with boards.open_device(Path(sys.argv[1]), 'qemu', boards.load('mps2-an386')):\n"
+        "    print('open', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    elf = shutil.copy(place.elf.path, tmp_path / "mortal.elf")
+    root = str(ROOT)
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(elf)],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": root},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        assert running(str(elf))
+        process.kill()
+    deadline = time.monotonic() + 300
+    while running(str(elf)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not running(str(elf))
+
+
+def running(argument: str) -> bool:
+    """Whether a QEMU has this argument."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            arguments = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if arguments[0].endswith(b"qemu-system-arm") and argument.encode() in arguments:
+            return True
+    return False

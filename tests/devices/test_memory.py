@@ -1,0 +1,336 @@
+"""What lies in a device's memory is what was built: every flipped bit is found, and named."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
+from smelt.boards import Device, ElfInfo, open_device
+from smelt.boards.contents import Contents, Section, Symbol
+from smelt.boards.device_info import Region
+from smelt.codegen import weights
+from smelt.codegen.network import stored_arrays
+from smelt.errors import DeviceError, SmeltError, VerifyError
+from smelt.memory import Memory, compare_memory
+from smelt.run import Rig, built
+from smelt.samples import random_samples
+from smelt.verify import verify_model
+from tests.devices.test_wire_line import (
+    FaultyStream,
+    double_a_byte,
+    drop_a_byte,
+    flip_a_bit,
+)
+from tests.support.graphs import compile_graph
+from tests.support.projects import digits, unary_chain
+from tests.support.vulkan_tools import ON_GPU, dense, requires_vulkan
+
+MODELS = ("digits_int8", "digits_float32")
+OTHER_REGIONS = (
+    "is not that of this build: .* or it is damaged.*`smelt deploy` or `smelt flash`.*--any-build"
+)
+BOARDS = [pytest.param(name, marks=pytest.mark.qemu) for name in ("mps2-an385", "virt-riscv32")]
+
+
+def file_offset(elf: Path, run: int) -> int:
+    """Where a byte that the program uses at an address lies in the file."""
+    with elf.open("rb") as file:
+        for section in ELFFile(file).iter_sections():
+            start, allocated = section["sh_addr"], section["sh_flags"] & SH_FLAGS.SHF_ALLOC
+            if allocated and start <= run < start + section["sh_size"]:
+                return section["sh_offset"] + run - start
+    raise AssertionError(f"nothing lies at {run:#x}")
+
+
+def flipped(elf: ElfInfo, run: int, bit: int, to: Path) -> Path:
+    """A copy of the program with one bit of one byte flipped."""
+    data = bytearray(elf.path.read_bytes())
+    data[file_offset(elf.path, run)] ^= 1 << bit
+    shutil.copy(elf.path, to)
+    to.write_bytes(data)
+    return to
+
+
+@contextmanager
+def running(artefact: Artefact, program: Path) -> Generator[Device]:
+    hash_ = artefact.network.hash
+    with open_device(program, artefact.on, artefact.board, expected_hash=hash_) as device:
+        yield device
+
+
+def judge(artefact: Artefact, elf: ElfInfo, program: Path) -> Memory:
+    with running(artefact, program) as device:
+        return compare_memory(artefact, elf, device, loaded=True)
+
+
+def symbol_of(elf: ElfInfo, name: str) -> Symbol:
+    (found,) = (s for s in elf.contents.symbols if s.name == name)
+    return found
+
+
+def read(program: Path) -> Contents:
+    with program.open("rb") as file:
+        return Contents.of(ELFFile(file))
+
+
+@pytest.mark.quick(model=("digits_int8",))
+@pytest.mark.parametrize("model", MODELS)
+def test_a_flipped_bit_of_any_array_is_found_and_named(model: str, tmp_path: Path) -> None:
+    """The first, the last and a random byte of every array, a random bit of each."""
+    artefact, chance = digits(model=model), random.Random(model)
+    names = list(stored_arrays(artefact.network, artefact.schedule))
+    assert len(names) > 6
+    with built(artefact) as elf:
+        assert judge(artefact, elf, elf.path).arrays == len(names)
+        for name in names:
+            array = symbol_of(elf, name)
+            for place in {0, array.bytes - 1, chance.randrange(array.bytes)}:
+                bit = chance.randrange(8)
+                wrong = flipped(elf, array.run + place, bit, tmp_path / "wrong")
+                with pytest.raises(VerifyError) as found:
+                    judge(artefact, elf, wrong)
+                assert f": byte {place:,} of array '{name}' (0x" in str(found.value)
+                assert f"'{name}' is: {artefact.schedule.constant_comments[name]}" in str(
+                    found.value
+                )
+                # Where the file was changed before anyone looked at it, the network knows it.
+                changed = replace(elf, contents=read(wrong))
+                with pytest.raises(VerifyError, match=f"^array '{name}' of the firmware"):
+                    judge(artefact, changed, wrong)
+
+
+@pytest.mark.quick(board=("mps2-an385",))
+@pytest.mark.parametrize("board", BOARDS)
+def test_flipped_bits_on_a_simulated_board(board: str, tmp_path: Path) -> None:
+    """Weights in their own section, code, and the initial values of variables."""
+    artefact = digits(Options(board=board))
+    names = list(stored_arrays(artefact.network, artefact.schedule))
+    with built(artefact) as elf:
+        assert judge(artefact, elf, elf.path).bytes > 20_000
+        for name in (names[0], names[-1], f"{artefact.network.name}_invoke"):
+            symbol = symbol_of(elf, name)
+            wrong = flipped(elf, symbol.run + symbol.bytes - 1, 5, tmp_path / "wrong")
+            kind = "function" if name.endswith("_invoke") else "array"
+            place = rf"byte {symbol.bytes - 1:,} of {kind} '{name}'"
+            with pytest.raises(VerifyError, match=place):
+                judge(artefact, elf, wrong)
+
+
+def test_a_flipped_bit_of_code_is_found(tmp_path: Path) -> None:
+    """Random bytes of what is neither written nor needed to answer: functions of the network."""
+    artefact, chance = digits(), random.Random(4)
+    with built(artefact) as elf:
+        functions = [
+            s
+            for s in elf.contents.symbols
+            if s.is_function and s.name.startswith(artefact.network.name) and "init" not in s.name
+        ]
+        assert len(functions) > 5
+        for symbol in functions:
+            place = chance.randrange(symbol.bytes)
+            wrong = flipped(elf, symbol.run + place, chance.randrange(8), tmp_path / "wrong")
+            with pytest.raises((VerifyError, DeviceError)) as found:
+                judge(artefact, elf, wrong)
+            if isinstance(found.value, VerifyError):
+                assert f"function '{symbol.name}'" in str(found.value)
+
+
+@pytest.mark.slow
+def test_random_flips_of_everything_that_is_loaded(tmp_path: Path) -> None:
+    """Some keep the program from starting or answering, which is found too."""
+    artefact, chance = digits(), random.Random(5)
+    with built(artefact) as elf:
+        fixed = [section for section in elf.contents.sections if section.fixed]
+        for _ in range(200):
+            section = chance.choices(fixed, [len(s.data) for s in fixed])[0]
+            run = section.run + chance.randrange(len(section.data))
+            wrong = flipped(elf, run, chance.randrange(8), tmp_path / "wrong")
+            with pytest.raises(SmeltError):
+                judge(artefact, elf, wrong)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_edit_before_compilation_is_found_and_named(model: str) -> None:
+    artefact = digits(model=model)
+    file = f"{artefact.network.name}_weights.c"
+    text = artefact.project.files[file]
+    assert isinstance(text, str)
+    name = [*artefact.schedule.constants][-1]
+    start = text.index("{", text.index(f" {name}["))
+    number = re.compile(r"-?\d[\w.+-]*").search(text, start)
+    assert number is not None
+    edited = f"{text[: number.start()]}{1}{text[number.end() :]}"
+    files = {**artefact.project.files, file: edited}
+    wrong = replace(artefact, project=replace(artefact.project, files=files))
+    with pytest.raises(VerifyError, match=rf"^array '{name}' .*; the first is element 0, bytes"):
+        verify_model(wrong, random_samples(artefact.graph, 1, 0))
+
+
+def test_weights_in_a_binary_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "BINARY_FROM", 0)
+    artefact = digits()
+    assert verify_model(artefact, random_samples(artefact.graph, 1, 0)).memory.arrays > 10
+    ((name, arrays),) = artefact.project.binaries.items()
+    wrong = arrays[-1].copy()
+    wrong.view(np.uint8)[-1] ^= 1
+    project = replace(artefact.project, binaries={name: (*arrays[:-1], wrong)})
+    last = [*artefact.schedule.constants][-1]
+    with pytest.raises(VerifyError, match=f"^array '{last}' of the firmware that was built"):
+        verify_model(replace(artefact, project=project), random_samples(artefact.graph, 1, 0))
+
+
+def test_a_network_without_constants() -> None:
+    artefact = compile_graph(unary_chain())
+    memory = verify_model(artefact, random_samples(artefact.graph, 1, 0)).memory
+    assert memory.arrays == 0
+    assert memory.bytes > 5000
+
+
+@requires_vulkan
+def test_shaders_are_arrays_too(tmp_path: Path) -> None:
+    artefact = compile_graph(dense(), ON_GPU)
+    names = list(stored_arrays(artefact.network, artefact.schedule))
+    shaders = [name for name in names if "_spirv_" in name]
+    assert shaders
+    with built(artefact) as elf:
+        assert judge(artefact, elf, elf.path).arrays == len(names)
+        wrong = flipped(elf, symbol_of(elf, shaders[-1]).run + 40, 0, tmp_path / "wrong")
+        changed = replace(elf, contents=read(wrong))
+        with pytest.raises(VerifyError, match=f"^array '{shaders[-1]}' .*the first is element 10,"):
+            judge(artefact, changed, elf.path)
+
+
+@pytest.mark.parametrize("spoil", [flip_a_bit, drop_a_byte, double_a_byte])
+def test_a_bad_line_costs_time_only(spoil: Callable[[bytes, int], bytes], tmp_path: Path) -> None:
+    """A command to compute a CRC is spoilt on its way, and then an answer on its way back."""
+    artefact = digits()
+    name = next(iter(artefact.schedule.constants))
+    with built(artefact) as elf:
+        wrong = flipped(elf, symbol_of(elf, name).run, 3, tmp_path / "wrong")
+        for program in (elf.path, wrong):
+            with running(artefact, program) as device:
+                FaultyStream(
+                    device,
+                    lambda number, data: spoil(data, len(data) - 2) if number == 1 else data,
+                    lambda number, data: spoil(data, 0) if number == 500 else data,
+                )
+                if program == elf.path:
+                    compare_memory(artefact, elf, device, loaded=True)
+                else:
+                    with pytest.raises(VerifyError, match=f"byte 0 of array '{name}'"):
+                        compare_memory(artefact, elf, device, loaded=True)
+                assert device.retries == 2
+
+
+def test_progress_reaches_the_end() -> None:
+    artefact = digits()
+    seen: list[tuple[int, int]] = []
+
+    def note(done: int, total: int) -> None:
+        seen.append((done, total))
+
+    with built(artefact) as elf, running(artefact, elf.path) as device:
+        memory = compare_memory(artefact, elf, device, loaded=True, progress=note)
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+    assert {total for _, total in seen} == {memory.bytes}
+    assert seen[-1][0] == memory.bytes
+
+
+def test_another_build_is_refused_unless_it_is_meant() -> None:
+    artefact = digits()
+    with (
+        built(artefact, taps=True) as other,
+        built(artefact) as elf,
+        running(artefact, other.path) as device,
+    ):
+        with pytest.raises(VerifyError, match=OTHER_REGIONS):
+            compare_memory(artefact, elf, device, loaded=False)
+        memory = compare_memory(artefact, elf, device, loaded=False, any_build=True)
+        assert memory.bytes == 0
+        assert str(memory).startswith("the device's memory was not compared (--any-build)")
+        for any_build in (False, True):
+            with pytest.raises(VerifyError, match="is in none of the regions that the device"):
+                compare_memory(artefact, elf, device, loaded=True, any_build=any_build)
+
+
+def test_regions_that_are_told_wrongly_do_not_turn_the_comparison_off() -> None:
+    """As by a flipped bit in the code that tells of them: a bit of each number, and none at all."""
+    artefact = digits()
+    with built(artefact) as elf, running(artefact, elf.path) as device:
+        right = device.info
+        regions: list[tuple[Region, ...]] = [()]
+        for index, region in enumerate(right.regions):
+            needed = [s for s in elf.contents.sections if s.fixed and s.address >= region.address]
+            if not any(s.end <= region.address + region.bytes for s in needed):
+                continue  # nothing lies there that would be compared
+            for bit in (0, 3, 12, 31):
+                for wrong in (
+                    Region(region.address ^ 1 << bit, region.bytes),
+                    Region(region.address, region.bytes ^ 1 << bit),
+                ):
+                    regions.append((*right.regions[:index], wrong, *right.regions[index + 1 :]))
+        assert len(regions) > 8
+        for told in regions:
+            device.__dict__["info"] = replace(right, regions=told)
+            with pytest.raises(VerifyError, match=OTHER_REGIONS):
+                compare_memory(artefact, elf, device, loaded=False)
+        device.__dict__["info"] = right
+        assert compare_memory(artefact, elf, device, loaded=False).bytes > 20_000
+
+
+@pytest.mark.parametrize(
+    ("on", "flash", "loads"),
+    [(None, False, True), ("/dev/x", False, False), ("/dev/x", True, True)],
+)
+def test_who_loads_the_firmware(on: str | None, flash: bool, loads: bool) -> None:
+    assert Rig(on, (lambda _: None) if flash else None).loads(digits()) == loads
+
+
+def contents() -> Contents:
+    """A function at 0x100, an array inside of it, and variables whose values lie at 0x200."""
+    sections = (
+        Section(".text", 0x100, 0x100, bytes(range(16)), fixed=True),
+        Section(".data", 0x200, 0x8000, bytes(4), fixed=True),
+        Section(".got", 0x900, 0x900, bytes(4), fixed=False),
+    )
+    symbols = (
+        Symbol("outer", 0x100, 12, is_function=True),
+        Symbol("inner", 0x104, 4, is_function=False),
+        Symbol("variable", 0x8000, 4, is_function=False),
+    )
+    return Contents(sections, symbols)
+
+
+def test_bytes_have_names() -> None:
+    it = contents()
+    assert it.place(it.sections[0], 3)[1] == "byte 3 of function 'outer'"
+    assert it.place(it.sections[0], 7)[1] == "byte 3 of array 'inner'"
+    assert it.place(it.sections[0], 8)[1] == "byte 8 of function 'outer'"
+    assert it.place(it.sections[0], 12) == (None, "byte 12 of section '.text'")
+    assert it.place(it.sections[1], 1)[1] == "byte 1 of array 'variable'"
+    assert it.array("inner") == bytes([4, 5, 6, 7])
+    assert it.array("nothing") is None
+
+
+def test_sections_that_no_region_holds() -> None:
+    it = contents()
+    text, data = it.sections[:2]
+    assert it.missing([Region(0x100, 16), Region(0x200, 4)]) is None
+    assert it.missing([Region(0, 0x1000)]) is text
+    assert replace(it, segments=(Region(0, 0x1000),)).missing([Region(0, 0x1000)]) is None
+    assert it.missing([Region(0x100, 17), Region(0x200, 4)]) is text
+    assert it.missing([Region(0x100, 15), Region(0x200, 4)]) is text
+    assert it.missing([Region(0x101, 15), Region(0x200, 4)]) is text
+    assert it.missing([Region(0x100, 16), Region(0x200, 3)]) is data

@@ -1,0 +1,152 @@
+"""A simulated board's time is its own: what it is not let compute in does not count."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from smelt import boards
+from smelt.api.artefact import Artefact
+from smelt.api.options import Options
+from smelt.boards import session
+from smelt.boards.flash import Way, runners
+from smelt.boards.pace import Pace, pace_of
+from smelt.boards.simulate import Simulator
+from smelt.errors import DeviceError, ToolError
+from smelt.run import built, connected, device_inputs
+from smelt.samples import random_samples
+from tests.support.board_tools import simulable
+from tests.support.projects import digits
+
+LIMIT_S = 0.5
+"""That a device has in these tests which says nothing."""
+PATIENCE_S = 10.0
+"""That one has which QEMU is stopped under for longer: on a busy computer GDB takes seconds."""
+
+pytestmark = [
+    pytest.mark.qemu,
+    pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="only Linux tells"),
+]
+
+
+@pytest.fixture(scope="module")
+def artefact() -> Artefact:
+    board = boards.load("mps2-an386")
+    simulable(board)
+    return digits(Options(board=board.name))
+
+
+def process_of(port: str) -> int:
+    pace = Pace(port)
+    pace.part_of(1)
+    assert pace._process is not None
+    return int(pace._process.name)
+
+
+@contextmanager
+def stopped(port: str, seconds: float = 2 * PATIENCE_S) -> Generator[None]:
+    """Whatever serves the port is stopped at once, and goes on after some seconds."""
+    number = process_of(port)
+    os.kill(number, signal.SIGSTOP)
+    timer = threading.Timer(seconds, os.kill, (number, signal.SIGCONT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("pty", [False, True], ids=["socket", "pty"])
+def test_a_device_that_is_not_let_run_is_waited_for(
+    artefact: Artefact, pty: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_SOCKET_S", PATIENCE_S)
+    monkeypatch.setattr(session, "_PORT_S", PATIENCE_S)
+    (sample,) = random_samples(artefact.graph, 1, 0)
+    assert artefact.board is not None
+    with (
+        built(artefact) as elf,
+        Simulator(artefact.board, elf.path, pty=pty) as simulator,
+        stopped(simulator.port),
+        connected(elf, artefact, simulator.port) as device,
+        stopped(simulator.port),
+    ):
+        device.run(device_inputs(artefact.graph, sample))
+
+
+@pytest.mark.thorough
+def test_a_gdb_server_that_is_not_let_run_is_waited_for(
+    artefact: Artefact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("gdb-multiarch") is None:
+        pytest.skip("not on PATH: gdb-multiarch")
+    monkeypatch.setattr(runners, "_MUTE_S", PATIENCE_S)
+    assert artefact.board is not None
+    with built(artefact) as elf, Simulator(artefact.board, None) as simulator:
+        assert simulator.gdb is not None
+        said: list[str] = []
+        with stopped(simulator.gdb):
+            Way(server=simulator.gdb).flash(elf.path, artefact.board, said.append)
+    assert any("matched" in line for line in said)
+
+
+def test_a_device_that_says_nothing_is_given_up(
+    artefact: Artefact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for GDB, and would not compute if it were let."""
+    monkeypatch.setattr(session, "_SOCKET_S", LIMIT_S)
+    assert artefact.board is not None
+    with (
+        Simulator(artefact.board, None) as simulator,
+        pytest.raises(DeviceError, match=f"no answer from the device in {LIMIT_S:g} s"),
+        boards.open_device(None, simulator.port, artefact.board),
+    ):
+        pass
+
+
+def test_who_is_no_simulator_has_the_clock_on_the_wall() -> None:
+    for port in ("/dev/ttyACM0", "COM5", "socket://example.org:1", "socket://nowhere"):
+        assert pace_of(port) is None
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = f"socket://127.0.0.1:{listener.getsockname()[1]}"
+        pace = pace_of(port)
+        assert pace is not None
+        assert pace.part_of(3.5) == 3.5
+
+
+def test_as_much_as_it_computes_counts(artefact: Artefact) -> None:
+    assert artefact.board is not None
+    with Simulator(artefact.board, None) as simulator:
+        pace = pace_of(simulator.port)
+        assert pace is not None
+        number = process_of(simulator.port)
+        os.kill(number, signal.SIGSTOP)
+        while "T" not in Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]:
+            time.sleep(0.01)
+        pace.part_of(1000.0)
+        assert pace.part_of(1000.0) == 0.0
+        os.kill(number, signal.SIGCONT)
+
+
+def test_a_mute_gdb_server_is_named(artefact: Artefact, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("gdb-multiarch") is None:
+        pytest.skip("not on PATH: gdb-multiarch")
+    monkeypatch.setattr(runners, "_MUTE_S", LIMIT_S)
+    assert artefact.board is not None
+    said: list[str] = []
+    with built(artefact) as elf, socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        message = f"the GDB server at {server} has not answered for {LIMIT_S:g} s"
+        with pytest.raises(ToolError, match=message):
+            Way(server=server).flash(elf.path, artefact.board, said.append)
+    assert said[-1] == f"asking the GDB server at {server}"

@@ -1,0 +1,97 @@
+"""Firmware that replaces firmware while it runs, as often as a developer's day has flashes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from smelt import boards
+from smelt.api.options import Options
+from smelt.boards.flash import Way
+from smelt.boards.flash.programs import PROGRAMS
+from smelt.boards.simulate import Simulator
+from smelt.run import built, connected, device_inputs
+from smelt.samples import random_samples
+from tests.support.board_tools import simulable
+from tests.support.projects import digits
+
+pytestmark = pytest.mark.qemu
+
+FLASHES = 10
+
+
+INSIDE_A_HANDLER = """
+set confirm off
+target extended-remote {server}
+load
+set $sp = &smelt_stack_top
+break smelt_uart_interrupt
+continue
+delete
+set $pc = Reset_Handler
+detach
+"""
+
+
+def flash_again_and_again(name: str) -> None:
+    board = boards.load(name)
+    simulable(board)
+    if shutil.which("gdb-multiarch") is None:
+        pytest.skip("not on PATH: gdb-multiarch")
+    artefact = digits(Options(board=name))
+    (sample,) = random_samples(artefact.graph, 1, 0)
+    with built(artefact) as elf, Simulator(board, None) as simulator:
+        for _ in range(FLASHES):
+            Way(server=simulator.gdb).flash(elf.path, board, lambda _: None)
+            with connected(elf, artefact, simulator.port) as device:
+                assert device.info.count == 0
+                device.run(device_inputs(artefact.graph, sample))
+
+
+@pytest.mark.quick(name=("mps2-an386",))
+@pytest.mark.parametrize("name", ["netduinoplus2", "mps2-an386", "sifive_e"])
+def test_a_server_that_resets_the_chip(name: str) -> None:
+    flash_again_and_again(name)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "name",
+    [
+        "netduinoplus2",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("mps2-an505", "microbit", "sifive_e")),
+    ],
+)
+def test_a_server_that_does_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Firmware is begun with whatever state the firmware before has left."""
+    kind = f"gdb-{boards.load(name).startup}"
+    program = PROGRAMS[kind]
+    (command,) = program.commands
+    without = tuple(word.replace("monitor ", "echo ") for word in command)
+    assert without != command
+    monkeypatch.setitem(PROGRAMS, kind, replace(program, commands=(without,)))
+    flash_again_and_again(name)
+
+
+@pytest.mark.quick(name=("mps2-an505",))
+@pytest.mark.parametrize("name", ["netduinoplus2", "mps2-an505"])
+def test_a_start_from_inside_a_handler_resets_the_chip(name: str, tmp_path: Path) -> None:
+    board = boards.load(name)
+    simulable(board)
+    if shutil.which("gdb-multiarch") is None:
+        pytest.skip("not on PATH: gdb-multiarch")
+    artefact = digits(Options(board=name))
+    (sample,) = random_samples(artefact.graph, 1, 0)
+    with built(artefact) as elf, Simulator(board, None) as simulator:
+        script = tmp_path / "script"
+        script.write_text(INSIDE_A_HANDLER.format(server=simulator.gdb))
+        command = ["gdb-multiarch", "-nx", "-batch", "-x", str(script), str(elf.path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as gdb:
+            with connected(elf, artefact, simulator.port) as device:  # whose first byte interrupts
+                device.run(device_inputs(artefact.graph, sample))
+            assert gdb.stdout is not None
+            assert " in smelt_uart_interrupt ()" in gdb.stdout.read()

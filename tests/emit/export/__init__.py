@@ -1,0 +1,1 @@
+"""Networks as libraries for other build systems."""

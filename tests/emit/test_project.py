@@ -1,0 +1,336 @@
+"""The C project: it compiles everywhere, says what is in it, and appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
+from smelt.boards import compile_project, open_device
+from smelt.errors import ConfigError, SmeltError
+from smelt.ir import Graph, Node, Origin, Value
+from smelt.ops.binary import Binary
+from smelt.run import run, write_project
+from tests.support.graphs import compile_graph
+from tests.support.projects import (
+    DIGITS_MODELS,
+    VECTOR,
+    counter,
+    digits,
+    images,
+    must,
+    network_sources,
+    unary_chain,
+)
+from tests.support.shared import ROOT
+from tests.support.tflite_networks import DIGITS
+
+COMPILERS = {
+    "gcc": ("gcc", "-std=c99"),
+    "clang": ("clang", "-std=c99"),
+    "g++": ("g++", "-x", "c++", "-std=c++17"),
+    "clang++": ("clang++", "-x", "c++", "-std=c++17"),
+}
+WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion")
+
+
+# --- compilers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.quick(compiler=("gcc",), model=("counter", "digits_int8"))
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("model", [*DIGITS_MODELS, "counter", "chain"])
+def test_compiles_without_a_warning(model: str, compiler: str, tmp_path: Path) -> None:
+    """The network as C and as C++, the firmware as C, with the step callback and without."""
+    if shutil.which(COMPILERS[compiler][0]) is None:
+        pytest.skip(f"no {compiler}")
+    hand_made = {"counter": counter, "chain": unary_chain}
+    graph = hand_made.get(model)
+    artefact = digits(model=model) if graph is None else compile_graph(graph())
+    artefact.write(tmp_path / "project")
+    files = network_sources(tmp_path / "project")
+    if "++" not in compiler:
+        files += [tmp_path / "project/main.c", *(tmp_path / "project/firmware").glob("*.c")]
+    for defines in ([], ["-DSMELT_STEP_CALLBACK"]):
+        for file in files:
+            command = [*COMPILERS[compiler], *WARNINGS, *defines, "-c", str(file)]
+            command += [f"-I{tmp_path}/project", f"-I{tmp_path}/project/firmware"]
+            must(*command, "-o", "/dev/null")
+
+
+@pytest.mark.quick(every=3)
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(),
+        pytest.param(Options(target="cortex-m0"), marks=pytest.mark.qemu),
+        pytest.param(Options(board="mps2-an386"), marks=pytest.mark.qemu),
+    ],
+    ids=["host", "library", "board"],
+)
+def test_cmake_builds_it(options: Options, tmp_path: Path) -> None:
+    if shutil.which("cmake") is None:
+        pytest.skip("no cmake")
+    artefact = digits(options)
+    artefact.write(tmp_path / "project")
+    for command in (["-B", "build"], ["--build", "build", "-j2"]):
+        must("cmake", *command, cwd=tmp_path / "project")
+    assert (tmp_path / "project/build/libdigits_int8_net.a").is_file()
+    elf = tmp_path / "project/build/digits_int8.elf"
+    assert elf.is_file() == (artefact.platform.firmware is not None)
+    if elf.is_file():
+        inputs, expected = images(1)
+        hash_ = artefact.network.hash
+        with open_device(elf, artefact.on, artefact.board, expected_hash=hash_) as device:
+            (answer,), _ = device.run([inputs[0].tobytes()])
+        assert answer == expected[0].tobytes()
+
+
+@pytest.mark.qemu
+def test_make_builds_a_library_without_a_board(tmp_path: Path) -> None:
+    digits(Options(target="cortex-m4")).write(tmp_path / "project")
+    subprocess.run(["make"], cwd=tmp_path / "project", capture_output=True, check=True)
+    archive = tmp_path / "project/build/libdigits_int8_net.a"
+    command = ["arm-none-eabi-readelf", "-A", str(archive)]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Tag_CPU_arch: v7E-M" in listing
+
+
+@pytest.mark.parametrize("model", [*DIGITS_MODELS, "counter"])
+def test_network_has_no_heap_and_no_writable_data(model: str, tmp_path: Path) -> None:
+    artefact = compile_graph(counter()) if model == "counter" else digits(model=model)
+    artefact.write(tmp_path / "project")
+    compile_project(tmp_path / "project", artefact.platform, taps=True)
+    symbols: dict[str, set[str]] = {}
+    for source in artefact.network.sources:
+        command = ["nm", "-P", str(tmp_path / "project/build" / Path(source).with_suffix(".o"))]
+        for line in subprocess.check_output(command, text=True).splitlines():
+            name, kind = line.split()[:2]
+            symbols.setdefault(kind, set()).add(name)
+    prefix = artefact.network.name
+    assert f"{prefix}_invoke" in symbols["T"]
+    assert not symbols.keys() & set("bBdDcCsSgG")
+    undefined = {name for name in symbols["U"] if not name.startswith(f"{prefix}_")}
+    libc = {"memcpy", "memmove", "memset", "exp", "expf"}
+    toolchain = {"_GLOBAL_OFFSET_TABLE_", "__cpu_model", "__cpu_indicator_init"}
+    assert undefined <= libc | toolchain
+
+
+def test_every_file_opens_with_its_licence(tmp_path: Path) -> None:
+    digits(Options(board="mps2-an386")).write(tmp_path / "project")
+    files = list((tmp_path / "project").rglob("*.[ch]"))
+    assert len(files) > 10
+    for path in files:
+        first = path.read_text().splitlines()[0]
+        assert first.startswith("/* SPDX-License-Identifier: MIT-0 - generated by Smelt"), path
+
+
+# --- the same bytes ------------------------------------------------------------------------------
+
+
+def test_same_model_and_options_give_the_same_bytes(tmp_path: Path) -> None:
+    trees: list[dict[str, bytes]] = []
+    for index, seed in enumerate(("1", "77")):
+        folder = tmp_path / f"somewhere{index}"
+        shutil.copytree(DIGITS, folder / "models", ignore=shutil.ignore_patterns("*.py"))
+        model = folder / "models/digits_int8.tflite"
+        command = [sys.executable, "-m", "smelt.cli", "build", str(model)]
+        command += ["-o", str(folder / "out"), "--board", "mps2-an386", "--quiet"]
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
+        trees.append(tree(folder / "out"))
+    assert trees[0] == trees[1]
+    assert not [name for name, data in trees[0].items() if bytes(tmp_path) in data]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file's contents by its path."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Options(optimize="size"),
+        Options(keep_inputs=True),
+        Options(target="cortex-m4"),
+        Options(board="mps2-an386"),
+    ],
+    ids=["optimize", "keep_inputs", "target", "board"],
+)
+def test_hash_tells_builds_apart(other: Options) -> None:
+    assert digits().network.hash == digits().network.hash
+    assert digits().network.hash != digits(other).network.hash
+
+
+def test_hash_tells_weights_apart() -> None:
+    hashes = {compile_graph(graph).network.hash for graph in (scaled(0.5), scaled(0.25))}
+    assert len(hashes) == 2
+
+
+def scaled(factor: float) -> Graph:
+    x, y = Value("x", VECTOR), Value("y", VECTOR)
+    k = Value.constant("k", np.full(4, factor, np.float32))
+    return Graph("scaled", (x,), (y,), (Node(Binary("mul"), (x, k), (y,), Origin("MUL", 0)),))
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_when_the_compiler_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(SmeltError, match=r"make in .* failed"):
+        write_project(digits(), tmp_path / "out", compile_=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_lost_when_a_replacement_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project(digits(), tmp_path / "out")
+    before = tree(tmp_path / "out")
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(SmeltError):
+        write_project(digits(Options(optimize="size")), tmp_path / "out", force=True, compile_=True)
+    assert tree(tmp_path / "out") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    for force in (False, True):
+        with pytest.raises(ConfigError, match="not a folder"):
+            write_project(digits(), tmp_path / "out", force=force)
+    assert (tmp_path / "out").read_text() == "mine"
+    with pytest.raises(ConfigError, match="cannot write"):
+        write_project(digits(), tmp_path / "out" / "below")
+
+
+def test_folder_is_as_readable_as_any(tmp_path: Path) -> None:
+    """It is not left with the rights of a temporary folder, which only its owner may enter."""
+    (tmp_path / "plain").mkdir()
+    write_project(digits(), tmp_path / "deep" / "out")
+    assert (tmp_path / "deep/out").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("name", ["_x", "__time", "1st", "a-b", "a b", ""])
+def test_names_that_cannot_be_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="--name"):
+        digits(Options(name=name))
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("1st-net", "network_1st_net"),
+        ("_x", "network_x_net"),
+        ("ümlaut", "network_mlaut_net"),
+        ("日本", "network_net"),
+        ("my net", "my_net"),
+    ],
+)
+def test_a_file_of_any_name_gives_the_network_one(file: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{file}.tflite"
+    path.write_bytes((DIGITS / "digits_int8.tflite").read_bytes())
+    assert compile_model(path).network.name == name
+
+
+def test_name_is_in_front_of_everything(tmp_path: Path) -> None:
+    artefact = digits(Options(name="kitchen_Scale2"))
+    artefact.write(tmp_path / "project")
+    compile_project(tmp_path / "project", artefact.platform)
+    assert (tmp_path / "project/build/kitchen_Scale2.elf").is_file()
+    assert (
+        "KITCHEN_SCALE2_NET_ARENA_BYTES" in (tmp_path / "project/kitchen_Scale2_net.h").read_text()
+    )
+    library = tmp_path / "project/build/libkitchen_Scale2_net.a"
+    subprocess.run(["make", "library"], cwd=library.parent.parent, check=True, capture_output=True)
+    listing = subprocess.check_output(["nm", "-P", "--defined-only", str(library)], text=True)
+    names = [line.split()[0] for line in listing.splitlines() if " T " in line or " R " in line]
+    assert names
+    assert all(name.startswith("kitchen_Scale2_net_") for name in names)
+
+
+# --- report.json ---------------------------------------------------------------------------------
+
+
+def test_report_before_compiling(tmp_path: Path) -> None:
+    artefact = digits(Options(board="mps2-an386", optimize="size"))
+    write_project(artefact, tmp_path / "out")
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert report.pop("files") == sorted(tree(tmp_path / "out"))
+    assert report == json.loads(json.dumps(artefact.report))
+    assert (report["target"], report["board"], report["optimize"]) == (
+        "cortex-m4",
+        "mps2-an386",
+        "size",
+    )
+    network = report["network"]
+    assert (network["name"], network["hash"]) == ("digits_int8", artefact.network.hash)
+    assert network["macs"] == 102_912
+    assert network["inputs"][0]["shape"] == [1, 8, 8, 1]
+    assert network["inputs"][0]["dtype"] == "int8"
+    assert report["flash"] == {"network": None, "elf": None}
+    assert set(report["inference"].values()) == {None}
+    check_arena(report["arena"], artefact)
+    check_layers(report["layers"])
+
+
+def check_arena(described: Mapping[str, object], artefact: Artefact) -> None:
+    bytes_, bound = described["bytes"], described["lower_bound"]
+    assert isinstance(bytes_, int)
+    assert isinstance(bound, int)
+    assert 0 < bound <= bytes_ == artefact.network.arena_bytes
+    assert described["optimal"] is True
+    placed = described["map"]
+    assert isinstance(placed, list)
+    assert max(p["offset"] + p["size"] for p in placed) <= bytes_
+
+
+def check_layers(layers: Sequence[Mapping[str, object]]) -> None:
+    kinds = ["Conv2D", "DepthwiseConv2D", "Conv2D", "Conv2D", "Conv2D", "Binary(add)"]
+    kinds += ["Pool2D(average)", "FullyConnected", "Softmax"]
+    assert [layer["op"] for layer in layers] == kinds
+    assert sum(int(str(layer["macs"])) for layer in layers) == 102_912
+    for step, layer in enumerate(layers):
+        assert layer["step"] == step
+        assert layer["backend"] in ("cortexm", "c")
+        assert str(layer["kernel"]).startswith("digits_int8_")
+        assert "#" in str(layer["origin"])
+        assert layer["name"]
+        assert isinstance(layer["why"], str)
+
+
+@pytest.mark.qemu
+def test_report_after_compiling(tmp_path: Path) -> None:
+    """The network's flash is at least its weights, and less than the whole firmware."""
+    artefact = digits(Options(board="mps2-an386"))
+    write_project(artefact, tmp_path / "out", compile_=True)
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert (tmp_path / "out/build/digits_int8.elf").is_file()
+    flash = report["flash"]
+    assert report["weights"]["bytes"] < flash["network"] < flash["elf"] < 100_000
+    assert set(report["inference"].values()) == {None}
+
+
+@pytest.mark.qemu
+def test_report_after_a_run() -> None:
+    artefact = digits(Options(board="mps2-an386"))
+    inputs, _ = images(1)
+    inference = run(artefact, [(inputs[0],)]).report["inference"]
+    # Every multiply-accumulate takes an instruction at least, on a core without SIMD kernels.
+    assert 102_912 < inference["instructions"] < 50 * 102_912
+    assert 0 < inference["stack"] < 4096

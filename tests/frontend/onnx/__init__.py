@@ -1,0 +1,1 @@
+"""ONNX files, judged by ONNX Runtime."""

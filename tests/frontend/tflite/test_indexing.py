@@ -1,0 +1,265 @@
+"""Operators of TFLite that select elements, float32 and int8, against LiteRT's own kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ai_edge_litert.schema_py_generated as schema
+import numpy as np
+import pytest
+
+from smelt.codegen.passes import run_passes
+from smelt.errors import ModelError, UnsupportedError
+from smelt.frontend import load
+from smelt.frontend.tflite.indexing import CONVERTERS
+from smelt.ir import Array, evaluate
+from smelt.ops.gather import Gather
+from smelt.ops.slice import Slice
+from tests.support.tflite_networks import O, T, const, edited, litert, network
+
+RNG = np.random.default_rng(13)
+Build = Callable[[type], bytes]
+X = (2, 4, 6, 3)
+
+
+def data(name: str, shape: Sequence[int], dtype: type) -> T:
+    """A tensor of the network's element type; all int8 ones are quantized alike."""
+    quant: dict[str, Any] = {"scale": (0.05,), "zero_point": (3,)} if dtype is np.int8 else {}
+    return T(name, tuple(shape), dtype, **quant)
+
+
+def ints(name: str, values: Any) -> T:
+    return const(name, values, np.int32)
+
+
+def one(
+    kind: str,
+    x: Sequence[int],
+    results: Sequence[Sequence[int]],
+    *operands: T,
+    options: Any = None,
+    first: int = 0,
+    index_results: Sequence[int] = (),
+    **fields: Any,
+) -> Build:
+    """A network of one operator over `x`, which is its operand number `first`."""
+
+    def build(dtype: type) -> bytes:
+        outputs = [
+            T(f"y{i}", tuple(shape), np.int32)
+            if i in index_results
+            else data(f"y{i}", shape, dtype)
+            for i, shape in enumerate(results)
+        ]
+        names = [o.name for o in operands]
+        names.insert(first, "x")
+        fed = ["x", *(o.name for o in operands if o.data is None)]
+        made = [o.name for o in outputs]
+        tensors = [data("x", x, dtype), *operands, *outputs]
+        return network(tensors, [O(kind, names, made, options, fields)], fed, made)
+
+    return build
+
+
+def one_hot(axis: int, y: Sequence[int]) -> Build:
+    def build(dtype: type) -> bytes:
+        real = {"scale": (0.05,), "zero_point": (3,)} if dtype is np.int8 else {}
+        values = [const("on", 5, dtype, **real), const("off", -7, dtype, **real)]
+        tensors = [T("x", (2, 3), np.int32), ints("depth", 4), *values, data("y", y, dtype)]
+        names = ["x", "depth", "on", "off"]
+        kind = O("ONE_HOT", names, ["y"], schema.OneHotOptionsT, {"axis": axis})
+        return network(tensors, [kind], ["x"], ["y"])
+
+    return build
+
+
+def pack(axis: int, y: Sequence[int]) -> Build:
+    def build(dtype: type) -> bytes:
+        tensors = [*(data(name, (2, 3), dtype) for name in "abc"), data("y", y, dtype)]
+        fields = {"axis": axis, "valuesCount": 3}
+        return network(
+            tensors, [O("PACK", "abc", ["y"], schema.PackOptionsT, fields)], list("abc"), ["y"]
+        )
+
+    return build
+
+
+def strided(
+    begin: list[int], end: list[int], strides: list[int], y: Sequence[int], **masks: Any
+) -> Build:
+    operands = ints("begin", begin), ints("end", end), ints("strides", strides)
+    options = schema.StridedSliceOptionsT
+    return one("STRIDED_SLICE", X, [y], *operands, options=options, **masks)
+
+
+def arg(kind: str, options: Any, axis: int | list[int], y: Sequence[int]) -> Build:
+    return one(
+        kind,
+        (3, 5, 4),
+        [y],
+        ints("axis", axis),
+        options=options,
+        index_results=[0],
+        outputType=schema.TensorType.INT32,
+    )
+
+
+GATHER = schema.GatherOptionsT
+NETWORKS: dict[str, Build] = {
+    "slice": one("SLICE", X, [(1, 2, 6, 2)], ints("b", [1, 1, 0, 0]), ints("s", [1, 2, -1, 2])),
+    "strided": strided([0, 1, 5, 0], [2, 4, 0, 3], [1, 2, -2, 1], (2, 2, 3, 3)),
+    "strided_masks": strided(
+        [9, 1, 1], [0, 9, -1], [1, 1, 1], (2, 4, 4, 3), beginMask=3, endMask=1
+    ),
+    "strided_index": strided([-1, 0, 2], [0, 4, 9], [1, 1, 1], (4, 3), shrinkAxisMask=5),
+    "gather": one("GATHER", X, [(2, 5, 6, 3)], T("i", (5,), np.int32), options=GATHER, axis=1),
+    "gather_matrix": one("GATHER", (5, 3), [(2, 2, 3)], T("i", (2, 2), np.int32), options=GATHER),
+    "gather_table": one("GATHER", X, [(2, 4, 3, 3)], ints("i", [5, 0, 0]), options=GATHER, axis=2),
+    "gather_spaced": one("GATHER", X, [(2, 4, 6, 2)], ints("i", [2, 0]), options=GATHER, axis=-1),
+    "gather_batch": one(
+        *("GATHER", (2, 4, 3), [(2, 5, 3)], T("i", (2, 5), np.int32)),
+        options=GATHER,
+        axis=1,
+        batchDims=1,
+    ),
+    "gather_nd": one("GATHER_ND", (4, 4, 3), [(5, 3)], T("i", (5, 2), np.int32)),
+    "split": one(
+        *("SPLIT", X, [(2, 4, 2, 3)] * 3, ints("axis", 2)),
+        first=1,
+        options=schema.SplitOptionsT,
+        numSplits=3,
+    ),
+    "split_v": one(
+        *("SPLIT_V", X, [(2, 1, 6, 3), (2, 3, 6, 3)], ints("sizes", [1, -1]), ints("axis", -3)),
+        options=schema.SplitVOptionsT,
+        numSplits=2,
+    ),
+    "pack": pack(1, (2, 3, 3)),
+    "pack_last": pack(-1, (2, 3, 3)),
+    "unpack": one("UNPACK", (2, 3, 4), [(2, 4)] * 3, options=schema.UnpackOptionsT, axis=1, num=3),
+    "one_hot": one_hot(-1, (2, 3, 4)),
+    "one_hot_first": one_hot(0, (4, 2, 3)),
+    "topk_v2": one("TOPK_V2", (3, 9), [(3, 4)] * 2, ints("k", 4), index_results=[1]),
+    "arg_max": arg("ARG_MAX", schema.ArgMaxOptionsT, 1, (3, 4)),
+    "arg_max_last": arg("ARG_MAX", schema.ArgMaxOptionsT, -1, (3, 5)),
+    "arg_min": arg("ARG_MIN", schema.ArgMinOptionsT, 0, (5, 4)),
+    "reverse_v2": one("REVERSE_V2", X, [X], ints("axes", [2])),
+    "reverse_sequence": one(
+        *("REVERSE_SEQUENCE", X, [X], const("lengths", [3, 6], np.int32)),
+        options=schema.ReverseSequenceOptionsT,
+        seqDim=2,
+        batchDim=0,
+    ),
+    **{
+        f"mirror_pad_{mode}": one(
+            *("MIRROR_PAD", X, [(2, 7, 7, 3)], ints("p", [[0, 0], [2, 1], [0, 1], [0, 0]])),
+            options=schema.MirrorPadOptionsT,
+            mode=mode,
+        )
+        for mode in (0, 1)
+    },
+    "space_to_depth": one(
+        *("SPACE_TO_DEPTH", X, [(2, 2, 3, 12)]), options=schema.SpaceToDepthOptionsT, blockSize=2
+    ),
+    "depth_to_space": one(
+        *("DEPTH_TO_SPACE", (1, 2, 3, 12), [(1, 4, 6, 3)]),
+        options=schema.DepthToSpaceOptionsT,
+        blockSize=2,
+    ),
+    "dynamic_update_slice": lambda dtype: one(
+        *("DYNAMIC_UPDATE_SLICE", X, [X]),
+        data("update", (1, 2, 6, 3), dtype),
+        T("starts", (4,), np.int32),
+    )(dtype),
+    "dynamic_update_slice_constant": lambda dtype: one(
+        *("DYNAMIC_UPDATE_SLICE", X, [X]),
+        data("update", (2, 3, 2, 3), dtype),
+        const("starts", [0, 9, 1, -3], np.int64),
+    )(dtype),
+    "broadcast_to": lambda dtype: edited(
+        one("BROADCAST_TO", (4, 1, 3), [X], ints("shape", X))(dtype), _as_version_2
+    ),
+}
+NOT_IN_LITERT = {("reverse_sequence", np.int8)}
+
+
+def _as_version_2(model: Any) -> None:
+    """LiteRT's first version of BROADCAST_TO has number 2."""
+    model.operatorCodes[0].version = 2
+
+
+def _input(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Indices that every network here takes, or data with many equal elements."""
+    if dtype == np.int32:
+        return RNG.integers(0, 4, shape).astype(np.int32)
+    return RNG.integers(-20, 20, shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(n, d) for n in NETWORKS for d in (np.float32, np.int8) if (n, d) not in NOT_IN_LITERT],
+)
+def test_an_operator_selects_what_litert_does(name: str, dtype: type) -> None:
+    file = NETWORKS[name](dtype)
+    imported = load(file).graph
+    inputs = [_input(v.type.shape, v.type.dtype.numpy) for v in imported.inputs]
+    expected = litert(file, *inputs)
+    for graph in (imported, run_passes(imported)):
+        for output, wanted in zip(evaluate(graph, inputs).outputs, expected, strict=True):
+            assert (output.shape, output.dtype) == (wanted.shape, wanted.dtype)
+            np.testing.assert_array_equal(output, wanted)
+
+
+def test_every_converter_is_tried() -> None:
+    kinds = {
+        node.origin.kind
+        for build in NETWORKS.values()
+        for node in load(build(np.float32)).graph.nodes
+    }
+    assert kinds == set(CONVERTERS)
+
+
+def test_constant_indices_are_a_slice_or_a_table() -> None:
+    slice_, _ = load(NETWORKS["gather_spaced"](np.int8)).graph.nodes
+    assert slice_.op == Slice((0, 0, 0, 2), (2, 4, 6, 2), (1, 1, 1, -2))
+    (gather,) = load(NETWORKS["gather_table"](np.int8)).graph.nodes
+    assert gather.op == Gather(2)
+
+
+WRONG: tuple[tuple[Build, type[Exception], str], ...] = (
+    (
+        strided([0], [1], [1], (1, 4, 6, 3), newAxisMask=1),
+        UnsupportedError,
+        "STRIDED_SLICE #0.*new axes",
+    ),
+    (strided([2], [3], [1], (4, 6, 3), shrinkAxisMask=1), ModelError, "index 2 of axis 0"),
+    (
+        one("SLICE", X, [X], ints("b", [1, 0, 0, 0]), ints("s", [2, -1, -1, -1])),
+        ModelError,
+        "SLICE #0.*cannot have size",
+    ),
+    (one("GATHER", (3,), [(1,)], ints("i", [3]), options=GATHER), ModelError, "index out of range"),
+    (
+        one("SPLIT", X, [X] * 4, ints("axis", 2), first=1, options=schema.SplitOptionsT),
+        ModelError,
+        "no 4 equal parts along axis 2",
+    ),
+    (
+        one("SPLIT", X, [X] * 2, ints("axis", [1, 2]), first=1, options=schema.SplitOptionsT),
+        ModelError,
+        r"SPLIT #0.*: its axis holds 2 numbers \[1, 2\], not one",
+    ),
+    (arg("ARG_MAX", schema.ArgMaxOptionsT, [0, 1], (3, 4)), ModelError, "its axis holds 2 numbers"),
+    (
+        one("SLICE", X, [X], T("b", (4,), np.int32), ints("s", X)),
+        UnsupportedError,
+        "computed by the network",
+    ),
+)
+
+
+@pytest.mark.parametrize(("build", "error", "message"), WRONG, ids=[w[2] for w in WRONG])
+def test_what_is_refused_says_why(build: Build, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        load(build(np.float32))

@@ -1,0 +1,1 @@
+"""The graph, its verifier, its text form and its archives."""

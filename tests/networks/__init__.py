@@ -1,0 +1,1 @@
+"""Whole networks through generated C."""

@@ -1,0 +1,1 @@
+"""The operators' references, judged by engines that are not ours."""

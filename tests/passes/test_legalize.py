@@ -1,0 +1,150 @@
+"""Rewrites for backends: each by itself, and when they are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Refusal, Request, backend
+from smelt.codegen.partition import Partitioner
+from smelt.codegen.passes.inside import Names
+from smelt.codegen.passes.legalizations import LEGALIZATIONS
+from smelt.codegen.passes.legalize import legalize
+from smelt.ir import DType, Graph, Node, Op, Rounding, evaluate, verify
+from smelt.ops import all_cases
+from smelt.ops.case import Case, Data, build
+from smelt.ops.concat import Concat
+from smelt.ops.convolution import Conv2D
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.matmul import MatMul
+from smelt.ops.pad import Pad
+from smelt.ops.slice import Slice
+from smelt.ops.table import Table
+from smelt.ops.transpose import Transpose
+from smelt.samples import random_samples
+from smelt.targets import get
+from tests.passes.test_exact import extremes
+from tests.support.graphs import assert_same
+
+CASES = [(case, dtype) for case in all_cases() for dtype in case.dtypes]
+
+
+def rewritten(graph: Graph, name: str) -> Graph | None:
+    """A graph of one node after one rewrite; None where that does not apply."""
+    (node,) = graph.nodes
+    nodes = LEGALIZATIONS[name](node, Names(graph))
+    return None if nodes is None else verify(replace(graph, nodes=tuple(nodes)), name)
+
+
+def applies(name: str) -> list[tuple[Case, DType]]:
+    return [(case, dtype) for case, dtype in CASES if rewritten(build(case, dtype), name)]
+
+
+@pytest.mark.parametrize("name", LEGALIZATIONS)
+def test_each_rewrite_computes_the_same(name: str) -> None:
+    """On every operator case that it applies to, some of which there must be."""
+    found = applies(name)
+    assert found
+    for case, dtype in found:
+        before = build(case, dtype)
+        after = rewritten(before, name)
+        assert after is not None
+        samples = random_samples(before, 3, seed=7)
+        if all(v.type.dtype.is_integer for v in before.inputs):
+            samples += extremes(before)
+        results = [evaluate(after, sample).outputs for sample in samples]
+        expected = [evaluate(before, sample).outputs for sample in samples]
+        assert_same(results, expected, f"{name} of {case}-{dtype.value}")
+
+
+EXPECTED: dict[str, tuple[type[Op], ...]] = {
+    "split_groups": (Slice, Conv2D, Concat),
+    "dense_to_convolution": (Conv2D,),
+    "convolution_to_dense": (FullyConnected,),
+    "explicit_padding": (Pad,),
+    "function_to_table": (Table,),
+    "matmul_to_dense": (FullyConnected,),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", LEGALIZATIONS)
+def test_what_each_rewrite_is_made_of(name: str) -> None:
+    case, dtype = applies(name)[0]
+    after = rewritten(build(case, dtype), name)
+    assert after is not None
+    kinds = {type(node.op) for node in after.nodes}
+    assert kinds.issuperset(EXPECTED[name])
+
+
+def test_scales_that_round_otherwise_are_left_alone() -> None:
+    """TFLM's dense layers take the product of the scales in float32, convolutions in double."""
+    refused = 0
+    for case, dtype in CASES:
+        if not isinstance(case.op, FullyConnected) or dtype is not DType.INT8:
+            continue
+        graph = build(case, dtype)
+        (node,) = graph.nodes
+        if node.rounding is Rounding.TFLM and rewritten(graph, "dense_to_convolution") is None:
+            refused += 1
+    assert refused
+
+
+def test_long_stacks_of_matrices_are_left_alone() -> None:
+    """A layer for each would take for ever to build, and a program of as many calls."""
+    for count, applied in ((64, True), (65, False)):
+        case = Case("stack", MatMul(), (Data((count, 4, 8)), Data((count, 8, 4))))
+        assert (rewritten(build(case, DType.FLOAT32), "matmul_to_dense") is not None) == applied
+
+
+class Ungrouped(Kernel):
+    """The portable convolutions, of one group only."""
+
+    op = Conv2D
+
+    def __init__(self) -> None:
+        (self._kernel,) = [k for k in backend("c").kernels if k.op is Conv2D]
+
+    def offer(self, node: Node, request: Request) -> KernelCall | Refusal:
+        if isinstance(node.op, Conv2D) and node.op.groups > 1:
+            return Refusal("one group only.")
+        return self._kernel.offer(node, request)
+
+
+def partitioner(*groups: Sequence[Backend]) -> Partitioner:
+    return Partitioner(groups, Request(get("host")))
+
+
+def grouped() -> Graph:
+    case, dtype = applies("split_groups")[0]
+    return build(case, dtype)
+
+
+def test_a_preferred_backend_gets_what_it_can_serve_after_a_rewrite() -> None:
+    few = Backend("few", (Ungrouped(),))
+    chooser = partitioner((few,), (backend("c"),))
+    after, done = legalize(grouped(), chooser)
+    assert [(one.operator, one.rewrite) for one in done] == [("Conv2D", "split_groups")]
+    served = {n.op.name: chooser.choose(n).taken.backend for n in after.nodes}
+    assert served == {"Slice": "c", "Conv2D": "few", "Concat": "c"}
+    sample = random_samples(after, 1, seed=1)[0]
+    for found, expected in zip(
+        evaluate(after, sample).outputs, evaluate(grouped(), sample).outputs, strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_what_nobody_else_serves_is_rewritten() -> None:
+    others = tuple(k for k in backend("c").kernels if k.op is not Conv2D)
+    chooser = partitioner((Backend("few", (Ungrouped(), *others)),))
+    after, _ = legalize(grouped(), chooser)
+    assert "Slice" in {n.op.name for n in after.nodes}
+
+
+def test_what_is_served_well_stays() -> None:
+    after, done = legalize(grouped(), partitioner((backend("c"),)))
+    assert (done, len(after.nodes)) == ((), 1)
+    assert all(type(n.op) is not Transpose for n in after.nodes)

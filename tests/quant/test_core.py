@@ -1,0 +1,408 @@
+"""Quantization after training: what becomes of each operator, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from smelt.errors import QuantizationError, SmeltError, UnsupportedError
+from smelt.ir import Array, DType, Graph, Node, Rewrite, Value, evaluate
+from smelt.ops import all_cases
+from smelt.ops.binary import Binary
+from smelt.ops.case import Case, build, sample_inputs
+from smelt.ops.concat import Concat
+from smelt.ops.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.fixed_point import Activation
+from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.normalization import Normalization
+from smelt.ops.pad import Pad
+from smelt.ops.pool import Pool2D
+from smelt.ops.quantize import Quantize
+from smelt.ops.reduce import Reduce
+from smelt.ops.reshape import Reshape
+from smelt.ops.softmax import Softmax
+from smelt.ops.unary import Unary
+from smelt.quant.channels import Classes
+from smelt.quant.equalization import equalize
+from smelt.quant.fitting import Noise, fitted
+from smelt.quant.forms import Form, classify
+from smelt.quant.observation import Sample, observe
+from smelt.quant.quantized import Quantized
+from smelt.quant.quantizer import quantize
+from smelt.quant.recipe import RECIPES, Recipe
+from smelt.quant.rounding import compensated, damped, searched
+from smelt.quant.samples import outliers
+from smelt.quant.ties import find_groups
+from smelt.quant.weights import largest_scales, nearest
+from tests.support.graphs import SETUPS, Member, assert_same, run_together
+from tests.support.quant_networks import Builder, digits, measured, outputs, stored_samples
+
+_RELU = Activation.RELU
+_SAME = ((1, 1), (1, 1))
+_FLOAT = frozenset({"float"})
+
+
+def _network(seed: int = 0) -> tuple[Graph, Builder]:
+    """Most of what equalization passes through: residual sums, pools, concatenation, flattening."""
+    make = Builder(seed)
+    x = make.input(1, 6, 6, 3)
+    a = make.add(
+        Conv2D(padding=_SAME, activation=_RELU), x, make.constant(8, 3, 3, 3), make.constant(8)
+    )
+    b = make.add(
+        DepthwiseConv2D(padding=_SAME, activation=_RELU),
+        a,
+        make.constant(1, 3, 3, 8),
+        make.constant(8),
+    )
+    c = make.add(Conv2D(), b, make.constant(8, 1, 1, 8, scale=0.3), make.constant(8))
+    total = make.add(Binary("add", _RELU), a, c)
+    pooled = make.add(Pool2D("max", (2, 2), (2, 2)), total)
+    leaky = make.add(Unary("leaky_relu", 0.1), make.add(Pool2D("average", (2, 2), (2, 2)), c))
+    joined = make.add(Concat(3), pooled, leaky)
+    padded = make.add(Pad(((0, 0), (0, 1), (0, 1), (0, 0))), joined)
+    grouped = make.add(
+        Conv2D(groups=2, activation=_RELU), padded, make.constant(6, 2, 2, 8), make.constant(6)
+    )
+    flat = make.add(Reshape((1, 54)), grouped)
+    dense = make.add(FullyConnected(), flat, make.constant(4, 54, scale=0.1), make.constant(4))
+    mean = make.add(Reduce("mean", (1, 2)), grouped)
+    other = make.add(FullyConnected(), mean, make.constant(4, 6), make.constant(4))
+    return make.graph(make.add(Softmax(), make.add(Binary("sub"), dense, other)), other), make
+
+
+_CASES = [c for c in all_cases() if DType.FLOAT32 in c.dtypes and not isinstance(c.op, Quantize)]
+
+
+@pytest.mark.parametrize("case", _CASES, ids=str)
+def test_every_operator_is_quantized_or_refused(case: Case) -> None:
+    """Refused with its name; else the int8 network is close to the float one on tame data."""
+    graph = build(case, DType.FLOAT32)
+    if any(v.type.size == 0 for v in graph.values()):
+        pytest.skip("an empty tensor")
+    samples = [tuple(s) for s in sample_inputs(graph, 1, 6)]
+    (node,) = graph.nodes
+    found = _attempt(graph, samples)
+    if not isinstance(found, Quantized):
+        refused = isinstance(found, QuantizationError)
+        assert refused or (node.op.name in str(found) and "allow float" in str(found))
+        return
+    quantizable = [v for v in found.graph.outputs if v.type.dtype is DType.INT8]
+    floats = [v for v in graph.outputs if v.type.dtype is DType.FLOAT32]
+    assert len(quantizable) == len(floats)
+    if node.op.name.startswith(_UNTAMED) or not floats:
+        return
+    (layer,) = [layer for layer in found.layers if layer.name == floats[0].name][:1]
+    assert layer.added > 24.0 or case.name == "wide"
+
+
+def _attempt(graph: Graph, samples: list[Sample]) -> Quantized | SmeltError:
+    try:
+        return quantize(graph, samples, RECIPES["fast"])
+    except (UnsupportedError, QuantizationError) as error:
+        return error
+
+
+_UNTAMED = ("Unary", "Binary(div)", "FillRows", "Softmax", "LogSoftmax")
+"""On normal data they reach infinity, or have outputs far below their fixed scale."""
+
+
+def test_equalization_preserves_the_function() -> None:
+    """All that is between inputs and outputs is rescaled."""
+    graph, make = _network()
+    samples = make.samples(24)
+    forms = classify(graph)
+    equal, changed = equalize(graph, forms, observe(graph, samples, 0), samples)
+    for sample in samples:
+        for ours, theirs in zip(
+            evaluate(equal, sample).outputs, evaluate(graph, sample).outputs, strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert {v.name for v in changed} >= {node.output.name for node in graph.nodes[:10]}
+    assert not changed & {*graph.inputs, *graph.outputs}
+
+
+def test_channels_that_were_scaled_apart_cost_nothing() -> None:
+    """The quantized network is as good as that of the same network whose channels were not."""
+    graph, make = _network()
+    samples = make.samples(24)
+    factors = 10.0 ** make.rng.uniform(-2, 2, 8)
+
+    def scale(node: Node) -> Rewrite:
+        if node.output.name not in ("v1", "v2"):
+            return None
+        weights, bias = node.input(1).array, node.input(2).array
+        first = node.output.name == "v1"
+        changed = (weights * factors, bias * factors) if first else (weights / factors, bias)
+        constants = [
+            Value.constant(f"{node.name}:{i}", array.astype(np.float32))
+            for i, array in enumerate(changed)
+        ]
+        return [replace(node, inputs=(node.inputs[0], *constants))], node.outputs
+
+    apart = graph.rewrite(scale)
+    plain, default = (
+        [quantize(g, samples, recipe, measure=False).sqnr for g in (graph, apart)]
+        for recipe in (RECIPES["fast"], RECIPES["default"])
+    )
+    assert plain[1] < plain[0] - 10.0
+    assert default[1] == pytest.approx(default[0], abs=2.0)
+
+
+def test_classes_follow_channels_through_the_network() -> None:
+    """What must have one factor has one, what is free is free."""
+    graph, _ = _network()
+    classes = Classes(graph, classify(graph))
+    node = {n.output.name: n.output for n in graph.nodes}
+    a, b, c, total, joined = (classes.of(node[f"v{i}"]) for i in (0, 1, 2, 3, 7))
+    assert (a == c).all()
+    assert (a == total).all()
+    assert not set(a) & set(b)
+    assert (joined == np.concatenate([a, a])).all()
+    assert (classes.of(node["v10"]) == np.tile(classes.of(node["v9"]), 9)).all()
+    assert not classes.of(graph.inputs[0]).any()
+
+
+def test_functions_between_two_tensors_are_one_table() -> None:
+    """A chain of functions is not rounded in between; with a second reader it still is a table."""
+    make = Builder()
+    x = make.input(2, 9)
+    gate = make.add(Unary("logistic"), x)
+    swish = make.add(Binary("mul"), x, gate)
+    graph = make.graph(make.add(Unary("exp"), make.add(Unary("tanh"), swish)))
+    forms = classify(graph)
+    assert set(forms.form.values()) == {Form.FUNCTION}
+    assert forms.stored == (x, graph.outputs[0])
+    found = quantize(graph, make.samples(20))
+    assert [node.op.name for node in found.graph.nodes] == ["Table"]
+    assert found.sqnr > 40.0
+
+
+def test_tied_tensors_share_a_quantization() -> None:
+    """Concatenation ties all its operands, a pool its input; softmax has a fixed output."""
+    graph, _ = _network()
+    groups = find_groups(graph, classify(graph))
+    by_name = {value.name: group for group in groups for value in group.values}
+    assert {"v4", "v6", "v7", "v8", "v3"} <= {v.name for v in by_name["v7"].values}
+    assert by_name["v15"].fixed is not None
+
+
+@pytest.mark.quick(recipe=("default",))
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_generated_code_computes_what_the_reference_does(recipe: str) -> None:
+    """Every element, on the host."""
+    members: list[Member] = []
+    for seed in range(3):
+        graph, make = _network(seed)
+        found = quantize(graph, make.samples(20), RECIPES[recipe], measure=False)
+        members.append(Member(found.graph, stored_samples(found.graph, make.samples(4))))
+    results = run_together(members, SETUPS["host"])
+    for member, result in zip(members, results, strict=True):
+        expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
+        assert_same(result, expected, member.graph.name)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["dscnn_0", "gru_0"])
+def test_generated_code_of_a_shared_network_under_the_simulator(name: str) -> None:
+    """Every element, on a Cortex-M4."""
+    network = digits(name)
+    graph = quantize(network.graph, network.calibration[:24], RECIPES["fast"], _FLOAT).graph
+    member = Member(graph, stored_samples(graph, network.test[:3]))
+    (result,) = run_together([member], SETUPS["m4"])
+    assert_same(result, [evaluate(graph, sample).outputs for sample in member.samples], name)
+
+
+@pytest.mark.thorough
+def test_one_loud_sample_does_not_matter() -> None:
+    """It is found and left out."""
+    network = digits("dscnn_0")
+    spoilt = network.calibration[:64]
+    spoilt[7] = (spoilt[7][0] * np.float32(30),)
+    found = quantize(network.graph, spoilt, measure=False)
+    assert found.ignored == (7,)
+    decibels, lost = measured(network, found.graph)
+    assert decibels >= 35.0
+    assert lost <= 0.5
+    assert outliers(network.graph, network.calibration) == ()
+
+
+def test_the_same_seed_gives_the_same_network() -> None:
+    """Bit by bit."""
+    graph, make = _network()
+    samples = make.samples(20)
+    first, second = (
+        quantize(graph, samples, Recipe(seed=3), measure=False).graph for _ in range(2)
+    )
+    for a, b in zip(first.values(), second.values(), strict=True):
+        assert (a.name, a.type) == (b.name, b.type)
+        assert a.data is None or (b.data is not None and np.array_equal(a.data, b.data))
+
+
+def test_every_step_can_be_switched_off_and_is_measured() -> None:
+    """The steps that are taken are those that the recipe names, with the layers of the last."""
+    graph, make = _network()
+    found = quantize(graph, make.samples(20), Recipe(equalize=False, ranges="percentile"))
+    names = [step.name for step in found.steps]
+    assert names == ["minmax", "ranges", "weight clipping", "weight rounding", "bias correction"]
+    assert not any(layer.equalized for layer in found.layers)
+    assert all(layer.counts.sum() == 20 * _size(graph, layer.name) for layer in found.layers)
+
+
+def _size(graph: Graph, name: str) -> int:
+    (size,) = {v.type.size for v in graph.values() if v.name == name}
+    return size
+
+
+def test_measuring_changes_nothing() -> None:
+    """Without it only the result's noise is known, which is the same."""
+    graph, make = _network()
+    samples = make.samples(20)
+    measured_, plain = quantize(graph, samples), quantize(graph, samples, measure=False)
+    assert plain.steps == measured_.steps[-1:]
+    assert plain.layers == ()
+    for a, b in zip(measured_.graph.values(), plain.graph.values(), strict=True):
+        assert a.type == b.type
+        assert a.data is None or (b.data is not None and np.array_equal(a.data, b.data))
+
+
+def test_pixels_are_stored_exactly() -> None:
+    """Elements that are multiples of one step, offset and scaled as preprocessing does."""
+    make = Builder()
+    x = make.input(1, 4, 4, 3)
+    graph = make.graph(make.add(Conv2D(), x, make.constant(4, 3, 3, 3), make.constant(4)))
+    for mean, std, most in ((0, 255, 200), (127, 128, 255), (0, 16, 16), (100, 1, 180)):
+        pixels = make.rng.integers(0, most + 1, (20, *x.type.shape))
+        samples = [(((p - mean) / std).astype(np.float32),) for p in pixels]
+        found = quantize(graph, samples)
+        assert found.layers[0].name == "x0"
+        assert found.layers[0].sqnr > 100.0
+
+
+def test_channels_short_of_a_clamp_are_rescaled_too() -> None:
+    """Those that reach ReLU6 stay as they are; what was seen is computed as before."""
+    make = Builder()
+    x = make.input(1, 8, 8, 4)
+    factors = (10.0 ** make.rng.uniform(-2.5, -0.5, 8)).astype(np.float32)
+    factors[0] = 3.0
+    first = make.constant(8, 1, 1, 4)
+    uneven = Value.constant("uneven", first.array * factors[:, None, None, None])
+    second = make.constant(5, 1, 1, 8)
+    even = Value.constant("even", second.array / factors)
+    inner = make.add(Conv2D(activation=Activation.RELU6), x, uneven)
+    graph = make.graph(make.add(Conv2D(), inner, even))
+    samples, unseen = make.samples(40), make.samples(40)
+    forms = classify(graph)
+    seen = observe(graph, samples, 0)
+    classes = Classes(graph, forms, {inner: seen[inner].channel_limits()})
+    assert classes.of(inner)[0] == 0
+    assert classes.of(inner)[1:].all()
+    equal, _ = equalize(graph, forms, seen, samples)
+    np.testing.assert_allclose(
+        outputs(equal, samples), outputs(graph, samples), rtol=1e-4, atol=1e-4
+    )
+    wanted = outputs(graph, unseen)
+    noise = [
+        _power(outputs(quantize(graph, samples, r, measure=False).graph, unseen) - wanted)
+        for r in (Recipe(), Recipe(equalize=False))
+    ]
+    assert noise[0] < 0.1 * noise[1]
+
+
+def _power(array: Array) -> float:
+    return float(np.square(array).sum())
+
+
+def test_weights_are_fitted_to_noise_that_can_be_told() -> None:
+    """And left alone where it is independent of the input."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(1, 3, 6))
+    leak = 0.1 * rng.normal(size=(6, 6))
+
+    def halves(*, told: bool) -> tuple[list[Noise], float]:
+        x = rng.normal(size=(2, 400, 6))
+        stored = x + (x @ leak if told else 0.05 * rng.normal(size=x.shape))
+        moments = np.swapaxes(stored, 1, 2) @ stored / 400
+        crossed = np.swapaxes(stored - x, 1, 2) @ stored / 400
+        found = [Noise(moments[i : i + 1], crossed[i : i + 1]) for i in range(2)]
+        made = fitted(weights, found)[0]
+        errors = [np.square(stored @ w.T - x @ weights[0].T).sum() for w in (made, weights[0])]
+        return found, float(errors[0] / errors[1])
+
+    assert halves(told=True)[1] < 0.1
+    assert halves(told=False)[1] < 1.1
+
+
+def test_searched_scales_make_no_more_noise() -> None:
+    """Nor do weights that are compensated, against those rounded to the nearest."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(2, 5, 12))
+    inputs = rng.normal(size=(2, 50, 12)) @ rng.normal(size=(2, 12, 12))
+    moments = damped(np.swapaxes(inputs, 1, 2) @ inputs / 50, 0.01)
+    scales = largest_scales(weights)
+
+    def noise(integers: Array, scales: Array) -> Array:
+        error = integers * scales[..., None] - weights
+        return np.einsum("got,gtu,gou->go", error, moments, error)
+
+    alone = noise(compensated(weights, scales, moments), scales)
+    found = noise(*searched(weights, [scales, 1.01 * scales, 1.02 * scales], moments))
+    assert (found <= alone + 1e-12).all()
+    assert found.sum() < 0.95 * alone.sum()
+    assert alone.sum() < 0.7 * noise(nearest(weights, scales), scales).sum()
+
+
+def test_dead_channels_and_large_biases_do_not_overflow() -> None:
+    """A channel whose weights are almost nothing beside its bias is still what it was."""
+    make = Builder()
+    x = make.input(1, 4, 4, 4)
+    weights, bias = make.constant(6, 1, 1, 4), make.constant(6)
+    weights.array.flags.writeable = bias.array.flags.writeable = True
+    weights.array[:2], bias.array[:2] = weights.array[:2] * 1e-9, 3.0
+    weights.array[2] = 0.0
+    graph = make.graph(make.add(Conv2D(activation=_RELU), x, weights, bias))
+    samples = make.samples(20)
+    for recipe in RECIPES.values():
+        found = quantize(graph, samples, recipe, measure=False)
+        error = outputs(found.graph, samples) - outputs(graph, samples)
+        assert np.abs(error).max() < 0.1
+
+
+def test_islands_are_listed_or_refused() -> None:
+    """Neighbouring operators in float share one stretch of it."""
+    make = Builder()
+    op = Normalization((2,), 1e-5)
+    between = make.add(Unary("logistic"), make.add(op, make.input(1, 3, 4)))
+    graph = make.graph(make.add(op, between))
+    with pytest.raises(UnsupportedError, match=r"Normalization .* allow float"):
+        quantize(graph, make.samples(8))
+    found = quantize(graph, make.samples(8), allow=_FLOAT)
+    names = [node.op.name for node in found.graph.nodes]
+    inside = ["Normalization", "Unary(logistic)", "Normalization"]
+    assert names == ["Dequantize", *inside, "Quantize"]
+    assert [island.op for island in found.exceptions] == inside
+
+
+Spoil = Callable[[Array], list[Sample]]
+_SPOILT: dict[str, Spoil] = {
+    "no calibration samples": lambda x: [],
+    "sample 0 has 2 arrays": lambda x: [(x, x)],
+    r"sample 1 of input 'x0' is float32\[1, 1, 3\]": lambda x: [(x,), (x[:, :1],)],
+    "float64": lambda x: [(x.astype(np.float64),)],
+    "5.0 everywhere": lambda x: [(x * 0 + 5,)] * 3,
+    r"nan at \[": lambda x: [(np.where(x > 0, np.float32(np.nan), x),)],
+    r"inf at \[0, 0, 0\]": lambda x: [(np.full_like(x, np.inf),)],
+}
+
+
+@pytest.mark.parametrize("message", _SPOILT)
+def test_unusable_samples_are_refused(message: str) -> None:
+    """Each with what, where, and which value."""
+    make = Builder()
+    graph = make.graph(make.add(Unary("relu"), make.input(1, 2, 3)))
+    ((x,),) = make.samples(1)
+    with pytest.raises(QuantizationError, match=message):
+        quantize(graph, _SPOILT[message](x))

@@ -1,0 +1,1 @@
+"""The repository itself: documents, packages, promises."""

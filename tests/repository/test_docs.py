@@ -1,0 +1,10 @@
+"""Generated documents are what the code says."""
+
+from smelt import show
+from tests.support.shared import ROOT
+
+
+def test_operator_table_is_up_to_date() -> None:
+    page = (ROOT / "docs/operators.md").read_text(encoding="utf-8")
+    expected = show.support_page(show.operators(), show.kernels())
+    assert page == expected, "run: smelt ops --markdown > docs/operators.md"

@@ -1,0 +1,465 @@
+"""Control flow in generated C: what it computes, how it reads, how much memory it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from smelt.codegen.passes import run_passes
+from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
+from smelt.codegen.passes.fold import fold_constants
+from smelt.codegen.passes.materialize import materialize_results
+from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
+from smelt.ir.text import parse_graph, print_graph
+from smelt.ops.binary import Binary
+from smelt.ops.control import If, Loop, Order, While
+from smelt.ops.reshape import Reshape
+from smelt.ops.unary import Unary
+from smelt.samples import Sample, random_samples
+from smelt.verify import find_first_difference
+from tests.emit.test_sanitizers import run_sanitized
+from tests.support.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together
+
+VECTOR = TensorType((4,), DType.FLOAT32)
+NUMBER = TensorType((), DType.INT64)
+TRUTH = TensorType((), DType.BOOL)
+FEW = (-1, 0, 1, 2, 3, 5)
+"""Numbers of turns that random samples ask for at run time."""
+
+
+# --- random graphs ---------------------------------------------------------------------------
+
+
+@dataclass
+class Builder:
+    """A graph in the making: of vectors, truths and numbers, with graphs inside."""
+
+    rng: np.random.Generator
+    depth: int
+    vectors: list[Value] = field(default_factory=list[Value])
+    truths: list[Value] = field(default_factory=list[Value])
+    numbers: list[Value] = field(default_factory=list[Value])
+    inputs: list[Value] = field(default_factory=list[Value])
+    nodes: list[Node] = field(default_factory=list[Node])
+    names: int = 0
+
+    def name(self) -> str:
+        self.names += 1
+        return f"v{self.names}"
+
+    def entry(self, type_: TensorType) -> Value:
+        value = Value(self.name(), type_)
+        self.inputs.append(value)
+        self.known(value)
+        return value
+
+    def known(self, value: Value) -> None:
+        kinds = {VECTOR: self.vectors, TRUTH: self.truths, NUMBER: self.numbers}
+        if value.type in kinds:
+            kinds[value.type].append(value)
+
+    def apply(self, op: Op, *inputs: Value | None) -> tuple[Value, ...]:
+        types = op.infer([None if v is None else v.type for v in inputs])
+        outputs = tuple(Value(self.name(), type_) for type_ in types)
+        origin = Origin(type(op).__name__.upper(), len(self.nodes), outputs[0].name)
+        self.nodes.append(Node(op, inputs, outputs, origin))
+        for value in outputs:
+            self.known(value)
+        return outputs
+
+    def pick(self, values: Sequence[Value]) -> Value:
+        return values[int(self.rng.integers(len(values)))]
+
+    def vector(self) -> Value:
+        if not self.vectors or self.rng.random() < 0.1:
+            data = self.rng.uniform(-1, 1, 4).astype(np.float32)
+            return Value.constant(self.name(), data)
+        return self.pick(self.vectors)
+
+    def truth(self) -> Value:
+        if not self.truths or self.rng.random() < 0.1:
+            return Value.constant(self.name(), np.array(self.rng.random() < 0.5))
+        return self.pick(self.truths)
+
+    def grow(self) -> None:
+        kinds = ["unary", "binary", "reshape"]
+        if self.depth:
+            kinds += ["if", "loop", "while", "if", "loop"]
+        getattr(self, f"_{self.rng.choice(kinds)}")()
+
+    def _unary(self) -> None:
+        self.apply(Unary(str(self.rng.choice(["tanh", "neg", "abs", "sin"]))), self.vector())
+
+    def _binary(self) -> None:
+        kind = str(self.rng.choice(["add", "sub", "mul", "maximum"]))
+        self.apply(Binary(kind), self.vector(), self.vector())
+
+    def _reshape(self) -> None:
+        (flat,) = self.apply(Reshape((2, 2)), self.vector())
+        self.apply(Reshape((4,)), flat)
+
+    def _if(self) -> None:
+        count, taken = self.rng.integers(1, 4), self.rng.integers(1, 4)
+        types = [TRUTH, *[VECTOR] * taken]
+        graphs = [inner(self, types, [VECTOR] * count) for _ in range(2)]
+        operands = [self.truth(), *(self.vector() for _ in range(taken))]
+        self.apply(If(*graphs), self.truth(), *operands)
+
+    def _loop(self) -> None:
+        carried, scanned, fixed = (int(self.rng.integers(n)) for n in (4, 3, 3))
+        bounded = not self.numbers or bool(self.rng.random() < 0.7)
+        turns = int(self.rng.integers(4)) if bounded else None
+        stops = bool(self.rng.random() < 0.4)
+        scans = self._orders(scanned if bounded else 0)
+        stacks = self._orders(int(self.rng.integers(3)) if bounded and not stops else 0)
+        if not carried and not stacks:
+            carried = 1
+        types = [NUMBER, *[VECTOR] * (carried + len(scans) + fixed), TRUTH]
+        results = [*[TRUTH] * stops, *[VECTOR] * (carried + len(stacks))]
+        body = inner(self, types, results)
+        limit = None if bounded else self.pick(self.numbers)
+        start = self.truth() if self.rng.random() < 0.3 and not stacks else None
+        operands = [self.vector() for _ in range(carried)]
+        operands += [self._table(turns or 0) for _ in scans]
+        operands += [self.vector() for _ in range(fixed)]
+        op = Loop(body, carried, turns, stops, scans, stacks)
+        outputs = self.apply(op, limit, start, *operands, self.truth())
+        for value in outputs[carried:]:
+            if turns:
+                (flat,) = self.apply(Reshape((turns * 4,)), value)
+                self.apply(Unary("neg"), flat)
+
+    def _while(self) -> None:
+        """Truths move up and false follows them, so that there are at most three turns."""
+        types = [*[TRUTH] * 3, VECTOR, VECTOR]
+        condition, body = inner(self, types, [TRUTH]), inner(self, types, types)
+        never = Value.constant("never", np.array(False))
+        up = body.inputs[1], body.inputs[2], never
+        body = replace(body, outputs=(*up, *body.outputs[3:]))
+        condition = replace(condition, outputs=condition.inputs[:1])
+        operands = *(self.truth() for _ in range(3)), self.vector(), self.vector()
+        self.apply(While(condition, body), *operands)
+
+    def _orders(self, count: int) -> tuple[Order, ...]:
+        return tuple(Order(o) for o in self.rng.choice(["forward", "backward"], count))
+
+    def _table(self, turns: int) -> Value:
+        if self.rng.random() < 0.3:
+            data = self.rng.uniform(-1, 1, (turns, 4)).astype(np.float32)
+            return Value.constant(self.name(), data)
+        return self.entry_outside(TensorType((turns, 4), DType.FLOAT32))
+
+    def entry_outside(self, type_: TensorType) -> Value:
+        if self.depth == OUTERMOST:
+            return self.entry(type_)
+        data = self.rng.uniform(-1, 1, type_.shape).astype(np.float32)
+        return Value.constant(self.name(), data)
+
+
+OUTERMOST = 3
+
+
+def inner(outer: Builder, types: Sequence[TensorType], results: Sequence[TensorType]) -> Graph:
+    """A graph inside."""
+    builder = Builder(outer.rng, outer.depth - 1)
+    for type_ in types:
+        builder.entry(type_)
+    for _ in range(int(outer.rng.integers(4))):
+        builder.grow()
+    outputs = tuple(builder.truth() if t == TRUTH else builder.vector() for t in results)
+    return Graph(f"inside{outer.names}", tuple(builder.inputs), outputs, tuple(builder.nodes))
+
+
+def random_graph(seed: int) -> Graph:
+    builder = Builder(np.random.default_rng(seed), OUTERMOST)
+    for type_ in (VECTOR, VECTOR, TRUTH, TRUTH, NUMBER, NUMBER):
+        builder.entry(type_)
+    while not any(node.op.subgraphs for node in builder.nodes):
+        for _ in range(4):
+            builder.grow()
+    outputs = dict.fromkeys([*(node.outputs[-1] for node in builder.nodes), builder.vectors[-1]])
+    graph = Graph("random", tuple(builder.inputs), tuple(outputs), tuple(builder.nodes))
+    return verify(graph, "building it")
+
+
+def few_turns(graph: Graph, count: int, seed: int) -> list[Sample]:
+    """Random samples, with small numbers."""
+    rng = np.random.default_rng(seed)
+    return [
+        tuple(
+            np.asarray(rng.choice(FEW), np.int64) if value.type == NUMBER else array
+            for value, array in zip(graph.inputs, sample, strict=True)
+        )
+        for sample in random_samples(graph, count, seed)
+    ]
+
+
+def members(seeds: Sequence[int]) -> list[Member]:
+    graphs = [random_graph(seed) for seed in seeds]
+    return [Member(graph, few_turns(graph, 6, 1)) for graph in graphs]
+
+
+def check(setup: str, chosen: Sequence[Member]) -> None:
+    found = run_together(chosen, SETUPS[setup])
+    for member, outputs in zip(chosen, found, strict=True):
+        expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
+        assert_same(outputs, expected, str(member))
+
+
+@pytest.mark.parametrize("first", range(0, 60, 15))
+def test_random_graphs_on_the_host(first: int) -> None:
+    check("host", members(range(first, first + 15)))
+
+
+@pytest.mark.quick(setup=("m4",))
+@pytest.mark.qemu
+@pytest.mark.parametrize("setup", ["m0", "m4"])
+def test_random_graphs_on_simulated_cores(setup: str) -> None:
+    check(setup, members(range(200, 210)))
+
+
+@pytest.mark.thorough
+def test_random_graphs_under_sanitizers(tmp_path: Path) -> None:
+    graph = combine("all", [random_graph(seed) for seed in range(300, 315)])
+    artefact = compile_graph(graph)
+    samples = few_turns(graph, 5, 2)
+    outputs = run_sanitized(artefact, samples, tmp_path / "project")
+    assert_same(outputs, [evaluate(graph, s).outputs for s in samples], print_graph(graph))
+
+
+@pytest.mark.parametrize("seed", range(400, 440))
+def test_passes_keep_every_bit(seed: int) -> None:
+    graph = random_graph(seed)
+    passes = fold_constants, drop_identities, drop_dead_nodes, materialize_results
+    optimized = run_passes(graph, passes)
+    for sample in few_turns(graph, 6, 3):
+        for ours, theirs in zip(
+            evaluate(optimized, sample).outputs, evaluate(graph, sample).outputs, strict=True
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+# --- how it reads, and what it costs ---------------------------------------------------------
+
+
+def parse(text: str) -> Graph:
+    return verify(parse_graph(f'smelt-ir 1\ngraph "g" {{\n{dedent(text)}\n}}\n', {}), "parsing")
+
+
+def invocation(graph: Graph) -> str:
+    """The body of the network's `invoke`, without taps."""
+    text = compile_graph(graph).project.files["g_net.c"]
+    lines = text[text.index("g_net_invoke(g_net_t *ctx) {") :].splitlines()
+    start = lines.index("    uint8_t *const arena = ctx->arena;") + 1
+    return "\n".join(x for x in lines[start:] if x.strip() and "STEP_DONE" not in x)
+
+
+def block(text: str) -> str:
+    return "\n".join(line for line in dedent(text).splitlines() if line.strip())
+
+
+TWO_BRANCHES = """
+    input %c: bool[]
+    input %x: f32[100]
+    %y: f32[100] = If(%c, %x) {then_graph=graph "then" {
+      input %p: f32[100]
+      %a: f32[100] = Unary(%p) {kind="neg"} from NEG #0 "a"
+      %b: f32[100] = Binary(%a, %p) {kind="add"} from ADD #1 "b"
+      output %b
+    }, else_graph=graph "else" {
+      input %p: f32[100]
+      %a: f32[100] = Unary(%p) {kind="abs"} from ABS #0 "a"
+      %b: f32[100] = Binary(%a, %p) {kind="mul"} from MUL #1 "b"
+      output %b
+    }} from IF #0 "y"
+    output %y
+    """
+
+
+def test_branches_write_to_the_result_and_share_memory() -> None:
+    """Input, one temporary, one result: each branch has its own temporary in the same place."""
+    graph = parse(TWO_BRANCHES)
+    artefact = compile_graph(graph)
+    assert artefact.network.arena_bytes <= 3 * 400 + 16
+    text = invocation(graph)
+    assert text.count("memcpy") == 0
+    assert "if (*(arena + " in text
+    results = [step.results for step in artefact.schedule.steps if step.node.name in ("y", "b")]
+    assert len(results) == 3
+    assert len({result[0] for result in results}) == 1
+
+
+def test_steps_know_what_they_are_inside() -> None:
+    steps = compile_graph(parse(TWO_BRANCHES)).schedule.steps
+    assert [(s.index, s.inside, s.node.name) for s in steps] == [
+        (0, None, "y"),
+        (1, 0, "a"),
+        (2, 0, "b"),
+        (3, 0, "a"),
+        (4, 0, "b"),
+    ]
+
+
+def test_a_loop_over_time_reads() -> None:
+    """No copy but the first: sums work in place, slices are read and written where they are."""
+    graph = parse(
+        """
+        input %xs: f32[5,4]
+        const %zero: f32[4] = [0.0, 0.0, 0.0, 0.0]
+        %h: f32[4], %ys: f32[5,4] = Loop(_, _, %zero, %xs) {body=graph "body" {
+          input %t: i64[]
+          input %h: f32[4]
+          input %x: f32[4]
+          %sum: f32[4] = Binary(%h, %x) {kind="add"} from ADD #0 "sum"
+          %y: f32[4] = Unary(%x) {kind="neg"} from NEG #1 "y"
+          output %sum
+          output %y
+        }, carried=1, turns=5, scans=(backward), stacks=(forward)} from SCAN #3 "h"
+        output %h
+        output %ys
+        """
+    )
+    assert invocation(graph) == block(
+        """
+        /* 0: SCAN #3 'h': Loop f32[5,4] -> f32[4], f32[5,4] */
+        memcpy(arena + 160, g_net_copy0_source, 16); /* 'zero' */
+        for (int32_t i = 0; i < 5; ++i) {
+            /* 1: ADD #0 'sum': Binary(add) f32[4] x f32[4] -> f32[4] */
+            g_net_add((const float *)(arena + 160), (const float *)(arena + 0 + (4 - i) * 16),
+                    (float *)(arena + 160));
+            /* 2: NEG #1 'y': Unary(neg) f32[4] -> f32[4] */
+            g_net_neg((const float *)(arena + 0 + (4 - i) * 16), (float *)(arena + 80 + i * 16));
+        }
+        return G_NET_OK;
+    }
+        """
+    )
+
+
+COUNTDOWN = """
+    input %go: bool[]
+    input %next: bool[]
+    input %x: f32[4]
+    %a: bool[], %b: bool[], %y: f32[4] = While(%go, %next, %x) {condition=graph "c" {
+      input %a: bool[]
+      input %b: bool[]
+      input %x: f32[4]
+      output %a
+    }, body=graph "body" {
+      input %a: bool[]
+      input %b: bool[]
+      input %x: f32[4]
+      const %false: bool[] = [false]
+      %y: f32[4] = Unary(%x) {kind="neg"} from NEG #0 "y"
+      output %b
+      output %false
+      output %y
+    }} from WHILE #0 "y"
+    output %y
+    """
+
+
+def test_a_loop_until_a_condition_reads() -> None:
+    text = invocation(parse(COUNTDOWN))
+    assert re.search(r"for \(;;\) \{\n        if \(!\*\(arena \+ \d+\)\) \{\n +break;", text)
+    check("host", [Member(parse(COUNTDOWN), few_turns(parse(COUNTDOWN), 6, 0))])
+
+
+def test_taps_inside_control_flow_are_not_compared() -> None:
+    """A step inside may run any number of times: what controls it is compared instead."""
+    graph = random_graph(7)
+    artefact = compile_graph(graph)
+    assert any(step.inside is not None for step in artefact.schedule.steps)
+    samples = few_turns(graph, 3, 0)
+    values = evaluate(artefact.graph, samples[-1]).values
+    assert find_first_difference(artefact, samples, values).startswith("With taps every step")
+    wrong = {v: a if a.dtype.kind != "f" else a + 1 for v, a in values.items()}
+    assert "First layer that differs: step" in find_first_difference(artefact, samples, wrong)
+
+
+# --- what is known at compile time -----------------------------------------------------------
+
+
+def folded(text: str) -> Graph:
+    return run_passes(parse(text), (fold_constants, drop_identities, drop_dead_nodes))
+
+
+def kinds(graph: Graph) -> list[str]:
+    return [type(node.op).__name__ for node in graph.nodes]
+
+
+def test_a_constant_condition_leaves_one_graph() -> None:
+    text = TWO_BRANCHES.replace("input %c: bool[]", "const %c: bool[] = [false]")
+    graph = folded(text)
+    assert [node.op.name for node in graph.nodes] == ["Unary(abs)", "Binary(mul)"]
+    assert graph.outputs[0].name == "y"
+
+
+LOOP = """
+    input %x: f32[4]
+    input %w: f32[4]
+    const %limit: i64[] = [{turns}]
+    const %k: f32[4] = [1.0, 2.0, 3.0, 4.0]
+    %y: f32[4], %same: f32[4] = Loop(%limit, _, %x, %w, %k) {{body=graph "body" {{
+      input %t: i64[]
+      input %x: f32[4]
+      input %w: f32[4]
+      input %k: f32[4]
+      const %more: bool[] = [{more}]
+      %s: f32[4] = Binary(%x, %k) {{kind="add"}} from ADD #0 "s"
+      %y: f32[4] = Binary(%s, %w) {{kind="mul"}} from MUL #1 "y"
+      output %more
+      output %y
+      output %w
+    }}, carried=2, stops=true}} from LOOP #0 "y"
+    output %y
+    output %same
+    """
+
+
+def test_a_loop_learns_what_is_known() -> None:
+    """The limit, that nothing stops it, what does not change, what is constant."""
+    graph = folded(LOOP.format(turns=3, more="true"))
+    assert kinds(graph) == ["Loop", "Copy"]
+    op = graph.nodes[0].op
+    assert isinstance(op, Loop)
+    assert (op.turns, op.stops, op.carried) == (3, False, 1)
+    assert [v.name for v in op.body.inputs] == ["t", "x", "w"]
+    assert [v.name for v in graph.outputs] == ["y", "same"]
+
+
+@pytest.mark.parametrize(
+    ("turns", "more", "expected"),
+    [
+        (0, "true", ["Copy", "Copy"]),
+        (1, "true", ["Binary", "Binary", "Copy"]),
+        (9, "false", ["Binary", "Binary", "Copy"]),
+    ],
+)
+def test_loops_of_no_turn_or_one_disappear(turns: int, more: str, expected: list[str]) -> None:
+    assert kinds(folded(LOOP.format(turns=turns, more=more))) == expected
+
+
+def test_an_endless_loop_of_constants_is_not_computed() -> None:
+    """It ends at no time, neither then."""
+    graph = parse(
+        """
+        const %go: bool[] = [true]
+        %y: bool[] = While(%go) {condition=graph "c" {
+          input %a: bool[]
+          output %a
+        }, body=graph "b" {
+          input %a: bool[]
+          %b: bool[] = Copy(%a) from COPY #0 "b"
+          output %b
+        }} from WHILE #0 "y"
+        output %y
+        """
+    )
+    assert kinds(run_passes(graph, (fold_constants,))) == ["While"]

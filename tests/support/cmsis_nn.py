@@ -1,0 +1,112 @@
+"""Where Arm's library is, for the tests that build it, and which of our kernels call it.
+
+The one place that reads the environment variable CMSIS_NN_DIR on behalf of tests: the folder of
+CMSIS-NN 7. A test that needs it skips, saying why, where it is absent.
+"""
+
+import os
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
+from smelt.codegen.kernels.base import Refusal, Request, backend
+from smelt.frontend import Imported
+from smelt.ir import Graph
+from smelt.ops.convolution import Conv2D
+from smelt.targets import Target, get
+from tests.support.graphs import SETUPS, SIMULATED
+from tests.support.kernels_host import Entry
+from tests.support.library_nodes import data, products, random_graph
+
+API = Path(__file__).parent / "cmsis_nn_api"
+"""Declarations of our own, against which the calls are compiled where the library is absent."""
+HEADER = "arm_nnfunctions.h"
+TARGETS = {
+    "plain": get("cortex-m3"),
+    "dsp": get("cortex-m4"),
+    "mve": get("cortex-m55"),
+    "host": replace(get("cortex-m4"), cross="", arch_flags=()),
+}
+"""A target for each variant of the library; compiled for this computer it is the plain one."""
+VARIANTS = {"m0": "plain", "m3": "plain", "m55": "mve"}
+"""By the core; the others have the DSP extension."""
+OURS = backend("cmsis_nn")
+EACH_CORE = [
+    pytest.param(s, marks=[pytest.mark.qemu, *([] if s in ("m4", "m55") else [pytest.mark.slow])])
+    for s in SIMULATED
+]
+
+
+def library() -> Path:
+    """The folder of CMSIS-NN; skips the running test where it is absent."""
+    found = os.environ.get("CMSIS_NN_DIR", "")
+    if not found or not (Path(found) / "Include" / HEADER).exists():
+        pytest.skip("no CMSIS-NN: set CMSIS_NN_DIR to its folder")
+    return Path(found)
+
+
+def options(setup: str) -> Options:
+    """A setup in which only the library may serve; it need not be there."""
+    return replace(SETUPS[setup], backends=("cmsis_nn",), fallback=False)
+
+
+def target_of(setup: str) -> Target:
+    """A target with the library's variant for a core."""
+    return TARGETS[VARIANTS.get(setup, "dsp")]
+
+
+def is_served(graph: Graph, target: Target) -> bool:
+    """Whether every node of a graph is."""
+    return not any(isinstance(OURS.find(node, Request(target)), Refusal) for node in graph.nodes)
+
+
+def entry_of(graph: Graph, target: Target) -> Entry:
+    """The call of a graph's one node, which must be served."""
+    (node,) = graph.nodes
+    call = OURS.find(node, Request(target))
+    assert not isinstance(call, Refusal), call
+    return Entry(node, call)
+
+
+def random_graphs(seed: int, count: int, target: Target) -> list[Graph]:
+    """Random graphs of one node that are served."""
+    rng, found = np.random.default_rng(seed), list[Graph]()
+    while len(found) < count:
+        graph = random_graph(rng)
+        if is_served(graph, target):
+            found.append(graph)
+    return found
+
+
+def simple() -> Graph:
+    """A convolution without bias that is served on every core, and needs working memory."""
+    rng = np.random.default_rng(0)
+    x = data("x", (1, 4, 4, 3), rng)
+    return products(Conv2D(), x, (6, 3, 3, 3), 0, rng, bias=False)
+
+
+def archive(setup: str, folder: Path) -> Path:
+    """The library for a core, built by the Makefile of a network that calls it."""
+    compile_model(Imported(simple()), options(setup)).write(folder)
+    command = ["make", "library", f"CMSIS_NN_DIR={library()}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "build/libcmsis-nn.a"
+
+
+def host_objects(folder: Path, *flags: str) -> list[str]:
+    """The library's 8-bit functions, compiled for this computer."""
+    source = library() / "Source"
+    found = [*sorted(source.glob("*/*_s8*.c")), *(source / "NNSupportFunctions").glob("arm_q7*.c")]
+    files = [file for file in found if not re.search("LSTM|SVDF|svdf|lstm", str(file))]
+    folder.mkdir()
+    command = ["gcc", "-O1", "-w", *flags, f"-I{library() / 'Include'}", "-c", *map(str, files)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return sorted(map(str, folder.glob("*.o")))

@@ -1,0 +1,101 @@
+"""Many networks in one firmware: compiling and starting a simulator costs more than they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bench.combined import Member, Outputs, combine, run_combined
+from smelt.api.artefact import Artefact
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
+from smelt.frontend import Imported
+from smelt.ir import Graph
+from smelt.samples import Sample
+from tests.support.semihosted import outputs_of
+
+__all__ = [
+    "LIKE_M4",
+    "SETUPS",
+    "SIMULATED",
+    "TOLERANCE",
+    "TWINS",
+    "Member",
+    "Outputs",
+    "assert_same",
+    "combine",
+    "compile_graph",
+    "run_together",
+]
+
+SETUPS = {
+    "host": Options(),
+    "m0": Options(board="mps2-an385", target="cortex-m0"),
+    "m3": Options(board="mps2-an385"),
+    "m4": Options(board="mps2-an386"),
+    "m7": Options(board="mps2-an500"),
+    "m33": Options(board="mps2-an505"),
+    "m55": Options(board="mps3-an547"),
+    "vulkan": Options(target="vulkan", backends=("vulkan", "c")),
+}
+"""Where generated code must run, by the core; on a GPU, all that it serves."""
+TWINS = {
+    f"host as {core}": Options(board="host", target=f"cortex-{core}")
+    for core in ("m0", "m3", "m4", "m55")
+}
+"""Where the code of each core runs in its plain-C form."""
+LIKE_M4 = ("m7", "m33")
+"""Cores that take the M4's kernels: two networks run on them, all else in the long tests."""
+SIMULATED = tuple(setup for setup in SETUPS if setup not in ("host", "vulkan"))
+TOLERANCE = 1e-5
+"""Largest difference of a float output, as a part of the output's range."""
+
+
+def compile_graph(graph: Graph, options: Options | None = None) -> Artefact:
+    """Compile a graph that no file holds."""
+    return compile_model(Imported(graph), options)
+
+
+def run_together(members: Sequence[Member], options: Options, name: str = "all") -> list[Outputs]:
+    """Run all members as one network, on the host or the simulator of the options' board.
+
+    Returns:
+        By member and sample, its outputs.
+    """
+
+    def run(graph: Graph, samples: Sequence[Sample]) -> Outputs:
+        return outputs_of(_held(compile_graph(graph, options)), samples)
+
+    return run_combined(members, run, name)
+
+
+def _held(artefact: Artefact) -> Artefact:
+    """For a GPU, as if it could do no more than each must."""
+    files = {
+        name: f"#define SMELT_VULKAN_MINIMA\n{text}"
+        for name, text in artefact.project.files.items()
+        if name.startswith("smelt_vulkan") and name.endswith(".c")
+    }
+    project = artefact.project
+    return replace(artefact, project=replace(project, files={**project.files, **files}))
+
+
+def assert_same(found: Outputs, expected: Outputs, what: str, tolerance: float = TOLERANCE) -> None:
+    """Integers are equal in every element, floats differ by a part of the output's range at most.
+
+    The range of a float output is that of all samples together, zero included.
+    """
+    for index, (ours, theirs) in enumerate(
+        zip(zip(*found, strict=True), zip(*expected, strict=True), strict=True)
+    ):
+        where = f"{what}, output {index}"
+        ours_all, wanted = np.stack(ours), np.stack(theirs)
+        assert ours_all.dtype == wanted.dtype, where
+        if wanted.dtype.kind != "f":
+            np.testing.assert_array_equal(ours_all, wanted, where)
+            continue
+        finite = wanted[np.isfinite(wanted)]
+        allowed = tolerance * float(finite.max(initial=0.0) - finite.min(initial=0.0))
+        np.testing.assert_allclose(ours_all, wanted, rtol=0, atol=allowed, err_msg=where)

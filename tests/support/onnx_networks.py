@@ -1,0 +1,53 @@
+"""Small ONNX models, made here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from bench.onnx_models import OPSET, Shape, graph, ints, model, node, session, tensor_info
+from smelt.codegen.passes import run_passes
+from smelt.frontend import Imported, InputOptions, load
+from smelt.ir import Array, evaluate
+from tests.support.graphs import assert_same
+
+__all__ = [
+    "OPSET",
+    "Shape",
+    "agrees",
+    "graph",
+    "imported",
+    "ints",
+    "model",
+    "node",
+    "session",
+    "tensor_info",
+    "uniform",
+]
+
+
+def agrees(
+    proto: onnx.ModelProto, feeds: Mapping[str, Array], options: InputOptions | None = None
+) -> None:
+    """The imported graph computes what ONNX Runtime does, before the passes and after them."""
+    expected = tuple(np.asarray(y) for y in session(proto).run(None, dict(feeds)))
+    found = load(proto.SerializeToString(), "net", options).graph
+    inputs = [feeds[value.name] for value in found.inputs]
+    for stage, network in (("found", found), ("after the passes", run_passes(found))):
+        found = evaluate(network, inputs).outputs
+        assert_same([found], [expected], f"{proto.graph.name}, {stage}")
+
+
+def imported(proto: onnx.ModelProto, inputs: InputOptions | None = None) -> Imported:
+    """The network of a model."""
+    return load(proto.SerializeToString(), "net", inputs)
+
+
+def uniform(*shape: int) -> Array:
+    """Random real numbers from -1 to 1."""
+    return _RNG.uniform(-1, 1, shape).astype(np.float32)
+
+
+_RNG = np.random.default_rng(11)

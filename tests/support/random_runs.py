@@ -1,0 +1,35 @@
+"""Runs, for `tests/support/guarded.py`, of every kernel that serves a random node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from smelt.codegen.kernels.base import Backend, Refusal, Request
+from smelt.ir import Graph, evaluate
+from smelt.targets import get
+from tests.support.guarded import Run
+from tests.support.kernels_host import Entry
+from tests.support.library_nodes import samples_of
+
+
+def runs_of(
+    backend: Backend, target: str, graphs: Iterable[Graph], rng: np.random.Generator
+) -> list[Run]:
+    """A run for each graph of one node and each kernel that serves it.
+
+    Args:
+        backend: the kernels.
+        target: whose code is generated.
+        graphs: of one node each.
+        rng: for the inputs.
+    """
+    described, runs = get(target), list[Run]()
+    for i, graph in enumerate(graphs):
+        node, samples = graph.nodes[0], samples_of(graph, rng)
+        offers = backend.offers(node, Request(described))
+        expected = [evaluate(graph, sample).outputs[0] for sample in samples]
+        for call in () if isinstance(offers, Refusal) else offers.calls:
+            runs.append(Run(f"{i}: {node.op} as {call.form}", Entry(node, call), samples, expected))
+    return runs
