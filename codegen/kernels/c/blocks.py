@@ -9,6 +9,7 @@ the lower one stays below 2^22.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,13 +156,31 @@ def blocks(
     weights = weights.reshape(window.outputs, -1)
     pixels = y.size // window.outputs // frame.batch
     cut = choose(window, x.dtype, weights, pixels, request)
+    operands: list[Operand] = [Input(0, "input")]
+    if window.padded:
+        zero = 0 if x.quant is None else x.zero_point
+        operands.append(Packed("padding", np.full(window.depth, zero, x.dtype.numpy)))
+    operands += [Packed("weights", _ordered(weights, cut.outputs)), *finish.operands]
+    if cut.form == "packed":
+        operands.append(Scratch("patch", DType.INT32, cut.length * cut.columns))
+    return KernelCall(
+        template="c/convolution_blocks.j2",
+        stem=stem,
+        parameters=_parameters(node, window, frame, finish, cut),
+        operands=(*operands, Output(0, "output")),
+        helpers=finish.helpers | (HALVES if cut.wide else _NONE),
+        summary=f"{cut.form} inputs, {cut.pixels} pixels x {cut.outputs} channels",
+    )
+
+
+def _parameters(
+    node: Node, window: Window, frame: Frame, finish: Finish, cut: Tiling
+) -> BlocksParameters:
+    """The template's variables."""
+    x, y = node.input(0).type, node.output.type
     gathers = cut.form == "packed"
     step = cut.step if gathers and cut.step < window.depth else 0
-    rest = window.outputs - cut.whole
-    products = window.taps * window.depth
-    whole_blocks = ChannelSums.of(cut, cut.outputs, finish, products, whole=True)
-    last_block = ChannelSums.of(cut, rest, finish, products, whole=False)
-    parameters = BlocksParameters(
+    return BlocksParameters(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
         notes=(*finish.notes, *cut.text),
         images=frame.images,
@@ -169,7 +188,7 @@ def blocks(
         outside=window.outside if window.padded else "",
         c_type=x.dtype.c_name,
         pixels=cut.pixels,
-        all_pixels=pixels,
+        all_pixels=y.size // window.outputs // frame.batch,
         gathers=gathers,
         taps=0 if gathers else window.taps,
         pointers=0 if gathers else window.taps * cut.pixels,
@@ -181,27 +200,20 @@ def blocks(
         gathered=_gathered(cut) if gathers else (),
         depth=window.depth if step else 0,
         step=step,
-        channels=(whole_blocks, last_block) if rest else (whole_blocks,),
+        channels=tuple(_channels(window, finish, cut)),
         top=window.origin(0, "y"),
         side=window.origin(1, "x"),
         input_pixel=frame.source.offset("y", "x"),
         output_pixel=frame.target.offset("y", "x"),
     )
-    operands: list[Operand] = [Input(0, "input")]
-    if window.padded:
-        zero = 0 if x.quant is None else x.zero_point
-        operands.append(Packed("padding", np.full(window.depth, zero, x.dtype.numpy)))
-    operands += [Packed("weights", _ordered(weights, cut.outputs)), *finish.operands]
-    if gathers:
-        operands.append(Scratch("patch", DType.INT32, cut.length * cut.columns))
-    return KernelCall(
-        template="c/convolution_blocks.j2",
-        stem=stem,
-        parameters=parameters,
-        operands=(*operands, Output(0, "output")),
-        helpers=finish.helpers | (HALVES if cut.wide else _NONE),
-        summary=f"{cut.form} inputs, {cut.pixels} pixels x {cut.outputs} channels",
-    )
+
+
+def _channels(window: Window, finish: Finish, cut: Tiling) -> Iterator[ChannelSums]:
+    """The output channels in whole blocks, and those of the last one."""
+    products, rest = window.taps * window.depth, window.outputs - cut.whole
+    yield ChannelSums.of(cut, cut.outputs, finish, products, whole=True)
+    if rest:
+        yield ChannelSums.of(cut, rest, finish, products, whole=False)
 
 
 def _position(window: Window, pixel: str) -> str:

@@ -85,20 +85,13 @@ def direct(
         depthwise: whether each input channel has outputs of its own.
     """
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-    zero_points = {0} if weights.quant is None else set(weights.quant.zero_point)
-    stored: Operand = Input(1, "weights")
-    if len(zero_points) > 1:
-        # A zero point for each channel: weights are stored without.
-        centred = centred_weights(node, 3 if depthwise else 0).astype(np.int16)
-        stored = Packed("weights", np.moveaxis(centred, 0, 3 if depthwise else 0))
-        zero_points = {0}
-    multiplier = window.outputs // x.shape[-1] if depthwise else 1
+    stored, zero_point = _weights(node, 3 if depthwise else 0)
     weight_step = window.outputs if depthwise else window.depth
     element = "0" if depthwise else "i"
     value = _less(f"in[{element}]", 0 if x.quant is None else x.zero_point)
-    (zero_point,) = zero_points
     weight = f"(weight[{element}] - ({zero_point}))" if zero_point else f"weight[{element}]"
     is_float = y.dtype.is_float
+    multiplier = window.outputs // x.shape[-1] if depthwise else 1
     first_channel = _first_channel(window, multiplier, depthwise=depthwise)
     parameters = DirectParameters(
         title=f"{node.op.name}: {x} -> {y}",
@@ -131,15 +124,21 @@ def direct(
         template="c/convolution_direct.j2",
         stem=stem,
         parameters=parameters,
-        operands=(
-            Input(0, "input"),
-            stored,
-            *finish.operands,
-            Output(0, "output"),
-        ),
+        operands=(Input(0, "input"), stored, *finish.operands, Output(0, "output")),
         helpers=finish.helpers,
         summary="direct: one output at a time",
     )
+
+
+def _weights(node: Node, channel_axis: int) -> tuple[Operand, int]:
+    """The weights as they are stored, and what is then taken from each."""
+    quant = node.input(1).type.quant
+    zero_points = {0} if quant is None else set(quant.zero_point)
+    if len(zero_points) == 1:
+        return Input(1, "weights"), zero_points.pop()
+    # A zero point for each channel: weights are stored without.
+    centred = centred_weights(node, channel_axis).astype(np.int16)
+    return Packed("weights", np.moveaxis(centred, 0, channel_axis)), 0
 
 
 def _less(value: str, zero_point: int) -> str:

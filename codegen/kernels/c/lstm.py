@@ -83,11 +83,10 @@ class LstmKernel(Kernel[Lstm]):
         scaling = _served_scaling(node)
         if isinstance(scaling, Refusal):
             return scaling
-        op, x = node.op, node.input(0).type
-        hidden = node.outputs[-2].type
-        steps, batch, depth = x.shape
+        op, hidden = node.op, node.outputs[-2].type
         units = hidden.shape[1]
-        given = {n: node.optional(i) for i, n in ((4, "hidden"), (5, "cell"))}
+        states = [(4, "hidden"), (5, "cell")]
+        given = [(i, name) for i, name in states if node.optional(i) is not None]
         names = (["every"] if op.sequence else []) + ["hidden", "cell"]
         weights, recurrent, bias = (node.input(i).array for i in (1, 2, 3))
         biases = _biases(node, weights, recurrent, bias)
@@ -100,48 +99,17 @@ class LstmKernel(Kernel[Lstm]):
             Packed("recurrent", words_of(by_unit[1]) if words else _interleaved(recurrent)),
             Packed("biases", biases),
             Packed("samples", sigmoid_samples().astype(np.uint16)),
-            *(
-                Input(index, f"initial_{name}")
-                for index, name in ((4, "hidden"), (5, "cell"))
-                if given[name] is not None
-            ),
+            *(Input(index, f"initial_{name}") for index, name in given),
             *(Output(index, name) for index, name in enumerate(names)),
         ]
         if not op.sequence:
             operands.append(Scratch("next", DType.INT8, units))
-        time = f"({steps - 1} - step)" if op.reverse else "step"
-        reverse = ", the last step first" if op.reverse else ""
-        parameters = LstmParameters(
-            title=f"LSTM of {x}, {units} units{reverse}",
-            words=words,
-            steps=steps,
-            sequences=batch,
-            depth=depth,
-            units=units,
-            hidden=given["hidden"] is not None,
-            cell=given["cell"] is not None,
-            zero=0 if given["hidden"] is not None else hidden.zero_point,
-            hidden_bytes=batch * units,
-            cell_bytes=batch * units * 2,
-            lines=(
-                *_gate_sums("own", "input", "weights", depth, 0, words=words),
-                *_gate_sums("again", "hidden", "recurrent", units, GATES, words=words),
-                *lines,
-            ),
-            every=op.sequence,
-            row=f"({time} * {batch} + b)" if batch > 1 else time,
-            state=f" + b * {units}" if batch > 1 else "",
-        )
         return KernelCall(
             template="c/lstm.j2",
             stem="lstm_int8",
-            parameters=parameters,
+            parameters=_parameters(node, lines, words=words),
             operands=tuple(operands),
-            in_place=tuple(
-                (names.index(name), index)
-                for index, name in ((4, "hidden"), (5, "cell"))
-                if given[name] is not None
-            ),
+            in_place=tuple((names.index(name), index) for index, name in given),
             helpers=helpers_in(lines) | ({"lower_sum", "upper_sum"} if words else frozenset[str]()),
             summary=f"the four gates of a unit at a time, {1 + words} in one multiply-add",
         )
@@ -166,6 +134,37 @@ def _served_scaling(node: Node[Lstm]) -> LstmScaling | Refusal:
     if max(*shifts, scaling.hidden[1]) > 30:
         return Refusal("Lstm is not served for scales that multiply sums by more than 2^30.")
     return scaling
+
+
+def _parameters(node: Node[Lstm], lines: list[str], *, words: bool) -> LstmParameters:
+    """The template's variables; `lines` make a unit's states of its sums."""
+    op, x, hidden = node.op, node.input(0).type, node.outputs[-2].type
+    steps, batch, depth = x.shape
+    units = hidden.shape[1]
+    hidden_given, cell_given = (node.optional(index) is not None for index in (4, 5))
+    time = f"({steps - 1} - step)" if op.reverse else "step"
+    reverse = ", the last step first" if op.reverse else ""
+    return LstmParameters(
+        title=f"LSTM of {x}, {units} units{reverse}",
+        words=words,
+        steps=steps,
+        sequences=batch,
+        depth=depth,
+        units=units,
+        hidden=hidden_given,
+        cell=cell_given,
+        zero=0 if hidden_given else hidden.zero_point,
+        hidden_bytes=batch * units,
+        cell_bytes=batch * units * 2,
+        lines=(
+            *_gate_sums("own", "input", "weights", depth, 0, words=words),
+            *_gate_sums("again", "hidden", "recurrent", units, GATES, words=words),
+            *lines,
+        ),
+        every=op.sequence,
+        row=f"({time} * {batch} + b)" if batch > 1 else time,
+        state=f" + b * {units}" if batch > 1 else "",
+    )
 
 
 def _gate_sums(
