@@ -97,20 +97,44 @@ def depthwise_pairs(
     """
     x, y = node.input(0).type, node.output.type
     axis = min((1, 0), key=lambda a: _cost(window, (y.shape[1], y.shape[2]), a))
+    guarded = window.padded or y.shape[1 + axis] % 2 == 1
+    ordered = weights if axis else weights.transpose(0, 2, 1)
+    padding = np.full(x.shape[3], x.zero_point, np.int8)
+    return KernelCall(
+        template="c/depthwise_pairs.j2",
+        stem=stem,
+        parameters=_parameters(node, window, frame, finish, axis, guarded=guarded),
+        operands=(
+            Input(0, "input"),
+            *((Packed("padding", padding),) if guarded else ()),
+            Packed("weights", np.ascontiguousarray(ordered)),
+            *finish.operands,
+            Output(0, "output"),
+        ),
+        helpers=finish.helpers | {"low_sum", "high_sum"},
+        summary="pairs of pixels in one multiply-add",
+    )
+
+
+def _parameters(
+    node: Node, window: Window, frame: Frame, finish: Finish, axis: int, *, guarded: bool
+) -> DepthwisePairsParameters:
+    """The template's variables, for pixels that are neighbours along the axis."""
+    x, y = node.input(0).type, node.output.type
     stride, dilation = window.stride[axis], window.dilation[axis]
     run, lines = window.kernel[axis], window.kernel[1 - axis]
     words = [(k * dilation, k * dilation + stride) for k in range(run)]
     used = sorted({column for word in words for column in word})
-    guarded = window.padded or y.shape[1 + axis] % 2 == 1
     looped = lines > 1 and lines * run > _UNROLLED
     multiplier = window.outputs // x.shape[3]
+    taps, channel = "tap" if looped else "taps", "c" if multiplier > 1 else "o"
     first, along = ("top", "side") if axis else ("side", "top")
     evenly = used == list(range(0, used[-1] + 1, used[1] - used[0]))
     line_end, line_step = lines * window.dilation[1 - axis], window.dilation[1 - axis]
     places = [f"line, side + {j}" if axis else f"top + {j}, line" for j in used]
     if evenly:
         places = ["line, at" if axis else "at, line"]
-    parameters = DepthwisePairsParameters(
+    return DepthwisePairsParameters(
         title=f"{node.op.name}: {x} -> {y}",
         notes=(window.text, *finish.notes),
         neighbours="columns" if axis else "rows",
@@ -128,10 +152,7 @@ def depthwise_pairs(
         weights=0 if looped else lines * run,
         lines=lines if looped else 0,
         sums=tuple(
-            _line_sums(
-                line, words, used, "tap" if looped else "taps", "c" if multiplier > 1 else "o"
-            )
-            for line in range(1 if looped else lines)
+            _line_sums(line, words, used, taps, channel) for line in range(1 if looped else lines)
         ),
         results=(
             f"b[o] = {finish.output('high_sum((uint64_t)total)')};",
@@ -146,22 +167,6 @@ def depthwise_pairs(
         second=_second(frame, y.shape[1 + axis], axis),
         input_pixel=frame.source.offset("y", "x"),
         output_pixel=frame.target.offset("y", "x"),
-    )
-    ordered = weights if axis else weights.transpose(0, 2, 1)
-    padding = np.full(x.shape[3], x.zero_point, np.int8)
-    return KernelCall(
-        template="c/depthwise_pairs.j2",
-        stem=stem,
-        parameters=parameters,
-        operands=(
-            Input(0, "input"),
-            *((Packed("padding", padding),) if guarded else ()),
-            Packed("weights", np.ascontiguousarray(ordered)),
-            *finish.operands,
-            Output(0, "output"),
-        ),
-        helpers=finish.helpers | {"low_sum", "high_sum"},
-        summary="pairs of pixels in one multiply-add",
     )
 
 
