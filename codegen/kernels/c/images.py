@@ -25,6 +25,18 @@ class PixelStrides:
 
 
 @dataclass(frozen=True)
+class ImageLoop:
+    """The loop over images, as templates print it: `batch` of them, and the elements of each.
+
+    Of a single image, whose sizes are not printed, they are 0.
+    """
+
+    batch: int
+    input_size: int
+    output_size: int
+
+
+@dataclass(frozen=True)
 class Frame:
     """The images that a kernel reads and writes: `batch` of them, one right behind the other.
 
@@ -51,6 +63,13 @@ class Frame:
         batch, height, width, _ = y.shape
         sizes = x.size // batch, y.size // batch
         return Frame(PixelStrides.of(x), PixelStrides.of(y), height, width, batch, *sizes)
+
+    @property
+    def images(self) -> ImageLoop:
+        """The loop over the images."""
+        if self.batch == 1:
+            return ImageLoop(1, 0, 0)
+        return ImageLoop(self.batch, self.input_size, self.output_size)
 
     @staticmethod
     def of_rows(node: Node) -> Frame:
