@@ -226,7 +226,9 @@ class Armv7m(Assembler):
 
     def cbz(self, n: Low, label: Label) -> Self:
         """Goes to a label further on if a register is 0."""
-        self.branch(f"cbz {n},", label, Reach(0, 126))
+        if n.number > R7.number:
+            raise EncodingError(f"{n} is none of r0 to r7")
+        self.branch("cbz", label, Reach(0, 126), register=n)
         return self
 
     def advance(self, d: Register, distance: int, spare: Register) -> None:

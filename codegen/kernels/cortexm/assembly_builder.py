@@ -16,7 +16,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Generic, ParamSpec, TypeVar
 
-from smelt.codegen.kernels.cortexm.registers import EncodingError
+from smelt.codegen.kernels.cortexm.registers import EncodingError, Register
 from smelt.targets.instructions import Instruction, instruction
 
 P = ParamSpec("P")
@@ -152,9 +152,16 @@ class Assembler:
         self._lines.append(f'        "{mnemonic} {operands}\\n"{note}')
 
     def branch(
-        self, mnemonic: str, label: Label, reach: Reach, *, size: int = 2, note: str = ""
+        self,
+        mnemonic: str,
+        label: Label,
+        reach: Reach,
+        *,
+        register: Register | None = None,
+        size: int = 2,
+        note: str = "",
     ) -> None:
-        """A branch to a label, which may stand before or behind it."""
+        """A branch to a label, before or behind it, which may depend on a register."""
         if self._repeats:
             raise EncodingError("a branch in a repeated part would come from several places")
         placed, at = self._labels.get(label.digit, (None, 0))
@@ -162,8 +169,8 @@ class Assembler:
             _check_distance(self._size, at, reach)
         else:
             self._waiting.append((self._size, label, reach))
-        way = "b" if placed is label else "f"
-        self.emit(mnemonic, f"{label.digit}{way}", size=size, note=note)
+        place = f"{label.digit}{'b' if placed is label else 'f'}"
+        self.emit(mnemonic, f"{register}, {place}" if register else place, size=size, note=note)
 
 
 @cache

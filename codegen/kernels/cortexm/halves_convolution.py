@@ -39,7 +39,6 @@ from smelt.codegen.kernels.cortexm.halves_parameters import (
     SlideTap,
     StretchText,
 )
-from smelt.codegen.kernels.cortexm.image_loop import ImageLoop
 from smelt.codegen.kernels.cortexm.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.kernels.cortexm.tap_groups import STATE_BYTES, BlockSums, Taps, grouped
 from smelt.ir import Array, DType, Node
@@ -149,7 +148,7 @@ def halves(
     slide = None if dense else _slide(window, place, words, ordered=ordered)
     parameters = HalvesParameters(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
-        images=ImageLoop.of(place),
+        images=place.images,
         condition=core.condition,
         functions=tuple(_function(f, core) for f in functions),
         scaling=scaling.steps,

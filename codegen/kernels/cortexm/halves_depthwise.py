@@ -24,10 +24,9 @@ from smelt.codegen.kernels.base import (
     Request,
     Scratch,
 )
-from smelt.codegen.kernels.c.images import Frame
+from smelt.codegen.kernels.c.images import Frame, ImageLoop
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.assembly_builder import Assembler
-from smelt.codegen.kernels.cortexm.image_loop import ImageLoop
 from smelt.codegen.kernels.cortexm.pair_plane import Plane, plane_of
 from smelt.codegen.kernels.cortexm.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.kernels.cortexm.short_scaling import ScalingSteps, ShortScaling
@@ -236,7 +235,7 @@ def depthwise(
     multiplier = window.outputs // x.shape[3]
     parameters = HalvesDepthwiseParameters(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
-        images=ImageLoop.of(Frame.of(node)),
+        images=Frame.of(node).images,
         condition=core.condition,
         functions=tuple(
             PairsFunction(

@@ -30,13 +30,12 @@ from smelt.codegen.kernels.base import (
     Request,
     Scratch,
 )
-from smelt.codegen.kernels.c.images import Frame
+from smelt.codegen.kernels.c.images import Frame, ImageLoop
 from smelt.codegen.kernels.c.products import bias_with_zero_point, sums
 from smelt.codegen.kernels.c.requantization import Requantization
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
-from smelt.codegen.kernels.cortexm.image_loop import ImageLoop
 from smelt.codegen.kernels.cortexm.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.kernels.cortexm.short_scaling import ScalingSteps, ShortScaling, short_scaling
 from smelt.codegen.kernels.cortexm.wide_columns_assembly import SlidingLines, lines
@@ -181,7 +180,7 @@ class WideSlidingDepthwise(WideKernel[DepthwiseConv2D]):
         straight = _straight(size[0], before[0], band + 1 if band == outputs[0] else 0)
         parameters = SlidingColumnsParameters(
             title=f"{node.op.name}: {x} -> {y}, {window.text}",
-            images=ImageLoop.of(Frame.of(node)),
+            images=Frame.of(node).images,
             condition=CONDITION,
             functions=tuple(
                 LinesFunction(

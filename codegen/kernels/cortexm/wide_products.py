@@ -41,7 +41,6 @@ from smelt.codegen.kernels.base import (
 from smelt.codegen.kernels.c.images import Frame
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.armv7m import CONDITION
-from smelt.codegen.kernels.cortexm.image_loop import ImageLoop
 from smelt.codegen.kernels.cortexm.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.wide_assembly import Turns
@@ -142,7 +141,7 @@ def convolution(
     rest, fields = run % 4, scaling.rows.shape[1]
     parameters = PairsOfTapsParameters(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
-        images=ImageLoop.of(place),
+        images=place.images,
         condition=CONDITION,
         assembly=str(block(summed)),
         scaling=scaling.steps,

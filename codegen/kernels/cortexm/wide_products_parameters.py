@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from smelt.codegen.kernels.base import (
     Parameters,
 )
-from smelt.codegen.kernels.cortexm.image_loop import ImageLoop
+from smelt.codegen.kernels.c.images import ImageLoop
 from smelt.codegen.kernels.cortexm.short_scaling import ScalingSteps
 
 

@@ -34,7 +34,6 @@ from smelt.codegen.kernels.c.store import offset
 from smelt.codegen.kernels.c.window import Window
 from smelt.codegen.kernels.cortexm.armv7m import CONDITION
 from smelt.codegen.kernels.cortexm.cores import WideKernel
-from smelt.codegen.kernels.cortexm.image_loop import ImageLoop
 from smelt.codegen.kernels.cortexm.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.kernels.cortexm.wide_assembly import Turns
 from smelt.codegen.kernels.cortexm.wide_products import LIFT, WORD_WEIGHTS, pairs_of, split_pairs
@@ -164,7 +163,7 @@ class WideRowsConv2D(WideKernel[Conv2D]):
         )
         parameters = RowsOfPairsParameters(
             title=f"{node.op.name}: {x} -> {y}, {window.text}",
-            images=ImageLoop.of(place),
+            images=place.images,
             condition=CONDITION,
             assembly=str(outputs_of_row(summed)),
             scaling=scaling.steps,

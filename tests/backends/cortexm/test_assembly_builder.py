@@ -15,7 +15,12 @@ import pytest
 
 from smelt import targets
 from smelt.boards.disassembly import disassemble
-from smelt.codegen.kernels.cortexm import thumb_block, wide_block
+from smelt.codegen.kernels.cortexm import (
+    thumb_block,
+    thumb_words,
+    wide_block,
+    wide_products_assembly,
+)
 from smelt.codegen.kernels.cortexm.armv6m import Armv6m
 from smelt.codegen.kernels.cortexm.armv7m import Armv7m, asr
 from smelt.codegen.kernels.cortexm.assembly_builder import Assembler, Label
@@ -32,12 +37,17 @@ from smelt.codegen.kernels.cortexm.registers import (
 )
 from smelt.codegen.kernels.cortexm.short_scaling import ShortScaling
 from smelt.codegen.kernels.cortexm.tap_groups import BlockSums, grouped
+from smelt.codegen.kernels.cortexm.wide_assembly import Turns
+from smelt.codegen.kernels.cortexm.wide_columns_assembly import SlidingLines, lines
+from smelt.codegen.kernels.cortexm.wide_dense_assembly import RowSums, row
+from smelt.codegen.kernels.cortexm.wide_products_assembly import PairsOfTaps
+from smelt.codegen.kernels.cortexm.wide_rows_assembly import LineSums, outputs_of_row
 from smelt.targets.instructions import Kind
 
 ANY: Any = R8  # type checkers refuse a high register; these tests ask what happens at run time
 
 
-NO_ARMV6M: tuple[Callable[[Armv6m], None], ...] = (
+NO_ARMV6M: tuple[Callable[[Armv6m], object], ...] = (
     lambda a: a.muls(ANY, R1),
     lambda a: a.adds(R1, ANY, R2),
     lambda a: a.lsls(ANY, R1, 3),
@@ -66,14 +76,14 @@ NO_ARMV6M: tuple[Callable[[Armv6m], None], ...] = (
 
 
 @pytest.mark.parametrize("wrong", NO_ARMV6M)
-def test_armv6m_has_no_such_instruction(wrong: Callable[[Armv6m], None]) -> None:
+def test_armv6m_has_no_such_instruction(wrong: Callable[[Armv6m], object]) -> None:
     a = Armv6m()
     with pytest.raises(EncodingError):
         wrong(a)
     assert not a.instructions
 
 
-NO_ARMV7M: tuple[Callable[[Armv7m], None], ...] = (
+NO_ARMV7M: tuple[Callable[[Armv7m], object], ...] = (
     lambda a: a.mov(R8, 0x12345),
     lambda a: a.and_(R1, R2, 0x1FF),
     lambda a: a.sub(R1, R2, 4097),
@@ -87,13 +97,14 @@ NO_ARMV7M: tuple[Callable[[Armv7m], None], ...] = (
     lambda a: a.strb(R1, R2, -1),
     lambda a: a.ldr_then(R1, R2, 256),
     lambda a: a.ldrd(R1, R2, SP, 6),
+    lambda a: a.cbz(ANY, Label(1)),
     lambda a: a.ldmia(R1, [R1, R2]),
     lambda a: a.ldm(SP, [R2, R1]),
 )
 
 
 @pytest.mark.parametrize("wrong", NO_ARMV7M)
-def test_armv7m_has_no_such_instruction(wrong: Callable[[Armv7m], None]) -> None:
+def test_armv7m_has_no_such_instruction(wrong: Callable[[Armv7m], object]) -> None:
     a = Armv7m()
     with pytest.raises(EncodingError):
         wrong(a)
@@ -187,6 +198,11 @@ def scaling(outputs: int) -> ShortScaling:
     return ShortScaling(np.stack([ones, ones]), ones, None, None, 8, 20, 3, -128, 127, -128)
 
 
+def nudged(outputs: int) -> ShortScaling:
+    ones = np.ones(outputs, np.int64)
+    return ShortScaling(np.stack([ones] * 3), ones, ones, ones, 8, 20, 3, -100, 100, 0)
+
+
 def sums_of(outputs: int, *, state: bool = False) -> BlockSums:
     weights = np.full((outputs, 90), 20, np.int8)
     return BlockSums(grouped(weights, "ram"), scaling(outputs), 2, outputs, state, True)
@@ -204,14 +220,28 @@ def test_a_wrong_offset_is_found(
         make(sums_of(5, state=True))
 
 
-@pytest.mark.parametrize(("target", "make"), [
-    ("cortex-m0", thumb_block.block), ("cortex-m3", wide_block.block),
-])  # fmt: skip
+def codes() -> dict[str, Assembler]:
+    """A function of each kind, with all steps that it may have."""
+    s, turns = nudged(5), Turns(1, 2, 3)
+    return {
+        "thumb_block": thumb_block.block(sums_of(300)),
+        "thumb_words": thumb_words.dense(s, 5, 33, 8),
+        "wide_block": wide_block.block(sums_of(300)),
+        "wide_columns": lines(SlidingLines(12, 10, 3, 2, 300, 3000, 8, True, s)),
+        "wide_dense": row(RowSums(5, 9, turns, 100, True, 3, s)),
+        "wide_products": wide_products_assembly.block(
+            PairsOfTaps(7, turns, False, True, 5, True, s)
+        ),
+        "wide_rows": outputs_of_row(LineSums(1, 90, 0, 22, turns, True, 5, 2, s)),
+        "wide_rows_2": outputs_of_row(LineSums(2, 90, 42, 22, turns, False, 5, 1, s)),
+    }
+
+
+@pytest.mark.parametrize("name", codes())
 @pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc")
-def test_an_assembler_makes_the_same_instructions(
-    target: str, make: Callable[[BlockSums], Assembler], tmp_path: Path
-) -> None:
-    code, source = make(sums_of(300)), tmp_path / "block.c"
+def test_an_assembler_makes_the_same_instructions(name: str, tmp_path: Path) -> None:
+    code, source = codes()[name], tmp_path / "block.c"
+    target = "cortex-m0" if name.startswith("thumb") else "cortex-m3"
     source.write_text(
         f"__attribute__((naked)) void block(void) {{\n    __asm__ volatile(\n{code}\n    );\n}}\n"
     )
