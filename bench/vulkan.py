@@ -38,7 +38,7 @@ from bench.vulkan_tuned import COLUMNS, tuned_row
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.vulkan.dispatches import Program
+from smelt.codegen.kernels.vulkan.dispatches import DispatchProgram
 from smelt.frontend import Imported, load
 from smelt.ir import Array
 from smelt.quantize import Settings, quantize_network
@@ -139,7 +139,7 @@ class Ours:
     def weights_bytes(self) -> int:
         """What the GPU reads and an inference does not change."""
         device = self.artefact.network.device
-        return device.weights_bytes if isinstance(device, Program) else 0
+        return device.weights_bytes if isinstance(device, DispatchProgram) else 0
 
     @property
     def program_bytes(self) -> int:

@@ -52,7 +52,7 @@ Times = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Kind:
+class LayerKind:
     """The first of equal layers on the GPU, how it is computed, and how many they are."""
 
     node: Node
@@ -70,7 +70,7 @@ class MeasuredLayer:
         found: what is stored of it.
     """
 
-    kind: Kind
+    kind: LayerKind
     own_ns: float
     found: LayerTimes
 
@@ -113,7 +113,7 @@ def tune(
     changed = _with_blocks(own, accelerator, seeming) if seeming else own
     run = _times((own, changed, on_cpu), rounds, device)
     *both, cpu = run.times
-    before, after = (Program.of(times, kinds) for times in both)
+    before, after = (ProgramTimes.of(times, kinds) for times in both)
     best = {k: block for k, block in seeming.items() if after.saves(before, k)}
     layers = {
         k: LayerTimes(
@@ -128,19 +128,19 @@ def tune(
     return Tuned(tuning, tuple(rows))
 
 
-def kinds_of(artefact: Artefact) -> dict[str, Kind]:
+def kinds_of(artefact: Artefact) -> dict[str, LayerKind]:
     """The layers on the GPU by `layer_key`."""
     steps = artefact.schedule.calls
     counts = Counter(layer_key(step.node) for step in steps)
-    found: dict[str, Kind] = {}
+    found: dict[str, LayerKind] = {}
     for step in steps:
         key = layer_key(step.node)
         if isinstance(step.call, DeviceCall) and key not in found:
-            found[key] = Kind(step.node, step.call, counts[key])
+            found[key] = LayerKind(step.node, step.call, counts[key])
     return found
 
 
-def _yardstick(kinds: Mapping[str, Kind]) -> str:
+def _yardstick(kinds: Mapping[str, LayerKind]) -> str:
     """The layer that does least, one without blocks if there is any; none where all are alike."""
 
     def size(key: str) -> tuple[bool, int]:
@@ -151,24 +151,24 @@ def _yardstick(kinds: Mapping[str, Kind]) -> str:
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramTimes:
     """What layers take on the GPU in each round beside their submission, and what that takes."""
 
     times: Times
     submit_ns: float
 
     @staticmethod
-    def of(times: Times, kinds: Mapping[str, Kind]) -> Program:
+    def of(times: Times, kinds: Mapping[str, LayerKind]) -> ProgramTimes:
         """From what they take with it."""
         yardstick = _yardstick(kinds)
         submit = median(times[yardstick]) if yardstick else 0.0
-        return Program({k: [ns - submit for ns in times[k]] for k in kinds}, submit)
+        return ProgramTimes({k: [ns - submit for ns in times[k]] for k in kinds}, submit)
 
     def median(self, key: str) -> float:
         """What a layer takes."""
         return max(median(self.times[key]), 0.0)
 
-    def saves(self, other: Program, key: str) -> bool:
+    def saves(self, other: ProgramTimes, key: str) -> bool:
         """Whether more than the margin is saved, and something in three rounds of four."""
         saved = [b - a for a, b in zip(self.times[key], other.times[key], strict=True)]
         lower = quantiles(saved, n=4)[0] if len(saved) > 1 else saved[0]
@@ -178,7 +178,7 @@ class Program:
 def _fastest(
     own: Artefact,
     accelerator: Accelerator,
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, LayerKind],
     rounds: int,
     device: int | None,
 ) -> dict[str, Tiling]:
@@ -213,7 +213,7 @@ def _fastest(
 def _better(
     own: Artefact,
     accelerator: Accelerator,
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, LayerKind],
     tries: Mapping[str, Sequence[Tiling]],
     known: Mapping[str, tuple[float, Tiling]],
     rounds: int,
@@ -228,7 +228,7 @@ def _better(
         for rank in range(max(map(len, tries.values())))
     ]
     runs = (own, *(_with_blocks(own, accelerator, blocks) for blocks in ranks))
-    first, *others = (Program.of(times, kinds) for times in _times(runs, rounds, device).times)
+    first, *others = (ProgramTimes.of(times, kinds) for times in _times(runs, rounds, device).times)
     found: dict[str, tuple[float, Tiling]] = {}
     for blocks, program in zip(ranks, others, strict=True):
         for k, block in blocks.items():
@@ -254,14 +254,14 @@ def _again(own: Artefact, **changes: object) -> Artefact:
 
 
 @dataclass(frozen=True)
-class Run:
+class TunedRun:
     """What each layer of each program takes, and which GPU computed."""
 
     times: Sequence[Times]
     device: str
 
 
-def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Run:
+def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> TunedRun:
     """What each layer of each program takes, round by round, all programs in turns."""
     found: list[dict[str, list[float]]] = [{} for _ in artefacts]
     with ExitStack() as stack:
@@ -284,4 +284,4 @@ def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Ru
                 if number:  # in the first, drivers compile
                     for kind, ns in together.items():
                         times.setdefault(kind, []).append(sum(ns) / len(ns))
-        return Run(found, next(board.info.gpu for board in boards if board.info.gpu))
+        return TunedRun(found, next(board.info.gpu for board in boards if board.info.gpu))

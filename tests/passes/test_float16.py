@@ -11,7 +11,7 @@ import pytest
 
 from smelt.codegen.accelerator import layer_key
 from smelt.codegen.kernels.base import Request, backend
-from smelt.codegen.kernels.vulkan.assignment import Tensor
+from smelt.codegen.kernels.vulkan.assignment import PricedTensor
 from smelt.codegen.kernels.vulkan.devices import Costs, priced, stays_on_cpu
 from smelt.codegen.kernels.vulkan.float16 import conversion, use_float16
 from smelt.codegen.partition import Partitioner, Place
@@ -184,7 +184,7 @@ def measured_conversions(graph: Graph) -> dict[str, tuple[float, None]]:
     return found
 
 
-def converted(tensor: Tensor, on_gpu: Sequence[bool]) -> float:
+def converted(tensor: PricedTensor, on_gpu: Sequence[bool]) -> float:
     """What a conversion of a tensor takes, if one is needed."""
     halves = [on_gpu[reader] for reader in tensor.readers]
     if tensor.maker is not None and on_gpu[tensor.maker]:

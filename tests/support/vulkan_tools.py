@@ -19,7 +19,7 @@ from smelt.api.options import Options
 from smelt.boards import ElfInfo, compile_project, open_device
 from smelt.codegen.kernels.base import Scratch
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
-from smelt.codegen.kernels.vulkan.dispatches import Program
+from smelt.codegen.kernels.vulkan.dispatches import DispatchProgram
 from smelt.codegen.kernels.vulkan.shaders import source
 from smelt.codegen.kernels.vulkan.spirv import compile_all
 from smelt.codegen.schedule import InBuffer
@@ -168,10 +168,10 @@ WIDEST = 16
 """Bytes of the largest element that shaders see, which tensors are multiples of."""
 
 
-def program_of(artefact: Artefact) -> Program | None:
+def program_of(artefact: Artefact) -> DispatchProgram | None:
     """What the GPU does in an inference; None where it does nothing."""
     device = artefact.network.device
-    assert device is None or isinstance(device, Program)
+    assert device is None or isinstance(device, DispatchProgram)
     return device
 
 

@@ -17,7 +17,7 @@ from smelt.codegen.accelerator import (
 )
 from smelt.codegen.kernels.vulkan.calls import Block, gpu_of
 from smelt.codegen.kernels.vulkan.devices import Costs, stays_on_cpu
-from smelt.codegen.kernels.vulkan.dispatches import Program, program
+from smelt.codegen.kernels.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.kernels.vulkan.float16 import use_float16
 from smelt.codegen.kernels.vulkan.shaders import Shaders
 from smelt.codegen.kernels.vulkan.tuning import (
@@ -65,7 +65,7 @@ class VulkanGpu(Accelerator):
         return Shaders()
 
     @override
-    def program(self, schedule: Schedule, plan: arena.Plan) -> Program | None:
+    def program(self, schedule: Schedule, plan: arena.Plan) -> DispatchProgram | None:
         return program(schedule, plan)
 
     @override

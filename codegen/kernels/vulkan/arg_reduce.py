@@ -36,7 +36,7 @@ class ArgReduceShaderParameters(Parameters):
     wide: bool
 
 
-class ArgReduceKernel(Kernel[ArgReduce]):
+class ArgReduceShader(Kernel[ArgReduce]):
     """One pass over the elements for each result."""
 
     op = ArgReduce
@@ -82,4 +82,4 @@ def _better(op: ArgReduce, dtype: DType) -> str:
     return f"(x {sign} best || isnan(x)) && !isnan(best)" if dtype.is_float else f"x {sign} best"
 
 
-KERNELS = (ArgReduceKernel(),)
+KERNELS = (ArgReduceShader(),)

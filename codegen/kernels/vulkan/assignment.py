@@ -14,7 +14,7 @@ from smelt.codegen.passes.min_cut import UNCUTTABLE, CutProblem
 
 
 @dataclass(frozen=True)
-class Layer:
+class PricedLayer:
     """What a layer takes on the GPU and on the CPU, in nanoseconds, and whether it can be there."""
 
     times: tuple[float, float]
@@ -22,7 +22,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class PricedTensor:
     """A tensor that layers store as float16 on the GPU, and is float32 wherever else it is.
 
     Attributes:
@@ -39,7 +39,7 @@ class Tensor:
 
 
 def assignment(
-    layers: Sequence[Layer], submit_ns: float, tensors: Sequence[Tensor] = ()
+    layers: Sequence[PricedLayer], submit_ns: float, tensors: Sequence[PricedTensor] = ()
 ) -> list[bool]:
     """Whether each layer goes to the GPU in the cheapest assignment.
 

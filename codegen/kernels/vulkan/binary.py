@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Refusal, Request
 from smelt.codegen.kernels.vulkan.elements import (
-    Body,
+    ElementBody,
     Read,
     elementwise,
     refuse_axes,
@@ -45,7 +45,7 @@ _INEXACT = ("pow", "mod", "fmod")
 """Kinds that Vulkan leaves inexact for floats."""
 
 
-class BinaryKernel(Kernel[Binary]):
+class BinaryShader(Kernel[Binary]):
     """An element of each operand makes one of the result."""
 
     op = Binary
@@ -77,7 +77,7 @@ def _scales_reals(node: Node[Binary]) -> bool:
     return node.rounding is Rounding.ONNX and rescales
 
 
-def _body(node: Node[Binary]) -> Body:
+def _body(node: Node[Binary]) -> ElementBody:
     op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     if _scales_reals(node):
         return _onnx(node)
@@ -93,7 +93,7 @@ def _body(node: Node[Binary]) -> Body:
     wrapped = f"bitfieldExtract({plain.result}, 0, {8 * y.dtype.size})"
     value = wrapped if kind == "int" and y.dtype is DType.INT8 else plain.result
     value = f"({value}) & 255" if y.dtype is DType.UINT8 else value
-    return Body(
+    return ElementBody(
         f"{within}(result, {', '.join(names)})",
         (*plain.lines, f"const {kind} result = {value};"),
         {"LOW": low, "HIGH": high},
@@ -109,57 +109,57 @@ def _limits(activation: Activation, y: TensorType) -> tuple[int, int]:
     return int(max(low, least)), int(min(high, greatest))
 
 
-def _plain(kind: str, dtype: DType) -> Body:
+def _plain(kind: str, dtype: DType) -> ElementBody:
     """GLSL for elements as they are stored; integers are brought to their width by the store."""
     if kind in ("maximum", "minimum"):
         better = f"a {'<>'[kind == 'maximum']} b"
         better += " || isnan(a)" if dtype.is_float else ""
-        return Body(f"{better} ? a : b")
+        return ElementBody(f"{better} ? a : b")
     if kind in _COMPARISONS:
-        return Body(f"int(a {_COMPARISONS[kind]} b)")
+        return ElementBody(f"int(a {_COMPARISONS[kind]} b)")
     if kind in _OPERATORS:
-        return Body(f"a {_OPERATORS[kind]} b")
+        return ElementBody(f"a {_OPERATORS[kind]} b")
     if kind == "squared_difference":
-        return Body("(a - b) * (a - b)")
+        return ElementBody("(a - b) * (a - b)")
     if dtype.is_float:
-        return Body("a / b")
+        return ElementBody("a / b")
     return _power(dtype) if kind == "pow" else _integer(kind, dtype)
 
 
-def _integer(kind: str, dtype: DType) -> Body:
+def _integer(kind: str, dtype: DType) -> ElementBody:
     """Quotients, remainders and shifts; what GLSL leaves undefined is as in `ops.binary_plain`."""
     bits, signed = 8 * dtype.size, dtype.limits[0] < 0
     type_ = "uint" if dtype is DType.UINT32 else "int"
     if kind in ("shift_left", "shift_right"):
         inside = f"b >= 0 && b < {bits}" if signed else f"b < {bits}"
         if kind == "shift_left":
-            return Body(f"{inside} ? a << b : {type_}(0)")
-        return Body(f"{inside} ? a >> b : {'a < 0 ? -1 : 0' if signed else f'{type_}(0)'}")
+            return ElementBody(f"{inside} ? a << b : {type_}(0)")
+        return ElementBody(f"{inside} ? a >> b : {'a < 0 ? -1 : 0' if signed else f'{type_}(0)'}")
     guard = "b == 0 || b == -1" if signed else "b == 0"
     lines = [f"const {type_} divisor = {guard} ? {type_}(1) : b;"]
     if kind == "div":
         negated = "b == -1 ? -a : " if signed else ""
-        return Body(f"b == 0 ? {type_}(0) : {negated}a / divisor", tuple(lines))
+        return ElementBody(f"b == 0 ? {type_}(0) : {negated}a / divisor", tuple(lines))
     lines.append(f"const {type_} rest = {guard} ? {type_}(0) : a - a / divisor * divisor;")
     if kind == "fmod" or not signed:
-        return Body("rest", tuple(lines))
-    return Body("rest != 0 && rest < 0 != b < 0 ? rest + b : rest", tuple(lines))
+        return ElementBody("rest", tuple(lines))
+    return ElementBody("rest != 0 && rest < 0 != b < 0 ? rest + b : rest", tuple(lines))
 
 
-def _power(dtype: DType) -> Body:
+def _power(dtype: DType) -> ElementBody:
     power = "integer_power(uint(a), uint(b))"
     if dtype is DType.UINT32:
-        return Body(power)
+        return ElementBody(power)
     if dtype.limits[0] == 0:
-        return Body(f"int({power})")
+        return ElementBody(f"int({power})")
     lines = (
         "const int inverse = int(a == 1 || a == -1 && (b & 1) == 0);",
         f"const int whole = b < 0 ? 0 : int({power.replace('uint(b)', 'uint(max(b, 0))')});",
     )
-    return Body("b >= 0 ? whole : a == -1 && (b & 1) != 0 ? -1 : inverse", lines)
+    return ElementBody("b >= 0 ? whole : a == -1 && (b & 1) != 0 ? -1 : inverse", lines)
 
 
-def _quantized(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> Body:
+def _quantized(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> ElementBody:
     """Integers with gemmlowp's roundings, as `ops.binary_integer` computes them."""
     low, high = clamp_limits(op.activation, y)
     constants = {
@@ -187,7 +187,7 @@ def _quantized(op: Binary, a: TensorType, b: TensorType, y: TensorType) -> Body:
         case _:
             constants |= _named("", div_scaling(a, b, y))
             value = "quantized_quotient(left, right, MULTIPLIER, SHIFT)"
-    return Body(f"clamp({value} + ZERO, LOW, HIGH)", tuple(lines), constants)
+    return ElementBody(f"clamp({value} + ZERO, LOW, HIGH)", tuple(lines), constants)
 
 
 _ALIGNED = (
@@ -205,7 +205,7 @@ def _named(prefix: str, multiplier: Multiplier) -> Mapping[str, int]:
     return {f"{prefix}MULTIPLIER": multiplier[0], f"{prefix}SHIFT": multiplier[1]}
 
 
-def _onnx(node: Node[Binary]) -> Body:
+def _onnx(node: Node[Binary]) -> ElementBody:
     """Operands dequantized, computed in float32, quantized."""
     op, a, b, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     real = _plain(op.kind, DType.FLOAT32).result.replace("a", "left").replace("b", "right")
@@ -223,10 +223,10 @@ def _onnx(node: Node[Binary]) -> Body:
         "ZERO_B": b.zero_point,
         **store.constants,
     }
-    return Body(store.result, lines, constants, store.tables)
+    return ElementBody(store.result, lines, constants, store.tables)
 
 
-class PReluKernel(Kernel[PRelu]):
+class PReluShader(Kernel[PRelu]):
     """A slope for each element below zero."""
 
     op = PRelu
@@ -240,9 +240,9 @@ class PReluKernel(Kernel[PRelu]):
         x, alpha, y = node.input(0).type, node.input(1).type, node.output.type
         reads = [Read.of(node, 0, "x"), Read.of(node, 1, "alpha")]
         if y.quant is None:
-            body = Body("x < 0.0 ? alpha * x : x")
+            body = ElementBody("x < 0.0 ? alpha * x : x")
         else:
-            body = Body(
+            body = ElementBody(
                 "clamp(scaled + ZERO, LOW, HIGH)",
                 (
                     "const int centred = x - ZERO_X;",
@@ -263,7 +263,7 @@ class PReluKernel(Kernel[PRelu]):
         return elementwise(node, "prelu", "PRelu", reads, body)
 
 
-class SelectKernel(Kernel[Select]):
+class SelectShader(Kernel[Select]):
     """Of two elements the one that a condition tells."""
 
     op = Select
@@ -276,7 +276,7 @@ class SelectKernel(Kernel[Select]):
             return refusal
         names = ("condition", "a", "b")
         reads = [Read.of(node, i, name) for i, name in enumerate(names)]
-        return elementwise(node, "select", "Select", reads, Body("condition != 0 ? a : b"))
+        return elementwise(node, "select", "Select", reads, ElementBody("condition != 0 ? a : b"))
 
 
-KERNELS = (BinaryKernel(), PReluKernel(), SelectKernel())
+KERNELS = (BinaryShader(), PReluShader(), SelectShader())

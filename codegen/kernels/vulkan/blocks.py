@@ -32,7 +32,7 @@ def costs_of(target: Target) -> BlockCosts:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockChoice:
     """Those that a layer can have, the best by the profile first, and the one that it takes."""
 
     taken: Block
@@ -45,7 +45,7 @@ class Blocks:
         possible: Iterable[Block],
         cost: Callable[[Block], float],
         groups: Callable[[Block], int],
-    ) -> Blocks:
+    ) -> BlockChoice:
         """Choose among blocks of the usual workgroup, the cheapest unless one was measured.
 
         Args:
@@ -72,7 +72,7 @@ class Blocks:
                 f"the tuning gives {node.origin} blocks of {found.text}, which it cannot have "
                 "here: write it anew with `smelt tune`"
             )
-        return Blocks(blocks[blocks.index(found)], blocks)
+        return BlockChoice(blocks[blocks.index(found)], blocks)
 
 
 def _unlikeness(block: Block) -> tuple[float, int]:
@@ -107,7 +107,7 @@ class Work:
 
 def blocks_of(
     node: Node, request: Request, size: tuple[int, int], quads: tuple[int, int], work: Work
-) -> Blocks:
+) -> BlockChoice:
     """The blocks of a product with so many rows (of all images) and columns of outputs.
 
     Args:
@@ -118,7 +118,7 @@ def blocks_of(
         work: of a step.
 
     Raises:
-        ConfigError: see `Blocks.of`.
+        ConfigError: see `BlockChoice.of`.
     """
     rows, width = size
     costs = costs_of(request.target)
@@ -151,4 +151,4 @@ def blocks_of(
         and pixels * share * work.columns <= costs.written
         and (not half or pixels * share <= costs.halves)
     )
-    return Blocks.of(node, request, possible, cost, groups)
+    return BlockChoice.of(node, request, possible, cost, groups)

@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Refusal, Request
 from smelt.codegen.kernels.c.unary import tabulate
-from smelt.codegen.kernels.vulkan.elements import Body, Read, elementwise, refuse_types
+from smelt.codegen.kernels.vulkan.elements import ElementBody, Read, elementwise, refuse_types
 from smelt.codegen.kernels.vulkan.rounding import quantized_real
 from smelt.codegen.kernels.vulkan.unary import float_bits, looked_up
 from smelt.ir import DType, Node, Rounding
@@ -14,7 +14,7 @@ from smelt.ops.cast import Cast
 from smelt.ops.quantize import Dequantize, Quantize, requantize_multiplier
 
 
-class QuantizeKernel(Kernel[Quantize]):
+class QuantizeShader(Kernel[Quantize]):
     """Floats by thresholds, 8-bit integers by a table, wider ones by gemmlowp's roundings."""
 
     op = Quantize
@@ -37,7 +37,7 @@ class QuantizeKernel(Kernel[Quantize]):
             return looked_up(node, tabulate(node), "Requantization by a table of 256 results")
         else:
             multiplier, shift = requantize_multiplier(x, y)
-            body = Body(
+            body = ElementBody(
                 "clamp(requantize(x - ZERO_X, MULTIPLIER, SHIFT) + ZERO, LOW, HIGH)",
                 (),
                 {
@@ -52,7 +52,7 @@ class QuantizeKernel(Kernel[Quantize]):
         return elementwise(node, "quantize", "Quantize", [Read.of(node, 0, "x")], body)
 
 
-class DequantizeKernel(Kernel[Dequantize]):
+class DequantizeShader(Kernel[Dequantize]):
     """One multiplication an element."""
 
     op = Dequantize
@@ -70,11 +70,11 @@ class DequantizeKernel(Kernel[Dequantize]):
         if refusal is not None:
             return refusal
         constants = {"ZERO": x.zero_point, "SCALE": float_bits(x.scale)}
-        body = Body("intBitsToFloat(SCALE) * float(x - ZERO)", (), constants)
+        body = ElementBody("intBitsToFloat(SCALE) * float(x - ZERO)", (), constants)
         return elementwise(node, "dequantize", "Dequantize", [Read.of(node, 0, "x")], body)
 
 
-class CastKernel(Kernel[Cast]):
+class CastShader(Kernel[Cast]):
     """One conversion an element."""
 
     op = Cast
@@ -90,14 +90,14 @@ class CastKernel(Kernel[Cast]):
         return elementwise(node, f"cast_{y.value}", f"Cast to {y.value}", read, _cast(x, y))
 
 
-def _cast(x: DType, y: DType) -> Body:
+def _cast(x: DType, y: DType) -> ElementBody:
     if y is DType.BOOL:
-        return Body("int(x != 0)" if not x.is_float else "int(x != 0.0)")
+        return ElementBody("int(x != 0)" if not x.is_float else "int(x != 0.0)")
     if y.is_float:
-        return Body("float(x)")
+        return ElementBody("float(x)")
     type_ = "uint" if y is DType.UINT32 else "int"
     if not x.is_float:
-        return Body(f"{type_}(x)")
+        return ElementBody(f"{type_}(x)")
     # What does not fit must not be converted: GLSL leaves that undefined.
     least, greatest = y.limits
     suffix = "u" if y is DType.UINT32 else ""
@@ -106,7 +106,7 @@ def _cast(x: DType, y: DType) -> Body:
         f"const bool fits = x >= {float(least)} && x < {float(greatest + 1)};",
         f"const {type_} beyond = x > 0.0 ? {greatest}{suffix} : x < 0.0 ? {lowest} : 0{suffix};",
     )
-    return Body(f"fits ? {type_}(x) : beyond", lines)
+    return ElementBody(f"fits ? {type_}(x) : beyond", lines)
 
 
-KERNELS = (QuantizeKernel(), DequantizeKernel(), CastKernel())
+KERNELS = (QuantizeShader(), DequantizeShader(), CastShader())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from smelt.codegen.accelerator import layer_key
-from smelt.codegen.kernels.vulkan.assignment import Layer, Tensor, assignment
+from smelt.codegen.kernels.vulkan.assignment import PricedLayer, PricedTensor, assignment
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.dispatches import MAX_RANGE
 from smelt.codegen.kernels.vulkan.float16 import conversion, differing, stored_as_float16
@@ -131,8 +131,8 @@ class Priced:
     """
 
     nodes: Sequence[Node]
-    layers: Sequence[Layer]
-    tensors: Sequence[Tensor]
+    layers: Sequence[PricedLayer]
+    tensors: Sequence[PricedTensor]
 
 
 def priced(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool) -> Priced:
@@ -143,16 +143,16 @@ def priced(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: boo
     return Priced(nodes, layers, _tensors(graph, nodes, twins, costs))
 
 
-def _layer(node: Node, twin: Node, partitioner: Partitioner, costs: Costs) -> Layer:
+def _layer(node: Node, twin: Node, partitioner: Partitioner, costs: Costs) -> PricedLayer:
     if node.op.subgraphs:
-        return Layer((0.0, 0.0), (False, True))
+        return PricedLayer((0.0, 0.0), (False, True))
     served = isinstance(partitioner.choose(node).taken.call, ShaderCall)
-    return Layer(costs.of(twin), (served, not (served and partitioner.is_placed(node))))
+    return PricedLayer(costs.of(twin), (served, not (served and partitioner.is_placed(node))))
 
 
 def _tensors(
     graph: Graph, nodes: Sequence[Node], twins: Mapping[Node, Node], costs: Costs
-) -> list[Tensor]:
+) -> list[PricedTensor]:
     """The tensors that may be stored as float16; a reshaped one is the same."""
     same: dict[Value, Value] = {}
     for node in graph.nodes:
@@ -173,7 +173,7 @@ def _tensors(
             else:
                 wide.add(root)
     return [
-        Tensor(
+        PricedTensor(
             makers.get(value),
             tuple(readers.get(value, ())),
             value in wide,

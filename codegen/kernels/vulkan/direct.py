@@ -10,7 +10,7 @@ from smelt.codegen.kernels.base import Input, Output, Packed, Parameters
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import view
 from smelt.codegen.kernels.vulkan.finish import FinishParameters
-from smelt.codegen.kernels.vulkan.product import Product
+from smelt.codegen.kernels.vulkan.product import ShaderProduct
 
 SPAN = 1 << 20
 """Invocations in x; more go into y."""
@@ -25,7 +25,7 @@ class DirectShaderParameters(Parameters):
     output: str
 
 
-def direct(product: Product) -> ShaderCall:
+def direct(product: ShaderProduct) -> ShaderCall:
     """The call that computes a product of any channels, groups and multipliers."""
     node, window, finish = product.node, product.window, product.finish()
     real, x, y = product.kind == "real", node.input(0).type, node.output.type

@@ -108,7 +108,7 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class Program(DeviceProgram):
+class DispatchProgram(DeviceProgram):
     """Everything that the device needs to know.
 
     `regions` are half-open ranges of dispatches without a step of the CPU between them;
@@ -201,7 +201,7 @@ class Program(DeviceProgram):
         return max(prod(pipeline.local) for pipeline in self.pipelines)
 
 
-def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Program | None:
+def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> DispatchProgram | None:
     """The program of a planned schedule; None where no step runs on a GPU.
 
     Raises:
@@ -218,7 +218,7 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Progra
     dispatches = [_dispatch(step, call, plan, offsets, numbers) for step, call in calls]
     regions = _regions(schedule, steps)
     last = uploads[-1] if uploads else None
-    made = Program(
+    made = DispatchProgram(
         shaders.modules,
         shaders.pipelines,
         with_barriers(dispatches, regions),
@@ -320,7 +320,7 @@ def _regions(schedule: Schedule, steps: Sequence[Call]) -> tuple[tuple[int, int]
     return tuple(pairwise([0, *cuts, len(steps)]))
 
 
-def _require_limits(program: Program, schedule: Schedule) -> None:
+def _require_limits(program: DispatchProgram, schedule: Schedule) -> None:
     """Check what every device of Vulkan 1.1 can do."""
     if program.arena_bytes > MAX_RANGE:
         raise UnsupportedError(

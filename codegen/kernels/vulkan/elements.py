@@ -57,7 +57,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Body:
+class ElementBody:
     """GLSL of one element's result: statements, then an expression of the operands' names.
 
     `constants` are specialization constants, `tables` operands that it reads by itself, each with
@@ -178,7 +178,9 @@ class ElementwiseShaderParameters(Parameters):
     reads: tuple[ElementRead, ...]
 
 
-def elementwise(node: Node, stem: str, what: str, reads: Sequence[Read], body: Body) -> ShaderCall:
+def elementwise(
+    node: Node, stem: str, what: str, reads: Sequence[Read], body: ElementBody
+) -> ShaderCall:
     """The call that computes `body` for every element of the node's output."""
     y = node.output.type
     own = [read.strides for read in reads]

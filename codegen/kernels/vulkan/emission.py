@@ -12,7 +12,7 @@ from smelt.codegen.statements import comment_of
 from smelt.ir import Array
 
 if TYPE_CHECKING:
-    from smelt.codegen.kernels.vulkan.dispatches import Program
+    from smelt.codegen.kernels.vulkan.dispatches import DispatchProgram
     from smelt.codegen.network import Network
     from smelt.codegen.schedule import Schedule
 
@@ -32,14 +32,14 @@ def sources_of(modules: tuple[Module, ...]) -> Mapping[str, str]:
     }
 
 
-def arrays_of(program: Program, name: str) -> Mapping[str, Array]:
+def arrays_of(program: DispatchProgram, name: str) -> Mapping[str, Array]:
     """SPIR-V of a network's modules, by the names of the arrays in C."""
     compiled = compile_all(sources_of(program.modules))
     return {f"{name}_spirv_{module}": words for module, words in compiled.items()}
 
 
 def render_program(
-    program: Program, network: Network, schedule: Schedule, common: Mapping[str, object]
+    program: DispatchProgram, network: Network, schedule: Schedule, common: Mapping[str, object]
 ) -> Callable[[], dict[str, str]]:
     """Begin to compile the modules; what it returns waits, and writes all files."""
     sources = sources_of(program.modules)

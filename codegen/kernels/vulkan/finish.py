@@ -15,14 +15,14 @@ from smelt.ops.fixed_point import INT32_MAX, Activation
 
 @dataclass(frozen=True)
 class FinishParameters:
-    """What `vulkan/finish.j2` writes of a `Finish`, whose fields these are."""
+    """What `vulkan/finish.j2` writes of a `ShaderFinish`, whose fields these are."""
 
     form: str
     careful: bool
 
 
 @dataclass(frozen=True)
-class Finish:
+class ShaderFinish:
     """How sums become outputs; `form` is the macro of `vulkan/finish.j2` that writes it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Finish:
         channels: int,
         scales: Sequence[float] = (),
         range_: tuple[Array, Array] | None = None,
-    ) -> Finish:
+    ) -> ShaderFinish:
         """The finish of a node.
 
         Args:
@@ -70,9 +70,11 @@ class Finish:
         start = np.zeros(channels, np.int64) if bias is None else bias.ravel()
         if node.output.type.dtype.is_float:
             low, high = map(float_bits, activation.limits)
-            return Finish("real", _quads([start.astype(np.float32)]), {"LOW": low, "HIGH": high})
+            return ShaderFinish(
+                "real", _quads([start.astype(np.float32)]), {"LOW": low, "HIGH": high}
+            )
         if range_ is None or node.output.type.quant is None:
-            return Finish("sums", _quads([_wrapped(start)]))
+            return ShaderFinish("sums", _quads([_wrapped(start)]))
         requantization = Requantization.of(node, scales, activation, range_)
         constants = {
             "LOW": requantization.low,
@@ -82,7 +84,7 @@ class Finish:
         bias32 = _wrapped(start)
         if node.rounding is Rounding.ONNX:
             reals = np.resize(np.asarray(requantization.reals, np.float32), channels)
-            return Finish("onnx", _quads([bias32, reals.view(np.int32)]), constants)
+            return ShaderFinish("onnx", _quads([bias32, reals.view(np.int32)]), constants)
         # 2^30 and the longest shift leave nothing either, of sums without their bias.
         nothing = requantization.multipliers == 0
         twice = _wrapped(2 * np.where(nothing, 1 << 30, requantization.multipliers))
@@ -92,7 +94,7 @@ class Finish:
         highest, lowest = requantization.highest - without, requantization.lowest - without
         largest = np.maximum(highest, -lowest) << shifts.clip(0)
         careful = bool((largest + (1 << -shifts.clip(None, 0) >> 1) > INT32_MAX).any())
-        return Finish("gemmlowp", rows, constants, careful)
+        return ShaderFinish("gemmlowp", rows, constants, careful)
 
 
 def _wrapped(numbers: Array) -> Array:

@@ -9,13 +9,13 @@ from typing_extensions import override
 from smelt.codegen.kernels.base import STORED_FLOATS, Kernel, KernelCall, Refusal, Request
 from smelt.codegen.kernels.c.loops import dense_strides
 from smelt.codegen.kernels.vulkan.elements import operand_of
-from smelt.codegen.kernels.vulkan.moves import Axis, Indices, Moves, move
+from smelt.codegen.kernels.vulkan.moves import Indices, Moves, OutputAxis, move
 from smelt.ir import Node
 from smelt.ops.gather import Gather, GatherElements, GatherND
 from smelt.ops.indices import positions
 
 
-class GatherKernel(Kernel[Gather]):
+class GatherShader(Kernel[Gather]):
     """Constant indices become a table, others are read."""
 
     op = Gather
@@ -30,23 +30,23 @@ class GatherKernel(Kernel[Gather]):
         found = prod(indices.type.shape[batch:])
         if indices.data is None or rows > 1:
             axes = [
-                Axis(rows, outer * size * inner, where=found),
-                Axis(outer, size * inner),
-                Axis(found, where=1),
-                Axis(inner, 1),
+                OutputAxis(rows, outer * size * inner, where=found),
+                OutputAxis(outer, size * inner),
+                OutputAxis(found, where=1),
+                OutputAxis(inner, 1),
             ]
             return _gathered(node, Moves.of(axes, x.dtype.size, parts=[(size, inner)]))
         table = positions(indices.data, size).ravel() * inner
         axes = [
-            Axis(rows, outer * size * inner),
-            Axis(outer, size * inner),
-            Axis(table.size, table=table),
-            Axis(inner, 1),
+            OutputAxis(rows, outer * size * inner),
+            OutputAxis(outer, size * inner),
+            OutputAxis(table.size, table=table),
+            OutputAxis(inner, 1),
         ]
         return move(node, Moves.of(axes, x.dtype.size))
 
 
-class GatherElementsKernel(Kernel[GatherElements]):
+class GatherElementsShader(Kernel[GatherElements]):
     """One element an index."""
 
     op = GatherElements
@@ -57,14 +57,14 @@ class GatherElementsKernel(Kernel[GatherElements]):
         op, x, indices = node.op, node.input(0).type, node.input(1).type
         strides, where = dense_strides(x.shape), dense_strides(indices.shape)
         axes = [
-            Axis(size, 0 if axis == op.axis else strides[axis], where=where[axis])
+            OutputAxis(size, 0 if axis == op.axis else strides[axis], where=where[axis])
             for axis, size in enumerate(indices.shape)
         ]
         parts = [(x.shape[op.axis], strides[op.axis])]
         return _gathered(node, Moves.of(axes, x.dtype.size, parts=parts))
 
 
-class GatherNDKernel(Kernel[GatherND]):
+class GatherNDShader(Kernel[GatherND]):
     """A slice a tuple of indices."""
 
     op = GatherND
@@ -77,9 +77,9 @@ class GatherNDKernel(Kernel[GatherND]):
         strides = dense_strides(x.shape)
         tuples = prod(indices.shape[batch:-1])
         axes = [
-            Axis(prod(indices.shape[:batch]), prod(x.shape[batch:]), where=tuples * depth),
-            Axis(tuples, where=depth),
-            Axis(prod(x.shape[batch + depth :]), 1),
+            OutputAxis(prod(indices.shape[:batch]), prod(x.shape[batch:]), where=tuples * depth),
+            OutputAxis(tuples, where=depth),
+            OutputAxis(prod(x.shape[batch + depth :]), 1),
         ]
         parts = [(x.shape[batch + i], strides[batch + i]) for i in range(depth)]
         return _gathered(node, Moves.of(axes, x.dtype.size, parts=parts))
@@ -91,4 +91,4 @@ def _gathered(node: Node, moves: Moves) -> KernelCall | Refusal:
     return move(node, moves, indices=Indices(operand, dtype, moves.parts))
 
 
-KERNELS = (GatherKernel(), GatherElementsKernel(), GatherNDKernel())
+KERNELS = (GatherShader(), GatherElementsShader(), GatherNDShader())

@@ -21,7 +21,7 @@ from smelt.codegen.kernels.c.border import padded_sizes
 from smelt.codegen.kernels.c.loops import dense_strides
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
 from smelt.codegen.kernels.vulkan.elements import operand_of, spread
-from smelt.codegen.kernels.vulkan.moves import UNITS, Axis, Moves, move
+from smelt.codegen.kernels.vulkan.moves import UNITS, Moves, OutputAxis, move
 from smelt.ir import Node
 from smelt.ops.bit_cast import BitCast
 from smelt.ops.concat import Concat
@@ -37,7 +37,7 @@ _MOST_PARTS = 28
 """Inputs that a Concat can have specialization constants for."""
 
 
-class CopyKernel(Kernel[Copy | BitCast]):
+class CopyShader(Kernel[Copy | BitCast]):
     """All elements as they stand."""
 
     op = Copy | BitCast
@@ -46,10 +46,10 @@ class CopyKernel(Kernel[Copy | BitCast]):
     @override
     def offer(self, node: Node[Copy | BitCast], request: Request) -> KernelCall | Refusal:
         y = node.output.type
-        return move(node, Moves.of([Axis(y.size, 1)], y.dtype.size))
+        return move(node, Moves.of([OutputAxis(y.size, 1)], y.dtype.size))
 
 
-class SliceKernel(Kernel[Slice]):
+class SliceShader(Kernel[Slice]):
     """Axes with a start and a step."""
 
     op = Slice
@@ -61,13 +61,13 @@ class SliceKernel(Kernel[Slice]):
         strides = dense_strides(x.shape)
         start = sum(start * stride for start, stride in zip(op.starts, strides, strict=True))
         axes = [
-            Axis(size, step * stride)
+            OutputAxis(size, step * stride)
             for size, step, stride in zip(y.shape, op.steps, strides, strict=True)
         ]
         return move(node, Moves.of(axes, y.dtype.size, start if y.size else 0))
 
 
-class TransposeKernel(Kernel[Transpose]):
+class TransposeShader(Kernel[Transpose]):
     """Axes in another order."""
 
     op = Transpose
@@ -77,11 +77,14 @@ class TransposeKernel(Kernel[Transpose]):
     def offer(self, node: Node[Transpose], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
         strides = dense_strides(x.shape)
-        axes = [Axis(size, strides[own]) for size, own in zip(y.shape, op.permutation, strict=True)]
+        axes = [
+            OutputAxis(size, strides[own])
+            for size, own in zip(y.shape, op.permutation, strict=True)
+        ]
         return move(node, Moves.of(axes, y.dtype.size))
 
 
-class TileKernel(Kernel[Tile]):
+class TileShader(Kernel[Tile]):
     """Each axis is two: which repetition, and where in it."""
 
     op = Tile
@@ -90,13 +93,13 @@ class TileKernel(Kernel[Tile]):
     @override
     def offer(self, node: Node[Tile], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
-        axes: list[Axis] = []
+        axes: list[OutputAxis] = []
         for times, size, step in zip(op.multiples, x.shape, dense_strides(x.shape), strict=True):
-            axes += Axis(times), Axis(size, step)
+            axes += OutputAxis(times), OutputAxis(size, step)
         return move(node, Moves.of(axes, x.dtype.size))
 
 
-class PadKernel(Kernel[Pad]):
+class PadShader(Kernel[Pad]):
     """A table an axis that is padded."""
 
     op = Pad
@@ -109,18 +112,18 @@ class PadKernel(Kernel[Pad]):
     @override
     def offer(self, node: Node[Pad], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
-        axes: list[Axis] = []
+        axes: list[OutputAxis] = []
         for number, (size, step, pair) in enumerate(
             zip(x.shape, dense_strides(x.shape), op.padding, strict=True)
         ):
             if not any(pair):
-                axes.append(Axis(size, step))
+                axes.append(OutputAxis(size, step))
             elif op.mode == "constant":
                 table = np.pad(np.arange(size) * step, pair, constant_values=-1)
-                axes.append(Axis(table.size, table=table))
+                axes.append(OutputAxis(table.size, table=table))
             else:
                 table = op.sources(number, size) * step
-                axes.append(Axis(table.size, table=table))
+                axes.append(OutputAxis(table.size, table=table))
         # What is read at run time is one element.
         widest = 16 if node.optional(1) is None else y.dtype.size
         moves = Moves.of(axes, y.dtype.size, widest=widest)
@@ -130,7 +133,7 @@ class PadKernel(Kernel[Pad]):
         return move(node, moves, fill=(value or fill) if constant else None)
 
 
-class ResizeNearestKernel(Kernel[Resize]):
+class ResizeNearestShader(Kernel[Resize]):
     """Tables of rows and columns."""
 
     op = Resize
@@ -148,15 +151,15 @@ class ResizeNearestKernel(Kernel[Resize]):
         batch, row, column, channel = dense_strides(x.shape)
         rows, columns = (op.nearest(*sizes) for sizes in op.axes(x.shape))
         axes = [
-            Axis(x.shape[0], batch),
-            Axis(rows.size, table=rows * row),
-            Axis(columns.size, table=columns * column),
-            Axis(x.shape[3], channel),
+            OutputAxis(x.shape[0], batch),
+            OutputAxis(rows.size, table=rows * row),
+            OutputAxis(columns.size, table=columns * column),
+            OutputAxis(x.shape[3], channel),
         ]
         return move(node, Moves.of(axes, x.dtype.size))
 
 
-class ResampleKernel(Kernel[Resample]):
+class ResampleShader(Kernel[Resample]):
     """Copies along one axis, by a table."""
 
     op = Resample
@@ -171,7 +174,7 @@ class ResampleKernel(Kernel[Resample]):
         found = node.input(1).array[:, 0].astype(np.int64)
         table = np.where(found < 0, -1, found * strides[op.axis])
         axes = [
-            Axis(table.size, table=table) if axis == op.axis else Axis(size, step)
+            OutputAxis(table.size, table=table) if axis == op.axis else OutputAxis(size, step)
             for axis, (size, step) in enumerate(zip(x.shape, strides, strict=True))
         ]
         fill = np.asarray(op.fill, x.dtype.numpy).reshape(1)
@@ -187,7 +190,7 @@ class ConcatShaderParameters(Parameters):
     parts: tuple[int, ...]
 
 
-class ConcatKernel(Kernel[Concat]):
+class ConcatShader(Kernel[Concat]):
     """Each row of the output is one of each input after the other."""
 
     op = Concat
@@ -226,12 +229,12 @@ class ConcatKernel(Kernel[Concat]):
 
 
 KERNELS = (
-    CopyKernel(),
-    SliceKernel(),
-    TransposeKernel(),
-    TileKernel(),
-    PadKernel(),
-    ResizeNearestKernel(),
-    ResampleKernel(),
-    ConcatKernel(),
+    CopyShader(),
+    SliceShader(),
+    TransposeShader(),
+    TileShader(),
+    PadShader(),
+    ResizeNearestShader(),
+    ResampleShader(),
+    ConcatShader(),
 )

@@ -37,7 +37,7 @@ from smelt.codegen.kernels.vulkan.elements import (
     spread,
     view,
 )
-from smelt.codegen.kernels.vulkan.finish import Finish, FinishParameters
+from smelt.codegen.kernels.vulkan.finish import FinishParameters, ShaderFinish
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.product import variants_of
 from smelt.ir import DType, Node, Rounding
@@ -121,7 +121,7 @@ class MatMulShaderParameters(Parameters):
     loops: tuple[int, ...]
 
 
-class MatMulKernel(Kernel[MatMul]):
+class MatMulShader(Kernel[MatMul]):
     """Products of matrices that are computed at run time."""
 
     op = MatMul
@@ -226,14 +226,14 @@ def _numbered(name: str, values: Sequence[int]) -> dict[str, int]:
     return {f"{name}_{level}": value for level, value in enumerate(values)}
 
 
-def _finish(node: Node, depth: int) -> Finish:
+def _finish(node: Node, depth: int) -> ShaderFinish:
     """How four sums become outputs; all have the same constants."""
     a, b, y = node.input(0).type, node.input(1).type, node.output.type
     ends = [[limit - type_.zero_point for limit in type_.dtype.limits] for type_ in (a, b)]
     products = [depth * first * second for first in ends[0] for second in ends[1]]
     range_ = np.full(4, min(products), np.int64), np.full(4, max(products), np.int64)
     scales = fully_connected_scales(a, b, y, node.rounding)
-    return Finish.of(node, Activation.NONE, None, 4, scales, range_)
+    return ShaderFinish.of(node, Activation.NONE, None, 4, scales, range_)
 
 
-KERNELS = (MatMulKernel(),)
+KERNELS = (MatMulShader(),)

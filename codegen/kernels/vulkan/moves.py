@@ -25,7 +25,7 @@ UNITS = {1: "int", 2: "int", 4: "int", 8: "ivec2", 16: "ivec4"}
 
 
 @dataclass(frozen=True)
-class Axis:
+class OutputAxis:
     """An axis of the output: places in the input, in elements, are `step` apart, or in `table`.
 
     A negative number in a table stands for the fill. `where` is the step in the indices.
@@ -50,14 +50,14 @@ class Indices:
 class Moves:
     """Places of all elements, merged, in units of so many bytes."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[OutputAxis, ...]
     start: int
     parts: tuple[tuple[int, int], ...]
     unit: int
 
     @staticmethod
     def of(
-        axes: Sequence[Axis],
+        axes: Sequence[OutputAxis],
         element: int,
         start: int = 0,
         parts: Sequence[tuple[int, int]] = (),
@@ -65,7 +65,7 @@ class Moves:
         widest: int = 16,
     ) -> Moves:
         """Axes merged, and elements too, up to `widest` bytes."""
-        merged: list[Axis] = []
+        merged: list[OutputAxis] = []
         for axis in axes:
             before = merged[-1] if merged else None
             if axis.size == 1 and axis.table is None:

@@ -42,7 +42,7 @@ class NormalizationShaderParameters(Parameters):
     statistics: bool
 
 
-class NormalizationKernel(Kernel[Normalization]):
+class NormalizationShader(Kernel[Normalization]):
     """Three passes: the mean, the variance, the result."""
 
     op = Normalization
@@ -122,7 +122,7 @@ class LocalResponseShaderParameters(Parameters):
     functions: str
 
 
-class LocalResponseKernel(Kernel[LocalResponse]):
+class LocalResponseShader(Kernel[LocalResponse]):
     """The squares near each element, summed anew for each."""
 
     op = LocalResponse
@@ -154,4 +154,4 @@ class LocalResponseKernel(Kernel[LocalResponse]):
         )
 
 
-KERNELS = (NormalizationKernel(), LocalResponseKernel())
+KERNELS = (NormalizationShader(), LocalResponseShader())

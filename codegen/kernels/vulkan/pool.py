@@ -46,7 +46,7 @@ class PoolShaderParameters(Parameters):
     functions: str
 
 
-class PoolKernel(Kernel[Pool2D]):
+class PoolShader(Kernel[Pool2D]):
     """Each invocation goes through the windows of four channels, or of one element."""
 
     op = Pool2D
@@ -158,4 +158,4 @@ def _ratios(op: Pool2D, x: TensorType, y: TensorType) -> Array:
     return (average_scale(x, y) / counts).astype(np.float32)
 
 
-KERNELS = (PoolKernel(),)
+KERNELS = (PoolShader(),)

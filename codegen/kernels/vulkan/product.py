@@ -16,7 +16,7 @@ from smelt.codegen.kernels.c.products import (
     sums,
 )
 from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.vulkan.finish import Finish
+from smelt.codegen.kernels.vulkan.finish import ShaderFinish
 from smelt.ir import Array, DType, Node
 from smelt.ops.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.convolution_nd import ConvTranspose
@@ -34,7 +34,7 @@ _EXACT = 1 << 24
 
 
 @dataclass(frozen=True)
-class Product:
+class ShaderProduct:
     """A sum of products over a window, for each pixel and channel of an image.
 
     Attributes:
@@ -58,7 +58,7 @@ class Product:
     floats: bool
 
     @staticmethod
-    def of(node: Node[Weighted], *, floats: bool) -> Product | Refusal:
+    def of(node: Node[Weighted], *, floats: bool) -> ShaderProduct | Refusal:
         """The product that a node is, or why no shader computes it."""
         refusal = refuse(node)
         if refusal is not None:
@@ -75,7 +75,7 @@ class Product:
         batch = y.size // (height * width * window.outputs)
         size = height, width
         depth = window.depth if isinstance(op, FullyConnected) else x.shape[-1]
-        return Product(node, window, array, bias, size, batch, depth, floats)
+        return ShaderProduct(node, window, array, bias, size, batch, depth, floats)
 
     @property
     def kind(self) -> Kind:
@@ -90,18 +90,18 @@ class Product:
         """What inputs that are 128 larger, and so without a sign, add to the sums: int64 `[o]`."""
         return 128 * self.weights.astype(np.int64).sum(axis=(1, 2, 3))
 
-    def finish(self, *, raised: bool = False) -> Finish:
+    def finish(self, *, raised: bool = False) -> ShaderFinish:
         """How sums become outputs; `raised`: of bytes that are 128 larger, as in `words.j2`."""
         node, op, y = self.node, self.node.op, self.node.output.type
         bias, outputs = self.bias, self.window.outputs
         if raised:
             bias = (0 if bias is None else bias.ravel().astype(np.int64)) - self.raise_
         if not y.is_quantized:
-            return Finish.of(node, op.activation, bias, outputs)
+            return ShaderFinish.of(node, op.activation, bias, outputs)
         find = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
         scales = find(node.input(0).type, node.input(1).type, y, node.rounding)
         range_ = sums(node, channel_axis(node))
-        return Finish.of(node, op.activation, bias, outputs, scales, range_)
+        return ShaderFinish.of(node, op.activation, bias, outputs, scales, range_)
 
     @property
     def pixels(self) -> int:

@@ -30,7 +30,7 @@ from smelt.codegen.kernels.vulkan.calls import Block, ShaderCall
 from smelt.codegen.kernels.vulkan.direct import direct
 from smelt.codegen.kernels.vulkan.elements import narrowed, spread
 from smelt.codegen.kernels.vulkan.finish import FinishParameters
-from smelt.codegen.kernels.vulkan.product import Product, Weighted, variants_of, word_of
+from smelt.codegen.kernels.vulkan.product import ShaderProduct, Weighted, variants_of, word_of
 from smelt.ir import Array, Node
 from smelt.ops.convolution import DepthwiseConv2D
 
@@ -52,7 +52,7 @@ _LARGEST_PART = 64.0
 """Weights of so many products may be as large together: float16 ends at 65504, inputs at 1000."""
 
 
-class ProductKernel(Kernel[Weighted]):
+class ProductShader(Kernel[Weighted]):
     """Blocks where outputs fill words, one output an invocation elsewhere.
 
     A dense layer is the 1x1 convolution of an image of one row.
@@ -63,7 +63,7 @@ class ProductKernel(Kernel[Weighted]):
 
     @override
     def offer(self, node: Node[Weighted], request: Request) -> KernelCall | Refusal:
-        product = Product.of(node, floats=costs_of(request.target).reals)
+        product = ShaderProduct.of(node, floats=costs_of(request.target).reals)
         if isinstance(product, Refusal):
             return product
         window = product.window
@@ -76,7 +76,7 @@ class ProductKernel(Kernel[Weighted]):
 
 
 @dataclass(frozen=True)
-class Steps:
+class ProductSteps:
     """How a product goes through its window.
 
     Attributes:
@@ -96,7 +96,7 @@ class Steps:
     quads: int
 
     @staticmethod
-    def of(product: Product) -> Steps:
+    def of(product: ShaderProduct) -> ProductSteps:
         """The steps of a product of whole quads of inputs, outputs or both."""
         window = product.window
         form: Form = "single" if window.depth % 4 else "deep"
@@ -108,9 +108,9 @@ class Steps:
         # Inputs between the taps of neighbouring pixels are taps too.
         share = 1 < columns >= window.stride[1] and window.dilation[1] == 1
         parts = window.kernel[1] // columns
-        return Steps(form, columns, share, parts, depth, -(-window.outputs // 4))
+        return ProductSteps(form, columns, share, parts, depth, -(-window.outputs // 4))
 
-    def work(self, product: Product) -> Work:
+    def work(self, product: ShaderProduct) -> Work:
         """What blocks are chosen by."""
         deep, window, real = self.form == "deep", product.window, product.kind == "real"
         quad = 4 if real else 1
@@ -136,11 +136,11 @@ class ProductShaderParameters(Parameters):
     output: str
 
 
-def blocks(product: Product, request: Request) -> ShaderCall:
+def blocks(product: ShaderProduct, request: Request) -> ShaderCall:
     """The call that computes blocks of pixels times quads of channels."""
     node, window, kind = product.node, product.window, product.kind
     finish = product.finish(raised=kind == "whole")
-    steps, real, dtype = Steps.of(product), kind == "real", node.input(0).type.dtype
+    steps, real, dtype = ProductSteps.of(product), kind == "real", node.input(0).type.dtype
     rows = product.batch * product.size[0]
     most = 1 if steps.form == "depthwise" else steps.quads
     size = (rows, product.size[1])
@@ -220,7 +220,7 @@ def _signed(word: int) -> int:
     return word - (1 << 32) if word >> 31 else word
 
 
-def _weight_steps(product: Product, steps: Steps, block: Block) -> Mapping[str, int]:
+def _weight_steps(product: ShaderProduct, steps: ProductSteps, block: Block) -> Mapping[str, int]:
     """How far apart the weights of two taps stand, and those of two blocks."""
     if steps.form == "depthwise":
         return {"WEIGHT_STEP": steps.quads, "WEIGHT_BLOCK": 1}
@@ -231,7 +231,7 @@ def _weight_steps(product: Product, steps: Steps, block: Block) -> Mapping[str, 
     return {"WEIGHT_STEP": block.quads, "WEIGHT_BLOCK": taps * block.quads}
 
 
-def _packed(weights: Array, steps: Steps, block: Block, *, real: bool) -> Array:
+def _packed(weights: Array, steps: ProductSteps, block: Block, *, real: bool) -> Array:
     """`[o, kh, kw, depth]` as `[steps, quads of the block, ...]` for each block, or beside it.
 
     A step's weights of a quad are four inputs of four outputs each, for bytes four outputs of four
@@ -261,8 +261,8 @@ def _whole_blocks(quads: Array, block: Block) -> Array:
     return np.concatenate([quads, np.zeros((missing, *quads.shape[1:]), quads.dtype)])
 
 
-def _raise(product: Product, block: Block) -> tuple[Packed, ...]:
-    """What sums of whole numbers begin with where inputs are not raised: see `Product.raise_`."""
+def _raise(product: ShaderProduct, block: Block) -> tuple[Packed, ...]:
+    """What sums of whole numbers begin with where inputs are not raised."""
     if product.kind != "whole":
         return ()
     padded = np.zeros(-(-product.window.outputs // 4) * 4, np.int32)
@@ -270,7 +270,7 @@ def _raise(product: Product, block: Block) -> tuple[Packed, ...]:
     return (Packed("raise", _whole_blocks(padded.reshape(-1, 4), block)),)
 
 
-def _variants(product: Product, steps: Steps) -> tuple[str, ...]:
+def _variants(product: ShaderProduct, steps: ProductSteps) -> tuple[str, ...]:
     """Which modules there are for devices that are fast at something."""
     if product.kind != "real":
         return ("", "dot") if steps.form == "deep" else ("",)
@@ -289,11 +289,11 @@ def _largest_part(weights: Array) -> float:
     return float(sizes.sum(axis=1).max(initial=0.0))
 
 
-def _output(product: Product) -> str:
+def _output(product: ShaderProduct) -> str:
     """What the shader writes: whole words, quads, or one number after the other."""
     if product.node.output.type.is_quantized:
         return "words"
     return "single" if product.window.outputs % 4 else "quads"
 
 
-KERNELS = (ProductKernel(),)
+KERNELS = (ProductShader(),)

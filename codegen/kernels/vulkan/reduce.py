@@ -41,7 +41,7 @@ _MAX_AXES = 5
 
 
 @dataclass(frozen=True)
-class Formula:
+class ReduceFormula:
     """GLSL of one reduction: the accumulator's first value, a step with `x`, the result of `acc`.
 
     `combine` makes one of two accumulators `a` and `b`.
@@ -81,7 +81,7 @@ def loop_constants(prefix: str, loops: Sequence[Loop], names: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class ReduceShaderParameters(Parameters):
-    """A `Formula`'s GLSL; `second`: of a logarithm of a sum, which takes a second pass."""
+    """A `ReduceFormula`'s GLSL; `second`: of a logarithm of a sum, which takes a second pass."""
 
     kind: str
     functions: str
@@ -100,7 +100,7 @@ class ReduceShaderParameters(Parameters):
     inner: tuple[int, ...]
 
 
-class ReduceKernel(Kernel[Reduce]):
+class ReduceShader(Kernel[Reduce]):
     """Goes through the reduced axes for each element of the others."""
 
     op = Reduce
@@ -194,7 +194,7 @@ def _divided(loops: Sequence[Loop]) -> list[Loop]:
     return [Loop(loop.name, loop.size, (loop.strides[0] // 4,)) for loop in loops]
 
 
-def _formula(node: Node[Reduce]) -> Formula:
+def _formula(node: Node[Reduce]) -> ReduceFormula:
     op, y = node.op, node.output.type
     if op.kind in ("max", "min", "log_sum_exp"):
         return _extremum("min" if op.kind == "min" else "max", y.dtype)
@@ -202,27 +202,27 @@ def _formula(node: Node[Reduce]) -> Formula:
         return _quantized(node)
     zero, one = ("0.0", "1.0") if y.dtype.is_float else ("0", "1")
     if op.kind == "prod":
-        return Formula(one, "acc *= x", combine="a * b")
+        return ReduceFormula(one, "acc *= x", combine="a * b")
     step, result = _SUMS[op.kind]
     if y.dtype.is_integer:
         step = "acc += x" if y.dtype.limits[0] == 0 and op.kind == "l1" else step
         result = "acc / INNER" if op.kind == "mean" else "acc"
-    return Formula(zero, step, result)
+    return ReduceFormula(zero, step, result)
 
 
-def _extremum(kind: str, dtype: DType) -> Formula:
+def _extremum(kind: str, dtype: DType) -> ReduceFormula:
     step, combine = f"acc = {kind}(acc, x)", f"{kind}(a, b)"
     if dtype.is_float:
         bits = "0x7F800000" if kind == "min" else "0xFF800000u"
         reader = "intBitsToFloat" if kind == "min" else "uintBitsToFloat"
-        return Formula(f"{reader}({bits})", step, combine=combine)
+        return ReduceFormula(f"{reader}({bits})", step, combine=combine)
     least, greatest = (0, 1) if dtype is DType.BOOL else dtype.limits
     if kind == "min":
-        return Formula(f"{greatest}{'u' if dtype is DType.UINT32 else ''}", step)
-    return Formula(f"{least + 1} - 1" if least < 0 else "0", step)
+        return ReduceFormula(f"{greatest}{'u' if dtype is DType.UINT32 else ''}", step)
+    return ReduceFormula(f"{least + 1} - 1" if least < 0 else "0", step)
 
 
-def _quantized(node: Node[Reduce]) -> Formula:
+def _quantized(node: Node[Reduce]) -> ReduceFormula:
     op, x, y = node.op, node.input(0).type, node.output.type
     count = op.count(x)
     low, high = y.dtype.limits
@@ -240,7 +240,7 @@ def _quantized(node: Node[Reduce]) -> Formula:
         multiplier, shift = reduce_multiplier(op.kind, x, y, count)
         constants |= {"MULTIPLIER": multiplier, "SHIFT": shift}
         scaled = "requantize(acc + CENTRE, MULTIPLIER, SHIFT)"
-    return Formula("0", "acc += x", f"clamp({scaled} + ZERO, LOW, HIGH)", constants=constants)
+    return ReduceFormula("0", "acc += x", f"clamp({scaled} + ZERO, LOW, HIGH)", constants=constants)
 
 
-KERNELS = (ReduceKernel(),)
+KERNELS = (ReduceShader(),)

@@ -42,7 +42,7 @@ class BilinearShaderParameters(Parameters):
     functions: str
 
 
-class ResizeBilinearKernel(Kernel[Resize]):
+class ResizeBilinearShader(Kernel[Resize]):
     """Positions and weights of rows and columns are tables."""
 
     op = Resize
@@ -120,7 +120,7 @@ class ResampleShaderParameters(Parameters):
     type: str
 
 
-class ResampleWeightedKernel(Kernel[Resample]):
+class ResampleWeightedShader(Kernel[Resample]):
     """Positions and weights are tables."""
 
     op = Resample
@@ -166,4 +166,4 @@ class ResampleWeightedKernel(Kernel[Resample]):
         )
 
 
-KERNELS = (ResizeBilinearKernel(), ResampleWeightedKernel())
+KERNELS = (ResizeBilinearShader(), ResampleWeightedShader())

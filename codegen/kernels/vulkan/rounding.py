@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from smelt.codegen.kernels.base import Packed
-from smelt.codegen.kernels.vulkan.elements import Body
+from smelt.codegen.kernels.vulkan.elements import ElementBody
 from smelt.codegen.kernels.vulkan.unary import float_bits
 from smelt.ir import Array, TensorType
 from smelt.ops.fixed_point import quantize_onnx, round_half_away
@@ -20,7 +20,7 @@ from smelt.ops.fixed_point import quantize_onnx, round_half_away
 
 def quantized_real(
     y: TensorType, real: str, low: int, high: int, *, ties_to_even: bool = True
-) -> Body:
+) -> ElementBody:
     """GLSL of the stored number within limits, of 8 bits, for a float of that name.
 
     A NaN is stored as `low`.
@@ -37,7 +37,7 @@ def quantized_real(
     table = np.full(high - low + 2, np.inf, np.float32)
     table[0] = -np.inf
     table[1:-1] = thresholds(stored, np.arange(low + 1, high + 1))
-    return Body(
+    return ElementBody(
         f"min(near + int({real} >= STEPS(near - LOW + 1)) - int({real} < STEPS(near - LOW)), HIGH)",
         (
             f"const float scaled = {real} * intBitsToFloat(INVERSE) + float(ZERO);",

@@ -55,7 +55,7 @@ def _refuse(node: Node, longest: int | None = None) -> Refusal | None:
     return None
 
 
-class SoftmaxKernel(Kernel[Softmax]):
+class SoftmaxShader(Kernel[Softmax]):
     """A row's maximum, the sum of its exponentials, the quotients."""
 
     op = Softmax
@@ -72,7 +72,7 @@ class SoftmaxKernel(Kernel[Softmax]):
         return _bytes(node, "softmax", {}, exponentials(x.scale, op.beta))
 
 
-class LogSoftmaxKernel(Kernel[LogSoftmax]):
+class LogSoftmaxShader(Kernel[LogSoftmax]):
     """A row's maximum, the sum of its exponentials, the differences."""
 
     op = LogSoftmax
@@ -98,7 +98,7 @@ class LogSoftmaxKernel(Kernel[LogSoftmax]):
         return _bytes(node, "log_softmax", constants, exponentials(x.scale, 1.0))
 
 
-class L2NormalizationKernel(Kernel[L2Normalization]):
+class L2NormalizationShader(Kernel[L2Normalization]):
     """The squares of a row, then its elements by the inverse of their root."""
 
     op = L2Normalization
@@ -197,4 +197,4 @@ def _bytes(node: Node, kind: str, constants: Mapping[str, int], table: Array | N
     )
 
 
-KERNELS = (SoftmaxKernel(), LogSoftmaxKernel(), L2NormalizationKernel())
+KERNELS = (SoftmaxShader(), LogSoftmaxShader(), L2NormalizationShader())

@@ -29,7 +29,7 @@ from smelt.codegen.kernels.vulkan.elements import (
     spread,
     view,
 )
-from smelt.codegen.kernels.vulkan.finish import Finish, FinishParameters
+from smelt.codegen.kernels.vulkan.finish import FinishParameters, ShaderFinish
 from smelt.codegen.kernels.vulkan.functions import called_in
 from smelt.codegen.kernels.vulkan.product import channel_axis, refuse, variants_of
 from smelt.ir import Node
@@ -54,7 +54,7 @@ class TransposedShaderParameters(Parameters):
     factor: str
 
 
-class ConvTransposeKernel(Kernel[ConvTranspose]):
+class ConvTransposeShader(Kernel[ConvTranspose]):
     """Four channels of a pixel where these are of one group; one output at a time elsewhere."""
 
     op = ConvTranspose
@@ -136,15 +136,15 @@ def _in_quads(depth: int, each: int, groups: int) -> tuple[bool, bool]:
     return depthwise or each % 4 == 0, depthwise
 
 
-def _finish(node: Node[ConvTranspose]) -> Finish:
+def _finish(node: Node[ConvTranspose]) -> ShaderFinish:
     """How sums of centred inputs become outputs."""
     x, weights, y = node.input(0).type, node.input(1).type, node.output.type
     outputs, bias = y.shape[-1], constant_bias(node)
     if not y.is_quantized:
-        return Finish.of(node, node.op.activation, bias, outputs)
+        return ShaderFinish.of(node, node.op.activation, bias, outputs)
     scales = convolution_scales(x, weights, y, node.rounding)
     range_ = sums(node, channel_axis(node))
-    return Finish.of(node, node.op.activation, bias, outputs, scales, range_)
+    return ShaderFinish.of(node, node.op.activation, bias, outputs, scales, range_)
 
 
 def _geometry(node: Node[ConvTranspose]) -> dict[str, int]:
@@ -174,4 +174,4 @@ def _geometry(node: Node[ConvTranspose]) -> dict[str, int]:
     return found
 
 
-KERNELS = (ConvTransposeKernel(),)
+KERNELS = (ConvTransposeShader(),)

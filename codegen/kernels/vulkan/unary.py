@@ -10,7 +10,7 @@ from typing_extensions import override
 from smelt.codegen.kernels.base import NARROW_FLOATS, Kernel, KernelCall, Packed, Refusal, Request
 from smelt.codegen.kernels.c.unary import tabulate
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
-from smelt.codegen.kernels.vulkan.elements import Body, Read, elementwise, refuse_types
+from smelt.codegen.kernels.vulkan.elements import ElementBody, Read, elementwise, refuse_types
 from smelt.ir import Array, DType, Node
 from smelt.ops.table import Table
 from smelt.ops.unary import Unary
@@ -97,11 +97,11 @@ def looked_up(node: Node, table: Array, what: str) -> ShaderCall:
     tables = ((Packed("table", stored), "int"),)
     unsigned = table.dtype != np.int8
     function = "unsigned_byte_of" if unsigned else "byte_of"
-    body = Body(f"{function}(TABLE((x & 255) >> 2), x)", tables=tables)
+    body = ElementBody(f"{function}(TABLE((x & 255) >> 2), x)", tables=tables)
     return elementwise(node, "lookup", what, [Read.of(node, 0, "x")], body)
 
 
-class UnaryKernel(Kernel[Unary]):
+class UnaryShader(Kernel[Unary]):
     """One pass over the elements."""
 
     op = Unary
@@ -119,18 +119,18 @@ class UnaryKernel(Kernel[Unary]):
             return looked_up(node, tabulate(node), "A function by a table of 256 results")
         if not x.dtype.is_float:
             text = (_UNSIGNED if x.dtype is DType.UINT32 else _INTEGER)[op.kind]
-            return elementwise(node, op.kind, op.name, [Read.of(node, 0, "x")], Body(text))
+            return elementwise(node, op.kind, op.name, [Read.of(node, 0, "x")], ElementBody(text))
         text = FLOAT[op.kind]
         constants: dict[str, int] = {}
         for name, value in (("ALPHA", op.alpha), ("BETA", op.beta)):
             if re.search(rf"\b{name}\b", text):
                 constants[f"{name}_BITS"] = float_bits(value)
                 text = re.sub(rf"\b{name}\b", f"intBitsToFloat({name}_BITS)", text)
-        body = Body(text, constants=constants)
+        body = ElementBody(text, constants=constants)
         return elementwise(node, op.kind, op.name, [Read.of(node, 0, "x")], body)
 
 
-class TableKernel(Kernel[Table]):
+class TableShader(Kernel[Table]):
     """One look-up an element."""
 
     op = Table
@@ -147,4 +147,4 @@ class TableKernel(Kernel[Table]):
         return looked_up(node, node.input(1).array, "A function by a table of 256 results")
 
 
-KERNELS = (UnaryKernel(), TableKernel())
+KERNELS = (UnaryShader(), TableShader())

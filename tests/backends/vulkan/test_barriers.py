@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from smelt.api.artefact import Artefact
 from smelt.codegen.kernels.base import Scratch
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
-from smelt.codegen.kernels.vulkan.dispatches import Dispatch, Program, Range, with_barriers
+from smelt.codegen.kernels.vulkan.dispatches import Dispatch, DispatchProgram, Range, with_barriers
 from smelt.codegen.schedule import Call, InBuffer
 from smelt.ir import DType, evaluate
 from smelt.samples import random_samples
@@ -125,7 +125,7 @@ def check_barriers(artefact: Artefact) -> None:
         assert number in unsafe(touched, without, gpu.regions, size)
 
 
-def barriers_of(program: Program) -> list[int]:
+def barriers_of(program: DispatchProgram) -> list[int]:
     """The dispatches that wait."""
     return [number for number, dispatch in enumerate(program.dispatches) if dispatch.barrier]
 

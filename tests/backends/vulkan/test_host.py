@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from smelt.api.artefact import Artefact
-from smelt.codegen.kernels.vulkan.dispatches import Program
+from smelt.codegen.kernels.vulkan.dispatches import DispatchProgram
 from tests.support.graphs import compile_graph
 from tests.support.projects import SANITIZERS, must, network_sources
 from tests.support.vulkan_tools import (
@@ -78,7 +78,7 @@ class Session:
         return Ended(done.returncode, said, int(end[1]), end[2], caches, recorded, count, times)
 
     @property
-    def gpu(self) -> Program:
+    def gpu(self) -> DispatchProgram:
         """What the device is told."""
         program = program_of(self.artefact)
         assert program is not None

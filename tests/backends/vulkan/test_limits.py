@@ -21,7 +21,7 @@ from smelt.boards import compile_project, open_device
 from smelt.codegen.accelerator import DeviceFunctions
 from smelt.codegen.kernels.vulkan import dispatches, shaders
 from smelt.codegen.kernels.vulkan.calls import ShaderCall
-from smelt.codegen.kernels.vulkan.dispatches import Program, program
+from smelt.codegen.kernels.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.kernels.vulkan.elements import MAX_LOOPS
 from smelt.codegen.kernels.vulkan.shaders import Module, Pipeline, Shaders
 from smelt.errors import DeviceError, UnsupportedError
@@ -52,13 +52,13 @@ def artefact() -> Artefact:
     return compile_graph(branches(), ON_GPU)
 
 
-def gpu_of(artefact: Artefact) -> Program:
+def gpu_of(artefact: Artefact) -> DispatchProgram:
     program = program_of(artefact)
     assert program is not None
     return program
 
 
-LIMITS: dict[str, Callable[[Program], int]] = {
+LIMITS: dict[str, Callable[[DispatchProgram], int]] = {
     "MAX_GROUPS": lambda gpu: max(max(d.groups) for d in gpu.dispatches),
     "MAX_INVOCATIONS": lambda gpu: gpu.group_invocations,
     "MAX_PUSH_BYTES": lambda gpu: gpu.push_bytes,

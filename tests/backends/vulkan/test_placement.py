@@ -19,7 +19,7 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.accelerator import layer_key
-from smelt.codegen.kernels.vulkan.assignment import Layer, Tensor, assignment
+from smelt.codegen.kernels.vulkan.assignment import PricedLayer, PricedTensor, assignment
 from smelt.codegen.kernels.vulkan.devices import Costs
 from smelt.codegen.kernels.vulkan.tuning import TunedLayer, Tuning, load_tuning
 from smelt.errors import ConfigError
@@ -44,7 +44,10 @@ NOTHING = Tuning(gpu="generic", device="a test", submit_ns=0, layers={})
 
 
 def cost(
-    layers: Sequence[Layer], on_gpu: Sequence[bool], submit_ns: float, tensors: Sequence[Tensor]
+    layers: Sequence[PricedLayer],
+    on_gpu: Sequence[bool],
+    submit_ns: float,
+    tensors: Sequence[PricedTensor],
 ) -> float:
     """Of an assignment: layers, a submission for each run of them on the GPU, and conversions."""
     times = sum(layer.times[not there] for layer, there in zip(layers, on_gpu, strict=True))
@@ -52,20 +55,20 @@ def cost(
     return times + runs * submit_ns + sum(converted(tensor, on_gpu) for tensor in tensors)
 
 
-def network(rng: random.Random) -> tuple[list[Layer], list[Tensor]]:
+def network(rng: random.Random) -> tuple[list[PricedLayer], list[PricedTensor]]:
     """Layers, and tensors that some of them make and later ones read."""
 
     def times() -> tuple[float, float]:
         return float(rng.randint(0, 30)), float(rng.randint(0, 30))
 
     can = [(True, True), (True, True), (True, True), (True, False), (False, True)]
-    layers = [Layer(times(), rng.choice(can)) for _ in range(rng.randint(0, 8))]
-    tensors: list[Tensor] = []
+    layers = [PricedLayer(times(), rng.choice(can)) for _ in range(rng.randint(0, 8))]
+    tensors: list[PricedTensor] = []
     for _ in range(rng.randint(0, len(layers))):
         maker = rng.choice([None, *range(len(layers))])
         later = range(0 if maker is None else maker + 1, len(layers))
         readers = rng.sample(later, min(len(later), rng.randint(0, 3)))
-        tensors.append(Tensor(maker, tuple(readers), rng.random() < 0.3, times()))
+        tensors.append(PricedTensor(maker, tuple(readers), rng.random() < 0.3, times()))
     return layers, tensors
 
 
@@ -88,10 +91,14 @@ def test_no_assignment_is_cheaper(seed: int) -> None:
 
 def test_an_island_does_not_pay_a_submission_of_its_own() -> None:
     either = (True, True)
-    layers = [Layer((10.0, 90.0), either), Layer((5.0, 1.0), either), Layer((10.0, 90.0), either)]
+    layers = [
+        PricedLayer((10.0, 90.0), either),
+        PricedLayer((5.0, 1.0), either),
+        PricedLayer((10.0, 90.0), either),
+    ]
     assert assignment(layers, 50.0) == [True, True, True]
-    assert assignment([Layer((5.0, 1.0), either)], 50.0) == [False]
-    assert assignment([Layer((5.0, 5.0), either)], 0.0) == [False]
+    assert assignment([PricedLayer((5.0, 1.0), either)], 50.0) == [False]
+    assert assignment([PricedLayer((5.0, 5.0), either)], 0.0) == [False]
 
 
 def compiled(model: Path = MODEL, **options: object) -> Artefact:

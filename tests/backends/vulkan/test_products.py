@@ -143,7 +143,7 @@ def test_more_invocations_than_a_row_of_workgroups() -> None:
     weights = Value.constant("w", np.ones((1, 3, 3, 4), np.float32))
     op = DepthwiseConv2D(padding=SAME)
     node = Node(op, (x, weights), (y,), Origin("DEPTHWISE", 0))
-    call = products.ProductKernel().offer(node, Request(targets.get("vulkan")))
+    call = products.ProductShader().offer(node, Request(targets.get("vulkan")))
     assert isinstance(call, ShaderCall)
     assert call.block is not None
     assert call.block.across

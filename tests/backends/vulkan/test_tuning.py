@@ -27,7 +27,7 @@ from smelt.ir import DType, Graph, evaluate
 from smelt.ops.case import build
 from smelt.targets import get
 from smelt.targets.gpus import DEFAULT, Gpu, available, gpu_called
-from smelt.tune import Kind, Program, Run, kinds_of, tune
+from smelt.tune import LayerKind, ProgramTimes, TunedRun, kinds_of, tune
 from tests.backends.test_cases import member_of
 from tests.backends.vulkan.test_products import convolution, dense, depthwise_case
 from tests.support.cli_runner import runner
@@ -197,7 +197,7 @@ def test_every_size_is_tried_and_every_block_can_be_reached() -> None:
         assert reached == set(blocks)
 
 
-def candidates_of(kind: Kind) -> tuple[Block, ...]:
+def candidates_of(kind: LayerKind) -> tuple[Block, ...]:
     return tuple(block for block in kind.call.candidates if isinstance(block, Block))
 
 
@@ -225,15 +225,15 @@ def test_more_than_noise_must_be_saved(waits: float, saved: list[float], expecte
     kinds = kinds_of(compile_model(MODEL, ON_GPU))
     small, large = (kind_without_blocks(kinds), next(iter(kinds.values())))
     chosen = {"small": small, "large": large}
-    own = Program.of(LAPS, chosen)
+    own = ProgramTimes.of(LAPS, chosen)
     other = {key: [ns + waits for ns in laps] for key, laps in LAPS.items()}
     other["large"] = [ns - less for ns, less in zip(other["large"], saved, strict=True)]
-    assert Program.of(other, chosen).saves(own, "large") is expected
+    assert ProgramTimes.of(other, chosen).saves(own, "large") is expected
     assert own.submit_ns == 30.0
     assert own.median("large") == 100.0
 
 
-def kind_without_blocks(kinds: dict[str, Kind]) -> Kind:
+def kind_without_blocks(kinds: dict[str, LayerKind]) -> LayerKind:
     return next(kind for kind in kinds.values() if not kind.call.candidates)
 
 
@@ -243,7 +243,7 @@ def test_the_fastest_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third, *_ = worth_measuring(candidates_of(kinds[key]))
     fast: dict[Tiling, float] = {first: 70.0, second: 50.0, third: 60.0}
 
-    def times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Run:
+    def times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> TunedRun:
         def taken(artefact: Artefact) -> dict[str, list[float]]:
             tuning = artefact.options.tuning
             blocks = dict[str, Tiling]() if tuning is None else tuning.blocks
@@ -253,7 +253,7 @@ def test_the_fastest_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
             return {k: [ns] * rounds for k, ns in own.items()}
 
         assert device is None
-        return Run([taken(artefact) for artefact in artefacts], "a test")
+        return TunedRun([taken(artefact) for artefact in artefacts], "a test")
 
     monkeypatch.setattr("smelt.tune._times", times)
     # The profile of a board is replaced by the one that is asked for, in every program.
