@@ -157,6 +157,7 @@ def test_pragmas_stand_for_flags(name: str, format_: str, tmp_path: Path) -> Non
     assert ("fp-contract" in source.read_text()) == (not integer)
 
 
+@pytest.mark.quick(every=5)
 @pytest.mark.qemu
 @pytest.mark.parametrize("format_", ["arduino", "cmsis-pack", "single-file", "make", "cmake"])
 @pytest.mark.parametrize("target", ["cortex-m0", "cortex-m4", "cortex-m55"])
