@@ -219,6 +219,7 @@ def test_what_a_dry_run_of_a_network_prints_can_be_run(
     assert len(list(temporary.glob("smelt-*"))) == 1  # what failed leaves nothing
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize(
     "name", ["mps2-an386", "mps2-an505", "mps3-an547", "microbit", "virt-riscv32"]
 )

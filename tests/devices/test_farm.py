@@ -166,6 +166,7 @@ def test_options_that_contradict_each_other(smelt: Smelt, arguments: list[str], 
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_dask_serves_as_executor() -> None:
     distributed = pytest.importorskip("distributed")
     with (
@@ -179,6 +180,7 @@ def test_dask_serves_as_executor() -> None:
     assert sorted(outcome.passed for outcome in done) == [False, True, True]
 
 
+@pytest.mark.thorough
 @needs_boards
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return builder(tmp_path_factory)
 
 
+@pytest.mark.quick(every=6)
 @pytest.mark.parametrize("name", QEMU)
 def test_flash_of_the_network_leaves_the_firmware_out(build: Build, name: str) -> None:
     place = build(name, taps=False)
@@ -100,6 +101,7 @@ def test_the_compilers_complaint_is_shown(build: Build) -> None:
         build("host", extra_cflags="-include nonsense.h")
 
 
+@pytest.mark.quick(every=6)
 @pytest.mark.parametrize("name", ["host", *QEMU])
 def test_cmake_builds_the_same(tmp_path: Path, name: str) -> None:
     if shutil.which("cmake") is None:

@@ -36,6 +36,7 @@ def place(request: pytest.FixtureRequest, build: Build) -> Place:
     return build(request.param, taps=True)
 
 
+@pytest.mark.quick(place=("host", "mps2-an386", "sifive_e"))
 def test_an_inference_gives_what_the_network_computes(place: Place) -> None:
     with place.open() as device:
         assert device.info.name == "fake"
@@ -59,6 +60,7 @@ def test_taps_stream_every_step(place: Place) -> None:
         assert [tap.data for tap in taps] == [device.output(0), device.output(1)]
 
 
+@pytest.mark.quick(name=("mps2-an386", "sifive_e"))
 @pytest.mark.parametrize("name", QEMU)
 def test_instructions_are_counted(build: Build, name: str) -> None:
     with build(name, taps=True).open() as device:
@@ -82,6 +84,7 @@ def test_the_count_survives_wraps_of_the_timer(build: Build) -> None:
     assert abs(counted - 2 * turns) < 1000
 
 
+@pytest.mark.quick(name=("mps2-an386", "sifive_e"))
 @pytest.mark.parametrize("name", QEMU)
 def test_the_stack_is_measured(build: Build, name: str) -> None:
     with build(name, taps=True).open() as device:
@@ -93,6 +96,7 @@ def test_the_stack_is_measured(build: Build, name: str) -> None:
     assert 1000 <= deep < 1300
 
 
+@pytest.mark.quick(name=("mps2-an386", "mps2-an385:cortex-m0", "sifive_e"))
 @pytest.mark.parametrize("name", QEMU)
 @pytest.mark.parametrize(
     ("mishap", "message"),

@@ -44,6 +44,7 @@ def slow_network() -> Graph:
     return verify(Graph("net", (values[0],), (values[-1],), tuple(nodes)), "test")
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.qemu
 @pytest.mark.parametrize("board", BOARDS)
 def test_nothing_is_lost_during_an_inference(board: str, tmp_path: Path) -> None:
@@ -112,6 +113,7 @@ def spoiling(device: Device) -> SpoilingStream:
     return stream
 
 
+@pytest.mark.quick(on=("host",))
 @pytest.mark.parametrize("on", ["host", pytest.param("qemu", marks=pytest.mark.qemu)])
 def test_a_large_image_crosses_a_bad_line(on: str, tmp_path: Path) -> None:
     board = None if on == "host" else load("mps2-an386")

@@ -60,6 +60,7 @@ def test_sound_files_are_read(format_: Format) -> None:
     assert run_all(sound).tallies[format_.name].kinds["fine"]
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("name", FILES)
 def test_damaged_files(name: str) -> None:
     run_all(islice(cases([BY_NAME[name]], 1, wide=False), FILES[name]))

@@ -86,7 +86,7 @@ def test_nothing_is_chosen_where_nothing_is_gained() -> None:
     assert found.steps == plain.steps
 
 
-@pytest.mark.quick(setup=("host",))
+@pytest.mark.thorough
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
 def test_generated_code_equals_the_reference(setup: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every layer that can be is of 16 bits: products, sums, pools, functions, joins."""

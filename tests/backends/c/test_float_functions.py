@@ -139,6 +139,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ctypes.C
     return {key: build(tmp_path_factory.mktemp("build"), *how) for key, how in BUILDS.items()}
 
 
+@pytest.mark.quick(every=4)
 @pytest.mark.parametrize("name", LIMITS)
 def test_units_in_the_last_place(libraries: Mapping[str, ctypes.CDLL], name: str) -> None:
     _, limit, low, high = LIMITS[name]
@@ -241,6 +242,7 @@ def on_host() -> list[list[tuple[Array, ...]]]:
     return run_together(members(), SETUPS["host"])
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.qemu
 @pytest.mark.parametrize("setup", ["m0", "m4", pytest.param("m55", marks=pytest.mark.slow)])
 def test_devices_have_the_bits_of_the_host(setup: str) -> None:

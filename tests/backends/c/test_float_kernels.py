@@ -74,6 +74,7 @@ def by_onnxruntime(member: Member) -> list[tuple[Array, ...]]:
     return [(onnxruntime_run(member.graph, sample),) for sample in member.samples]
 
 
+@pytest.mark.quick(setup=("host",))
 @pytest.mark.parametrize(
     "setup", ["host", *(pytest.param(s, marks=pytest.mark.qemu) for s in ("m3", "m4"))]
 )

@@ -207,6 +207,7 @@ def test_assembly_equals_the_reference(tmp_path: Path) -> None:
     assert said_on(core_of("cortex-m3"), runs_of(), tmp_path) == "passed"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
 def test_random_nodes(seed: int, tmp_path: Path) -> None:

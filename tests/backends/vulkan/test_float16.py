@@ -124,6 +124,7 @@ def check_members(names: Sequence[str], members: Sequence[Member], found: Output
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "shard", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1, SHARDS))]
 )
@@ -150,7 +151,7 @@ def fast_environment(artefact: Artefact, shim: Path, folder: Path) -> dict[str, 
     return {**FAST, "LD_PRELOAD": str(shim), "EXACT_RANGES": str(folder / "ranges")}
 
 
-@pytest.mark.quick(gpu=("generic",))
+@pytest.mark.thorough
 @pytest.mark.parametrize("gpu", ["lavapipe", "generic"])
 def test_products_of_halves(gpu: str, shim: Path, tmp_path: Path) -> None:
     """Where the device is fast at them, other modules are taken, which are nearly as precise."""

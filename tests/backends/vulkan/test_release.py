@@ -383,6 +383,7 @@ def test_the_report_names_the_compiler(artefact: Artefact) -> None:
     assert compile_graph(branches()).report["shader_compiler"] is None
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize(
     ("network", "options"),
     [
@@ -408,6 +409,7 @@ def test_portability(network: str, options: Options, tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize(
     ("relative", "float16"),
     [

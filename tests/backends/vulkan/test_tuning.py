@@ -133,6 +133,7 @@ def test_blocks_of_float16_are_smaller_where_drivers_write_conversions_out() -> 
         assert (sums[1] < sums[0]) == smaller, gpu
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gpu", ["lavapipe", pytest.param("nvidia", marks=pytest.mark.slow)])
 def test_all_blocks_compute_the_same(gpu: str) -> None:
     """Each is taken for every layer at once; a device's shaders are any device's."""

@@ -39,6 +39,7 @@ from tests.support.graphs import combine, compile_graph
 from tests.support.projects import counter, digits, must
 
 
+@pytest.mark.quick(every=2)
 @EACH
 def test_cmake_in_a_project(name: str, tmp_path: Path) -> None:
     """The `CMakeLists.txt` of the README, with compiler warnings as errors."""
@@ -52,6 +53,7 @@ def test_cmake_in_a_project(name: str, tmp_path: Path) -> None:
     assert log.startswith(b"!<arch>")
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("way", ["find_package", "FetchContent"])
 def test_cmake_from_elsewhere(way: str, tmp_path: Path) -> None:
     need("cmake")
@@ -78,6 +80,7 @@ def test_cmake_from_elsewhere(way: str, tmp_path: Path) -> None:
     known(name).answers(project / "build/program")
 
 
+@pytest.mark.quick(every=2)
 @EACH
 def test_make_in_a_project(name: str, tmp_path: Path) -> None:
     """The Makefile of the README; what `make` makes stays what it was without the library."""
@@ -112,6 +115,7 @@ def test_make_and_cmake_for_a_cortex_m(tmp_path: Path) -> None:
         assert "smlad" in code
 
 
+@pytest.mark.quick(every=5)
 @EACH
 @COMPILERS
 @pytest.mark.parametrize("language", ["c99", "c++17"])
@@ -153,6 +157,7 @@ def test_pragmas_stand_for_flags(name: str, format_: str, tmp_path: Path) -> Non
     assert ("fp-contract" in source.read_text()) == (not integer)
 
 
+@pytest.mark.quick(every=5)
 @pytest.mark.qemu
 @pytest.mark.parametrize("format_", ["arduino", "cmsis-pack", "single-file", "make", "cmake"])
 @pytest.mark.parametrize("target", ["cortex-m0", "cortex-m4", "cortex-m55"])

@@ -62,6 +62,7 @@ def test_the_same_to_the_byte(format_: str, tmp_path: Path) -> None:
             assert path.read_text() == own
 
 
+@pytest.mark.quick(every=3)
 @EACH
 def test_readmes(format_: str, tmp_path: Path) -> None:
     """Licence, memory, the whole program, and what was checked; nothing is left of a template."""

@@ -50,6 +50,7 @@ def unit_of(artefact: Artefact) -> float:
     return 1e6 if artefact.network.outputs[0].dtype == "float32" else 1
 
 
+@pytest.mark.quick(every=4)
 @EACH
 @COMPILERS
 def test_arduino_sources_as_c_and_as_cpp(name: str, compiler: str, tmp_path: Path) -> None:
@@ -142,6 +143,7 @@ def test_platformio_builds_the_example(tmp_path: Path) -> None:
     prints_zeros(artefact, output(example / ".pio/build/native/program"))
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize(
     ("name", "target"), [*((name, "host") for name in KNOWN), ("digits_int8", "cortex-m3")]
 )
