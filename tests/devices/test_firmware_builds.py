@@ -12,6 +12,7 @@ import pytest
 import serial
 
 from smelt import boards
+from smelt.boards import session
 from smelt.boards.simulate import Simulator
 from smelt.codegen.firmware import Firmware
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError
@@ -197,13 +198,16 @@ def test_the_uart_is_a_socket_that_pyserial_opens(build: Build) -> None:
 
 
 @pytest.mark.qemu
-def test_a_second_program_on_a_socket_is_told_why_nothing_answers(build: Build) -> None:
+def test_a_second_program_on_a_socket_is_told_why_nothing_answers(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = build("mps2-an386", taps=True)
     assert place.board is not None
     with (
         Simulator(place.board, place.elf.path) as simulator,
         boards.open_device(None, simulator.port, place.board) as device,
     ):
+        monkeypatch.setattr(session, "_SOCKET_S", 2)
         with (
             pytest.raises(DeviceError, match=r"no answer .* another program hold the connection"),
             boards.open_device(None, simulator.port, place.board),
