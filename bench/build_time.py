@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.shared_folder import SHARED, absent
-from smelt.show import Table
+from smelt.cli.show.tables import Table
 
 ROUNDS = 3
 
@@ -32,7 +32,15 @@ def main() -> None:
 
 def _build(model: Path) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "smelt.cli", "build", str(model), "-o", f"{folder}/out"]
+        command = [
+            sys.executable,
+            "-m",
+            "smelt.cli.app",
+            "build",
+            str(model),
+            "-o",
+            f"{folder}/out",
+        ]
         start = time.perf_counter()
         subprocess.run(command, check=True, capture_output=True)
         return time.perf_counter() - start

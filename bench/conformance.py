@@ -20,12 +20,12 @@ from rich.progress import track
 from bench.combined import Member, Outputs, run_combined
 from bench.onnx_suite import SETS, Expectation, Imported, Set, Status, SuiteCase, cases
 from smelt.api.compile import compile_model
+from smelt.cli.show.tables import Table
 from smelt.errors import ToolError, UnsupportedError
 from smelt.frontend import Imported as Network
 from smelt.ir import Graph
-from smelt.run import run
+from smelt.proof.run import run
 from smelt.samples import Sample
-from smelt.show import Table
 
 BATCH = 48
 """Networks in one program."""

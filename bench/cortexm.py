@@ -20,9 +20,9 @@ from bench.peers import CYCLES_AN_INSTRUCTION, TFLM_CMSIS_NN
 from bench.shared_folder import SHARED, absent
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.profile import profile_model
+from smelt.cli.show.tables import Table
+from smelt.proof.profile import profile_model
 from smelt.samples import random_samples
-from smelt.show import Table
 from smelt.targets import Optimize
 
 LIVE_BYTES_BOUND = {"kws": 16_000, "vww": 55_296, "ic": 49_152, "ad": 768, "sww": 6_656}

@@ -29,12 +29,12 @@ from bench.shared_folder import SHARED, absent
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.cli.show.tables import Table
 from smelt.errors import SmeltError
 from smelt.frontend import InputOptions, load
 from smelt.ir import Array
-from smelt.run import run
+from smelt.proof.run import run
 from smelt.samples import Sample, random_samples
-from smelt.show import Table
 
 FILES = (
     "models/float/*.onnx",

@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from smelt.show import Table
+from smelt.cli.show.tables import Table
 
 TFLM_CMSIS_NN: dict[str, Any] = json.loads(
     (Path(__file__).parent / "tflm_cmsis_nn.json").read_text()

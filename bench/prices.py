@@ -26,25 +26,36 @@ from bench.combined import combine
 from bench.cortexm import CORES
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import Request, backend
-from smelt.codegen.partition import Candidate, Partitioner
+from smelt.cli.show.tables import Table
+from smelt.codegen.lower.offer import (
+    Request,
+    backend,
+)
+from smelt.codegen.partition.partitioner import (
+    Candidate,
+    Partitioner,
+)
 from smelt.frontend import Imported
 from smelt.ir import DType, Graph, Node, Op, Value
-from smelt.ops.binary import Binary
+from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Bias, Case, Data, Weights, build
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, same_padding
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.reduce import Reduce
-from smelt.ops.slice import Slice
-from smelt.ops.softmax import Softmax
-from smelt.ops.unary import Unary
-from smelt.profile import profile_model
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    NO_PADDING,
+    Conv2D,
+    DepthwiseConv2D,
+    same_padding,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.slice import Slice
+from smelt.proof.profile import profile_model
 from smelt.samples import random_samples
-from smelt.show import Table
 from smelt.targets import get
 from smelt.targets.prices import prices_of
 

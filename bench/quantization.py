@@ -31,18 +31,18 @@ from rich.console import Console
 
 from bench.quantization_data import Candidate, Missing, candidates
 from smelt.api.compile import compile_model
+from smelt.api.quantize import as_stored
+from smelt.cli.show.tables import Table
 from smelt.codegen.passes import run_passes
 from smelt.errors import SmeltError
 from smelt.frontend import Imported, load
 from smelt.ir import Array, Graph
+from smelt.proof.run import run
 from smelt.quant.qdq import export
 from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES
-from smelt.quantize import as_stored
-from smelt.run import run
 from smelt.samples import Sample, dequantize
-from smelt.show import Table
 
 Outputs = Sequence[Sequence[Array]]
 """Per sample, one array of real numbers per output."""

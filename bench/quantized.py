@@ -31,8 +31,8 @@ from bench.quantized_networks import (
 )
 from bench.shared_folder import SHARED
 from smelt.api.compile import compile_model
-from smelt.run import run
-from smelt.show import Table
+from smelt.cli.show.tables import Table
+from smelt.proof.run import run
 
 CALIBRATION = 40
 TESTS = 50

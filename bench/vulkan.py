@@ -38,12 +38,15 @@ from bench.vulkan_tuned import COLUMNS, tuned_row
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.vulkan.dispatches import DispatchProgram
+from smelt.api.quantize import (
+    Settings,
+    quantize_network,
+)
+from smelt.cli.show.tables import Table
+from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
 from smelt.frontend import Imported, load
 from smelt.ir import Array
-from smelt.quantize import Settings, quantize_network
 from smelt.samples import random_samples
-from smelt.show import Table
 
 LATENCY = {"mobilenet_v1_025_96": 0.40, "resnet8": 0.65}
 """Networks, and the most that float32 may take of ncnn's time."""

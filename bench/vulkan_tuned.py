@@ -14,8 +14,8 @@ from bench.vulkan_net import build_library
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.frontend import Imported
+from smelt.proof.tune import tune
 from smelt.samples import random_samples
-from smelt.tune import tune
 
 COLUMNS = ("network", "profile", "ms", "tuned ms", "ratio", "other blocks", "tuning s")
 

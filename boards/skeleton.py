@@ -8,7 +8,7 @@ from typing import get_args
 
 from smelt.boards.board import load, parse
 from smelt.boards.tables import Runner, UartDriver
-from smelt.codegen.render import environment
+from smelt.codegen.text.render import environment
 from smelt.errors import ConfigError
 from smelt.targets import get
 

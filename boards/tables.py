@@ -149,7 +149,7 @@ class SetupTable(Table):
     """A row of `setup`: what is done to one register before anything else runs.
 
     Exactly one of: `write` a value; `clear` and `set` bits of what is there, in this order;
-    `wait` until all these bits are 1 (not for ever: see `templates/project/board.c.j2`).
+    `wait` until all these bits are 1 (not for ever: see `templates/emit/project/board.c.j2`).
     """
 
     address: Word

@@ -19,12 +19,12 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.lstm import Lstm
-from smelt.ops.products import WeightedProduct
-from smelt.ops.recurrence import Recurrence
-from smelt.quant import recurrent
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.products import WeightedProduct
+from smelt.ops.sequence.lstm import Lstm
+from smelt.ops.sequence.recurrence import Recurrence
+from smelt.quant.rewrites import recurrent
 
 Form = Enum("Form", ["PRODUCT", "FUNCTION", "NATIVE", "LSTM", "PLAIN", "FLOAT"])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.ir import Array, Graph, Quant
-from smelt.quant.observation import finite
+from smelt.quant.ranges.observation import finite
 from smelt.quant.recipe import Recipe
 
 SILENT = 1e-30

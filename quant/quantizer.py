@@ -7,15 +7,18 @@ from dataclasses import replace
 
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Node, verify
+from smelt.quant.data.samples import (
+    check_samples,
+    outliers,
+)
 from smelt.quant.forms import Form, Forms, classify
-from smelt.quant.freeing import freed
+from smelt.quant.mixed_precision import freed
 from smelt.quant.network import Network
-from smelt.quant.observation import Sample
 from smelt.quant.quantized import Island, Quantized, StepGain, output_noise
+from smelt.quant.ranges.observation import Sample
 from smelt.quant.recipe import Recipe
-from smelt.quant.rewrites import prepare
-from smelt.quant.samples import check_samples, outliers
-from smelt.quant.scores import prepare_scores
+from smelt.quant.rewrites.all import prepare
+from smelt.quant.rewrites.attention_scores import prepare_scores
 from smelt.quant.sweep import Swept
 
 

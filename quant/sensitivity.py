@@ -17,22 +17,28 @@ from dataclasses import replace
 import numpy as np
 
 from smelt.ir import Array, Graph, Node, Value, evaluate
-from smelt.ops.binary import Binary
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.prelu import PRelu
-from smelt.ops.products import WeightedProduct
-from smelt.ops.reduce import Reduce
-from smelt.ops.unary import Unary
-from smelt.quant.channels import channels_of, taps_channel
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.prelu import PRelu
+from smelt.ops.core.products import WeightedProduct
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.pad import Pad
 from smelt.quant.forms import Form, Forms, is_real, only_moves
-from smelt.quant.observation import Sample, finite
-from smelt.quant.weights import (
+from smelt.quant.ranges.observation import (
+    Sample,
+    finite,
+)
+from smelt.quant.weights.integers import (
     from_matrices,
     largest_scales,
     real_bias,
     to_matrices,
     windows,
+)
+from smelt.quant.weights.rescaling import (
+    channels_of,
+    taps_channel,
 )
 
 _MACS = 1e8

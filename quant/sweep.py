@@ -11,22 +11,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.ir import Array, Graph, Node, Quant, Value
-from smelt.ops.fixed_point import dequantize_onnx
+from smelt.ops.arithmetic.fixed_point import dequantize_onnx
 from smelt.quant.convert import Choosers, Converter, Wide, store
-from smelt.quant.correction import (
+from smelt.quant.forms import Forms
+from smelt.quant.quantized import Layer, sqnr
+from smelt.quant.ranges.observation import (
+    Sample,
+    finite,
+    sample_weights,
+)
+from smelt.quant.recipe import Recipe
+from smelt.quant.rewrites.recurrent import twins
+from smelt.quant.weights.correction import (
     Statistics,
     choose_integers,
     gather,
     needs_errors,
     needs_statistics,
 )
-from smelt.quant.forms import Forms
-from smelt.quant.lstm import StoredLstm, choose_lstm, hidden_before
-from smelt.quant.observation import Sample, finite, sample_weights
-from smelt.quant.quantized import Layer, sqnr
-from smelt.quant.recipe import Recipe
-from smelt.quant.recurrent import twins
-from smelt.quant.weights import Stored
+from smelt.quant.weights.integers import Stored
+from smelt.quant.weights.lstm import (
+    StoredLstm,
+    choose_lstm,
+    hidden_before,
+)
 
 _BINS = 64
 

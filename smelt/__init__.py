@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from typing import Never
 
     from smelt.api.compile import Compiled
+    from smelt.api.quantize import Settings
     from smelt.frontend.onnx.options import Layout
-    from smelt.quantize import Settings
     from smelt.targets import Optimize
 
 __version__ = "0.1.0"
@@ -51,7 +51,7 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
         values: inputs of an ONNX file that are made constant, with the value of their elements.
         input_layout: `nhwc` for images that come channels last.
         plugins: Python files with operators of your own; installed plugins are always loaded.
-        quantize: how a float network is quantized first (`smelt.quantize.Settings`).
+        quantize: how a float network is quantized first (`smelt.api.quantize.Settings`).
 
     Raises:
         SmeltError: see `smelt.api.compile.compile_model`.

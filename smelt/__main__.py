@@ -24,7 +24,7 @@ def main() -> None:
     gc.disable()  # imports make many objects, none of them garbage
     from contextlib import suppress
 
-    from smelt.cli import main as command_line
+    from smelt.cli.app import main as command_line
 
     gc.freeze()
     gc.enable()

@@ -4,7 +4,7 @@ A plugin is a module named by an entry point of group `smelt.plugins`, or a file
 `--plugin`. It may define
 
 - subclasses of `smelt.ir.Op`, which register themselves under their class name;
-- `KERNELS`, a mapping from a backend's name to kernels (`smelt.codegen.kernels.base.Kernel`);
+- `KERNELS`, a mapping from a backend's name to kernels (`smelt.codegen.lower.offer.Kernel`);
 - `TEMPLATES`, the folder that those kernels' templates are in;
 - `TFLITE_CONVERTERS`, a mapping from an operator's name in the file (a custom operator's custom
   name) to `smelt.frontend.tflite.Converter`;
@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, cast
 
 from jinja2 import FileSystemLoader
 
-import smelt.codegen.kernels as backends
-from smelt.codegen.kernels.base import Kernel
-from smelt.codegen.render import environment
+import smelt.codegen.backends as backends
+from smelt.codegen.lower.offer import Kernel
+from smelt.codegen.text.render import environment
 from smelt.errors import ConfigError
 from smelt.ir import Op
 from smelt.ops import all_cases

@@ -7,24 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from smelt.codegen.pass_context import DEFAULT, Pass, PassContext
-from smelt.codegen.passes.activations import fuse_activations
-from smelt.codegen.passes.channels import drop_channels
-from smelt.codegen.passes.dense import use_dense_layers
-from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
-from smelt.codegen.passes.duplicates import share_common_nodes, simplify_arithmetic
-from smelt.codegen.passes.fold import fold_constants
-from smelt.codegen.passes.functions import merge_functions
-from smelt.codegen.passes.inside import everywhere
-from smelt.codegen.passes.materialize import materialize_results
-from smelt.codegen.passes.normalizations import recognize_normalizations
-from smelt.codegen.passes.pads import fold_pads
-from smelt.codegen.passes.patterns import recognize_functions
-from smelt.codegen.passes.quantized import use_integer_arithmetic
-from smelt.codegen.passes.reshapes import merge_reshapes, sink_reshapes
-from smelt.codegen.passes.scales import fold_scales
-from smelt.codegen.passes.transposes import cancel_transposes
-from smelt.codegen.rows import bind_lengths
+from smelt.codegen.passes.channels.constant_channels import drop_channels
+from smelt.codegen.passes.cleanup.drop import (
+    drop_dead_nodes,
+    drop_identities,
+)
+from smelt.codegen.passes.cleanup.duplicates import (
+    share_common_nodes,
+    simplify_arithmetic,
+)
+from smelt.codegen.passes.cleanup.fold import fold_constants
+from smelt.codegen.passes.cleanup.materialize import materialize_results
+from smelt.codegen.passes.context import (
+    DEFAULT,
+    Pass,
+    PassContext,
+)
+from smelt.codegen.passes.fusion.activations import fuse_activations
+from smelt.codegen.passes.fusion.dense import use_dense_layers
+from smelt.codegen.passes.fusion.normalizations import recognize_normalizations
+from smelt.codegen.passes.fusion.pads import fold_pads
+from smelt.codegen.passes.fusion.patterns import recognize_functions
+from smelt.codegen.passes.fusion.scales import fold_scales
+from smelt.codegen.passes.layout.reshapes import (
+    merge_reshapes,
+    sink_reshapes,
+)
+from smelt.codegen.passes.layout.transposes import cancel_transposes
+from smelt.codegen.passes.quantized.functions import merge_functions
+from smelt.codegen.passes.quantized.integers import use_integer_arithmetic
+from smelt.codegen.passes.rows import bind_lengths
+from smelt.codegen.passes.subgraphs import everywhere
 from smelt.ir import Graph, verify
 from smelt.ir.budget import limited
 

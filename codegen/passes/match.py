@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from smelt.codegen.passes.drop import drop_dead_nodes
-from smelt.codegen.passes.inside import Names
+from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
+from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Array, DType, Graph, Node, Quant, Value
 
 

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.cli.show.tables import measured
 from smelt.errors import SmeltError
 from smelt.ir import Array
-from smelt.run import run
+from smelt.proof.run import run
 from smelt.samples import Sample
-from smelt.show import measured
 
 HERE = Path(__file__).parent
 BOARD = "mps2-an386"

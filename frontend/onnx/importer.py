@@ -26,9 +26,9 @@ from smelt.frontend.unique import UniqueNames
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ir.budget import spend
 from smelt.ir.evaluate import compute
-from smelt.ops.quantize import Dequantize
-from smelt.ops.reshape import Reshape
-from smelt.ops.transpose import Transpose
+from smelt.ops.core.quantize import Dequantize
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.transpose import Transpose
 
 T = TypeVar("T")
 

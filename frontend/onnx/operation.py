@@ -19,8 +19,8 @@ from smelt.frontend.onnx.tensors import array_of
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value
 from smelt.ir.budget import spend
 from smelt.ir.evaluate import compute
-from smelt.ops.reshape import Reshape
-from smelt.ops.transpose import Transpose
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.transpose import Transpose
 
 
 @dataclass(frozen=True)

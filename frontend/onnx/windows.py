@@ -9,7 +9,7 @@ import numpy as np
 
 from smelt.frontend.onnx.operation import Operation
 from smelt.ir import Array
-from smelt.ops.pool import taps_within
+from smelt.ops.core.pool import taps_within
 
 Pair = tuple[int, int]
 

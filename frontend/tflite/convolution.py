@@ -12,7 +12,7 @@ from smelt.frontend.tflite.dilation import KINDS, REMEDY
 from smelt.frontend.tflite.operation import Converter, Operation
 from smelt.frontend.tflite.options import Options
 from smelt.ir import Value
-from smelt.ops.convolution import (
+from smelt.ops.core.convolution import (
     NO_PADDING,
     Conv2D,
     DepthwiseConv2D,
@@ -20,8 +20,8 @@ from smelt.ops.convolution import (
     Pair,
     same_padding,
 )
-from smelt.ops.convolution_nd import ConvTranspose
-from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.core.convolution_nd import ConvTranspose
+from smelt.ops.core.fully_connected import FullyConnected
 
 
 def _symmetric_weights(operation: Operation, channel_axis: int, data: int = 0) -> Value:

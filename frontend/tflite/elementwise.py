@@ -10,13 +10,19 @@ import tflite
 from smelt.errors import ModelError
 from smelt.frontend.tflite.operation import ARITHMETIC, Converter, Operation
 from smelt.ir import DType
-from smelt.ops.add_n import AddN
-from smelt.ops.binary import Binary
-from smelt.ops.fixed_point import Activation
-from smelt.ops.l2_normalization import L2Normalization
-from smelt.ops.prelu import PRelu
-from smelt.ops.softmax import LogSoftmax, Softmax
-from smelt.ops.unary import UNARY, Unary
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.add_n import AddN
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.l2_normalization import L2Normalization
+from smelt.ops.core.prelu import PRelu
+from smelt.ops.core.softmax import (
+    LogSoftmax,
+    Softmax,
+)
+from smelt.ops.core.unary import (
+    UNARY,
+    Unary,
+)
 
 
 def _unary(kind: str) -> Converter:

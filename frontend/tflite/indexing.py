@@ -11,19 +11,22 @@ import tflite
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.tflite.operation import ANY_TYPE, ARITHMETIC, Converter, Operation
 from smelt.ir import DType, Value
-from smelt.ops.arg_reduce import ArgReduce
-from smelt.ops.concat import Concat
-from smelt.ops.gather import Gather, GatherND
-from smelt.ops.indices import positions
-from smelt.ops.one_hot import OneHot
-from smelt.ops.pad import Pad
-from smelt.ops.reshape import Reshape
-from smelt.ops.reverse_sequence import ReverseSequence
-from smelt.ops.slice import Slice
-from smelt.ops.tile import Tile
-from smelt.ops.top_k import TopK
-from smelt.ops.transpose import Transpose
-from smelt.ops.update_slice import UpdateSlice
+from smelt.ops.core.arg_reduce import ArgReduce
+from smelt.ops.sequence.reverse_sequence import ReverseSequence
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.gather import (
+    Gather,
+    GatherND,
+)
+from smelt.ops.tensor.indices import positions
+from smelt.ops.tensor.one_hot import OneHot
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.slice import Slice
+from smelt.ops.tensor.tile import Tile
+from smelt.ops.tensor.top_k import TopK
+from smelt.ops.tensor.transpose import Transpose
+from smelt.ops.tensor.update_slice import UpdateSlice
 
 
 def _slice(operation: Operation) -> None:

@@ -6,7 +6,10 @@ import tflite
 
 from smelt.frontend.tflite.operation import Converter, Operation
 from smelt.ir import Value
-from smelt.ops.matmul import MatMul, swapped
+from smelt.ops.core.matmul import (
+    MatMul,
+    swapped,
+)
 
 
 def _batch_matmul(operation: Operation) -> None:

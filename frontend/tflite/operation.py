@@ -13,8 +13,8 @@ from smelt.frontend.tflite.file import StoredOperator, reading, short_name
 from smelt.frontend.tflite.options import Options
 from smelt.ir import Array, DType, Node, Op, Origin, Quant, Rounding, TensorType, Value
 from smelt.ir.evaluate import compute
-from smelt.ops.reshape import Reshape
-from smelt.ops.transpose import Transpose
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.transpose import Transpose
 
 ARITHMETIC = frozenset({DType.FLOAT32, DType.INT8})
 ANY_TYPE = frozenset(

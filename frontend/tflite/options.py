@@ -9,7 +9,7 @@ import tflite
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.tflite.file import names_of, reading
-from smelt.ops.fixed_point import Activation
+from smelt.ops.arithmetic.fixed_point import Activation
 
 _MAX_INT16 = 2**15 - 1
 

@@ -10,11 +10,16 @@ import tflite
 from smelt.errors import ModelError
 from smelt.frontend.tflite.operation import ARITHMETIC, Converter, Operation
 from smelt.ir import DType, Op
-from smelt.ops.convolution import NO_PADDING, Padding2D, Pair, same_padding
-from smelt.ops.fixed_point import Activation
-from smelt.ops.l2_pool import L2Pool2D
-from smelt.ops.pool import Pool2D
-from smelt.ops.reduce import Reduce
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.convolution import (
+    NO_PADDING,
+    Padding2D,
+    Pair,
+    same_padding,
+)
+from smelt.ops.core.l2_pool import L2Pool2D
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.reduce import Reduce
 
 
 def _pool(

@@ -14,10 +14,10 @@ import tflite
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.tflite.operation import Converter, Operation
 from smelt.ir import Array, DType, Quant, Value
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.lstm import Lstm
-from smelt.ops.recurrence import recurrence
-from smelt.ops.transpose import Transpose
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.sequence.lstm import Lstm
+from smelt.ops.sequence.recurrence import recurrence
+from smelt.ops.tensor.transpose import Transpose
 
 _WEIGHTS, _RECURRENT, _BIASES = (1, 4, 2, 3), (5, 8, 6, 7), (12, 15, 13, 14)
 """Operands of the gates, in the order i o f c."""

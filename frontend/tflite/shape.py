@@ -9,13 +9,13 @@ import tflite
 
 from smelt.errors import ModelError
 from smelt.frontend.tflite.operation import ANY_TYPE, Converter, Operation
-from smelt.ops.concat import Concat
-from smelt.ops.fixed_point import Activation
-from smelt.ops.pad import Pad
-from smelt.ops.reshape import Reshape
-from smelt.ops.resize import Resize
-from smelt.ops.tile import Tile
-from smelt.ops.transpose import Transpose
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.resize import Resize
+from smelt.ops.tensor.tile import Tile
+from smelt.ops.tensor.transpose import Transpose
 
 
 def _reshape(operation: Operation) -> None:

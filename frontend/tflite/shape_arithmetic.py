@@ -14,7 +14,7 @@ import tflite
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.tflite.operation import Operation
 from smelt.ir import Array, DType
-from smelt.ops.fixed_point import Activation
+from smelt.ops.arithmetic.fixed_point import Activation
 
 _INTEGERS = (DType.INT32, DType.INT64)
 _MOST_ELEMENTS = 1024

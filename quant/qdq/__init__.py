@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Op
-from smelt.ops.table import Table
+from smelt.ops.core.table import Table
 from smelt.quant.qdq import elementwise, moves, products, recurrence, reductions
 from smelt.quant.qdq.functions import functions_of
 from smelt.quant.qdq.graph import Emitter, Exporter

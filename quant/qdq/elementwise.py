@@ -8,10 +8,13 @@ import numpy as np
 from onnx import TensorProto
 
 from smelt.ir import Node, Op
-from smelt.ops.binary import Binary
-from smelt.ops.quantize import Dequantize, Quantize
-from smelt.ops.table import Table
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.quantize import (
+    Dequantize,
+    Quantize,
+)
+from smelt.ops.core.table import Table
+from smelt.ops.core.unary import Unary
 from smelt.quant.qdq.graph import Emitter, Exporter
 from smelt.quant.qdq.shapes import activated, unsupported
 from smelt.quant.qdq.unary import SERVED, emit_unary

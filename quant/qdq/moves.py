@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from smelt.ir import Node, Op
-from smelt.ops.concat import Concat
-from smelt.ops.copy import Copy
-from smelt.ops.pad import Pad
-from smelt.ops.reshape import Reshape
-from smelt.ops.resize import Resize
-from smelt.ops.slice import Slice
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.copy import Copy
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.resize import Resize
+from smelt.ops.tensor.slice import Slice
 from smelt.quant.qdq.graph import Emitter, Exporter
 from smelt.quant.qdq.shapes import order_of, reshaped, unsupported
 

@@ -8,11 +8,14 @@ import numpy as np
 from onnx import TensorProto
 
 from smelt.ir import DType, Node, Op
-from smelt.ops.cast import Cast
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.convolution_nd import ConvTranspose
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.matmul import MatMul
+from smelt.ops.core.cast import Cast
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.convolution_nd import ConvTranspose
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.matmul import MatMul
 from smelt.quant.qdq.graph import Emitter, Exporter
 from smelt.quant.qdq.shapes import activated, pads_of, reshaped, unsupported
 

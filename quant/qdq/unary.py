@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from smelt.ops.unary import Unary
+from smelt.ops.core.unary import Unary
 from smelt.quant.qdq.graph import Exporter
 
 _NAMED = {

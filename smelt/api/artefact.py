@@ -10,12 +10,16 @@ from smelt.api.options import Options
 from smelt.arguments import as_path
 from smelt.boards import Board, Computer
 from smelt.codegen import arena
-from smelt.codegen.accelerator import Accelerator, LayerCosts, accelerator_of
-from smelt.codegen.network import Network
-from smelt.codegen.passes.legalize import Legalized
-from smelt.codegen.passes.removals import Removals
-from smelt.codegen.project import Project
-from smelt.codegen.schedule import Schedule
+from smelt.codegen.emit.network import Network
+from smelt.codegen.emit.project import Project
+from smelt.codegen.lower.accelerator import (
+    Accelerator,
+    LayerCosts,
+    accelerator_of,
+)
+from smelt.codegen.partition.legalize import Legalized
+from smelt.codegen.passes.channels.removals import Removals
+from smelt.codegen.schedule.schedule import Schedule
 from smelt.frontend import Imported
 from smelt.ir import Graph
 from smelt.targets import Platform

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from smelt.api.quantize import Settings
 from smelt.arguments import as_choice, as_flag, as_instance, as_items, as_table, as_text
-from smelt.codegen.accelerator import Measurements
-from smelt.codegen.kernels.base import Kernel
+from smelt.codegen.lower.accelerator import Measurements
+from smelt.codegen.lower.offer import Kernel
 from smelt.frontend import InputOptions
-from smelt.quantize import Settings
 from smelt.targets import Optimize
 
 
@@ -79,4 +79,6 @@ class Options:
         if self.backends is not None:
             as_items(self.backends, "backends", "a tuple of names of backends")
         if self.quantize is not None:
-            as_instance(self.quantize, "quantize", Settings, "smelt.quantize.Settings(calibration)")
+            as_instance(
+                self.quantize, "quantize", Settings, "smelt.api.quantize.Settings(calibration)"
+            )

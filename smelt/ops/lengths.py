@@ -2,7 +2,7 @@
 
 A graph's types have the largest sizes. `trace` follows each dimension through the operators by
 their rules for shapes alone, `at_sizes` makes the graph of other sizes. What the generated code can
-do is decided in `smelt.codegen.rows`.
+do is decided in `smelt.codegen.passes.rows`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from smelt.errors import ConfigError, ModelError, UnsupportedError
 from smelt.ir import Array, Evaluation, Graph, Length, Node, Op, TensorType, Value, evaluate, verify
-from smelt.ops.gather import Gather
-from smelt.ops.length import LengthOf
-from smelt.ops.reshape import Reshape
-from smelt.ops.slice import Slice
+from smelt.ops.control.run_time_length import LengthOf
+from smelt.ops.tensor.gather import Gather
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.slice import Slice
 
 Shape = tuple[int, ...]
 

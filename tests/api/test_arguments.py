@@ -11,13 +11,13 @@ import pytest
 import smelt
 from smelt.api.compile import Compiled
 from smelt.api.options import Options
+from smelt.api.quantize import Settings
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
 from smelt.frontend import load as load_model
+from smelt.proof.run import write_project
+from smelt.proof.verify import verify_model
 from smelt.quant.recipe import RECIPES
-from smelt.quantize import Settings
-from smelt.run import write_project
-from smelt.verify import verify_model
 from tests.support.shared import ROOT
 
 DIGITS = ROOT / "examples/digits/digits.onnx"
@@ -65,8 +65,12 @@ WRONG: tuple[tuple[str, Any, str], ...] = (
     ("input_layout", "nchw", "input_layout must be 'model' or 'nhwc', not the str 'nchw'"),
     ("plugins", "x.py", "plugins must be a sequence of paths of Python files, not the str"),
     ("plugins", [3], "plugins must be a sequence of paths of Python files, not the int 3"),
-    ("quantize", IMAGE, r"quantize must be smelt.quantize.Settings.*an array of float32\[1, 1, 8"),
-    ("quantize", "x.npz", "quantize must be smelt.quantize.Settings"),
+    (
+        "quantize",
+        IMAGE,
+        r"quantize must be smelt.api.quantize.Settings.*an array of float32\[1, 1, 8",
+    ),
+    ("quantize", "x.npz", "quantize must be smelt.api.quantize.Settings"),
 )
 
 

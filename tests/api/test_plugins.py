@@ -16,7 +16,7 @@ from jinja2 import FileSystemLoader
 from smelt import plugins
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.render import environment
+from smelt.codegen.text.render import environment
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
 from smelt.frontend.tflite import CONVERTERS
@@ -208,7 +208,7 @@ def test_installed_plugins_are_found(
         ),
         (
             "from smelt.ir import Op\nclass Conv2D(Op): pass\n",
-            r"ValueError: operator Conv2D exists already, in smelt.ops.convolution",
+            r"ValueError: operator Conv2D exists already, in smelt.ops.core.convolution",
         ),
     ],
 )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import ROOM
-from smelt.codegen.rooms import rooms
+from smelt.codegen.lower.offer import ROOM
+from smelt.codegen.partition.scratch import rooms
 from smelt.ir import (
     DType,
     Graph,
@@ -21,9 +21,9 @@ from smelt.ir import (
     Value,
     verify,
 )
-from smelt.ops.convolution import Conv2D
-from smelt.ops.pool import Pool2D
-from smelt.ops.reshape import Reshape
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.tensor.reshape import Reshape
 from tests.support.graphs import compile_graph
 
 QUANT = Quant.per_tensor(0.05)

@@ -6,14 +6,14 @@ import pytest
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import MOST_ENTRIES
-from smelt.codegen.kernels.c.pool import PoolParameters
+from smelt.codegen.backends.c.pool import PoolParameters
+from smelt.codegen.lower.offer import MOST_ENTRIES
 from smelt.errors import UnsupportedError
 from smelt.frontend import Imported
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.resize import Resize
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.resize import Resize
 
 
 def network(shape: tuple[int, ...], *ops: Op) -> Imported:

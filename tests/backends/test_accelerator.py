@@ -14,7 +14,9 @@ from typing_extensions import override
 
 from smelt.api.options import Options
 from smelt.codegen import arena
-from smelt.codegen.accelerator import (
+from smelt.codegen.emit.network import Network
+from smelt.codegen.lower import offer as base
+from smelt.codegen.lower.accelerator import (
     Accelerator,
     DeviceCall,
     DeviceFunctions,
@@ -26,15 +28,21 @@ from smelt.codegen.accelerator import (
     Tiling,
     Wishes,
 )
-from smelt.codegen.kernels import base
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Refusal, Request, backend
-from smelt.codegen.network import Network
-from smelt.codegen.partition import Partitioner
-from smelt.codegen.render import environment
-from smelt.codegen.schedule import Schedule
+from smelt.codegen.lower.offer import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+    backend,
+)
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.schedule.schedule import Schedule
+from smelt.codegen.text.render import environment
 from smelt.errors import ConfigError
 from smelt.ir import Array, DType, Graph, Node, Origin, TensorType, Value, verify
-from smelt.ops.unary import Unary
+from smelt.ops.core.unary import Unary
 from smelt.targets import DeviceProfile, HostLibrary, Target, catalogue, get
 from tests.support.graphs import compile_graph
 
@@ -43,8 +51,8 @@ FOLDERS = ("codegen", "smelt", "boards", "targets", "templates")
 OWN = ("codegen/kernels/vulkan/", "templates/vulkan/")
 NAMED = {
     "targets/catalogue.py",
-    "smelt/cli_options.py",
-    "smelt/cli_tune.py",
+    "smelt/cli/options.py",
+    "smelt/cli/tune.py",
     *(path.relative_to(ROOT).as_posix() for path in (ROOT / "boards/computers").iterdir()),
 }
 """The catalogues and the help of the command line."""

@@ -11,9 +11,8 @@ import pytest
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen import partition
-from smelt.codegen.kernels import base
-from smelt.codegen.kernels.base import (
+from smelt.codegen.lower import offer as base
+from smelt.codegen.lower.offer import (
     Backend,
     Kernel,
     KernelCall,
@@ -22,14 +21,18 @@ from smelt.codegen.kernels.base import (
     Scratch,
     backend,
 )
-from smelt.codegen.partition import Candidate, Partitioner
+from smelt.codegen.partition import partitioner as partition
+from smelt.codegen.partition.partitioner import (
+    Candidate,
+    Partitioner,
+)
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
-from smelt.ops.binary import Binary
-from smelt.ops.control import If
-from smelt.ops.convolution import Conv2D
-from smelt.ops.unary import Unary
+from smelt.ops.control.branches import If
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.unary import Unary
 from smelt.samples import random_samples
 from smelt.targets import HOST, Optimize, Platform, Target, get
 from tests.emit.test_sanitizers import run_sanitized

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.kernels.c.requantization import Requantization
+from smelt.codegen.lower.requantization import Requantization
 from smelt.ir import (
     DType,
     Graph,
@@ -21,13 +21,16 @@ from smelt.ir import (
     evaluate,
     verify,
 )
-from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.prelu import PRelu
-from smelt.ops.quantize import Quantize
-from smelt.ops.reduce import Reduce
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.prelu import PRelu
+from smelt.ops.core.quantize import Quantize
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.unary import Unary
 from tests.emit.test_sanitizers import run_sanitized
 from tests.support.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together
 from tests.support.vulkan_tools import requires_vulkan

@@ -15,8 +15,8 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.errors import ConfigError
 from smelt.ir import Array, evaluate
-from smelt.profile import profile_model
-from smelt.run import run
+from smelt.proof.profile import profile_model
+from smelt.proof.run import run
 from smelt.samples import Sample, random_samples
 from tests.support.kernels_host import WARNINGS
 from tests.support.projects import digits, images, must

@@ -324,7 +324,7 @@ def test_version_and_help(smelt: Smelt) -> None:
 
 def test_it_is_a_program() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "smelt.cli", "inspect", "nothing.tflite"],
+        [sys.executable, "-m", "smelt.cli.app", "inspect", "nothing.tflite"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -556,7 +556,7 @@ when = os.environ["SMELT_TEST_WHEN"]
 left = None
 def count(event, arguments):
     global left
-    if event == "import" and arguments[0] == "smelt.cli" and left is None:
+    if event == "import" and arguments[0] == "smelt.cli.app" and left is None:
         left = int(when)
     elif event == "import" and left is not None:
         left -= 1
@@ -611,7 +611,7 @@ def test_ctrl_c_stays_ignored_where_it_was() -> None:
     code = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
         "sys.addaudithook(lambda event, arguments: os.kill(os.getpid(), signal.SIGINT) "
-        "if event == 'import' and arguments[0] in ('smelt.cli', 'smelt.pages') else None); "
+        "if event == 'import' and arguments[0] in ('smelt.cli.app', 'smelt.cli.show.pages') else None); "
         "sys.argv = ['smelt', '--version']; from smelt.__main__ import main; main()"
     )
     done = subprocess.run(

@@ -9,9 +9,17 @@ import pytest
 import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from smelt.cli import app
-from smelt.cli_lists import dims, numbers, places, plugins, shapes, values, words
-from smelt.cli_options import BuildGroup
+from smelt.cli.app import app
+from smelt.cli.lists import (
+    dims,
+    numbers,
+    places,
+    plugins,
+    shapes,
+    values,
+    words,
+)
+from smelt.cli.options import BuildGroup
 from smelt.errors import ConfigError
 from tests.support.cli_runner import Smelt, runner
 from tests.support.tflite_networks import DIGITS

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from smelt import show_profile
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.cli.show import profile as show_profile
 from smelt.errors import ConfigError, SmeltError, ToolError
-from smelt.profile import profiled
-from smelt.run import run
+from smelt.proof.profile import profiled
+from smelt.proof.run import run
 from smelt.samples import random_samples
 from smelt.targets.instructions import Kind
 from tests.cli.test_cli import MODEL, Smelt, refused

@@ -13,13 +13,16 @@ import onnx
 import pytest
 
 from smelt import compile as compile_network
+from smelt.api.quantize import Settings
+from smelt.cli.show.quantize import losses
 from smelt.frontend import load
 from smelt.ir import Array, DType, Graph, evaluate
-from smelt.ops.quantize import Dequantize, Quantize
+from smelt.ops.core.quantize import (
+    Dequantize,
+    Quantize,
+)
 from smelt.quant.interface import float_interface
-from smelt.quantize import Settings
 from smelt.samples import bind_samples, dequantize
-from smelt.show_quantize import losses
 from tests.support.cli_runner import Smelt, runner
 from tests.support.onnx_networks import graph, model, node, session, tensor_info
 from tests.support.tflite_networks import DIGITS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from smelt.cli_output import say
-from smelt.show import Table
+from smelt.cli.output import say
+from smelt.cli.show.tables import Table
 from smelt.terminal import one_line, plain
 
 

@@ -14,10 +14,10 @@ from smelt.boards.addresses import UART_BYTES
 from smelt.boards.board import LEAST_CODE, LEAST_DATA
 from smelt.boards.simulate import EMULATORS
 from smelt.boards.tables import QemuTable, UartDriver
-from smelt.codegen.firmware import Firmware
+from smelt.codegen.emit.firmware import Firmware
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value
-from smelt.ops.unary import Unary
+from smelt.ops.core.unary import Unary
 from tests.support.board_tools import compilable, simulable
 from tests.support.graphs import compile_graph
 
@@ -248,7 +248,7 @@ def test_a_mistake_is_explained(tmp_path: Path, old: str, new: str, message: str
 
 @pytest.mark.parametrize("driver", get_args(UartDriver))
 def test_as_many_registers_are_kept_apart_as_a_driver_uses(driver: str) -> None:
-    text = files("smelt.templates").joinpath(f"project/uart_{driver}.c").read_text("utf-8")
+    text = files("smelt.templates").joinpath(f"emit/project/uart_{driver}.c").read_text("utf-8")
     used = re.findall(r"SMELT_UART_BASE \+ 0x([0-9a-f]+)u|\bREGISTER\((?:0x)?([0-9a-f]+)u\)", text)
     last = max(int(one or other, 16) for one, other in used)
     width = 1 if "volatile uint8_t" in text else 4

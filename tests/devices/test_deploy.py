@@ -31,12 +31,20 @@ from smelt.boards.device_info import DeviceInfo
 from smelt.boards.flash import Way
 from smelt.boards.meter import Meter
 from smelt.boards.simulate import Simulator
-from smelt.deploy import VirtualRig, flashing_rig, time_layers
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError, VerifyError
 from smelt.frontend import Imported
-from smelt.run import Rig, built, run
+from smelt.proof.deploy import (
+    VirtualRig,
+    flashing_rig,
+    time_layers,
+)
+from smelt.proof.run import (
+    Rig,
+    built,
+    run,
+)
+from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
-from smelt.verify import verify_model
 from tests.devices.test_wire_line import FaultyStream, flip_a_bit
 from tests.proof.test_verify import with_wrong_weights
 from tests.support.board_tools import simulable
@@ -192,7 +200,7 @@ def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch
     def broken(*_: object, **__: object) -> None:
         raise VerifyError("sample 0: everything differs")
 
-    monkeypatch.setattr("smelt.cli_proof.verify_model", broken)
+    monkeypatch.setattr("smelt.cli.proof.verify_model", broken)
     done = smelt("verify", MODEL, "--json", "a.json", "--html", "a.html", "--junit", "a.xml")
     assert done.code == 1
     verification = json.loads(Path("a.json").read_text())["verification"]

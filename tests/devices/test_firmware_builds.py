@@ -14,7 +14,7 @@ import serial
 from smelt import boards
 from smelt.boards import session
 from smelt.boards.simulate import Simulator
-from smelt.codegen.firmware import Firmware
+from smelt.codegen.emit.firmware import Firmware
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError
 from smelt.targets import HOST, Placement, get, library
 from tests.support.board_tools import compilable, simulable

@@ -22,8 +22,8 @@ from smelt import boards
 from smelt.api.options import Options
 from smelt.boards import Board
 from smelt.boards.device_info import Region
-from smelt.codegen.firmware import Firmware
-from smelt.run import built
+from smelt.codegen.emit.firmware import Firmware
+from smelt.proof.run import built
 from smelt.targets import Part
 from tests.support.board_tools import compilable
 from tests.support.fake_project import write_project
@@ -197,7 +197,7 @@ _CONSTANT = re.compile(r"^ +(0x[0-9a-f]{8}), /\* (\w+).* \*/$", re.MULTILINE)
 
 @pytest.mark.qemu
 def test_the_second_stages_comments_are_its_code(tmp_path: Path) -> None:
-    template = files("smelt.templates").joinpath("project/boot_rp2040.c").read_text("utf-8")
+    template = files("smelt.templates").joinpath("emit/project/boot_rp2040.c").read_text("utf-8")
     code, constants = _CODE.findall(template), _CONSTANT.findall(template)
     assert (len(code), len(constants)) == (21, 5)
     lines = [".syntax unified", ".thumb", *(text for _, text in code), ".balign 4"]

@@ -20,13 +20,19 @@ from smelt.api.options import Options
 from smelt.boards import Device, ElfInfo, open_device
 from smelt.boards.contents import Contents, Section, Symbol
 from smelt.boards.device_info import Region
-from smelt.codegen import weights
-from smelt.codegen.network import stored_arrays
+from smelt.codegen.emit import weights
+from smelt.codegen.emit.network import stored_arrays
 from smelt.errors import DeviceError, SmeltError, VerifyError
-from smelt.memory import Memory, compare_memory
-from smelt.run import Rig, built
+from smelt.proof.memory import (
+    Memory,
+    compare_memory,
+)
+from smelt.proof.run import (
+    Rig,
+    built,
+)
+from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
-from smelt.verify import verify_model
 from tests.devices.test_wire_line import (
     FaultyStream,
     double_a_byte,

@@ -20,11 +20,15 @@ from smelt.api.options import Options
 from smelt.boards import open_device, session
 from smelt.boards.ports import open_port
 from smelt.boards.simulate import Simulator
-from smelt.deploy import time_layers
 from smelt.errors import DeviceError, VerifyError
-from smelt.run import Rig, built, device_inputs
+from smelt.proof.deploy import time_layers
+from smelt.proof.run import (
+    Rig,
+    built,
+    device_inputs,
+)
+from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
-from smelt.verify import verify_model
 from tests.proof.test_verify import with_wrong_weights
 from tests.support.board_tools import simulable
 from tests.support.cli_runner import Smelt, runner

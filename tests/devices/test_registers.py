@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from smelt import boards
-from smelt.codegen.firmware import Firmware
+from smelt.codegen.emit.firmware import Firmware
 from smelt.targets import Uart
 from tests.support.fake_project import write_project
 

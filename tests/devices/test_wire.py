@@ -12,7 +12,7 @@ from smelt import boards
 from smelt.api.compile import compile_model
 from smelt.boards.stream import ProcessStream
 from smelt.errors import ConfigError, DeviceError
-from smelt.run import run
+from smelt.proof.run import run
 from smelt.samples import random_samples
 from tests.support.fake_project import (
     ABORT,

@@ -20,7 +20,7 @@ from smelt.boards.simulate import Simulator
 from smelt.boards.stream import ProcessStream, SocketStream, Stream
 from smelt.errors import DeviceError
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
-from smelt.ops.unary import Unary
+from smelt.ops.core.unary import Unary
 from tests.support.board_tools import simulable
 from tests.support.graphs import compile_graph
 from tests.support.shared import shared

@@ -19,11 +19,11 @@ from functools import cache
 
 import numpy as np
 
-from smelt.codegen.passes.quantized import use_integer_arithmetic
+from smelt.codegen.passes.quantized.integers import use_integer_arithmetic
 from smelt.frontend import Imported, load
 from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ir.evaluate import compute
-from smelt.ops.quantize import Dequantize
+from smelt.ops.core.quantize import Dequantize
 from smelt.samples import Sample
 from tests.differential.onnx_builder import run_nodes
 from tests.differential.onnx_quantized import Quantized

@@ -15,7 +15,10 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment, FileSystemLoader
 
-from smelt.codegen import helpers, render
+from smelt.codegen.text import (
+    helpers,
+    render,
+)
 from tests.differential import __main__ as command
 from tests.differential.builds import BUILDS, OPTIMIZES, available
 from tests.differential.campaign import Finding, run_batch, settings_of, shrunk
@@ -104,7 +107,7 @@ def test_a_wrong_number_is_found_and_shrunk(plant: Planter) -> None:
     _require_engine("tflite")
     recipes = _recipes("tflite", 0)
     assert not _found(recipes)
-    plant("c/helpers.c.j2", "return x < low ? low : x > high ? high : x;",
+    plant("backends/c/helpers.c.j2", "return x < low ? low : x > high ? high : x;",
           "return x < low ? low : x >= high ? high - 1 : x;")  # fmt: skip
     findings = _found(recipes)
     assert findings
@@ -130,7 +133,7 @@ def test_a_crash_is_attributed_and_the_rest_goes_on(plant: Planter) -> None:
 //% endif
 """
     recipes = _recipes("float", 0, 6)
-    plant("network/network.c.j2", inside, spoiled + inside)
+    plant("emit/network/network.c.j2", inside, spoiled + inside)
     tally = run_batch(recipes, [(GCC, "speed")])
     assert {finding.recipe.index: finding.what for finding in tally.findings} == {
         2: "ends with SIGSEGV",

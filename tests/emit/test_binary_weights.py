@@ -13,12 +13,15 @@ import pytest
 from smelt.api.artefact import Artefact
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
-from smelt.codegen import weights
-from smelt.codegen.network import Network, render_network
+from smelt.codegen.emit import weights
+from smelt.codegen.emit.network import (
+    Network,
+    render_network,
+)
 from smelt.errors import ModelError
 from smelt.ir import Graph, Node, Origin, Value
-from smelt.ops.binary import Binary
-from smelt.run import run
+from smelt.ops.core.binary import Binary
+from smelt.proof.run import run
 from tests.support.graphs import compile_graph
 from tests.support.projects import DIGITS_MODELS, VECTOR, counter, digits, images, must
 

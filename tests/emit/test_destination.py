@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from smelt.codegen import destination
+from smelt.codegen.emit import destination
 from smelt.errors import ConfigError
-from smelt.run import write_project
+from smelt.proof.run import write_project
 from tests.support.cli_runner import Smelt, runner
 from tests.support.projects import digits
 from tests.support.shared import Network

@@ -16,11 +16,14 @@ from onnx import TensorProto, helper, numpy_helper
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.export import formats
-from smelt.codegen.render import c_comment, code_span
+from smelt.codegen.emit.export import formats
+from smelt.codegen.text.literals import (
+    c_comment,
+    code_span,
+)
 from smelt.frontend import InputOptions
 from smelt.ir import evaluate
-from smelt.run import run
+from smelt.proof.run import run
 from smelt.samples import random_samples
 from tests.support.cli_runner import Smelt, runner
 from tests.support.export_tools import cmake, export, need

@@ -26,9 +26,9 @@ from smelt.ir import (
     evaluate,
     verify,
 )
-from smelt.ops.binary import Binary
-from smelt.ops.reshape import Reshape
-from smelt.run import run
+from smelt.ops.core.binary import Binary
+from smelt.ops.tensor.reshape import Reshape
+from smelt.proof.run import run
 from smelt.samples import Sample, random_samples
 from tests.support.graphs import Outputs, assert_same, combine, compile_graph
 from tests.support.projects import (

@@ -19,8 +19,11 @@ from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.errors import ConfigError, SmeltError
 from smelt.ir import Graph, Node, Origin, Value
-from smelt.ops.binary import Binary
-from smelt.run import run, write_project
+from smelt.ops.core.binary import Binary
+from smelt.proof.run import (
+    run,
+    write_project,
+)
 from tests.support.graphs import compile_graph
 from tests.support.projects import (
     DIGITS_MODELS,
@@ -144,7 +147,7 @@ def test_same_model_and_options_give_the_same_bytes(tmp_path: Path) -> None:
         folder = tmp_path / f"somewhere{index}"
         shutil.copytree(DIGITS, folder / "models", ignore=shutil.ignore_patterns("*.py"))
         model = folder / "models/digits_int8.tflite"
-        command = [sys.executable, "-m", "smelt.cli", "build", str(model)]
+        command = [sys.executable, "-m", "smelt.cli.app", "build", str(model)]
         command += ["-o", str(folder / "out"), "--board", "mps2-an386", "--quiet"]
         environment = os.environ | {"PYTHONHASHSEED": seed}
         subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)

@@ -13,7 +13,7 @@ from smelt.api.compile import compile_model
 from smelt.boards import compile_project, open_device
 from smelt.frontend import load
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, evaluate
-from smelt.ops.concat import Concat
+from smelt.ops.tensor.concat import Concat
 from smelt.samples import Sample, random_samples
 from tests.networks.test_golden_reference import INTEGER
 from tests.support.graphs import Outputs, assert_same, combine, compile_graph

@@ -11,21 +11,21 @@ _REFERENCE = ("tests/ops/test_reference.py",)
 FAULTS = (
     _of(
         "scales of depthwise weights lie along the wrong axis",
-        "quant/weights.py",
+        "quant/weights/integers.py",
         "last = isinstance(node.op, DepthwiseConv2D | ConvTranspose)",
         "last = isinstance(node.op, ConvTranspose)",
         _CORE,
     ),
     _of(
         "the zero point is one too high",
-        "quant/ranges.py",
+        "quant/ranges/activation_ranges.py",
         "min(max(round(-128 - low / scale), -128), 127)",
         "min(max(round(-127 - low / scale), -128), 127)",
         _CORE,
     ),
     _of(
         "the zero point lies on the other side",
-        "quant/ranges.py",
+        "quant/ranges/activation_ranges.py",
         "scale, min(max(round(-128 - low / scale), -128), 127)",
         "scale, min(max(round(-128 + low / scale), -128), 127)",
         _CORE,
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     _of(
         "a bias is stored in units of the weights alone",
-        "quant/weights.py",
+        "quant/weights/integers.py",
         "units = np.rint(bias / (input_scale * scales))",
         "units = np.rint(bias / scales)",
         _CORE,
@@ -53,7 +53,7 @@ FAULTS = (
     ),
     _of(
         "sums of large weights and biases may leave 32 bits",
-        "quant/weights.py",
+        "quant/weights/integers.py",
         "least = np.maximum(reach / _SUM_LIMIT, 1e-12)",
         "least = np.maximum(reach / 2.0**40, 1e-12)",
         _CORE,
@@ -67,7 +67,7 @@ FAULTS = (
     ),
     _of(
         "real numbers are stored with ties away from zero",
-        "smelt/ops/fixed_point.py",
+        "smelt/ops/arithmetic/fixed_point.py",
         "scaled = np.rint(real.astype(np.float32) / scale.astype(np.float32))",
         "scaled = round_half_away(real.astype(np.float32) / scale.astype(np.float32))",
         (
@@ -78,7 +78,7 @@ FAULTS = (
     ),
     _of(
         "the limits of a fused clamp forget the zero point",
-        "smelt/ops/fixed_point.py",
+        "smelt/ops/arithmetic/fixed_point.py",
         "return zero_point + (round(quotient)",
         "return (round(quotient)",
         _REFERENCE,

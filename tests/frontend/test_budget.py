@@ -20,8 +20,8 @@ from smelt.frontend import load
 from smelt.ir import Array, DType, Graph, Node, Origin, TensorType, Value, evaluate
 from smelt.ir.archive import save
 from smelt.ir.budget import limited
-from smelt.ops.binary import Binary
-from smelt.ops.control import Loop
+from smelt.ops.control.branches import Loop
+from smelt.ops.core.binary import Binary
 from tests.support.onnx_networks import graph, ints, model, node, tensor_info
 from tests.support.tflite_networks import O, T, const, edited, network
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.cli_flash import _of_project
-from smelt.cli_options import BuildGroup
-from smelt.codegen.accelerator import layer_key
-from smelt.codegen.destination import REPORT
-from smelt.codegen.kernels.vulkan.tuning import load_tuning
+from smelt.cli.flash import _of_project
+from smelt.cli.options import BuildGroup
+from smelt.codegen.backends.vulkan.tuning import load_tuning
+from smelt.codegen.emit.destination import REPORT
+from smelt.codegen.lower.accelerator import layer_key
 from smelt.errors import ConfigError
 from smelt.frontend import Imported, load
 from tests.fuzz import trees

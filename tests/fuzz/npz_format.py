@@ -11,11 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from smelt.api.quantize import (
+    Settings,
+    quantize_network,
+    read_labels,
+    read_samples,
+)
 from smelt.errors import ConfigError, QuantizationError
 from smelt.frontend import Imported, load
 from smelt.ir import Graph, evaluate
 from smelt.quant.recipe import RECIPES
-from smelt.quantize import Settings, quantize_network, read_labels, read_samples
 from smelt.samples import bind_expected, bind_samples, load_arrays
 from tests.fuzz import archives
 from tests.fuzz.case import Format, Step

@@ -17,9 +17,14 @@ from unittest.mock import patch
 
 import onnx
 
-from smelt import show_profile, show_verify
 from smelt.api.compile import compile_model
-from smelt.cli import main
+from smelt.cli.app import main
+from smelt.cli.show import (
+    profile as show_profile,
+)
+from smelt.cli.show import (
+    verify as show_verify,
+)
 from smelt.errors import ConfigError
 from smelt.frontend import load
 from tests.fuzz import models, onnx_format

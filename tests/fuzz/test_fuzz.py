@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from smelt import show_verify
 from smelt.api.compile import compile_model
+from smelt.cli.show import verify as show_verify
 from smelt.errors import DeviceError, ModelError
 from tests.fuzz import fake_device, report
 from tests.fuzz.campaign import Campaign, run

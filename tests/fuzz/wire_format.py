@@ -24,13 +24,17 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import Device, line
 from smelt.boards.device_info import VERSION
-from smelt.deploy import time_layers
 from smelt.errors import ConfigError, DeviceError, VerifyError
 from smelt.frontend import InputOptions, load
 from smelt.ir import evaluate
-from smelt.run import Rig, require_tensors, run
+from smelt.proof.deploy import time_layers
+from smelt.proof.run import (
+    Rig,
+    require_tensors,
+    run,
+)
+from smelt.proof.verify import find_first_difference
 from smelt.samples import random_samples
-from smelt.verify import find_first_difference
 from tests.fuzz.case import Format, Step
 from tests.fuzz.fake_device import FakeDevice
 from tests.fuzz.raw import hostile_name

@@ -30,9 +30,9 @@ from smelt.ir import (
 )
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ops import all_cases
+from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Case, build
-from smelt.ops.convolution import Conv2D
-from smelt.ops.fixed_point import Activation
+from smelt.ops.core.convolution import Conv2D
 
 F32 = TensorType((2,), DType.FLOAT32)
 

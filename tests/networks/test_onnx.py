@@ -13,8 +13,8 @@ from smelt.api.options import Options
 from smelt.codegen.passes import run_passes
 from smelt.frontend import InputOptions, load
 from smelt.ir import evaluate
-from smelt.ops.transpose import Transpose
-from smelt.run import run
+from smelt.ops.tensor.transpose import Transpose
+from smelt.proof.run import run
 from smelt.samples import Sample
 from tests.support.graphs import SETUPS, assert_same
 from tests.support.onnx_networks import session

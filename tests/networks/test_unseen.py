@@ -15,8 +15,8 @@ import pytest
 from smelt.errors import UnsupportedError
 from smelt.frontend import Imported, load
 from smelt.ir import Array, evaluate
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.reshape import Reshape
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.tensor.reshape import Reshape
 from smelt.samples import Sample, random_samples
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.tflite_networks import O, T, const, edited, litert, network

@@ -27,22 +27,32 @@ from smelt.ir import (
     evaluate,
 )
 from smelt.ops import all_cases
-from smelt.ops.binary import Binary
+from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Case, Data, build, sample_of
-from smelt.ops.concat import Concat
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.lstm import Lstm
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.prelu import PRelu
-from smelt.ops.quantize import Dequantize, Quantize
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.resize import Resize
-from smelt.ops.softmax import LogSoftmax, Softmax
-from smelt.ops.transpose import Transpose
-from smelt.ops.unary import UNARY, Unary, lookup_table
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.prelu import PRelu
+from smelt.ops.core.quantize import (
+    Dequantize,
+    Quantize,
+)
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.softmax import (
+    LogSoftmax,
+    Softmax,
+)
+from smelt.ops.core.unary import (
+    UNARY,
+    Unary,
+    lookup_table,
+)
+from smelt.ops.sequence.lstm import Lstm
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.resize import Resize
+from smelt.ops.tensor.transpose import Transpose
 from tests.support import onnx_oracle
 
 CASES = all_cases()

@@ -9,7 +9,11 @@ import ai_edge_litert.schema_py_generated as schema
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import Refusal, Request, backend
+from smelt.codegen.lower.offer import (
+    Refusal,
+    Request,
+    backend,
+)
 from smelt.codegen.passes import run_passes
 from smelt.ir import (
     Array,
@@ -24,12 +28,16 @@ from smelt.ir import (
     evaluate,
     verify,
 )
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D, same_padding
-from smelt.ops.convolution_nd import ConvTranspose
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.softmax import Softmax
-from smelt.ops.unary import Unary
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+    same_padding,
+)
+from smelt.ops.core.convolution_nd import ConvTranspose
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.unary import Unary
 from smelt.targets import HOST, get
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.tflite_networks import O, T, const, litert, network

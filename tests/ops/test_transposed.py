@@ -18,13 +18,16 @@ from smelt.errors import SmeltError
 from smelt.frontend import load
 from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ops.case import Bias, Case, Data, Weights, build
-from smelt.ops.convolution_nd import ConvTranspose
-from smelt.quant.equalization import equalize
+from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.quant.forms import classify
-from smelt.quant.observation import Sample, observe
 from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
+from smelt.quant.ranges.observation import (
+    Sample,
+    observe,
+)
 from smelt.quant.recipe import RECIPES
+from smelt.quant.weights.equalization import equalize
 from tests.support.graphs import SETUPS, TWINS, Member, Outputs, assert_same, run_together
 from tests.support.onnx_networks import session
 from tests.support.quant_networks import outputs, stored_samples

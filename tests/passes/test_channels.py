@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from smelt.codegen.pass_context import PassContext, Removal
-from smelt.codegen.passes.channels import drop_channels, plan_channels
+from smelt.codegen.passes.channels.constant_channels import (
+    drop_channels,
+    plan_channels,
+)
+from smelt.codegen.passes.context import (
+    PassContext,
+    Removal,
+)
 from smelt.frontend import load
 from smelt.ir import (
     Array,
@@ -23,15 +29,18 @@ from smelt.ir import (
     evaluate,
     verify,
 )
-from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.convolution_nd import ConvTranspose
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.pool import Pool2D
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.convolution_nd import ConvTranspose
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.reshape import Reshape
 from tests.support.graphs import Member
 from tests.support.random_networks import members
 from tests.support.shared import shared

@@ -9,12 +9,25 @@ from itertools import product
 import numpy as np
 import pytest
 
-from smelt.codegen.accelerator import layer_key
-from smelt.codegen.kernels.base import Request, backend
-from smelt.codegen.kernels.vulkan.assignment import PricedTensor
-from smelt.codegen.kernels.vulkan.devices import Costs, priced, stays_on_cpu
-from smelt.codegen.kernels.vulkan.float16 import conversion, use_float16
-from smelt.codegen.partition import Partitioner, Place
+from smelt.codegen.backends.vulkan.assignment import PricedTensor
+from smelt.codegen.backends.vulkan.devices import (
+    Costs,
+    priced,
+    stays_on_cpu,
+)
+from smelt.codegen.backends.vulkan.float16 import (
+    conversion,
+    use_float16,
+)
+from smelt.codegen.lower.accelerator import layer_key
+from smelt.codegen.lower.offer import (
+    Request,
+    backend,
+)
+from smelt.codegen.partition.partitioner import (
+    Partitioner,
+    Place,
+)
 from smelt.ir import (
     Array,
     DType,
@@ -28,15 +41,15 @@ from smelt.ir import (
     evaluate,
     verify,
 )
-from smelt.ops.binary import Binary
-from smelt.ops.cast import Cast
-from smelt.ops.convolution import Conv2D
-from smelt.ops.copy import Copy
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.softmax import Softmax
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.cast import Cast
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.copy import Copy
+from smelt.ops.tensor.reshape import Reshape
 from smelt.targets import get
 from smelt.targets.gpus import gpu_called
 

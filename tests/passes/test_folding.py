@@ -10,17 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.codegen.passes import DEFAULT, Pass
-from smelt.codegen.passes.activations import fuse_activations
-from smelt.codegen.passes.dense import use_dense_layers
-from smelt.codegen.passes.pads import fold_pads
-from smelt.codegen.passes.scales import fold_scales
+from smelt.codegen.passes.fusion.activations import fuse_activations
+from smelt.codegen.passes.fusion.dense import use_dense_layers
+from smelt.codegen.passes.fusion.pads import fold_pads
+from smelt.codegen.passes.fusion.scales import fold_scales
 from smelt.ir import Graph, Node, Op, Origin, Value, evaluate, verify
 from smelt.ir.text import print_graph
-from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.convolution_nd import Conv3D, ConvTranspose
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.convolution_nd import (
+    Conv3D,
+    ConvTranspose,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.unary import Unary
 from smelt.samples import random_samples
 from tests.passes.test_passes import body, parse
 from tests.support.graphs import assert_same

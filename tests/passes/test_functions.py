@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from smelt.codegen.passes import run_passes
-from smelt.codegen.passes.functions import merge_functions
-from smelt.codegen.passes.removals import Removals
+from smelt.codegen.passes.channels.removals import Removals
+from smelt.codegen.passes.quantized.functions import merge_functions
 from smelt.ir import (
     DType,
     Graph,
@@ -21,12 +21,15 @@ from smelt.ir import (
     evaluate,
     verify,
 )
-from smelt.ops.binary import Binary
-from smelt.ops.fixed_point import Activation
-from smelt.ops.pool import Pool2D
-from smelt.ops.quantize import Dequantize, Quantize
-from smelt.ops.reshape import Reshape
-from smelt.ops.unary import Unary
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.quantize import (
+    Dequantize,
+    Quantize,
+)
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.reshape import Reshape
 from tests.support.graphs import compile_graph
 
 SHAPE = (1, 4, 4, 16)

@@ -8,22 +8,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Refusal, Request, backend
-from smelt.codegen.partition import Partitioner
-from smelt.codegen.passes.inside import Names
-from smelt.codegen.passes.legalizations import LEGALIZATIONS
-from smelt.codegen.passes.legalize import legalize
+from smelt.codegen.lower.offer import (
+    Backend,
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+    backend,
+)
+from smelt.codegen.partition.legalizations import LEGALIZATIONS
+from smelt.codegen.partition.legalize import legalize
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import DType, Graph, Node, Op, Rounding, evaluate, verify
 from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.matmul import MatMul
-from smelt.ops.pad import Pad
-from smelt.ops.slice import Slice
-from smelt.ops.table import Table
-from smelt.ops.transpose import Transpose
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.matmul import MatMul
+from smelt.ops.core.table import Table
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.slice import Slice
+from smelt.ops.tensor.transpose import Transpose
 from smelt.samples import random_samples
 from smelt.targets import get
 from tests.passes.test_exact import extremes

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 
 from smelt.api.options import Options
 from smelt.codegen.passes import run_passes
-from smelt.codegen.passes.transposes import cancel_transposes
+from smelt.codegen.passes.layout.transposes import cancel_transposes
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
 from smelt.ir.text import print_graph
 from smelt.ops import all_cases
-from smelt.ops.binary import Binary
 from smelt.ops.case import Case, build, random_array
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.matmul import MatMul
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.softmax import Softmax
-from smelt.ops.top_k import TopK
-from smelt.ops.transpose import Transpose
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.matmul import MatMul
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.top_k import TopK
+from smelt.ops.tensor.transpose import Transpose
 from smelt.samples import random_samples
 from tests.passes.test_passes import body, parse
 from tests.support.graphs import Member, assert_same, run_together

@@ -20,10 +20,15 @@ from smelt.api.compile import compile_model
 from smelt.boards import compile_project
 from smelt.boards.counts import Counter, Region
 from smelt.boards.disassembly import disassemble
-from smelt.codegen.steps import Call
+from smelt.codegen.schedule.steps import Call
 from smelt.ir import Graph, verify
 from smelt.ir.text import parse_graph
-from smelt.profile import Profile, executed, profile_model, profiled
+from smelt.proof.profile import (
+    Profile,
+    executed,
+    profile_model,
+    profiled,
+)
 from smelt.samples import random_samples
 from smelt.targets import get
 from smelt.targets.cycles import Counts

@@ -16,7 +16,7 @@ from bench.quantized_networks import Scheme, quantize, samples
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.network import render_network
+from smelt.codegen.emit.network import render_network
 from smelt.errors import DeviceError, VerifyError
 from smelt.frontend import Imported
 from smelt.ir import (
@@ -34,17 +34,24 @@ from smelt.ir import (
     verify,
 )
 from smelt.ops import all_cases
-from smelt.ops.arg_reduce import ArgReduce
-from smelt.ops.binary import Binary
 from smelt.ops.case import build
-from smelt.ops.cast import Cast
-from smelt.ops.copy import Copy
-from smelt.ops.quantize import Dequantize, Quantize
-from smelt.ops.select import Select
-from smelt.ops.unary import Unary
+from smelt.ops.core.arg_reduce import ArgReduce
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.cast import Cast
+from smelt.ops.core.quantize import (
+    Dequantize,
+    Quantize,
+)
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.copy import Copy
+from smelt.ops.tensor.select import Select
+from smelt.proof.tolerances import (
+    FLOAT16_TOLERANCE,
+    compare,
+    inexact,
+)
+from smelt.proof.verify import verify_model
 from smelt.samples import Sample, random_samples
-from smelt.tolerances import FLOAT16_TOLERANCE, compare, inexact
-from smelt.verify import verify_model
 from tests.support.graphs import compile_graph
 from tests.support.onnx_networks import graph, model, node, tensor_info
 from tests.support.projects import digits

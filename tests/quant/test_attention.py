@@ -22,23 +22,23 @@ from smelt.ir import (
     Value,
     evaluate,
 )
-from smelt.ops.binary import Binary
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.l2_normalization import L2Normalization
-from smelt.ops.matmul import MatMul
-from smelt.ops.normalization import Normalization
-from smelt.ops.reduce import Reduce
-from smelt.ops.select import Select
-from smelt.ops.softmax import Softmax
-from smelt.ops.tile import Tile
-from smelt.quant.equalization import equalize
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.l2_normalization import L2Normalization
+from smelt.ops.core.matmul import MatMul
+from smelt.ops.core.normalization import Normalization
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.tensor.select import Select
+from smelt.ops.tensor.tile import Tile
 from smelt.quant.forms import classify
-from smelt.quant.observation import observe
 from smelt.quant.qdq import export
 from smelt.quant.quantized import Quantized, sqnr
 from smelt.quant.quantizer import quantize
+from smelt.quant.ranges.observation import observe
 from smelt.quant.recipe import RECIPES
-from smelt.quant.scores import prepare_scores
+from smelt.quant.rewrites.attention_scores import prepare_scores
+from smelt.quant.weights.equalization import equalize
 from tests.support.attention_networks import ATTENTION, attention
 from tests.support.graphs import SETUPS, SIMULATED, Member, assert_same, run_together
 from tests.support.onnx_networks import session

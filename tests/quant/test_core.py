@@ -11,32 +11,48 @@ import pytest
 from smelt.errors import QuantizationError, SmeltError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Rewrite, Value, evaluate
 from smelt.ops import all_cases
-from smelt.ops.binary import Binary
+from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Case, build, sample_inputs
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.normalization import Normalization
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.quantize import Quantize
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.softmax import Softmax
-from smelt.ops.unary import Unary
-from smelt.quant.channels import Classes
-from smelt.quant.equalization import equalize
-from smelt.quant.fitting import Noise, fitted
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.normalization import Normalization
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.quantize import Quantize
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.reshape import Reshape
+from smelt.quant.data.samples import outliers
 from smelt.quant.forms import Form, classify
-from smelt.quant.observation import Sample, observe
 from smelt.quant.quantized import Quantized
 from smelt.quant.quantizer import quantize
+from smelt.quant.ranges.observation import (
+    Sample,
+    observe,
+)
+from smelt.quant.ranges.shared_ranges import find_groups
 from smelt.quant.recipe import RECIPES, Recipe
-from smelt.quant.rounding import compensated, damped, searched
-from smelt.quant.samples import outliers
-from smelt.quant.ties import find_groups
-from smelt.quant.weights import largest_scales, nearest
+from smelt.quant.weights.equalization import equalize
+from smelt.quant.weights.fitting import (
+    Noise,
+    fitted,
+)
+from smelt.quant.weights.integers import (
+    largest_scales,
+    nearest,
+)
+from smelt.quant.weights.rescaling import Classes
+from smelt.quant.weights.rounding import (
+    compensated,
+    damped,
+    searched,
+)
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.quant_networks import Builder, digits, measured, outputs, stored_samples
 

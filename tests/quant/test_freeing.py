@@ -7,17 +7,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from smelt.api.quantization_cost import island_costs
 from smelt.ir import DType, Graph, Node, Value, evaluate
-from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.quantize import Dequantize, Quantize
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.quantize import (
+    Dequantize,
+    Quantize,
+)
+from smelt.ops.tensor.concat import Concat
+from smelt.proof.run import run
 from smelt.quant.forms import classify
-from smelt.quant.observation import observe
 from smelt.quant.quantizer import quantize
+from smelt.quant.ranges.observation import observe
+from smelt.quant.ranges.shared_ranges import (
+    Group,
+    find_groups,
+)
 from smelt.quant.recipe import RECIPES
-from smelt.quant.ties import Group, find_groups
-from smelt.quant_cost import island_costs
-from smelt.run import run
 from tests.quant.test_int16 import noise, offset
 from tests.support.graphs import assert_same, compile_graph
 from tests.support.quant_networks import MADE, Builder, digits, made, stored_samples

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from smelt.api.quantization_cost import island_costs
 from smelt.ir import DType, Graph, Rounding, Value, evaluate
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.quantize import Quantize
-from smelt.quant.observation import Sample
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.quantize import Quantize
 from smelt.quant.quantizer import quantize
+from smelt.quant.ranges.observation import Sample
 from smelt.quant.recipe import RECIPES
-from smelt.quant_cost import island_costs
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.quant_networks import MADE, Builder, digits, made, outputs, stored_samples
 
@@ -90,7 +90,7 @@ def test_nothing_is_chosen_where_nothing_is_gained() -> None:
 @pytest.mark.parametrize("setup", ["host", pytest.param("m4", marks=pytest.mark.qemu)])
 def test_generated_code_equals_the_reference(setup: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every layer that can be is of 16 bits: products, sums, pools, functions, joins."""
-    monkeypatch.setattr("smelt.quant.freeing._WORTH", -np.inf)
+    monkeypatch.setattr("smelt.quant.mixed_precision._WORTH", -np.inf)
     members: list[Member] = []
     for kind in MADE:
         graph, make = made(kind)
@@ -108,7 +108,7 @@ def test_generated_code_equals_the_reference(setup: str, monkeypatch: pytest.Mon
 def test_all_layers_of_16_bits_lose_no_more_than_those_of_8(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("smelt.quant.freeing._WORTH", -np.inf)
+    monkeypatch.setattr("smelt.quant.mixed_precision._WORTH", -np.inf)
     graph, make = made(kind)
     samples, unseen = make.samples(32), make.samples(32)
     found = quantize(graph, samples, allow=_INT16, measure=False)

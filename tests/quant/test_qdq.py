@@ -17,11 +17,11 @@ from smelt.frontend import load
 from smelt.ir import Array, DType, Graph, Node, Op, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build, sample_of
-from smelt.ops.lstm import Lstm
-from smelt.ops.recurrence import Recurrence
-from smelt.ops.softmax import Softmax
-from smelt.ops.table import Table
-from smelt.ops.unary import Unary
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.table import Table
+from smelt.ops.core.unary import Unary
+from smelt.ops.sequence.lstm import Lstm
+from smelt.ops.sequence.recurrence import Recurrence
 from smelt.quant.qdq import EMITTERS, export
 from smelt.quant.qdq.functions import functions_of
 from smelt.quant.quantizer import quantize
@@ -121,7 +121,7 @@ def test_operators(case: Case, dtype: DType) -> None:
 
 @pytest.mark.parametrize("kind", MADE)
 def test_layers_of_16_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("smelt.quant.freeing._WORTH", -np.inf)
+    monkeypatch.setattr("smelt.quant.mixed_precision._WORTH", -np.inf)
     graph, make = made(kind)
     found = quantize(graph, make.samples(16), allow=frozenset({"int16"}), measure=False)
     assert any(v.type.dtype is DType.INT16 for v in found.graph.values())

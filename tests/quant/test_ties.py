@@ -11,21 +11,27 @@ from onnxruntime import InferenceSession
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
 from smelt.ir import Array, Graph, Quant, Value
-from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.l2_normalization import L2Normalization
-from smelt.ops.reshape import Reshape
-from smelt.ops.softmax import Softmax
-from smelt.ops.unary import Unary
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.l2_normalization import L2Normalization
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.reshape import Reshape
 from smelt.quant.forms import classify
-from smelt.quant.observation import Sample, observe
 from smelt.quant.qdq import export
 from smelt.quant.quantizer import quantize
+from smelt.quant.ranges.observation import (
+    Sample,
+    observe,
+)
+from smelt.quant.ranges.shared_ranges import (
+    Group,
+    find_groups,
+)
 from smelt.quant.recipe import RECIPES
-from smelt.quant.ties import Group, find_groups
 from tests.quant.test_int16 import noise
 from tests.support.quant_networks import Builder, outputs
 

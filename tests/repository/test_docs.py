@@ -1,6 +1,6 @@
 """Generated documents are what the code says."""
 
-from smelt import show
+from smelt.cli.show import tables as show
 from tests.support.shared import ROOT
 
 

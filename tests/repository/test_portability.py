@@ -68,12 +68,12 @@ def test_nothing_is_used_that_only_posix_has(path: Path) -> None:
 
 WITHOUT = """
 import os, signal, sys
-import smelt.cli
+import smelt.cli.app
 for module, names in {attributes}.items():
     for name in set(names) - {{"SIGKILL"}}:  # which Python's own Popen.kill sends
         delattr(sys.modules[module], name)
 sys.argv = ["smelt", "verify", {model!r}, "--samples", "1"]
-smelt.cli.main()
+smelt.cli.app.main()
 """
 
 

@@ -12,17 +12,25 @@ import numpy as np
 import pytest
 
 from smelt.codegen.passes import run_passes
-from smelt.codegen.passes.drop import drop_dead_nodes, drop_identities
-from smelt.codegen.passes.fold import fold_constants
-from smelt.codegen.passes.materialize import materialize_results
+from smelt.codegen.passes.cleanup.drop import (
+    drop_dead_nodes,
+    drop_identities,
+)
+from smelt.codegen.passes.cleanup.fold import fold_constants
+from smelt.codegen.passes.cleanup.materialize import materialize_results
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
 from smelt.ir.text import parse_graph, print_graph
-from smelt.ops.binary import Binary
-from smelt.ops.control import If, Loop, Order, While
-from smelt.ops.reshape import Reshape
-from smelt.ops.unary import Unary
+from smelt.ops.control.branches import (
+    If,
+    Loop,
+    Order,
+    While,
+)
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.reshape import Reshape
+from smelt.proof.verify import find_first_difference
 from smelt.samples import Sample, random_samples
-from smelt.verify import find_first_difference
 from tests.emit.test_sanitizers import run_sanitized
 from tests.support.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together
 

@@ -28,9 +28,13 @@ from smelt.ops.lengths import (
     trace,
     with_lengths,
 )
-from smelt.run import device_inputs, run, set_sizes
+from smelt.proof.run import (
+    device_inputs,
+    run,
+    set_sizes,
+)
+from smelt.proof.verify import verify_model
 from smelt.samples import Sample, bind_samples, random_samples
-from smelt.verify import verify_model
 from tests.support.graphs import SETUPS, assert_same, compile_graph
 from tests.support.projects import SANITIZERS, network_sources
 

@@ -11,7 +11,7 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen import arena
-from smelt.codegen.kernels.base import (
+from smelt.codegen.lower.offer import (
     Backend,
     Kernel,
     KernelCall,
@@ -20,12 +20,19 @@ from smelt.codegen.kernels.base import (
     Scratch,
     backend,
 )
-from smelt.codegen.partition import Partitioner
-from smelt.codegen.schedule import ARENA, STATE, InBuffer, InFlash, Schedule, schedule
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.schedule.schedule import (
+    ARENA,
+    STATE,
+    InBuffer,
+    InFlash,
+    Schedule,
+    schedule,
+)
 from smelt.errors import DoesNotFit, UnsupportedError
 from smelt.ir import DType, Graph, Node, verify
 from smelt.ir.text import parse_graph
-from smelt.ops.unary import Unary
+from smelt.ops.core.unary import Unary
 from smelt.targets import HOST, get, library
 from tests.support.graphs import compile_graph
 from tests.support.tflite_networks import DIGITS

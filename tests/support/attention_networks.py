@@ -8,16 +8,16 @@ import numpy as np
 
 from smelt.codegen.passes import run_passes
 from smelt.ir import Graph, Value
-from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.matmul import MatMul
-from smelt.ops.normalization import Normalization
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.softmax import Softmax
-from smelt.ops.transpose import Transpose
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.matmul import MatMul
+from smelt.ops.core.normalization import Normalization
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.transpose import Transpose
 from tests.support.quant_networks import Builder
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from smelt.cli import main
+from smelt.cli.app import main
 
 
 @dataclass(frozen=True)

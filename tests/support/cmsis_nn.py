@@ -15,10 +15,14 @@ import pytest
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import Refusal, Request, backend
+from smelt.codegen.lower.offer import (
+    Refusal,
+    Request,
+    backend,
+)
 from smelt.frontend import Imported
 from smelt.ir import Graph
-from smelt.ops.convolution import Conv2D
+from smelt.ops.core.convolution import Conv2D
 from smelt.targets import Target, get
 from tests.support.graphs import SETUPS, SIMULATED
 from tests.support.kernels_host import Entry

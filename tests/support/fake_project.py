@@ -7,8 +7,8 @@ from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 
-from smelt.codegen.firmware import Firmware
-from smelt.codegen.render import render
+from smelt.codegen.emit.firmware import Firmware
+from smelt.codegen.text.render import render
 from smelt.targets import Optimize, Platform
 
 SOURCES = Path(__file__).parent / "firmware"

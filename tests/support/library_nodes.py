@@ -22,15 +22,18 @@ from smelt.ir import (
     Value,
     verify,
 )
-from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.softmax import Softmax
-from smelt.ops.transpose import Transpose
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.transpose import Transpose
 from smelt.samples import Sample
 
 Rng = np.random.Generator

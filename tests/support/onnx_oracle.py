@@ -16,34 +16,62 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from smelt.ir import Array, DType, Graph, Node, Value
-from smelt.ops.binary import BINARY, Binary
-from smelt.ops.cast import Cast
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D
-from smelt.ops.convolution_nd import Conv3D, ConvolutionND, ConvTranspose
-from smelt.ops.copy import Copy
-from smelt.ops.cumulative import Cumulative
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.gather import Gather, GatherElements, GatherND
-from smelt.ops.grid_sample import GridSample
-from smelt.ops.normalization import LocalResponse, Normalization
-from smelt.ops.one_hot import OneHot
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.prelu import PRelu
-from smelt.ops.quantize import Dequantize, Quantize
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.resize import Resize
-from smelt.ops.scatter import ScatterElements, ScatterND
-from smelt.ops.select import Select
-from smelt.ops.slice import Slice
-from smelt.ops.softmax import Hardmax, LogSoftmax, Softmax
-from smelt.ops.tile import Tile
-from smelt.ops.transpose import Transpose
-from smelt.ops.triangle import Triangle
-from smelt.ops.unary import Unary
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.binary import (
+    BINARY,
+    Binary,
+)
+from smelt.ops.core.cast import Cast
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+    Padding2D,
+)
+from smelt.ops.core.convolution_nd import (
+    Conv3D,
+    ConvolutionND,
+    ConvTranspose,
+)
+from smelt.ops.core.cumulative import Cumulative
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.normalization import (
+    LocalResponse,
+    Normalization,
+)
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.prelu import PRelu
+from smelt.ops.core.quantize import (
+    Dequantize,
+    Quantize,
+)
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.softmax import (
+    Hardmax,
+    LogSoftmax,
+    Softmax,
+)
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.copy import Copy
+from smelt.ops.tensor.gather import (
+    Gather,
+    GatherElements,
+    GatherND,
+)
+from smelt.ops.tensor.grid_sample import GridSample
+from smelt.ops.tensor.one_hot import OneHot
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.resize import Resize
+from smelt.ops.tensor.scatter import (
+    ScatterElements,
+    ScatterND,
+)
+from smelt.ops.tensor.select import Select
+from smelt.ops.tensor.slice import Slice
+from smelt.ops.tensor.tile import Tile
+from smelt.ops.tensor.transpose import Transpose
+from smelt.ops.tensor.triangle import Triangle
 
 OPSET = 20
 _TYPES = {

@@ -11,8 +11,8 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.ir import Array, DType, Graph, Node, Origin, State, TensorType, Value, verify
-from smelt.ops.binary import Binary
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.unary import Unary
 from tests.support.tflite_networks import DIGITS
 
 SANITIZERS = "-O0 -g -fsanitize=address,undefined -fno-sanitize-recover=all"

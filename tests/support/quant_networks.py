@@ -12,17 +12,24 @@ from smelt.frontend import InputOptions
 from smelt.frontend import load as load_model
 from smelt.ir import Array, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
 from smelt.ir.types import DType
-from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D
-from smelt.ops.fixed_point import Activation, dequantize_onnx
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.pool import Pool2D
-from smelt.ops.reduce import Reduce
-from smelt.ops.unary import Unary
+from smelt.ops.arithmetic.fixed_point import (
+    Activation,
+    dequantize_onnx,
+)
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+    Padding2D,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.concat import Concat
 from smelt.quant.convert import store
-from smelt.quant.observation import Sample
 from smelt.quant.quantized import sqnr
+from smelt.quant.ranges.observation import Sample
 from tests.support.shared import load, shared
 
 

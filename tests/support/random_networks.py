@@ -26,21 +26,30 @@ from smelt.ir import (
     Value,
     verify,
 )
-from smelt.ops.binary import BINARY, Binary
+from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import quant_of_range, quantize, random_array
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, Padding2D, same_padding
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.quantize import Quantize
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.resize import Resize
-from smelt.ops.softmax import Softmax
-from smelt.ops.transpose import Transpose
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import (
+    BINARY,
+    Binary,
+)
+from smelt.ops.core.convolution import (
+    NO_PADDING,
+    Conv2D,
+    DepthwiseConv2D,
+    Padding2D,
+    same_padding,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.quantize import Quantize
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.resize import Resize
+from smelt.ops.tensor.transpose import Transpose
 from tests.support.graphs import Member
 
 SAMPLES = 3

@@ -17,18 +17,18 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import ElfInfo, compile_project, open_device
-from smelt.codegen.kernels.base import Scratch
-from smelt.codegen.kernels.vulkan.calls import ShaderCall
-from smelt.codegen.kernels.vulkan.dispatches import DispatchProgram
-from smelt.codegen.kernels.vulkan.shaders import source
-from smelt.codegen.kernels.vulkan.spirv import compile_all
-from smelt.codegen.schedule import InBuffer
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
+from smelt.codegen.backends.vulkan.shaders import source
+from smelt.codegen.backends.vulkan.spirv import compile_all
+from smelt.codegen.lower.offer import Scratch
+from smelt.codegen.schedule.schedule import InBuffer
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
-from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.concat import Concat
 from smelt.samples import Sample
 from tests.support.graphs import Outputs
 from tests.support.shared import Network, networks

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from smelt import targets
-from smelt.codegen.firmware import Firmware
+from smelt.codegen.emit.firmware import Firmware
 from smelt.errors import ConfigError
 from smelt.targets import Feature, Target
 

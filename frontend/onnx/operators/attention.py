@@ -13,11 +13,11 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.ir import Array, DType, Value
-from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.matmul import MatMul
-from smelt.ops.softmax import Softmax
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.matmul import MatMul
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.concat import Concat
 
 _HEADS, _SEQUENCE, _SIZE = 1, 2, 3
 _OFFSET_SINCE = 25

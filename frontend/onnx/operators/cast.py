@@ -5,9 +5,9 @@ from __future__ import annotations
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.tensors import NARROWED, dtype_of
 from smelt.ir import DType, Value
-from smelt.ops.bit_cast import BitCast
-from smelt.ops.cast import Cast
-from smelt.ops.unary import Unary
+from smelt.ops.core.bit_cast import BitCast
+from smelt.ops.core.cast import Cast
+from smelt.ops.core.unary import Unary
 
 _EXACT = (DType.BOOL, DType.INT8, DType.UINT8)
 """Element types whose every number float16 and bfloat16 have."""

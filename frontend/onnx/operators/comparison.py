@@ -5,8 +5,8 @@ from __future__ import annotations
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.operators.elementwise import binary, unary
 from smelt.ir import DType, Value
-from smelt.ops.select import Select
-from smelt.ops.unary import Unary
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.select import Select
 
 
 def _binary(kind: str) -> Converter:

@@ -15,9 +15,13 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.operation import Converter, Operand, Operation, Results
 from smelt.frontend.onnx.operators.shape import slice_along
 from smelt.ir import Array, DType, Graph, TensorType, Value
-from smelt.ops.concat import Concat
-from smelt.ops.control import If, Loop, Order
-from smelt.ops.reshape import Reshape
+from smelt.ops.control.branches import (
+    If,
+    Loop,
+    Order,
+)
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.reshape import Reshape
 
 _ENDLESS = 2**31
 """Trip counts from here on mean that only a condition ends the loop."""

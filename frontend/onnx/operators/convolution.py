@@ -10,9 +10,15 @@ import numpy as np
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.windows import Pair, Window, auto_pad, halves, pads, per_axis
 from smelt.ir import Value
-from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.convolution_nd import Conv3D, ConvTranspose
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.convolution_nd import (
+    Conv3D,
+    ConvTranspose,
+)
 
 
 def _conv(operation: Operation) -> Value:

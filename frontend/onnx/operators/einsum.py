@@ -15,10 +15,10 @@ from math import prod
 
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.ir import Value
-from smelt.ops.binary import Binary
-from smelt.ops.matmul import MatMul
-from smelt.ops.reduce import Reduce
-from smelt.ops.slice import Slice
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.matmul import MatMul
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.tensor.slice import Slice
 
 _TERM = re.compile(r"([A-Za-z]*)(\.\.\.)?([A-Za-z]*)")
 

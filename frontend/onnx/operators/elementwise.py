@@ -9,10 +9,13 @@ import numpy as np
 
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.ir import Array, DType, Value
-from smelt.ops.binary import Binary
-from smelt.ops.cast import Cast
-from smelt.ops.prelu import PRelu
-from smelt.ops.unary import UNARY, Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.cast import Cast
+from smelt.ops.core.prelu import PRelu
+from smelt.ops.core.unary import (
+    UNARY,
+    Unary,
+)
 
 
 def unary(operation: Operation, op: Unary, x: Value) -> Value:

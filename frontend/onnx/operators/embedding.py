@@ -7,7 +7,7 @@ import numpy as np
 from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.frontend.onnx.operators.elementwise import binary
 from smelt.ir import DType, Value
-from smelt.ops.normalization import Normalization
+from smelt.ops.core.normalization import Normalization
 
 
 def _embed_layer(operation: Operation) -> list[Value]:

@@ -13,7 +13,7 @@ from onnx import helper
 from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.frontend.onnx.operators.elementwise import binary, unary
 from smelt.ir import Value
-from smelt.ops.unary import Unary
+from smelt.ops.core.unary import Unary
 
 _ACTIVATIONS: Mapping[str, Sequence[str]] = {
     "Relu": (),

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from smelt.frontend.onnx.operation import Converter, Operand, Operation
 from smelt.ir import Node, Value
-from smelt.ops.binary import Binary
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.reshape import Reshape
 
 Rule = Callable[[Operation, Node, Value], Sequence[Value]]
 """The derivatives by a node's operands, out of the one by its output."""

@@ -18,10 +18,13 @@ from smelt.frontend.onnx.quantizing import relabelled, unlabelled
 from smelt.frontend.onnx.tensors import PROTO_TYPES
 from smelt.frontend.onnx.windows import Window
 from smelt.ir import DType, Quant, Value
-from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.quantize import Quantize
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.quantize import Quantize
 
 Sums = Callable[[Value, Value], Value]
 """The int32 sums of products of two int8 tensors."""

@@ -7,9 +7,12 @@ import numpy as np
 from smelt.frontend.onnx.operation import Converter, Declared, Operation, Results
 from smelt.frontend.onnx.operators.elementwise import binary
 from smelt.ir import Value
-from smelt.ops.normalization import LocalResponse, Normalization
-from smelt.ops.reduce import Reduce
-from smelt.ops.unary import Unary
+from smelt.ops.core.normalization import (
+    LocalResponse,
+    Normalization,
+)
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.unary import Unary
 
 _EPSILON = 1e-5
 _GROUP_SCALE_PER_CHANNEL = 21

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.operators.shape import require_size
 from smelt.ir import Value
-from smelt.ops.pad import Pad
-from smelt.ops.slice import Slice
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.slice import Slice
 
 _MODES = ("constant", "reflect", "edge", "wrap")
 

@@ -11,12 +11,15 @@ import numpy as np
 from smelt.frontend.onnx.operation import Converter, Operation, Results
 from smelt.frontend.onnx.windows import Pair, Window, pads, per_axis
 from smelt.ir import Value
-from smelt.ops.binary import Binary
-from smelt.ops.max_unpool import MaxPoolIndices, MaxUnpool
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.reduce import Reduce
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.max_unpool import (
+    MaxPoolIndices,
+    MaxUnpool,
+)
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.pad import Pad
 
 
 def _window(operation: Operation) -> Window:

@@ -6,9 +6,9 @@ import numpy as np
 
 from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.ir import Array, DType, Value
-from smelt.ops.binary import Binary
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.matmul import MatMul
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.matmul import MatMul
 
 Permutation = tuple[int, ...]
 

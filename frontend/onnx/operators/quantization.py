@@ -16,7 +16,7 @@ from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.frontend.onnx.quantizing import dequantized, quantized
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import Value
-from smelt.ops.binary import Binary
+from smelt.ops.core.binary import Binary
 
 
 def _quantize_linear(operation: Operation) -> Value:

@@ -9,12 +9,18 @@ import numpy as np
 
 from smelt.frontend.onnx.operation import Converter, Operation, Results
 from smelt.ir import DType, Value
-from smelt.ops.binary import Binary
-from smelt.ops.concat import Concat
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.matmul import MatMul
-from smelt.ops.recurrence import ACTIVATIONS, GATE_DEFAULTS, GATES, Gate, Recurrence
-from smelt.ops.slice import Slice
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.matmul import MatMul
+from smelt.ops.sequence.recurrence import (
+    ACTIVATIONS,
+    GATE_DEFAULTS,
+    GATES,
+    Gate,
+    Recurrence,
+)
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.slice import Slice
 
 _DIRECTIONS = {
     "forward": (False,),

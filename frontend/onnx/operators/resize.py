@@ -19,8 +19,8 @@ from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.windows import LARGEST
 from smelt.ir import Array, DType, Value
 from smelt.ir.budget import affords
-from smelt.ops.resample import Resample
-from smelt.ops.resize import Resize
+from smelt.ops.tensor.resample import Resample
+from smelt.ops.tensor.resize import Resize
 
 _FLAGS = ((False, False), (True, False), (False, True))
 """Aligned corners and half-pixel centres of a `Resize`."""

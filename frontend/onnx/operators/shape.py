@@ -11,10 +11,10 @@ import numpy as np
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import DType, Value
-from smelt.ops.concat import Concat
-from smelt.ops.pad import Pad
-from smelt.ops.slice import Slice
-from smelt.ops.tile import Tile
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.slice import Slice
+from smelt.ops.tensor.tile import Tile
 from smelt.wording import number
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.operators.products import dense
 from smelt.ir import Array, Value
-from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D
-from smelt.ops.gather import Gather
-from smelt.ops.reduce import Reduce
-from smelt.ops.slice import Slice
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.tensor.gather import Gather
+from smelt.ops.tensor.slice import Slice
 
 _MOST_ELEMENTS = 1 << 24
 """What a matrix of a transform may have."""

@@ -18,12 +18,18 @@ import pytest
 from smelt.api.options import Options
 from smelt.ir import DType, evaluate
 from smelt.ops.case import Bias, Case, Data, Weights, build
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.convolution_nd import Conv3D, ConvTranspose
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.matmul import MatMul
-from smelt.ops.pool import Pool2D
-from smelt.ops.softmax import Softmax
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.convolution_nd import (
+    Conv3D,
+    ConvTranspose,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.matmul import MatMul
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.softmax import Softmax
 from smelt.samples import random_samples
 from tests.support.graphs import TWINS, Member, assert_same, combine, compile_graph, run_together
 from tests.support.shared import ROOT

@@ -14,18 +14,22 @@ import pytest
 
 from smelt.api.compile import compile_model
 from smelt.boards import compile_project
-from smelt.cli_options import BuildGroup
-from smelt.codegen.kernels.base import Refusal, Request, Scratch
-from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.cmsis_nn.rows import gathers_rows
+from smelt.cli.options import BuildGroup
+from smelt.codegen.backends.cmsis_nn.rows import gathers_rows
+from smelt.codegen.lower.offer import (
+    Refusal,
+    Request,
+    Scratch,
+)
+from smelt.codegen.lower.window import Window
 from smelt.errors import ConfigError, ToolError, UnsupportedError
 from smelt.frontend import Imported
 from smelt.ir import Graph, Quant, Value
-from smelt.ops.convolution import Conv2D
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.softmax import Softmax
-from smelt.ops.unary import Unary
-from smelt.run import run
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.softmax import Softmax
+from smelt.ops.core.unary import Unary
+from smelt.proof.run import run
 from smelt.samples import random_samples
 from tests.support.cmsis_nn import (
     API,

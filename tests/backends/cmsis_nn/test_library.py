@@ -14,13 +14,18 @@ import numpy as np
 import pytest
 
 from smelt.api.compile import compile_model
-from smelt.codegen.kernels.base import KernelCall, Operand, Packed, Scratch
-from smelt.codegen.kernels.c.window import Window
-from smelt.codegen.kernels.cmsis_nn import buffers
-from smelt.codegen.kernels.cmsis_nn.buffers import Variant
-from smelt.codegen.kernels.cmsis_nn.rows import gathers_rows
+from smelt.codegen.backends.cmsis_nn import buffers
+from smelt.codegen.backends.cmsis_nn.buffers import Variant
+from smelt.codegen.backends.cmsis_nn.rows import gathers_rows
+from smelt.codegen.lower.offer import (
+    KernelCall,
+    Operand,
+    Packed,
+    Scratch,
+)
+from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Graph, evaluate
-from smelt.run import run
+from smelt.proof.run import run
 from smelt.samples import random_samples
 from smelt.targets import Target
 from tests.backends.test_cases import member_of, pairs

@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from smelt.codegen.helpers import required_headers, required_helpers
-from smelt.codegen.kernels.base import KernelCall, Refusal, Request, backend
-from smelt.codegen.symbols import Functions
+from smelt.codegen.lower.offer import (
+    KernelCall,
+    Refusal,
+    Request,
+    backend,
+)
+from smelt.codegen.schedule.symbols import Functions
+from smelt.codegen.text.helpers import (
+    required_headers,
+    required_helpers,
+)
 from smelt.ir import Node
-from smelt.ops.fixed_point import Activation
+from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.targets import get
 from tests.backends.cortexm import test_dsp as test_cortexm_dsp
 from tests.backends.cortexm import test_mve as test_cortexm_mve

@@ -16,15 +16,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smelt.codegen.kernels.base import Backend, KernelCall, Refusal, Request
-from smelt.codegen.kernels.c.requantization import Requantization
-from smelt.codegen.kernels.cortexm import dsp_add, dsp_dense, dsp_depthwise, dsp_dot, dsp_winograd
-from smelt.codegen.kernels.cortexm.dsp_scaling import DspScaling, dsp_scaling
+from smelt.codegen.backends.dsp import (
+    add as dsp_add,
+)
+from smelt.codegen.backends.dsp import (
+    dense as dsp_dense,
+)
+from smelt.codegen.backends.dsp import (
+    depthwise as dsp_depthwise,
+)
+from smelt.codegen.backends.dsp import (
+    dot as dsp_dot,
+)
+from smelt.codegen.backends.dsp import (
+    winograd as dsp_winograd,
+)
+from smelt.codegen.backends.dsp.scaling import (
+    DspScaling,
+    dsp_scaling,
+)
+from smelt.codegen.lower.offer import (
+    Backend,
+    KernelCall,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.requantization import Requantization
 from smelt.ir import Array, DType, Graph, Node, Op, Quant, TensorType, Value, evaluate
-from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+    Padding2D,
+    Pair,
+)
+from smelt.ops.core.fully_connected import FullyConnected
 from smelt.samples import Sample
 from smelt.targets import Optimize, get
 from tests.backends.test_requantization import requantizations

@@ -14,11 +14,28 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import Backend, Kernel, KernelCall, Refusal, Request
-from smelt.codegen.kernels.cortexm import mve_add, mve_depthwise, mve_pool, mve_products
-from smelt.codegen.kernels.cortexm.mve_linear import linear
-from smelt.codegen.kernels.cortexm.mve_plan import SCRATCH_LIMIT
-from smelt.codegen.kernels.cortexm.mve_schedule import scheduled
+from smelt.codegen.backends.helium import (
+    add as mve_add,
+)
+from smelt.codegen.backends.helium import (
+    depthwise as mve_depthwise,
+)
+from smelt.codegen.backends.helium import (
+    pool as mve_pool,
+)
+from smelt.codegen.backends.helium import (
+    products as mve_products,
+)
+from smelt.codegen.backends.helium.linear import linear
+from smelt.codegen.backends.helium.plan import SCRATCH_LIMIT
+from smelt.codegen.backends.helium.schedule import scheduled
+from smelt.codegen.lower.offer import (
+    Backend,
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+)
 from smelt.ir import (
     Array,
     DType,
@@ -33,11 +50,16 @@ from smelt.ir import (
     evaluate,
     verify,
 )
-from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.pool import Pool2D
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+    Padding2D,
+    Pair,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.pool import Pool2D
 from smelt.targets import get
 from tests.support.guarded import CORES, Run, said_on
 from tests.support.kernels_host import OUTPUT, Entry, build_programs, compile_c, source_of

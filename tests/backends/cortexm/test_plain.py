@@ -16,23 +16,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.kernels.base import Backend, KernelCall, Refusal, Request
-from smelt.codegen.kernels.c.requantization import Requantization
-from smelt.codegen.kernels.cortexm import (
-    thumb_add,
-    thumb_convolution,
-    thumb_dense,
-    thumb_depthwise,
-    wide_convolution,
-    wide_depthwise,
+from smelt.codegen.backends.armv6m import (
+    add as thumb_add,
 )
-from smelt.codegen.kernels.cortexm.short_scaling import short_scaling
-from smelt.codegen.kernels.cortexm.tap_groups import LARGEST_GROUP, grouped
+from smelt.codegen.backends.armv6m import (
+    convolution as thumb_convolution,
+)
+from smelt.codegen.backends.armv6m import (
+    dense as thumb_dense,
+)
+from smelt.codegen.backends.armv6m import (
+    depthwise as thumb_depthwise,
+)
+from smelt.codegen.backends.armv7m import (
+    convolution as wide_convolution,
+)
+from smelt.codegen.backends.armv7m import (
+    depthwise as wide_depthwise,
+)
+from smelt.codegen.lower.offer import (
+    Backend,
+    KernelCall,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.requantization import Requantization
+from smelt.codegen.lower.short_scaling import short_scaling
+from smelt.codegen.lower.tap_groups import (
+    LARGEST_GROUP,
+    grouped,
+)
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value, evaluate
-from smelt.ops.binary import Binary
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+    Padding2D,
+    Pair,
+)
+from smelt.ops.core.fully_connected import FullyConnected
 from smelt.samples import Sample
 from smelt.targets import Optimize, get
 from tests.support.guarded import Core, said_on

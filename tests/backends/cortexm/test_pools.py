@@ -15,9 +15,20 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from smelt.codegen.kernels.base import Kernel, KernelCall, Refusal, Request
-from smelt.codegen.kernels.cortexm import dsp_pool, mve_pool, thumb_pool
-from smelt.codegen.kernels.cortexm.pooling import MOST, Pooling, pooling
+from smelt.codegen.backends.armv6m import pool as thumb_pool
+from smelt.codegen.backends.dsp import pool as dsp_pool
+from smelt.codegen.backends.helium import pool as mve_pool
+from smelt.codegen.lower.offer import (
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.pooling import (
+    MOST,
+    Pooling,
+    pooling,
+)
 from smelt.ir import (
     Array,
     DType,
@@ -32,10 +43,15 @@ from smelt.ir import (
     evaluate,
     verify,
 )
-from smelt.ops.convolution import NO_PADDING, Padding2D, Pair, same_padding
-from smelt.ops.fixed_point import Activation
-from smelt.ops.pool import Pool2D
-from smelt.ops.reduce import Reduce
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.convolution import (
+    NO_PADDING,
+    Padding2D,
+    Pair,
+    same_padding,
+)
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.reduce import Reduce
 from smelt.samples import Sample
 from smelt.targets import get
 from tests.support.guarded import CORES, Core, Run, said_on

@@ -15,10 +15,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.kernels.base import Backend, KernelCall, Refusal, Request
-from smelt.codegen.kernels.cortexm import wide_columns, wide_convolution, wide_dense, wide_rows
-from smelt.codegen.kernels.cortexm.wide_dense import counted_weights
-from smelt.codegen.kernels.cortexm.wide_products import LIFT, pairs_of, split_pairs
+from smelt.codegen.backends.armv7m import (
+    columns as wide_columns,
+)
+from smelt.codegen.backends.armv7m import (
+    convolution as wide_convolution,
+)
+from smelt.codegen.backends.armv7m import (
+    dense as wide_dense,
+)
+from smelt.codegen.backends.armv7m import (
+    rows as wide_rows,
+)
+from smelt.codegen.backends.armv7m.dense import counted_weights
+from smelt.codegen.backends.armv7m.products import (
+    LIFT,
+    pairs_of,
+    split_pairs,
+)
+from smelt.codegen.lower.offer import (
+    Backend,
+    KernelCall,
+    Refusal,
+    Request,
+)
 from smelt.ir import Rounding
 from smelt.targets import get
 from tests.backends.cortexm.test_plain import (

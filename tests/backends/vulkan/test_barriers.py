@@ -17,10 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.api.artefact import Artefact
-from smelt.codegen.kernels.base import Scratch
-from smelt.codegen.kernels.vulkan.calls import ShaderCall
-from smelt.codegen.kernels.vulkan.dispatches import Dispatch, DispatchProgram, Range, with_barriers
-from smelt.codegen.schedule import Call, InBuffer
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.dispatches import (
+    Dispatch,
+    DispatchProgram,
+    Range,
+    with_barriers,
+)
+from smelt.codegen.lower.offer import Scratch
+from smelt.codegen.schedule.schedule import (
+    Call,
+    InBuffer,
+)
 from smelt.ir import DType, evaluate
 from smelt.samples import random_samples
 from tests.support.graphs import TOLERANCE, Member, assert_same, combine, compile_graph

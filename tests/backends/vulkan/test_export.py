@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smelt.codegen.export import formats
+from smelt.codegen.emit.export import formats
 from smelt.errors import ConfigError
 from tests.support.export_tools import WARNINGS, block, cmake, exported, known, need, project
 from tests.support.projects import must

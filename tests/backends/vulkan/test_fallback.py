@@ -12,7 +12,7 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import open_device
-from smelt.codegen.kernels.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.errors import ConfigError, DeviceError
 from smelt.ir import evaluate
 from smelt.samples import random_samples

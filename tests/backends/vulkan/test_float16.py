@@ -17,15 +17,18 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.errors import ConfigError, VerifyError
 from smelt.ir import Array, DType, Graph, Node, evaluate
-from smelt.ops.arg_reduce import ArgReduce
-from smelt.ops.binary import Binary
 from smelt.ops.case import Case
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.softmax import Softmax
-from smelt.run import run
+from smelt.ops.core.arg_reduce import ArgReduce
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.softmax import Softmax
+from smelt.proof.run import run
+from smelt.proof.tolerances import (
+    FLOAT16_TOLERANCE,
+    inexact,
+)
+from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
-from smelt.tolerances import FLOAT16_TOLERANCE, inexact
-from smelt.verify import verify_model
 from tests.backends.test_cases import member_of, pairs, serves
 from tests.backends.vulkan.test_barriers import check_barriers, check_validation
 from tests.backends.vulkan.test_operators import network

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from smelt.api.artefact import Artefact
-from smelt.codegen.kernels.vulkan.dispatches import DispatchProgram
+from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
 from tests.support.graphs import compile_graph
 from tests.support.projects import SANITIZERS, must, network_sources
 from tests.support.vulkan_tools import (

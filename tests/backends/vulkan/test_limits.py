@@ -18,18 +18,28 @@ from typing_extensions import override
 from smelt.api.artefact import Artefact
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
-from smelt.codegen.accelerator import DeviceFunctions
-from smelt.codegen.kernels.vulkan import dispatches, shaders
-from smelt.codegen.kernels.vulkan.calls import ShaderCall
-from smelt.codegen.kernels.vulkan.dispatches import DispatchProgram, program
-from smelt.codegen.kernels.vulkan.elements import MAX_LOOPS
-from smelt.codegen.kernels.vulkan.shaders import Module, Pipeline, Shaders
+from smelt.codegen.backends.vulkan import (
+    dispatches,
+    shaders,
+)
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.dispatches import (
+    DispatchProgram,
+    program,
+)
+from smelt.codegen.backends.vulkan.elements import MAX_LOOPS
+from smelt.codegen.backends.vulkan.shaders import (
+    Module,
+    Pipeline,
+    Shaders,
+)
+from smelt.codegen.lower.accelerator import DeviceFunctions
 from smelt.errors import DeviceError, UnsupportedError
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, verify
-from smelt.ops.binary import Binary
-from smelt.ops.matmul import MatMul
-from smelt.ops.transpose import Transpose
-from smelt.ops.unary import Unary
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.matmul import MatMul
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.transpose import Transpose
 from smelt.samples import random_samples
 from tests.support.graphs import compile_graph
 from tests.support.vulkan_tools import (

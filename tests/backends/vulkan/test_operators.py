@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from smelt.api.artefact import Artefact
-from smelt.codegen.kernels.base import backend
+from smelt.codegen.lower.offer import backend
 from smelt.ir import (
     Array,
     DType,
@@ -31,29 +31,35 @@ from smelt.ir import (
     verify,
 )
 from smelt.ops import all_cases
-from smelt.ops.binary import Binary
+from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Case, Data, build, sample_of
-from smelt.ops.concat import Concat
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.copy import Copy
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.gather import Gather
-from smelt.ops.l2_normalization import L2Normalization
-from smelt.ops.normalization import Normalization
-from smelt.ops.pad import Pad
-from smelt.ops.pool import Pool2D
-from smelt.ops.prelu import PRelu
-from smelt.ops.quantize import Quantize
-from smelt.ops.reduce import Reduce
-from smelt.ops.reshape import Reshape
-from smelt.ops.resize import Resize
-from smelt.ops.slice import Slice
-from smelt.ops.softmax import LogSoftmax, Softmax
-from smelt.ops.tile import Tile
-from smelt.ops.transpose import Transpose
-from smelt.ops.unary import Unary
-from smelt.run import run
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.l2_normalization import L2Normalization
+from smelt.ops.core.normalization import Normalization
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.prelu import PRelu
+from smelt.ops.core.quantize import Quantize
+from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.softmax import (
+    LogSoftmax,
+    Softmax,
+)
+from smelt.ops.core.unary import Unary
+from smelt.ops.tensor.concat import Concat
+from smelt.ops.tensor.copy import Copy
+from smelt.ops.tensor.gather import Gather
+from smelt.ops.tensor.pad import Pad
+from smelt.ops.tensor.reshape import Reshape
+from smelt.ops.tensor.resize import Resize
+from smelt.ops.tensor.slice import Slice
+from smelt.ops.tensor.tile import Tile
+from smelt.ops.tensor.transpose import Transpose
+from smelt.proof.run import run
 from smelt.samples import Sample
 from tests.backends.test_cases import serves
 from tests.support.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together

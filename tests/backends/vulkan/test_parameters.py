@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from smelt.codegen.kernels.base import Parameters, Request, backend
-from smelt.codegen.kernels.vulkan.calls import ShaderCall
-from smelt.codegen.render import render
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.lower.offer import (
+    Parameters,
+    Request,
+    backend,
+)
+from smelt.codegen.text.render import render
 from smelt.ops import all_cases
 from smelt.ops.case import build
 from smelt.targets import get

@@ -14,22 +14,30 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from smelt import show
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.accelerator import layer_key
-from smelt.codegen.kernels.vulkan.assignment import PricedLayer, PricedTensor, assignment
-from smelt.codegen.kernels.vulkan.devices import Costs
-from smelt.codegen.kernels.vulkan.tuning import TunedLayer, Tuning, load_tuning
+from smelt.cli.show import tables as show
+from smelt.codegen.backends.vulkan.assignment import (
+    PricedLayer,
+    PricedTensor,
+    assignment,
+)
+from smelt.codegen.backends.vulkan.devices import Costs
+from smelt.codegen.backends.vulkan.tuning import (
+    TunedLayer,
+    Tuning,
+    load_tuning,
+)
+from smelt.codegen.lower.accelerator import layer_key
 from smelt.errors import ConfigError
 from smelt.frontend import load
 from smelt.ops import all_cases
 from smelt.ops.case import build
-from smelt.ops.cast import Cast
-from smelt.ops.softmax import Softmax
+from smelt.ops.core.cast import Cast
+from smelt.ops.core.softmax import Softmax
+from smelt.proof.tune import tune
 from smelt.targets.gpus import available, gpu_called
-from smelt.tune import tune
 from tests.passes.test_float16 import converted
 from tests.support.cli_runner import runner
 from tests.support.onnx_networks import graph, model, node, tensor_info
@@ -416,7 +424,7 @@ def test_a_tuning_goes_with_the_profile_that_it_was_measured_with(options: Optio
 def test_where_a_tuning_goes_is_looked_at_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("smelt.cli_tune.tune_model", None)
+    monkeypatch.setattr("smelt.cli.tune.tune_model", None)
     run = runner(tmp_path, monkeypatch, capfd)
     for place, why in (("none/t.json", "No such file or directory"), (".", "it is a folder")):
         ran = run("tune", MODEL, "--target", "vulkan", "-o", place)

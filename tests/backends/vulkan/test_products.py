@@ -13,9 +13,15 @@ from smelt import targets
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.kernels.base import Request, backend
-from smelt.codegen.kernels.vulkan import products
-from smelt.codegen.kernels.vulkan.calls import MAX_GROUPS, ShaderCall
+from smelt.codegen.backends.vulkan import products
+from smelt.codegen.backends.vulkan.calls import (
+    MAX_GROUPS,
+    ShaderCall,
+)
+from smelt.codegen.lower.offer import (
+    Request,
+    backend,
+)
 from smelt.ir import (
     DType,
     Graph,
@@ -30,11 +36,14 @@ from smelt.ir import (
     verify,
 )
 from smelt.ops import all_cases
+from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Bias, Case, Data, Weights
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.fixed_point import Activation
-from smelt.ops.fully_connected import FullyConnected
-from smelt.run import run
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.proof.run import run
 from smelt.samples import random_samples
 from smelt.targets.gpus import gpu_called
 from tests.backends.test_cases import member_of

@@ -18,13 +18,16 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
-from smelt.codegen.kernels.vulkan import spirv
+from smelt.codegen.backends.vulkan import spirv
 from smelt.errors import ConfigError, DeviceError, GraphError, ToolError
 from smelt.ir import DType, Graph, evaluate, verify
-from smelt.ops.convolution import Conv2D
-from smelt.run import Rig, run
+from smelt.ops.core.convolution import Conv2D
+from smelt.proof.run import (
+    Rig,
+    run,
+)
+from smelt.proof.tolerances import FLOAT16_TOLERANCE
 from smelt.samples import random_samples
-from smelt.tolerances import FLOAT16_TOLERANCE
 from tests.support.graphs import TOLERANCE, assert_same, compile_graph
 from tests.support.projects import SANITIZERS, counter, must, network_sources
 from tests.support.random_networks import Builder, no_choice

@@ -12,22 +12,38 @@ import pytest
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.accelerator import Tiling, layer_key
-from smelt.codegen.kernels.base import Refusal, Request, backend
-from smelt.codegen.kernels.vulkan.calls import Block, ShaderCall
-from smelt.codegen.kernels.vulkan.tuning import (
+from smelt.codegen.backends.vulkan.calls import (
+    Block,
+    ShaderCall,
+)
+from smelt.codegen.backends.vulkan.tuning import (
     TunedLayer,
     Tuning,
     load_tuning,
     neighbours,
     worth_measuring,
 )
+from smelt.codegen.lower.accelerator import (
+    Tiling,
+    layer_key,
+)
+from smelt.codegen.lower.offer import (
+    Refusal,
+    Request,
+    backend,
+)
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
 from smelt.ops.case import build
+from smelt.proof.tune import (
+    LayerKind,
+    ProgramTimes,
+    TunedRun,
+    kinds_of,
+    tune,
+)
 from smelt.targets import get
 from smelt.targets.gpus import DEFAULT, Gpu, available, gpu_called
-from smelt.tune import LayerKind, ProgramTimes, TunedRun, kinds_of, tune
 from tests.backends.test_cases import member_of
 from tests.backends.vulkan.test_products import convolution, dense, depthwise_case
 from tests.support.cli_runner import runner
@@ -86,7 +102,7 @@ def test_every_profile_has_blocks_that_every_device_can_run(network: Network) ->
 
 def test_large_images_have_blocks_of_few_workgroups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of workgroups ends, on a device of a small one here at 8."""
-    monkeypatch.setattr("smelt.codegen.kernels.vulkan.blocks.MAX_GROUPS", 8)
+    monkeypatch.setattr("smelt.codegen.backends.vulkan.blocks.MAX_GROUPS", 8)
     graph = build(convolution((1, 64, 32, 4), (4, 1, 1, 4)), DType.INT8)
     for gpu in available():
         (call,) = shaders(graph, gpu)
@@ -256,7 +272,7 @@ def test_the_fastest_block_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert device is None
         return TunedRun([taken(artefact) for artefact in artefacts], "a test")
 
-    monkeypatch.setattr("smelt.tune._times", times)
+    monkeypatch.setattr("smelt.proof.tune._times", times)
     # The profile of a board is replaced by the one that is asked for, in every program.
     found = tune(MODEL, Options(board="raspberrypi5", gpu="default"), rounds=4)
     assert found.tuning.blocks == {key: second}
@@ -285,7 +301,7 @@ def test_the_command(
     run = runner(tmp_path, monkeypatch, capfd)
     for module in ("tune", "codegen.kernels.vulkan.tuning"):
         monkeypatch.setattr(f"smelt.{module}.MOST_TRIED", 2)
-    monkeypatch.setattr("smelt.tune._STEPS", 0)
+    monkeypatch.setattr("smelt.proof.tune._STEPS", 0)
     options = ("--gpu", "lavapipe", "--rounds", "3", "--device", "0")
     tuned = run("tune", MODEL, "--target", "vulkan", *options)
     assert tuned.code == 0, tuned.err

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from smelt.api.options import Options
-from smelt.codegen import weights
+from smelt.codegen.emit import weights
 from tests.emit.test_interface import delay_line, swap
 from tests.schedule.test_lengths import SUMMARY, parse
 from tests.support.cmsis_nn import API

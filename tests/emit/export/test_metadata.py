@@ -16,7 +16,7 @@ import yaml
 
 from smelt.api.artefact import Artefact
 from smelt.api.options import Options
-from smelt.codegen.export import Package
+from smelt.codegen.emit.export import Package
 from tests.support.export_tools import export, project
 from tests.support.projects import digits
 

@@ -18,7 +18,7 @@ import pytest
 
 from smelt.api.artefact import Artefact
 from smelt.api.options import Options
-from smelt.codegen import weights
+from smelt.codegen.emit import weights
 from tests.support.export_tools import (
     COMPILERS,
     EACH,

@@ -16,7 +16,7 @@ from smelt.api.options import Options
 from smelt.errors import ModelError, SmeltError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array, Graph, evaluate
-from smelt.ops.unary import Unary
+from smelt.ops.core.unary import Unary
 from tests.support.graphs import SETUPS, Member, run_together
 from tests.support.onnx_networks import agrees, graph, ints, model, node, session, tensor_info
 

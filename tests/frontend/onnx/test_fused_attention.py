@@ -14,7 +14,7 @@ from smelt.api.compile import compile_model
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array
-from smelt.run import run
+from smelt.proof.run import run
 from tests.support.graphs import assert_same
 from tests.support.onnx_networks import agrees, graph, model, session, tensor_info
 

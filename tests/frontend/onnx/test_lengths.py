@@ -10,15 +10,15 @@ import numpy as np
 import onnx
 import pytest
 
-from smelt import cli
+from smelt.cli import app as cli
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import InputOptions, load
 from smelt.frontend.onnx.lengths import require_same
 from smelt.ir import Array, Graph, Length
-from smelt.ops.unary import Unary
-from smelt.run import run
+from smelt.ops.core.unary import Unary
+from smelt.proof.run import run
+from smelt.proof.verify import verify_model
 from smelt.samples import Sample, random_samples
-from smelt.verify import verify_model
 from tests.support.graphs import SETUPS, TOLERANCE, compile_graph
 from tests.support.onnx_networks import graph, ints, model, node, session, tensor_info
 

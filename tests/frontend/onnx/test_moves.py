@@ -14,8 +14,8 @@ from smelt.codegen.passes import run_passes
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array, Graph, evaluate
-from smelt.ops.gather import Gather
-from smelt.ops.slice import Slice
+from smelt.ops.tensor.gather import Gather
+from smelt.ops.tensor.slice import Slice
 from tests.support.onnx_networks import agrees, graph, ints, model, node, tensor_info
 
 RNG = np.random.default_rng(5)

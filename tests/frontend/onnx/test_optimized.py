@@ -25,7 +25,7 @@ from smelt.codegen.passes import run_passes
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array, evaluate
-from smelt.run import run
+from smelt.proof.run import run
 from tests.support.graphs import assert_same
 from tests.support.onnx_networks import agrees, graph, model, session, tensor_info
 from tests.support.optimized_networks import (

@@ -15,7 +15,7 @@ from smelt.errors import ModelError
 from smelt.frontend import load
 from smelt.frontend.onnx.order import sort_operators
 from smelt.ir import Array, evaluate
-from smelt.run import run
+from smelt.proof.run import run
 from tests.support.onnx_networks import agrees, graph, model, node, tensor_info
 from tests.support.shared import ROOT
 

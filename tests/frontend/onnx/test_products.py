@@ -14,11 +14,11 @@ from smelt.codegen.passes import run_passes
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array, Graph, evaluate
-from smelt.ops.copy import Copy
-from smelt.ops.fully_connected import FullyConnected
-from smelt.ops.matmul import MatMul
-from smelt.ops.tile import Tile
-from smelt.ops.transpose import Transpose
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.core.matmul import MatMul
+from smelt.ops.tensor.copy import Copy
+from smelt.ops.tensor.tile import Tile
+from smelt.ops.tensor.transpose import Transpose
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.onnx_networks import agrees, graph, ints, model, node, session, tensor_info
 

@@ -30,8 +30,11 @@ from bench.quantized_networks import (
     samples,
 )
 from smelt.ir import DType, Graph, Rounding, evaluate
-from smelt.ops.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.fully_connected import FullyConnected
+from smelt.ops.core.convolution import (
+    Conv2D,
+    DepthwiseConv2D,
+)
+from smelt.ops.core.fully_connected import FullyConnected
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.onnx_networks import session
 from tests.support.shared import load as load_shared

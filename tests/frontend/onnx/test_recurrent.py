@@ -13,7 +13,7 @@ from onnx import helper
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array
-from smelt.ops.recurrence import GATE_DEFAULTS
+from smelt.ops.sequence.recurrence import GATE_DEFAULTS
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.onnx_networks import agrees, graph, model, session
 

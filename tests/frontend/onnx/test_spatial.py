@@ -12,8 +12,8 @@ import pytest
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array
-from smelt.ops.resample import Resample
-from smelt.ops.resize import Resize
+from smelt.ops.tensor.resample import Resample
+from smelt.ops.tensor.resize import Resize
 from tests.support.onnx_networks import agrees, graph, ints, model, node, tensor_info
 
 SEEDS = range(40)

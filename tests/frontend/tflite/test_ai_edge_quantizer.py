@@ -15,7 +15,7 @@ from smelt.codegen.passes import run_passes
 from smelt.errors import UnsupportedError
 from smelt.frontend import load
 from smelt.ir import Array, DType, TensorType, evaluate
-from smelt.run import run
+from smelt.proof.run import run
 from smelt.samples import Sample
 from tests.support.tflite_networks import DIGITS, dequantized_weights, edited, litert
 

@@ -14,8 +14,8 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend import load
 from smelt.frontend.tflite.indexing import CONVERTERS
 from smelt.ir import Array, evaluate
-from smelt.ops.gather import Gather
-from smelt.ops.slice import Slice
+from smelt.ops.tensor.gather import Gather
+from smelt.ops.tensor.slice import Slice
 from tests.support.tflite_networks import O, T, const, edited, litert, network
 
 RNG = np.random.default_rng(13)

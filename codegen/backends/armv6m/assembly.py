@@ -1,0 +1,64 @@
+"""What functions for Armv6-M have in common: from sums of products to outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smelt.codegen.backends.armv6m.instructions import Armv6m
+from smelt.codegen.lower.assembly_builder import Label
+from smelt.codegen.lower.registers import (
+    LR,
+    R0,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    R7,
+    R10,
+    Register,
+)
+from smelt.codegen.lower.short_scaling import ShortScaling
+
+
+def load_row(a: Armv6m, s: ShortScaling, others: Sequence[Register]) -> None:
+    """Loads a channel's row at [r2], and adds a bias to the sums in r4 and in `others`.
+
+    The offset goes to lr, the highest part to r5, lower ones to r7 and r10, the nudge to r0.
+    """
+    if s.biases is not None:
+        a.ldmia(R2, [R3]).adds(R4, R4, R3)
+        for register in others:
+            a.add(register, R3)
+    a.ldmia(R2, [R3, R5] if s.count == 1 else [R3, R5, R7]).mov(LR, R3)
+    if s.count == 3:
+        a.ldmia(R2, [R3]).mov(R10, R3)
+    if s.nudges is not None:
+        a.ldmia(R2, [R0]).movs(R6, s.lift)
+
+
+def requantize(a: Armv6m, s: ShortScaling) -> None:
+    """Makes the stored output of the sum in r4, in r3; r2 is lost."""
+    if s.count == 1:
+        a.muls(R4, R5)
+    else:
+        a.movs(R3, R4).muls(R3, R7).asrs(R3, R3, s.drop)
+        if s.count == 3:
+            a.mov(R2, R10).muls(R2, R4).adds(R3, R3, R2).asrs(R3, R3, s.drop)
+        a.muls(R4, R5).adds(R4, R4, R3)
+    a.add(R4, LR)
+    if s.nudges is not None:
+        a.asrs(R3, R4, 31).ands(R3, R0).subs(R4, R4, R3).asrs(R3, R4, s.shift)
+        a.adcs(R3, R6)
+    else:
+        a.asrs(R3, R4, s.shift)
+    inside = Label(9)
+    a.cmp(R3, s.span).b(inside, "ls")
+    a.asrs(R3, R3, 31).mvns(R3, R3)
+    if s.span < 255:
+        a.movs(R2, s.span).ands(R3, R2)
+    a.place(inside)
+    if s.low < 0:
+        a.subs(R3, -s.low)
+    elif s.low:
+        a.adds(R3, s.low)

@@ -1,0 +1,150 @@
+"""Armv6-M: all channels of a block of pixels whose inputs are packed (`halves_convolution`)."""
+
+from __future__ import annotations
+
+from smelt.codegen.backends.armv6m.assembly import (
+    load_row,
+    requantize,
+)
+from smelt.codegen.backends.armv6m.instructions import Armv6m
+from smelt.codegen.lower.assembly_builder import Label
+from smelt.codegen.lower.registers import (
+    LR,
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    R7,
+    R8,
+    R9,
+    R11,
+    R12,
+    SP,
+)
+from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.tap_groups import (
+    STATE_BYTES,
+    BlockSums,
+    Taps,
+)
+
+_PATCH, _DISTANCE, _ROW, _CHANNEL, _TOTALS, _ROOM = 16, 20, 24, 28, 32, 36
+"""Where on the stack numbers stand, behind the outputs of the pixels."""
+
+_REGISTERS = """\
+r0: the next tap's inputs, r1: from there to its weight, r3 and r11: totals of upper halves, r8
+and r9: totals of words, r12: 2^15. On the stack: outputs of the pixels, `patch`, distance to the
+channel's weights, row of constants, channel%s."""
+
+
+def block(sums: BlockSums) -> Armv6m:
+    """The function's code."""
+    taps, words, outputs, state = sums.taps, sums.words, sums.outputs, sums.state
+    a, four, apart = Armv6m(), words == 2, 4 * words
+    a.describe(_REGISTERS % (", totals so far" if state else ""))
+    with a.function(_ROOM):
+        if sums.ends:
+            pixels = (R4, R5, R6, R7)[: 2 * words]
+            a.ldmia(R3, pixels)
+            for number, pixel in enumerate(pixels):
+                a.str_(pixel, SP, 4 * number)
+        a.subs(R1, R1, R0).movs(R3, 0)
+        for number, at in ((R0, _PATCH), (R1, _DISTANCE), (R2, _ROW), (R3, _CHANNEL)):
+            a.str_(number, SP, at)
+        if state:
+            a.constant(R2, STATE_BYTES * outputs).subs(R0, R0, R2)
+            a.str_(R0, SP, _TOTALS)
+        if four:
+            a.constant(R2, 1 << 15).mov(R12, R2)
+        a.comment(
+            "A channel. The total of words of upper pixels starts without the roundings to come."
+        )
+        channel, last, same_block = a.here(1), Label(5), Label(4)
+        a.ldr(R0, SP, _PATCH)
+        a.ldr(R1, SP, _DISTANCE)
+        if four:
+            a.constant(R2, taps.groups << 15)
+        if state:
+            a.ldr(R4, SP, _TOTALS)
+            a.ldmia(R4, [R3, R5, R6, R7]).mov(R8, R5).mov(R11, R6).subs(R7, R7, R2)
+            a.mov(R9, R7)
+        else:
+            a.movs(R3, 0).mov(R8, R3)
+            if four:
+                a.mov(R11, R3).negs(R2, R2).mov(R9, R2)
+        _products(a, taps, words)
+        if sums.ends:
+            _outputs(a, sums.scaling, words)
+        if sums.ends and state:
+            a.ldr(R4, SP, _TOTALS).adds(R4, STATE_BYTES).str_(R4, SP, _TOTALS)
+        if not sums.ends:
+            a.ldr(R4, SP, _TOTALS).mov(R5, R8).mov(R6, R11).mov(R7, R9)
+            a.stmia(R4, [R3, R5, R6, R7])
+            a.str_(R4, SP, _TOTALS)
+            a.ldr(R1, SP, _CHANNEL)
+        a.adds(R1, 1).str_(R1, SP, _CHANNEL)
+        a.ldr(R0, SP, _DISTANCE).adds(R0, 1)
+        a.lsls(R3, R1, 33 - apart.bit_length())  # whether a block of weights ends
+        a.b(same_block, "ne")
+        a.constant(R3, (taps.length - 1) * apart).adds(R0, R0, R3)
+        a.place(same_block)
+        a.str_(R0, SP, _DISTANCE)
+        a.constant(R2, outputs).cmp(R1, R2).b(last, "eq")
+        a.bl(channel, "far enough; lr is free")
+        a.place(last)
+    return a
+
+
+def _products(a: Armv6m, taps: Taps, words: int) -> None:
+    """The sums of all groups."""
+    for stretch in taps.stretches:
+        turn, done = Label(2), Label(3)
+        if stretch.turns > 1:
+            a.constant(R2, stretch.taps * stretch.turns * 4 * words).add(R2, R0)
+            a.mov(LR, R2)
+            a.place(turn)
+        with a.repeat(len(stretch.groups)):
+            _group(a, stretch.groups[0], words)
+        if stretch.turns > 1:
+            a.cmp(R0, LR).b(done, "eq")
+            a.b(turn)
+            a.place(done)
+
+
+def _group(a: Armv6m, size: int, words: int) -> None:
+    """One group of taps: sums to r6 and r7, and from there to the totals."""
+    sums = (R6, R7)[:words]
+    for tap in range(size):
+        a.ldrsb(R2, R1, R0)
+        products = (R4, R5)[:words] if tap else sums
+        a.ldmia(R0, products)
+        for total, product in zip(sums, products, strict=True):
+            a.muls(product, R2)
+            if tap:
+                a.adds(total, total, product)
+        if not tap and words == 2:
+            a.add(R7, R12)
+    a.add(R8, R6).asrs(R6, R6, 16).adcs(R3, R6)
+    if words == 2:
+        a.add(R9, R7).asrs(R7, R7, 16).add(R11, R7)
+
+
+def _outputs(a: Armv6m, s: ShortScaling, words: int) -> None:
+    """Outputs of the channel, and its number in r1."""
+    sums = (R4, R8, R9, R11)[: 2 * words]
+    a.comment(f"Sums of the pixels: {', '.join(map(str, sums))}.")
+    a.lsls(R2, R3, 16).mov(R4, R8).subs(R4, R4, R2).mov(R8, R3)
+    if words == 2:
+        a.mov(R3, R11).lsls(R2, R3, 16).mov(R5, R9).subs(R5, R5, R2).mov(R9, R5)
+    a.ldr(R2, SP, _ROW)
+    load_row(a, s, sums[1:])
+    a.str_(R2, SP, _ROW)
+    a.ldr(R1, SP, _CHANNEL)
+    for pixel, total in enumerate(sums):
+        if pixel:
+            a.mov(R4, total)
+        requantize(a, s)
+        a.ldr(R2, SP, 4 * pixel).strb(R3, R2, R1)

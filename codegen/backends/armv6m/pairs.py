@@ -1,0 +1,128 @@
+"""Armv6-M: a channel of a plane of a depthwise convolution (`halves_depthwise`)."""
+
+from __future__ import annotations
+
+from smelt.codegen.backends.armv6m.assembly import (
+    load_row,
+    requantize,
+)
+from smelt.codegen.backends.armv6m.instructions import Armv6m
+from smelt.codegen.lower.assembly_builder import Label
+from smelt.codegen.lower.pair_plane import Plane
+from smelt.codegen.lower.registers import (
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    R7,
+    R8,
+    R9,
+    R11,
+    R12,
+    SP,
+)
+from smelt.codegen.lower.short_scaling import ShortScaling
+
+_PAIRS, _APART, _LOWER, _OUTPUTS, _ROOM = 0, 4, 8, 12, 20
+"""Where on the stack numbers stand."""
+
+_REGISTERS = """\
+r0: words under the window, r1: row of weights and constants, r8: total of words, r9: of upper
+halves, r11: output, r12: 2^15. On the stack: pairs left in this row,
+%s, outputs left along the other axis."""
+
+
+def pairs(p: Plane, s: ShortScaling, chunks: tuple[int, ...]) -> Armv6m:
+    """The function's code; `chunks` are of the window's taps, line by line."""
+    a, line = Armv6m(), chunks[: len(chunks) // p.lines]
+    last = "distance between the outputs of a pair (0 for the last one), lower sum"
+    a.describe(_REGISTERS % (last if p.odd else "two words that are free"))
+    with a.function(_ROOM):
+        a.str_(R3, SP, _OUTPUTS)
+        a.mov(R11, R2).constant(R2, 1 << 15).mov(R12, R2)
+        row, no_more_rows = a.here(1), Label(4)
+        if p.odd:
+            two = Label(6)
+            a.constant(R4, p.target[0])
+            a.ldr(R2, SP, _OUTPUTS).cmp(R2, 1).b(two, "ne")
+            a.movs(R4, 0)
+            a.place(two)
+            a.str_(R4, SP, _APART)
+        a.constant(R2, p.outputs[1]).str_(R2, SP, _PAIRS)
+        a.comment("A pair.")
+        pair, no_more_pairs = a.here(2), Label(3)
+        for number in range(p.lines):
+            if number:
+                a.advance(R0, p.to_next_line, R2)
+            for i, count in enumerate(line):
+                _chunk(a, count, first=number == i == 0)
+        _sums(a, s, len(chunks))
+        a.advance(R1, -4 * p.taps[0] * p.taps[1], R2)
+        _outputs(a, p, s)
+        a.advance(R2, p.target[1], R3)
+        a.mov(R11, R2)
+        if s.nudges is not None:
+            a.mov(R0, R8)
+        a.advance(R0, p.to_next_pair, R2)
+        a.ldr(R2, SP, _PAIRS).subs(R2, 1).str_(R2, SP, _PAIRS)
+        a.b(no_more_pairs, "eq")
+        a.b(pair)
+        a.place(no_more_pairs)
+        a.advance(R0, p.to_next_row, R2)
+        a.mov(R2, R11)
+        a.advance(R2, p.to_next_outputs, R3)
+        a.mov(R11, R2)
+        a.ldr(R2, SP, _OUTPUTS).subs(R2, 2).str_(R2, SP, _OUTPUTS)
+        a.b(no_more_rows, "le")
+        a.b(row)
+        a.place(no_more_rows)
+    return a
+
+
+def _chunk(a: Armv6m, count: int, *, first: bool) -> None:
+    """The products of neighbouring taps, which go to the totals."""
+    words, weights = (R2, R3, R4)[:count], (R5, R6, R7)[:count]
+    a.ldmia(R0, words)
+    a.ldmia(R1, weights)
+    for word, weight in zip(words, weights, strict=True):
+        a.muls(word, weight)
+    for word in words[1:]:
+        a.adds(R2, R2, word)
+    a.add(R2, R12)
+    to_total = a.mov if first else a.add
+    to_total(R8, R2)
+    a.asrs(R2, R2, 16)
+    to_total(R9, R2)
+
+
+def _sums(a: Armv6m, s: ShortScaling, chunks: int) -> None:
+    """The sums of both outputs, less the roundings of so many chunks; what they are scaled by."""
+    a.comment("Sums: r4 and r9.")
+    a.mov(R2, R9).adds(R2, (chunks + 1) // 2).lsls(R2, R2, 16).mov(R4, R8)
+    a.subs(R4, R4, R2)
+    if chunks % 2:
+        a.add(R4, R12)
+    if s.nudges is not None:
+        a.mov(R8, R0)
+    a.movs(R2, R1)
+    load_row(a, s, [R9])
+
+
+def _outputs(a: Armv6m, p: Plane, s: ShortScaling) -> None:
+    """Both outputs; the address of the first one in r2. One that is alone is written last."""
+    if p.odd:
+        a.str_(R4, SP, _LOWER)
+        a.mov(R4, R9)
+        requantize(a, s)
+        a.mov(R2, R11)
+        a.ldr(R4, SP, _APART).strb(R3, R2, R4)
+        a.ldr(R4, SP, _LOWER)
+    requantize(a, s)
+    a.mov(R2, R11).strb(R3, R2)
+    if not p.odd:
+        a.mov(R4, R9)
+        requantize(a, s)
+        a.mov(R2, R11).constant(R4, p.target[0]).strb(R3, R2, R4)

@@ -1,0 +1,97 @@
+"""Armv6-M: a dense layer with four weights in a word (`thumb_dense`)."""
+
+from __future__ import annotations
+
+from smelt.codegen.backends.armv6m.assembly import (
+    load_row,
+    requantize,
+)
+from smelt.codegen.backends.armv6m.instructions import Armv6m
+from smelt.codegen.lower.assembly_builder import Label
+from smelt.codegen.lower.registers import (
+    LR,
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    R7,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    SP,
+)
+from smelt.codegen.lower.short_scaling import ShortScaling
+
+_INPUTS, _OUTPUT, _LEFT, _START, _ROOM = 0, 4, 8, 12, 16
+"""Where on the stack numbers stand."""
+
+
+def dense(s: ShortScaling, outputs: int, depth: int, unrolled: int) -> Armv6m:
+    """The function's code; a turn of its loop takes `unrolled` inputs, an even number."""
+    a = Armv6m()
+    turns = depth // unrolled if unrolled else 0
+    looped, rest = turns * unrolled, outputs % 4
+    with a.function(_ROOM):
+        a.mov(R12, R2)
+        a.ldmia(R0, [R4]).str_(R0, SP, _INPUTS)
+        a.str_(R3, SP, _OUTPUT)
+        a.constant(R2, -(-outputs // 4)).str_(R2, SP, _LEFT)
+        a.str_(R4, SP, _START)
+        a.comment("Four outputs.")
+        four, end = a.here(1), Label(5)
+        a.ldr(R0, SP, _INPUTS)
+        a.ldr(R2, SP, _START).mov(R9, R2).movs(R2, 0)
+        for total in (R8, R10, R11):
+            a.mov(total, R2)
+        turn = Label(2)
+        if turns > 1:
+            a.constant(R2, 4 * looped).add(R2, R0).mov(LR, R2)
+            a.place(turn)
+        if turns:
+            with a.repeat(unrolled // 2):
+                _products(a, 2)
+        if turns > 1:
+            a.cmp(R0, LR).b(turn, "ne")
+        for first in range(looped, depth, 2):
+            _products(a, min(2, depth - first))
+        _sums(a)
+        for number, total in enumerate((R4, R8, R9, R11)):
+            if number:
+                a.mov(R4, total)
+            a.mov(R2, R12)
+            load_row(a, s, [])
+            a.mov(R12, R2)
+            requantize(a, s)
+            a.ldr(R2, SP, _OUTPUT).strb(R3, R2, number)
+            if rest == number + 1:
+                a.ldr(R2, SP, _LEFT).cmp(R2, 1).b(end, "eq")
+        a.adds(R2, 4).str_(R2, SP, _OUTPUT)
+        a.ldr(R2, SP, _LEFT).subs(R2, 1).str_(R2, SP, _LEFT)
+        a.b(end, "eq")
+        a.b(four)
+        a.place(end)
+    return a
+
+
+def _products(a: Armv6m, count: int) -> None:
+    """Adds the products of one or two inputs to the sums A, A + 2^8 B (+ 2^16 CD), C and CD."""
+    inputs, words = (R4, R5)[:count], (R6, R7)[:count]
+    a.ldmia(R0, inputs)
+    a.ldmia(R1, words)
+    for x, word in zip(inputs, words, strict=True):
+        a.sxtb(R2, word).muls(R2, x).add(R8, R2).asrs(R3, word, 16).muls(word, x)
+        a.add(R9, word).sxtb(R2, R3).muls(R2, x).add(R10, R2).muls(R3, x)
+        a.add(R11, R3)
+
+
+def _sums(a: Armv6m) -> None:
+    """The sums of four outputs."""
+    a.comment("Sums: r4, r8, r9, r11.")
+    a.mov(R3, R11).mov(R4, R10).subs(R5, R3, R4).asrs(R5, R5, 8).mov(R11, R5)
+    a.lsls(R3, R3, 16).mov(R2, R9).subs(R2, R2, R3).mov(R9, R4).mov(R4, R8)
+    a.subs(R2, R2, R4).asrs(R2, R2, 8).mov(R8, R2)

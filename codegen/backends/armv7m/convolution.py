@@ -1,0 +1,57 @@
+"""int8 convolutions for Armv7-M without the DSP extension: two products in one multiplication.
+
+A Cortex-M3 multiplies 32 by 32 into 32 bits in one cycle and adds to that in two, but takes four to
+seven for 64 bits. Either two taps share a word (`wide_products`) or two pixels do, as in
+`halves_convolution`; the latter needs no window to fit into scratch whole.
+"""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from smelt.codegen.backends.armv7m.block import block
+from smelt.codegen.backends.armv7m.instructions import CONDITION
+from smelt.codegen.backends.armv7m.products import convolution
+from smelt.codegen.lower.cores import WideKernel
+from smelt.codegen.lower.halves_convolution import (
+    HalvesCore,
+    convolution_by_halves,
+)
+from smelt.codegen.lower.images import Frame
+from smelt.codegen.lower.offer import (
+    KernelCall,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.window import Window
+from smelt.ir import Node
+from smelt.ops.core.convolution import Conv2D
+
+WIDE = HalvesCore(CONDITION, block, "wide_halves", interleaves=False, saturates=True)
+
+
+class WidePairsConv2D(WideKernel[Conv2D]):
+    """Convolutions of one group, two taps in one multiplication."""
+
+    op = Conv2D
+
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        if node.op.groups > 1:
+            return Refusal(f"{node.op.name} is served by pairs of taps for one group only.")
+        window = Window.of(node)
+        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
+        return convolution(node, window, Frame.of(node), request, stem=stem)
+
+
+class WideConv2D(WideKernel[Conv2D]):
+    """Convolutions of one group, two pixels in one multiplication."""
+
+    op = Conv2D
+
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        return convolution_by_halves(node, request, WIDE)
+
+
+KERNELS = (WidePairsConv2D(), WideConv2D())

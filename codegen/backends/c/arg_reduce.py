@@ -1,0 +1,92 @@
+"""ArgReduce."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from typing_extensions import override
+
+from smelt.codegen.lower.nested_loops import (
+    around_axis,
+    times,
+    total,
+)
+from smelt.codegen.lower.offer import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Request,
+)
+from smelt.ir import DType, Node
+from smelt.ops.core.arg_reduce import ArgReduce
+
+
+@dataclass(frozen=True)
+class ArgReduceParameters(Parameters):
+    """The variables of `backends/c/arg_reduce.j2`.
+
+    Attributes:
+        better: the C condition that element `x` takes the place of the best one.
+        start: the C expression of where the elements of result `i` begin.
+        place: that of where its element `j` stands from there.
+    """
+
+    x: str
+    y: str
+    element: str
+    which: str
+    axis: int
+    better: str
+    size: int
+    count: int
+    start: str
+    place: str
+
+
+class ArgReduceKernel(Kernel[ArgReduce]):
+    """One pass over the elements for each result."""
+
+    op = ArgReduce
+    floats = WIDE_FLOATS
+
+    @override
+    def offer(self, node: Node[ArgReduce], request: Request) -> KernelCall:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        size, stride = x.shape[op.axis], prod(x.shape[op.axis + 1 :])
+        return KernelCall(
+            template="backends/c/arg_reduce.j2",
+            stem=f"arg_{op.kind}",
+            parameters=ArgReduceParameters(
+                x=str(x),
+                y=str(y),
+                element=x.dtype.c_name,
+                which=f"{'last' if op.last else 'first'} of the {_KINDS[op.kind]} elements",
+                axis=op.axis,
+                better=_better(op, x.dtype),
+                size=size,
+                count=y.size,
+                start=total(around_axis("i", stride, size * stride)),
+                place=times("j", stride),
+            ),
+            operands=(Input(0, "input"), Output(0, "output")),
+            summary=f"{size} elements a result",
+        )
+
+
+_KINDS = {"max": "greatest", "min": "least"}
+
+
+def _better(op: ArgReduce, dtype: DType) -> str:
+    """C that tells whether element `x` takes the place of the best one; NaN is best of all."""
+    sign = ">" if op.kind == "max" else "<"
+    if op.last:
+        return f"x {sign}= best || x != x" if dtype.is_float else f"x {sign}= best"
+    worse = "<" if op.kind == "max" else ">"
+    return f"!(x {worse}= best) && best == best" if dtype.is_float else f"x {sign} best"
+
+
+KERNELS = (ArgReduceKernel(),)

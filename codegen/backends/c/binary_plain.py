@@ -1,0 +1,120 @@
+"""C of the binary operators on floats, and on integers that are not quantized.
+
+Integers wrap: they are computed without a sign. What C leaves undefined is defined as in
+`smelt.ops.core.binary_plain`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.codegen.lower.store import in_precision_of
+from smelt.ir import DType
+
+_COMPARISONS = {
+    "equal": "==",
+    "greater": ">",
+    "greater_equal": ">=",
+    "less": "<",
+    "less_equal": "<=",
+}
+_ARITHMETIC = {"add": "+", "sub": "-", "mul": "*"}
+_BITWISE = {"and": "&", "or": "|", "xor": "^"}
+
+
+@dataclass(frozen=True)
+class BinaryFormula:
+    """C of one operator: what is made of each operand when it is loaded, and of both together.
+
+    `%s` in `loads` stands for the stored element; `lines` are statements before the `result`,
+    which `exceeds` the element type where it must be clamped. Loaded operands are of C type
+    `operand_type`; None: as stored, or int32_t where they are quantized.
+    """
+
+    loads: tuple[str, str]
+    result: str
+    lines: tuple[str, ...] = ()
+    exceeds: bool = False
+    operand_type: str | None = None
+
+
+def plain_formula(kind: str, dtype: DType) -> BinaryFormula:
+    """The formula for elements as they are stored."""
+    lines: tuple[str, ...] = ()
+    if kind in ("maximum", "minimum"):
+        better = f"left {'<>'[kind == 'maximum']} right"
+        # A NaN at the left is kept, too.
+        better = f"(({better}) | (left != left))" if dtype.is_float else better
+        result = f"{better} ? left : right"
+    elif kind in _COMPARISONS:
+        result = f"left {_COMPARISONS[kind]} right"
+    elif kind in _BITWISE:
+        result = f"({dtype.c_name})(left {_BITWISE[kind]} right)"
+    elif dtype.is_float:
+        lines, result = _real(kind, dtype)
+    elif kind in ("div", "mod", "fmod"):
+        lines, result = _quotient(kind, dtype)
+    else:
+        lines, result = _integer(kind, dtype)
+    return BinaryFormula(("%s", "%s"), result, lines)
+
+
+def _real(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
+    match kind:
+        case "pow":
+            return (), in_precision_of(dtype, "powf(left, right)")
+        case "fmod":
+            return (), in_precision_of(dtype, "fmodf(left, right)")
+        case "mod":
+            remainder = in_precision_of(dtype, "fmodf(left, right)")
+            line = f"const {dtype.c_name} rest = {remainder};"
+            other = "rest != 0.0f && (rest < 0.0f) != (right < 0.0f)"
+            return (line,), f"{other} ? rest + right : rest"
+        case "squared_difference":
+            return (), "(left - right) * (left - right)"
+        case _:
+            return (), f"left {_ARITHMETIC.get(kind, '/')} right"
+
+
+def _integer(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
+    wide = "uint64_t" if dtype.size == 8 else "uint32_t"
+    name, signed = dtype.c_name, dtype.limits[0] < 0
+    match kind:
+        case "squared_difference":
+            line = f"const {wide} difference = ({wide})left - ({wide})right;"
+            return (line,), f"({name})(difference * difference)"
+        case "shift_left" | "shift_right":
+            inside = f"right < {8 * dtype.size}"
+            if signed:
+                inside = f"right >= 0 && {inside}"
+            if kind == "shift_left":
+                return (), f"{inside} ? ({name})(({wide})left << right) : ({name})0"
+            rest = f"({name})(left < 0 ? -1 : 0)" if signed else f"({name})0"
+            return (), f"{inside} ? ({name})(left >> right) : {rest}"
+        case "pow":
+            power = f"({name})integer_power((uint64_t)left, (uint64_t)right)"
+            if not signed:
+                return (), power
+            line = f"const {name} inverse = left == 1 || (left == -1 && right % 2 == 0);"
+            odd = "left == -1 && right % 2 != 0"
+            return (line,), f"right >= 0 ? {power} : {odd} ? ({name})-1 : inverse"
+        case _:
+            return (), f"({name})(({wide})left {_ARITHMETIC[kind]} ({wide})right)"
+
+
+def _quotient(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
+    wide = "uint64_t" if dtype.size == 8 else "uint32_t"
+    name, signed = dtype.c_name, dtype.limits[0] < 0
+    operator = "/" if kind == "div" else "%"
+    value = f"({name})(left {operator} right)"
+    if not signed:
+        return (), f"right == 0 ? ({name})0 : {value}"
+    if kind == "div":
+        line = f"const {name} negated = ({name})(0u - ({wide})left);"
+        return (line,), f"right == 0 ? ({name})0 : right == -1 ? negated : {value}"
+    rest = f"right == 0 || right == -1 ? ({name})0 : {value}"
+    if kind == "fmod":
+        return (), rest
+    line = f"const {name} rest = {rest};"
+    other = "rest != 0 && (rest < 0) != (right < 0)"
+    return (line,), f"{other} ? ({name})(rest + right) : rest"

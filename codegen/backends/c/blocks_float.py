@@ -1,0 +1,344 @@
+"""Float convolutions in blocks of pixels times output channels, whose sums stay in registers.
+
+Every weight that is loaded serves all pixels of a block, every input all its channels. With a
+scalar FPU each sum is a variable of its own; where floats are computed several at a time, the sums
+of a pixel are an array whose loops compilers turn into vector instructions.
+
+The inputs under a window are runs of elements that stand together: a pixel's channels, or whole
+rows of the window; pointers to them are collected once a block. Where runs would be short, the
+window is first gathered into one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from smelt.codegen.backends.c.float_sums import (
+    Channels,
+    FloatChannels,
+    FloatSums,
+)
+from smelt.codegen.backends.c.vectors import padded_vectors
+from smelt.codegen.lower.images import (
+    Frame,
+    ImageLoop,
+)
+from smelt.codegen.lower.offer import (
+    Input,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Parameters,
+    Request,
+    Scratch,
+)
+from smelt.codegen.lower.store import (
+    Store,
+    stored,
+)
+from smelt.codegen.lower.window import Window
+from smelt.ir import Array, DType, Node, TensorType
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.targets import Target
+
+PATCH_BYTES = 2048
+"""What the gathered windows of a block may take."""
+
+_POINTERS = 256
+"""Pointers to a block's runs at most, where one pixel does not need more."""
+
+_LONG_RUN = 8
+"""Elements from which on a run is read where it stands."""
+
+_VECTOR_SUMS = 96
+"""Sums of a block where floats are computed several at a time."""
+
+_SCALAR_PIXELS = 4
+"""Pixels of a block of scalars at most: each needs a pointer in a register too."""
+
+_UNROLLED_PRODUCTS = 96
+"""Multiply-accumulates that are written out in one turn of the innermost loop, at most."""
+
+_LOADED_FLOATS = 240
+"""Weights that a load with an immediate offset reaches."""
+
+
+@dataclass(frozen=True)
+class GatheredWindow:
+    """How a window is gathered into one run.
+
+    Attributes:
+        down, across: C lines that open the loops over its rows and columns.
+        whole_row: C condition that a row is copied as one; empty where that is not done.
+        row_start: where it starts.
+        row: its elements.
+        row_bytes: what they take.
+        pixel: elements of a pixel.
+        pixel_bytes: what they take.
+    """
+
+    down: str
+    across: str
+    whole_row: str
+    row_start: str
+    row: int
+    row_bytes: int
+    pixel: int
+    pixel_bytes: int
+
+    @staticmethod
+    def of(window: Window, frame: Frame, *, row_is_run: bool) -> GatheredWindow:
+        """That of a convolution; `row_is_run` where the inputs of a row stand together."""
+        (down, down_step), (across, across_step) = zip(window.end, window.dilation, strict=True)
+        (height, width), (_, columns) = window.size, window.kernel
+        inside = f"y >= 0 && y < {height} && side >= 0 && side + {columns} <= {width}"
+        row = columns * window.depth if row_is_run else 0
+        return GatheredWindow(
+            f"for (int32_t y = top; y < top + {down}; y += {down_step}) {{",
+            f"for (int32_t x = side; x < side + {across}; x += {across_step}) {{",
+            inside if row_is_run else "",
+            frame.source.offset("y", "side") if row_is_run else "",
+            row,
+            row * 4,
+            window.depth,
+            window.depth * 4,
+        )
+
+
+@dataclass(frozen=True)
+class FloatBlocksParameters(Parameters):
+    """Variables of `convolution_float.j2`; texts are C.
+
+    Attributes:
+        title: for the function's comment.
+        images: the loop over images.
+        width: of the output.
+        outside: condition that an input pixel lies outside of the image; empty where none can.
+        pixels: in a block.
+        all_pixels: of the output.
+        vectors: whether neighbouring channels share vector registers.
+        length: inputs of a run, where they are looped over one by one; else 0.
+        channels: of a group, in whole blocks and in the last one.
+        groups: of channels.
+        gathered: how windows are gathered; None where inputs are read where they stand.
+        window: inputs of a window that is gathered; else 0.
+        taps: runs under a window.
+        pointers: to the runs of all pixels of a block.
+        down, across: open the loops over a window's rows and columns; empty where there are none.
+        top, side: the first row and column under a window.
+        input_pixel: where input pixel (y, x) starts; empty where nobody asks.
+        first_pixel: where a window of one pixel starts; empty where nobody asks.
+        output_pixel: where output pixel (y, x) starts.
+    """
+
+    title: str
+    images: ImageLoop
+    width: int
+    outside: str
+    pixels: int
+    all_pixels: int
+    vectors: bool
+    length: int
+    channels: tuple[FloatChannels, ...]
+    groups: int
+    gathered: GatheredWindow | None
+    window: int
+    taps: int
+    pointers: int
+    down: str
+    across: str
+    top: str
+    side: str
+    input_pixel: str
+    first_pixel: str
+    output_pixel: str
+
+
+def float_store(activation: Activation, y: TensorType, target: Target) -> Store:
+    """How a sum is stored; without vector instructions a comparison costs more than the sign.
+
+    A sum in a vector is never stored as it is: gcc makes that a copy of memory, and keeps the sums
+    there, as soon as several vectors make up an array of them.
+    """
+    vectors = "simd_float" in target.features
+    if activation is Activation.RELU and not vectors:
+        return Store("rectified(%s)")
+    if activation is Activation.NONE and vectors:
+        return Store("%s + 0.0f")
+    return stored(activation, y)
+
+
+def packed_channels(
+    weights: Array, bias: Array | None, groups: int, blocks: tuple[Channels, ...]
+) -> Array:
+    """Biases and `[o, ...]` weights in the order in which the blocks read them."""
+    flat = weights.reshape(len(weights), -1)
+    start = np.zeros(len(flat), np.float32) if bias is None else bias
+    rows = np.concatenate([start.reshape(-1, 1), flat], axis=1).astype(np.float32)
+    parts: list[Array] = []
+    for group in rows.reshape(groups, -1, rows.shape[1]):
+        for block in blocks:
+            chosen = group[block.begin : block.end]
+            chosen = np.pad(chosen, ((0, block.computed - len(chosen)), (0, 0)))
+            chosen = chosen.reshape(-1, block.count, rows.shape[1])
+            parts.append(chosen.transpose(0, 2, 1).ravel())
+    return np.concatenate(parts)
+
+
+def float_blocks(
+    node: Node,
+    window: Window,
+    frame: Frame,
+    activation: Activation,
+    weights: Array,
+    bias: Array | None,
+    request: Request,
+    *,
+    stem: str,
+) -> KernelCall:
+    """The call that computes a float convolution, grouped or not, with constant weights.
+
+    Args:
+        node: what is computed.
+        window: its geometry.
+        frame: the output pixels to compute.
+        activation: fused into the node.
+        weights: `[o, kh, kw, i]`, or anything of that order.
+        bias: `[o]`, None where there is none.
+        request: target and preference.
+        stem: of the function's name.
+    """
+    x, y = node.input(0).type, node.output.type
+    inputs = x.shape[-1]
+    dense = frame.source.pixel == inputs == window.depth
+    runs = _rows_as_runs(window) if dense else window
+    gathers = _gathers(runs, request)
+    per_group = window.outputs // window.groups
+    pixels = y.size // window.outputs // frame.batch
+    vectors = "simd_float" in request.target.features
+    most = pixels if gathers else min(pixels, max(_POINTERS // runs.taps, 1))
+    count, outputs = _block(most, per_group, request.target)
+    store = float_store(activation, y, request.target)
+    length = runs.taps * runs.depth if gathers else runs.depth
+    blocks = _channels(per_group, outputs, count, length, request)
+    row_is_run = dense and runs.kernel[1] > 1 and runs.dilation[1] == 1
+    sums = FloatSums(count, vectors, "fma" in request.target.features, store)
+    taps = 1 if gathers else runs.taps
+    alone = taps == 1 and not gathers and not window.padded
+    parameters = FloatBlocksParameters(
+        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+        images=frame.images,
+        width=frame.width,
+        outside=runs.outside if window.padded else "",
+        pixels=count,
+        all_pixels=pixels,
+        vectors=vectors,
+        length=length if vectors else 0,
+        channels=tuple(FloatChannels.of(block, sums, runs) for block in blocks),
+        groups=window.groups,
+        gathered=GatheredWindow.of(runs, frame, row_is_run=row_is_run) if gathers else None,
+        window=length if gathers else 0,
+        taps=taps,
+        pointers=count * taps,
+        down=runs.loop(0, "dy") if taps > 1 else "",
+        across=runs.loop(1, "dx") if taps > 1 and runs.kernel[1] > 1 else "",
+        top=runs.origin(0, "y"),
+        side=runs.origin(1, "x"),
+        input_pixel="" if alone else frame.source.offset("y", "x"),
+        first_pixel=frame.source.offset("top", "side") if alone else "",
+        output_pixel=frame.target.offset("y", "x"),
+    )
+    operands: list[Operand] = [Input(0, "input")]
+    if window.padded and not gathers:
+        operands.append(Packed("padding", np.zeros(max(inputs, runs.depth), np.float32)))
+    operands.append(Packed("weights", packed_channels(weights, bias, window.groups, blocks)))
+    if gathers:
+        operands.append(Scratch("patch", DType.FLOAT32, count * length))
+    return KernelCall(
+        template="backends/c/convolution_float.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(*operands, Output(0, "output")),
+        helpers=store.helpers,
+        summary=f"{count} pixels x {outputs} channels" + (", gathered" if gathers else ""),
+    )
+
+
+def _rows_as_runs(window: Window) -> Window:
+    """The same window with each row as one tap, where rows are never cut by the image's edge."""
+    if any(window.padding[1]) or window.dilation[1] > 1:
+        return window
+    depth = window.kernel[1] * window.depth
+    return replace(window, kernel=(window.kernel[0], 1), depth=depth)
+
+
+def _gathers(window: Window, request: Request) -> bool:
+    """Whether windows are gathered before they are used."""
+    if window.taps == 1 or window.groups > 1 or window.depth >= _LONG_RUN:
+        return False
+    return request.optimize != "ram" and window.taps * window.depth * 16 <= PATCH_BYTES
+
+
+def _block(pixels: int, outputs: int, target: Target) -> tuple[int, int]:
+    """Pixels and channels of a block."""
+    if "simd_float" in target.features:
+        return _vector_block(pixels, outputs)
+    return _scalar_block(pixels, outputs, 31 if "fpu" in target.features else 8)
+
+
+def _vector_block(pixels: int, outputs: int) -> tuple[int, int]:
+    """Pixels and channels of a block whose channels share vector registers."""
+    channels = min(padded_vectors(outputs), 16)
+
+    def cost(count: int) -> tuple[int, int]:
+        return -(-pixels // count) * (count + 2), -count
+
+    most = min(6 if channels >= 8 else 8, pixels)
+    count = min(range(1, most + 1), key=cost)
+    while count * channels * 2 <= min(_VECTOR_SUMS, count * outputs):
+        channels *= 2
+    return count, channels
+
+
+def _scalar_block(pixels: int, outputs: int, registers: int) -> tuple[int, int]:
+    """Pixels and channels of a block that costs the fewest loads and multiplications."""
+
+    def cost(block: tuple[int, int]) -> tuple[int, int]:
+        count, channels = block
+        whole, rest = divmod(outputs, channels)
+        turn = whole * (count + channels + count * channels)
+        turn += (count + rest + count * rest) if rest else 0
+        return -(-pixels // count) * turn, count * channels
+
+    candidates = [
+        (count, channels)
+        for count in range(1, min(pixels, _SCALAR_PIXELS) + 1)
+        for channels in range(1, min(outputs, registers) + 1)
+        if count * channels + min(count, channels) + 1 <= registers
+    ]
+    return min(candidates, key=cost)
+
+
+def _channels(
+    outputs: int, block: int, pixels: int, length: int, request: Request
+) -> tuple[Channels, ...]:
+    """The channels of a group in whole blocks, and the rest of them."""
+    whole = outputs - outputs % block
+
+    def channels(begin: int, end: int, count: int) -> Channels:
+        most = min(_UNROLLED_PRODUCTS // (count * pixels), _LOADED_FLOATS // count)
+        unrolled = 1 if request.optimize == "size" else max(min(most, length), 1)
+        if length > unrolled:
+            unrolled = next(
+                (u for u in range(unrolled, unrolled // 2, -1) if length % u == 0), unrolled
+            )
+        return Channels(begin, end, count, length, unrolled)
+
+    rest = max(outputs - whole, 1)
+    if "simd_float" in request.target.features:
+        rest = padded_vectors(rest)
+    parts = (channels(0, whole, block), channels(whole, outputs, rest))
+    return tuple(part for part in parts if part.end > part.begin)

@@ -1,0 +1,63 @@
+"""Conv2D."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from smelt.codegen.backends.c.blocks import blocks
+from smelt.codegen.backends.c.blocks_float import float_blocks
+from smelt.codegen.backends.c.direct import direct
+from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.images import Frame
+from smelt.codegen.lower.offer import (
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.products import (
+    bias_with_zero_point,
+    constant_bias,
+    folds,
+    served_sums,
+)
+from smelt.codegen.lower.window import Window
+from smelt.ir import DType, Node
+from smelt.ops.arithmetic.fixed_point import convolution_scales
+from smelt.ops.core.convolution import Conv2D
+
+
+class Conv2DKernel(Kernel[Conv2D]):
+    """Sums of products over windows."""
+
+    op = Conv2D
+
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        range_ = served_sums(node, 0)
+        if isinstance(range_, Refusal):
+            return range_
+        op = node.op
+        window, place = Window.of(node), Frame.of(node)
+        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
+        if x.dtype is DType.FLOAT32 and folds(node):
+            return float_blocks(
+                node,
+                window,
+                place,
+                op.activation,
+                node.input(1).array,
+                constant_bias(node),
+                request,
+                stem=stem,
+            )
+        scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
+        if op.groups > 1 or not folds(node) or x.dtype is DType.INT16:
+            finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
+            return direct(node, window, place, finish, stem=stem)
+        finish = Finish.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
+        return blocks(node, window, place, finish, node.input(1).array, request, stem=stem)
+
+
+KERNELS = (Conv2DKernel(),)

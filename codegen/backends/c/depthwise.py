@@ -1,0 +1,86 @@
+"""DepthwiseConv2D."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.c.blocks import blocks
+from smelt.codegen.backends.c.blocks_float import float_blocks
+from smelt.codegen.backends.c.depthwise_float import (
+    WIDEST,
+    depthwise_float,
+)
+from smelt.codegen.backends.c.depthwise_lanes import depthwise_lanes
+from smelt.codegen.backends.c.depthwise_pairs import (
+    depthwise_pairs,
+    serves_pairs,
+)
+from smelt.codegen.backends.c.direct import direct
+from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.images import Frame
+from smelt.codegen.lower.offer import (
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.products import (
+    bias_with_zero_point,
+    constant_bias,
+    folds,
+    served_sums,
+)
+from smelt.codegen.lower.window import Window
+from smelt.ir import DType, Node
+from smelt.ops.arithmetic.fixed_point import convolution_scales
+from smelt.ops.core.convolution import DepthwiseConv2D
+
+
+class DepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
+    """Sums of products over windows, each channel by itself."""
+
+    op = DepthwiseConv2D
+
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
+        range_ = served_sums(node, 3)
+        if isinstance(range_, Refusal):
+            return range_
+        op = node.op
+        window, place = Window.of(node), Frame.of(node)
+        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        stem = f"depthwise_{window.kernel[0]}x{window.kernel[1]}"
+        if x.dtype is DType.FLOAT32 and folds(node):
+            return _float(node, window, place, request, stem)
+        scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
+        plain = not folds(node) or x.dtype is DType.INT16
+        pairs = not plain and x.shape[3] > 1 and serves_pairs(node, request.target)
+        if plain or (1 < x.shape[3] < window.outputs and not pairs):
+            finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
+            return direct(node, window, place, finish, stem=stem, depthwise=True)
+        finish = Finish.of(node, op.activation, bias_with_zero_point(node, 3), scales, range_)
+        array = np.moveaxis(node.input(1).array[0], 2, 0)
+        if x.shape[3] == 1:  # every output sees the one channel: that is a Conv2D
+            return blocks(node, window, place, finish, array, request, stem=stem)
+        if pairs:
+            return depthwise_pairs(node, window, place, finish, array, stem=stem)
+        return depthwise_lanes(node, window, place, finish, array, stem=stem)
+
+
+def _float(
+    node: Node[DepthwiseConv2D], window: Window, place: Frame, request: Request, stem: str
+) -> KernelCall:
+    """Several outputs of a channel make it a convolution in groups of one channel each."""
+    op = node.op
+    inputs = node.input(0).type.shape[3]
+    weights, bias = np.moveaxis(node.input(1).array[0], 2, 0), constant_bias(node)
+    form = depthwise_float
+    if inputs < window.outputs or window.kernel[1] > WIDEST:
+        form, window = float_blocks, replace(window, groups=inputs)
+    return form(node, window, place, op.activation, weights, bias, request, stem=stem)
+
+
+KERNELS = (DepthwiseConv2DKernel(),)

@@ -1,0 +1,333 @@
+"""Float depthwise convolutions: neighbouring pixels of a row times a few channels at a time.
+
+Windows of neighbouring pixels overlap, so that an input is loaded once for all of a block's pixels
+that see it, and a weight once for all pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.codegen.backends.c.blocks_float import (
+    float_store,
+    packed_channels,
+)
+from smelt.codegen.backends.c.float_sums import (
+    Channels,
+    FloatSums,
+)
+from smelt.codegen.backends.c.vectors import (
+    lane_loops,
+    vector_width,
+)
+from smelt.codegen.lower.images import (
+    Frame,
+    ImageLoop,
+)
+from smelt.codegen.lower.offer import (
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Request,
+)
+from smelt.codegen.lower.window import Window
+from smelt.ir import Array, Node
+from smelt.ops.arithmetic.fixed_point import Activation
+
+WIDEST = 16
+"""Columns of a window that are written out, at most."""
+
+_UNROLLED = 16
+"""Taps up to this many are written out; rows of larger windows are looped over."""
+
+_PIXELS = 6
+_REGISTERS = 31
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of inputs under a block's windows, `offset` pixels from the first one.
+
+    `products` lists the pixels that see it, each with the column of the window.
+    """
+
+    offset: int
+    products: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class DepthwiseRow:
+    """A row of the windows: where its inputs' pointers start, and C lines that add its products."""
+
+    start: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DepthwiseChannels:
+    """Channels that are computed so many at a time.
+
+    Attributes:
+        loop: C line that opens the loop over blocks of them; empty where there is one.
+        first: the first channel, where there is one block.
+        count: channels of a block.
+        begin: C lines that declare the sums.
+        rows: of the windows; only the first where they are looped over.
+        row_weights: weights of a row that is looped over; else 0.
+        weights: of a window that is written out; else 0.
+        stores: pixels of the block, and C lines that store the results of each.
+    """
+
+    loop: str
+    first: int
+    count: int
+    begin: tuple[str, ...]
+    rows: tuple[DepthwiseRow, ...]
+    row_weights: int
+    weights: int
+    stores: tuple[tuple[int, tuple[str, ...]], ...]
+
+    @staticmethod
+    def of(
+        channels: Channels, sums: FloatSums, window: Window, columns: tuple[Column, ...]
+    ) -> DepthwiseChannels:
+        """Some channels of a convolution whose windows cover those columns."""
+        looped, count = _looped(window), channels.count
+        rows, across = window.kernel
+        starts = [f"taps + {r * len(columns)}" if r else "taps" for r in range(rows)]
+        head = f"for (int32_t c = {channels.begin}; c < {channels.end}; c += {count}) {{"
+        return DepthwiseChannels(
+            loop=head if channels.repeats else "",
+            first=0 if channels.repeats else channels.begin,
+            count=count,
+            begin=sums.begin(channels) if sums.vectors else _scalars(count, sums.pixels),
+            rows=tuple(
+                DepthwiseRow(start, _products(channels, sums, columns, across, r * across * count))
+                for r, start in enumerate(starts[: 1 if looped else rows])
+            ),
+            row_weights=across * count if looped else 0,
+            weights=0 if looped else window.taps * count,
+            stores=tuple((p, sums.stores(channels, p)) for p in reversed(range(sums.pixels))),
+        )
+
+
+def _scalars(count: int, pixels: int) -> tuple[str, ...]:
+    """C lines that declare a variable for each sum; they start from the biases at `weights`."""
+    first = [f"float sum0_{j} = weights[{j}];" for j in range(count)]
+    others = [f"float sum{p}_{j} = sum{p - 1}_{j};" for p in range(1, pixels) for j in range(count)]
+    return (*first, *others)
+
+
+def _products(
+    channels: Channels, sums: FloatSums, columns: tuple[Column, ...], across: int, weight: int
+) -> tuple[str, ...]:
+    """C lines that add the products of a row of the windows, whose first weight is that one."""
+    count = channels.count
+    lines: list[str] = []
+    if not sums.vectors:
+        names = [f"w{k}_{j}" for k in range(across) for j in range(count)]
+        lines += [f"const float {n} = weights[{weight + i}];" for i, n in enumerate(names)]
+    for number, column in enumerate(columns):
+        lines += ["{", f"    const float *const in = line[{number}] + c;"]
+        if sums.vectors:
+            for p, k in column.products:
+                at = weight + k * count
+                first = f"{at} + " if at else ""
+                found = lane_loops(
+                    channels.lanes,
+                    lambda n, at, p=p, first=first: (
+                        f"sum{p}_{n}[j] += in[{at}] * weights[{first}{at}];"
+                    ),
+                )
+                lines += [f"    {line}" for line in found]
+        else:
+            lines += [f"    const float x{j} = in[{j}];" for j in range(count)]
+            lines += [
+                f"    {sums.added(f'sum{p}_{j}', f'x{j}', f'w{k}_{j}')}"
+                for j in range(count)
+                for p, k in column.products
+            ]
+        lines.append("}")
+    return tuple(lines)
+
+
+@dataclass(frozen=True)
+class DepthwiseFloatParameters(Parameters):
+    """Variables of `depthwise_float.j2`; texts are C.
+
+    Attributes:
+        title, block: for the function's comment.
+        images: the loop over images.
+        height, width: of the output.
+        outside: condition that an input pixel lies outside of the image; empty where none can.
+        pixels: in a block; `pixels_text` says so in words.
+        next_pixels: how the loop over a row's pixels goes on.
+        vectors: whether neighbouring channels share vector registers.
+        channels: in whole blocks, and in the last one.
+        rows: of a window, where they are looped over; else 0.
+        columns: that the windows of a block cover, where rows are looped over; else 0.
+        pointers: to all inputs under the windows of a block, column by column.
+        down: opens the loop over rows of the windows.
+        across: opens the loop over columns; empty where they are not evenly spaced.
+        places: the columns where there is no such loop.
+        top, side: the first row and column under a window.
+        input_pixel, output_pixel: where pixel (y, x) starts.
+        others: where the outputs of the other pixels of a block start.
+    """
+
+    title: str
+    block: str
+    images: ImageLoop
+    height: int
+    width: int
+    outside: str
+    pixels: int
+    pixels_text: str
+    next_pixels: str
+    vectors: bool
+    channels: tuple[DepthwiseChannels, ...]
+    rows: int
+    columns: int
+    pointers: int
+    down: str
+    across: str
+    places: tuple[str, ...]
+    top: str
+    side: str
+    input_pixel: str
+    output_pixel: str
+    others: tuple[str, ...]
+
+
+def depthwise_float(
+    node: Node,
+    window: Window,
+    frame: Frame,
+    activation: Activation,
+    weights: Array,
+    bias: Array | None,
+    request: Request,
+    *,
+    stem: str,
+) -> KernelCall:
+    """The call that computes a float depthwise convolution without channel multiplier.
+
+    Args:
+        node: what is computed.
+        window: its geometry, at most `WIDEST` columns.
+        frame: the output pixels to compute.
+        activation: fused into the node.
+        weights: `[o, kh, kw]`.
+        bias: `[o]`, None where there is none.
+        request: target and preference.
+        stem: of the function's name.
+    """
+    x, y = node.input(0).type, node.output.type
+    channels, width = window.outputs, y.shape[2]
+    vectors = "simd_float" in request.target.features
+    pixels, lanes = min(4, width), vector_width(channels)
+    if not vectors:
+        pixels, lanes = _scalar_block(window, width, channels)
+    columns = _columns(window, pixels)
+    whole = channels - channels % lanes
+    parts = (Channels(0, whole, lanes), Channels(whole, channels, channels - whole))
+    blocks = tuple(part for part in parts if part.end > part.begin)
+    store = float_store(activation, y, request.target)
+    guarded = window.padded or width % pixels > 0
+    sums = FloatSums(pixels, vectors, "fma" in request.target.features, store)
+    looped, steps = _looped(window), _evenly_spaced(columns)
+    several = "s" * (pixels > 1)
+    across = f"for (int32_t dx = 0; dx < {steps[0]}; dx += {steps[1]}) {{" if steps else ""
+    places = [f"side + {column.offset}" if column.offset else "side" for column in columns]
+    parameters = DepthwiseFloatParameters(
+        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+        block=f"{pixels} pixel{'s of a row' if several else ''} times {lanes} channel"
+        + "s" * (lanes > 1),
+        images=frame.images,
+        height=frame.height,
+        width=frame.width,
+        outside=window.outside if guarded else "",
+        pixels=pixels,
+        pixels_text=f"{pixels} pixel{several}",
+        next_pixels=f"x += {pixels}" if several else "++x",
+        vectors=vectors,
+        channels=tuple(DepthwiseChannels.of(block, sums, window, columns) for block in blocks),
+        rows=window.kernel[0] if looped else 0,
+        columns=len(columns) if looped else 0,
+        pointers=window.kernel[0] * len(columns),
+        down=window.loop(0, "dy"),
+        across=across,
+        places=() if steps else tuple(places),
+        top=window.origin(0, "y"),
+        side=window.origin(1, "x"),
+        input_pixel=frame.source.offset("y", "x"),
+        output_pixel=frame.target.offset("y", "x"),
+        others=tuple(_other_output(frame, i, whole=width % pixels == 0) for i in range(1, pixels)),
+    )
+    padding = Packed("padding", np.zeros(channels, np.float32))
+    return KernelCall(
+        template="backends/c/depthwise_float.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(
+            Input(0, "input"),
+            *((padding,) if guarded else ()),
+            Packed("weights", packed_channels(weights, bias, 1, blocks)),
+            Output(0, "output"),
+        ),
+        helpers=store.helpers,
+        summary=f"{pixels} pixels x {lanes} channels",
+    )
+
+
+def _looped(window: Window) -> bool:
+    """Whether the rows of a window are looped over."""
+    return window.taps > _UNROLLED and window.kernel[0] > 1
+
+
+def _other_output(frame: Frame, number: int, *, whole: bool) -> str:
+    """The C expression of a block's output pixel: the first one's where the row has no other."""
+    found = f"output + {frame.target.offset('y', f'(x + {number})')}"
+    return found if whole else f"x + {number} < {frame.width} ? {found} : first"
+
+
+def _columns(window: Window, pixels: int) -> tuple[Column, ...]:
+    """The columns of inputs that a block of pixels sees, from left to right."""
+    seen: dict[int, list[tuple[int, int]]] = {}
+    for pixel in range(pixels):
+        for tap in range(window.kernel[1]):
+            offset = pixel * window.stride[1] + tap * window.dilation[1]
+            seen.setdefault(offset, []).append((pixel, tap))
+    return tuple(Column(offset, tuple(seen[offset])) for offset in sorted(seen))
+
+
+def _evenly_spaced(columns: tuple[Column, ...]) -> tuple[int, int] | None:
+    """`(end, step)` of a loop over the columns' offsets, if one reaches them all."""
+    offsets = [column.offset for column in columns]
+    step = offsets[1] - offsets[0] if len(offsets) > 1 else 1
+    regular = offsets == list(range(0, offsets[-1] + 1, step))
+    return (offsets[-1] + 1, step) if regular else None
+
+
+def _scalar_block(window: Window, width: int, channels: int) -> tuple[int, int]:
+    """Pixels and channels of a block that costs the fewest instructions, roughly."""
+    rows, taps = window.kernel[0], window.taps
+
+    def cost(block: tuple[int, int]) -> int:
+        pixels, lanes = block
+        loads = rows * len(_columns(window, pixels))
+        turns = -(-channels // lanes)
+        sums = channels * (loads + taps + pixels * (taps + 4))
+        return -(-width // pixels) * (turns * 2 * loads + sums)
+
+    candidates = [
+        (pixels, lanes)
+        for pixels in range(1, min(width, _PIXELS) + 1)
+        for lanes in range(1, min(channels, 8) + 1)
+        if lanes * (pixels + window.kernel[1]) + 1 <= _REGISTERS
+    ]
+    return min(candidates, key=cost, default=(1, 1))

@@ -1,0 +1,166 @@
+"""int8 depthwise convolutions, a few channels of one pixel at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.images import (
+    Frame,
+    ImageLoop,
+)
+from smelt.codegen.lower.offer import (
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+)
+from smelt.codegen.lower.window import Window
+from smelt.ir import Array, Node
+
+_LANES = 4
+_UNROLLED = 16
+"""Taps up to this many are written out."""
+
+
+@dataclass(frozen=True)
+class LaneChannels:
+    """Channels of a pixel that are computed together.
+
+    Attributes:
+        loop: C line that opens the loop over them; empty for those of the last block.
+        first: the first channel of the last block.
+        count: channels of a block.
+        begin: C statements that declare the sums.
+        taps: C statements that add the products of each tap, or of any where they are looped over.
+        weights: that are read, where taps are written out; else 0.
+        stores: C statements that store the output of each channel.
+    """
+
+    loop: str
+    first: int
+    count: int
+    begin: tuple[str, ...]
+    taps: tuple[tuple[str, ...], ...]
+    weights: int
+    stores: tuple[tuple[str, ...], ...]
+
+    @staticmethod
+    def of(count: int, window: Window, finish: Finish, loop: str, first: int = 0) -> LaneChannels:
+        """So many channels of a convolution."""
+        looped = window.taps > _UNROLLED
+        channels = ["c", *(f"c + {j}" for j in range(1, count))]
+        return LaneChannels(
+            loop,
+            first,
+            count,
+            tuple(f"int32_t sum{j} = 0;" for j in range(count)),
+            tuple(
+                tuple(f"sum{j} += in[{j}] * weights[{t * count + j}];" for j in range(count))
+                for t in range(1 if looped else window.taps)
+            ),
+            0 if looped else window.taps * count,
+            tuple(finish.stores(at, (f"out[{at}]", f"sum{j}")) for j, at in enumerate(channels)),
+        )
+
+
+@dataclass(frozen=True)
+class DepthwiseLanesParameters(Parameters):
+    """Variables of `depthwise_lanes.j2`; texts are C.
+
+    Attributes:
+        title, notes: for the function's comment.
+        images: the loop over images.
+        height, width: of the output.
+        outside: condition that an input pixel lies outside of the image; empty where none can.
+        c_type: of an element.
+        taps: of a window, and `rows` and `columns` of them.
+        looped: whether taps are looped over.
+        lanes: channels of a block.
+        channels: in whole blocks, and those of the last one.
+        constants: whether there are constants by channel.
+        tap: position of a tap.
+        input_pixel, output_pixel: where pixel (y, x) starts.
+    """
+
+    title: str
+    notes: tuple[str, ...]
+    images: ImageLoop
+    height: int
+    width: int
+    outside: str
+    c_type: str
+    taps: int
+    rows: int
+    columns: int
+    looped: bool
+    lanes: int
+    channels: tuple[LaneChannels, ...]
+    constants: bool
+    tap: str
+    input_pixel: str
+    output_pixel: str
+
+
+def depthwise_lanes(
+    node: Node, window: Window, frame: Frame, finish: Finish, weights: Array, *, stem: str
+) -> KernelCall:
+    """The call that computes a depthwise convolution without channel multiplier.
+
+    Args:
+        node: what is computed.
+        window: its geometry.
+        frame: the output pixels to compute.
+        finish: what follows each sum; its bias holds the input's zero point.
+        weights: `[o, kh, kw]`, as stored.
+        stem: of the function's name.
+    """
+    x, y = node.input(0).type, node.output.type
+    channels = window.outputs
+    lanes = min(_LANES, channels)
+    whole = channels - channels % lanes
+    flat = weights.reshape(channels, -1)
+    first = flat[:whole].reshape(-1, lanes, window.taps).transpose(0, 2, 1)
+    rest = channels - whole
+    head = f"for (int32_t c = 0; c < {whole}; c += {lanes}) {{"
+    blocks = (LaneChannels.of(lanes, window, finish, head),)
+    if rest:
+        blocks = (*blocks, LaneChannels.of(rest, window, finish, "", whole))
+    parameters = DepthwiseLanesParameters(
+        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+        notes=finish.notes,
+        images=frame.images,
+        height=frame.height,
+        width=frame.width,
+        outside=window.outside if window.padded else "",
+        c_type=x.dtype.c_name,
+        taps=window.taps,
+        rows=window.kernel[0],
+        columns=window.kernel[1],
+        looped=window.taps > _UNROLLED,
+        lanes=lanes,
+        channels=blocks,
+        constants=finish.fields > 0,
+        tap=f"{window.tap(0, 'y', 'ky')}, {window.tap(1, 'x', 'kx')}",
+        input_pixel=frame.source.offset("y", "x"),
+        output_pixel=frame.target.offset("y", "x"),
+    )
+    operands = [
+        Input(0, "input"),
+        Packed("weights", np.concatenate([first.ravel(), flat[whole:].T.ravel()])),
+        *finish.operands,
+        Output(0, "output"),
+    ]
+    if window.padded:
+        operands.insert(1, Packed("padding", np.full(channels, x.zero_point, x.dtype.numpy)))
+    return KernelCall(
+        template="backends/c/depthwise_lanes.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=tuple(operands),
+        helpers=finish.helpers,
+        summary=f"1 pixel x {lanes} channels",
+    )

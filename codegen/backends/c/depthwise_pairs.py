@@ -1,0 +1,216 @@
+"""int8 depthwise convolutions with two pixels in one 64-bit multiply-add (see `blocks`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.codegen.backends.c.blocks import fits_pairs
+from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.images import (
+    Frame,
+    ImageLoop,
+)
+from smelt.codegen.lower.offer import (
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+)
+from smelt.codegen.lower.window import Window
+from smelt.ir import Array, DType, Node
+from smelt.targets import Target
+
+_UNROLLED = 16
+"""Taps up to this many are written out."""
+
+
+@dataclass(frozen=True)
+class DepthwisePairsParameters(Parameters):
+    """Variables of `depthwise_pairs.j2`; texts are C.
+
+    Attributes:
+        title, notes: for the function's comment.
+        neighbours: whether two pixels are columns or rows.
+        images: the loop over images.
+        height, width: of the output.
+        next_y, next_x: how the loops over its pixels go on.
+        outside: condition that an input pixel lies outside of the image; empty where none can.
+        outputs: output channels.
+        multiplier: output channels of an input channel.
+        channel: statement that finds the constants of channel `o`; empty where there are none.
+        words, run: inputs and weights of a line, where lines are looped over; else 0.
+        weights: of a channel, where lines are written out; else 0.
+        lines: of a window, along which pixels are neighbours, where they are looped over; else 0.
+        sums: statements that add the products of each line, or of any where they are looped over.
+        results: statements that store the outputs.
+        taps: inputs under the windows of both pixels.
+        each_line: opens the loop over lines of the windows.
+        each_word: opens the loop over inputs of a line; empty where they are not evenly spaced.
+        places: positions of the inputs of a line, as `y, x`.
+        top, side: the first row and column under a window.
+        second: where the second output goes.
+        input_pixel, output_pixel: where pixel (y, x) starts.
+    """
+
+    title: str
+    notes: tuple[str, ...]
+    neighbours: str
+    images: ImageLoop
+    height: int
+    width: int
+    next_y: str
+    next_x: str
+    outside: str
+    outputs: int
+    multiplier: int
+    channel: str
+    words: int
+    run: int
+    weights: int
+    lines: int
+    sums: tuple[tuple[str, ...], ...]
+    results: tuple[str, ...]
+    taps: int
+    each_line: str
+    each_word: str
+    places: tuple[str, ...]
+    top: str
+    side: str
+    second: str
+    input_pixel: str
+    output_pixel: str
+
+
+def serves_pairs(node: Node, target: Target) -> bool:
+    """Whether this form serves a depthwise convolution with constant, symmetric weights."""
+    if node.output.type.dtype is not DType.INT8 or "long_multiply" not in target.features:
+        return False
+    return fits_pairs(np.moveaxis(node.input(1).array, 3, 0))
+
+
+def depthwise_pairs(
+    node: Node, window: Window, frame: Frame, finish: Finish, weights: Array, *, stem: str
+) -> KernelCall:
+    """The call that computes an int8 depthwise convolution.
+
+    Args:
+        node: what is computed.
+        window: its geometry.
+        frame: the output pixels to compute.
+        finish: what follows each sum; its bias holds the input's zero point.
+        weights: int8 `[o, kh, kw]`.
+        stem: of the function's name.
+    """
+    x, y = node.input(0).type, node.output.type
+    axis = min((1, 0), key=lambda a: _cost(window, (y.shape[1], y.shape[2]), a))
+    guarded = window.padded or y.shape[1 + axis] % 2 == 1
+    ordered = weights if axis else weights.transpose(0, 2, 1)
+    padding = np.full(x.shape[3], x.zero_point, np.int8)
+    return KernelCall(
+        template="backends/c/depthwise_pairs.j2",
+        stem=stem,
+        parameters=_parameters(node, window, frame, finish, axis, guarded=guarded),
+        operands=(
+            Input(0, "input"),
+            *((Packed("padding", padding),) if guarded else ()),
+            Packed("weights", np.ascontiguousarray(ordered)),
+            *finish.operands,
+            Output(0, "output"),
+        ),
+        helpers=finish.helpers | {"low_sum", "high_sum"},
+        summary="pairs of pixels in one multiply-add",
+    )
+
+
+def _parameters(
+    node: Node, window: Window, frame: Frame, finish: Finish, axis: int, *, guarded: bool
+) -> DepthwisePairsParameters:
+    """The template's variables, for pixels that are neighbours along the axis."""
+    x, y = node.input(0).type, node.output.type
+    stride, dilation = window.stride[axis], window.dilation[axis]
+    run, lines = window.kernel[axis], window.kernel[1 - axis]
+    words = [(k * dilation, k * dilation + stride) for k in range(run)]
+    used = sorted({column for word in words for column in word})
+    looped = lines > 1 and lines * run > _UNROLLED
+    multiplier = window.outputs // x.shape[3]
+    taps, channel = "tap" if looped else "taps", "c" if multiplier > 1 else "o"
+    first, along = ("top", "side") if axis else ("side", "top")
+    evenly = used == list(range(0, used[-1] + 1, used[1] - used[0]))
+    line_end, line_step = lines * window.dilation[1 - axis], window.dilation[1 - axis]
+    places = [f"line, side + {j}" if axis else f"top + {j}, line" for j in used]
+    if evenly:
+        places = ["line, at" if axis else "at, line"]
+    return DepthwisePairsParameters(
+        title=f"{node.op.name}: {x} -> {y}",
+        notes=(window.text, *finish.notes),
+        neighbours="columns" if axis else "rows",
+        images=frame.images,
+        height=frame.height,
+        width=frame.width,
+        next_y="++y" if axis else "y += 2",
+        next_x="x += 2" if axis else "++x",
+        outside=window.outside if guarded else "",
+        outputs=window.outputs,
+        multiplier=multiplier,
+        channel=finish.row("o"),
+        words=len(used) if looped else 0,
+        run=run if looped else 0,
+        weights=0 if looped else lines * run,
+        lines=lines if looped else 0,
+        sums=tuple(
+            _line_sums(line, words, used, taps, channel) for line in range(1 if looped else lines)
+        ),
+        results=(
+            f"b[o] = {finish.output('high_sum((uint64_t)total)')};",
+            f"a[o] = {finish.output('low_sum((uint64_t)total)')};",
+        ),
+        taps=lines * len(used),
+        each_line=_counted("line", first, line_end, line_step),
+        each_word=_counted("at", along, used[-1] + 1, used[1] - used[0]) if evenly else "",
+        places=tuple(places),
+        top=window.origin(0, "y"),
+        side=window.origin(1, "x"),
+        second=_second(frame, y.shape[1 + axis], axis),
+        input_pixel=frame.source.offset("y", "x"),
+        output_pixel=frame.target.offset("y", "x"),
+    )
+
+
+def _counted(variable: str, start: str, length: int, step: int) -> str:
+    """The C line that opens a loop from `start` over so much."""
+    bounds = f"int32_t {variable} = {start}; {variable} < {start} + {length}"
+    return f"for ({bounds}; {variable} += {step}) {{"
+
+
+def _line_sums(
+    line: int, words: list[tuple[int, int]], used: list[int], taps: str, channel: str
+) -> tuple[str, ...]:
+    """C lines that add the products of a line of the windows."""
+    first, weight = line * len(used), line * len(words)
+    return (
+        *(f"const int32_t x{j} = {taps}[{first + i}][{channel}];" for i, j in enumerate(used)),
+        *(
+            f"total += (int64_t)(x{a} + x{b} * 8388608) * weights[{weight + k}];"
+            for k, (a, b) in enumerate(words)
+        ),
+    )
+
+
+def _cost(window: Window, size: tuple[int, int], axis: int) -> int:
+    """Roughly the instructions of a channel, if pixels are paired along the axis."""
+    run, lines = window.kernel[axis], window.kernel[1 - axis]
+    columns = {k * window.dilation[axis] + s for k in range(run) for s in (0, window.stride[axis])}
+    return -(-size[axis] // 2) * size[1 - axis] * lines * (2 * len(columns) + 3 * run)
+
+
+def _second(frame: Frame, size: int, axis: int) -> str:
+    """The C expression of where the second pixel goes: over the first where there is none."""
+    y, x = ("y", "x + 1") if axis else ("y + 1", "x")
+    offset = frame.target.offset(y if axis else f"({y})", f"({x})" if axis else x)
+    if size % 2 == 0:
+        return f"output + {offset}"
+    variable, end = ("x", frame.width) if axis else ("y", frame.height)
+    return f"{variable} + 1 < {end} ? output + {offset} : out"

@@ -1,0 +1,75 @@
+"""FullyConnected: the 1x1 convolution of an image of one row."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from smelt.codegen.backends.c.blocks import blocks
+from smelt.codegen.backends.c.blocks_float import float_blocks
+from smelt.codegen.backends.c.dense_words import (
+    dense_words,
+    serves_words,
+)
+from smelt.codegen.backends.c.direct import direct
+from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.images import Frame
+from smelt.codegen.lower.offer import (
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.products import (
+    bias_with_zero_point,
+    constant_bias,
+    folds,
+    served_sums,
+)
+from smelt.codegen.lower.window import Window
+from smelt.ir import DType, Node
+from smelt.ops.core.fully_connected import (
+    FullyConnected,
+    fully_connected_scales,
+)
+
+
+class FullyConnectedKernel(Kernel[FullyConnected]):
+    """Rows of inputs times weights."""
+
+    op = FullyConnected
+
+    @override
+    def offer(self, node: Node[FullyConnected], request: Request) -> KernelCall | Refusal:
+        range_ = served_sums(node, 0)
+        if isinstance(range_, Refusal):
+            return range_
+        op = node.op
+        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        outputs, depth = weights.shape
+        rows = x.size // depth
+        window = Window.dense(rows, depth, outputs)
+        place = Frame.of_rows(node)
+        stem = "fully_connected"
+        if x.dtype is DType.FLOAT32 and folds(node):
+            return float_blocks(
+                node,
+                window,
+                place,
+                op.activation,
+                node.input(1).array,
+                constant_bias(node),
+                request,
+                stem=stem,
+            )
+        scales = fully_connected_scales(x, weights, y, node.rounding) if y.quant is not None else ()
+        if not folds(node) or x.dtype is DType.INT16:
+            finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)
+            return direct(node, window, place, finish, stem=stem)
+        array = node.input(1).array
+        finish = Finish.of(node, op.activation, bias_with_zero_point(node, 0), scales, range_)
+        if rows == 1 and serves_words(node, request.target):
+            return dense_words(node, finish, array, stem=stem)
+        return blocks(node, window, place, finish, array, request, stem=stem)
+
+
+KERNELS = (FullyConnectedKernel(),)

@@ -1,0 +1,166 @@
+"""GridSample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from typing_extensions import override
+
+from smelt.codegen.lower.nested_loops import (
+    dense_strides,
+    times,
+    total,
+)
+from smelt.codegen.lower.offer import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.store import helpers_in
+from smelt.codegen.text.literals import c_float
+from smelt.ir import Node
+from smelt.ops.tensor.grid_sample import (
+    TAPS,
+    GridSample,
+)
+
+_NAMES = ("z", "y", "x")
+"""C variables of the coordinates, the innermost axis last."""
+
+
+@dataclass(frozen=True)
+class SampledAxis:
+    """An axis of an image.
+
+    Attributes:
+        name: the C variable of where a point lies along it.
+        indent: how far the loop over its taps stands behind that of the first axis.
+        coordinate: the C line that finds where a point lies.
+        position: the C expression of the pixel that stands for position `i`.
+    """
+
+    name: str
+    indent: str
+    coordinate: str
+    position: str
+
+
+@dataclass(frozen=True)
+class GridSampleParameters(Parameters):
+    """The variables of `backends/c/grid_sample.j2`.
+
+    Attributes:
+        comment: the lines of the comment.
+        images: what a loop over images tests and does, in C; empty if there is one.
+        points: of a grid, each of so many numbers as the `rank` says.
+        channels: of a pixel, which has so many `bytes`.
+        axes: of an image, the outermost first.
+        inside: how far what stands in the loops of all axes is behind the first one's.
+        taps: pixels along an axis that make a result, of which so many lie `before` the point.
+        skips: whether what lies outside is left out.
+        pixel, weight: C expressions of a tap.
+    """
+
+    comment: tuple[str, ...]
+    images: str
+    points: int
+    rank: int
+    channels: int
+    bytes: int
+    axes: tuple[SampledAxis, ...]
+    inside: str
+    taps: int
+    before: int
+    skips: bool
+    pixel: str
+    weight: str
+
+
+class GridSampleKernel(Kernel[GridSample]):
+    """Positions and weights along each axis, then whole pixels weighted and summed."""
+
+    op = GridSample
+
+    @override
+    def offer(self, node: Node[GridSample], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        sizes, taps = x.shape[1:-1], TAPS[op.mode]
+        rank = len(sizes)
+        if rank > len(_NAMES):
+            return Refusal(f"{op.name} is served for images of up to 3 axes, not {rank}.")
+        names = _NAMES[-rank:]
+        columns = range(rank) if op.coordinates == "pixels" else reversed(range(rank))
+        axes = tuple(
+            SampledAxis(name, "    " * a, _coordinate(op, name, column, size), _position(op, size))
+            for a, (name, column, size) in enumerate(zip(names, columns, sizes, strict=True))
+        )
+        strides = [size * x.shape[-1] for size in dense_strides(sizes)]
+        element = [
+            times(f"{name}_at[t{name}]", stride)
+            for name, stride in zip(names, strides, strict=True)
+        ]
+        cubic = "cubic_weights(" if taps == 4 else ""
+        text = [line for axis in axes for line in (axis.coordinate, axis.position)]
+        return KernelCall(
+            template="backends/c/grid_sample.j2",
+            stem=f"grid_sample_{op.mode}",
+            parameters=GridSampleParameters(
+                comment=(
+                    f"{x} read at the points of a grid: {y}, {op.mode} interpolation.",
+                    f"Outside of the image: {op.padding}. Coordinates: {op.coordinates}.",
+                ),
+                images=f"n < {x.shape[0]}; ++n, input += {prod(x.shape[1:])}"
+                if x.shape[0] > 1
+                else "",
+                points=prod(y.shape[1:-1]),
+                rank=rank,
+                channels=x.shape[-1],
+                bytes=x.shape[-1] * x.dtype.size,
+                axes=axes,
+                inside="    " * rank,
+                taps=taps,
+                before=(taps - 1) // 2,
+                skips=op.padding == "zeros",
+                pixel=total(("input", *element)),
+                weight=" * ".join(f"{name}_weights[t{name}]" for name in names),
+            ),
+            operands=(Input(0, "input"), Input(1, "grid"), Output(0, "output")),
+            helpers=helpers_in([*text, cubic]),
+            summary=f"{taps**rank} pixels a result",
+        )
+
+
+def _coordinate(op: GridSample, name: str, column: int, size: int) -> str:
+    """The C line that finds where along an axis a point lies, in pixels that can be read."""
+    at = f"grid[{column}]"
+    match op.coordinates:
+        case "corners":
+            at = f"(({at} + 1.0f) / 2.0f) * {c_float(size - 1)}"
+        case "edges":
+            at = f"(({at} + 1.0f) * {c_float(size)} - 1.0f) / 2.0f"
+        case _:
+            pass
+    if op.mode == "nearest":
+        at = f"rintf({at})"
+    low, high = op.limits(size)
+    if op.padding == "reflection" and high > low:
+        at = f"reflected({at}, {c_float(low)}, {c_float(high)})"
+    return f"const float {name} = within({at}, {c_float(low)}, {c_float(high)});"
+
+
+def _position(op: GridSample, size: int) -> str:
+    """The C expression of the pixel that stands for position `i`; -1 where zeros lie."""
+    if op.padding == "zeros":
+        return f"i >= 0 && i < {size} ? i : -1"
+    if op.padding == "border":
+        return f"clamp(i, 0, {size - 1})"
+    period, total_ = op.mirror(size)
+    return f"mirrored(i, {size}, {period}, {total_})"
+
+
+KERNELS = (GridSampleKernel(),)

@@ -1,0 +1,282 @@
+"""MatMul in blocks of rows times columns, whose sums stay in registers.
+
+Every element that is loaded serves a whole block: one of the left operand all its columns, one of
+the right operand all its rows. Where floats are computed several at a time, neighbouring columns
+share vector registers. Where columns do not stand together, those of a block are copied first, if
+enough rows use the copy; else several partial sums of each element share registers, if the factors
+of a sum stand together. Operands are addressed by strides, so that no transposition is needed
+before or after a product.
+
+The last block of rows, and of columns, ends where the matrix does: it overlaps the block before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+
+from typing_extensions import override
+
+from smelt.codegen.backends.c.matrix_product import (
+    LANES,
+    MatrixProduct,
+    MatrixSpan,
+    columns_lines,
+    parts_lines,
+    single_lines,
+)
+from smelt.codegen.backends.c.vectors import vectors_of
+from smelt.codegen.lower.nested_loops import (
+    NestedLoop,
+    dense_strides,
+    nest,
+)
+from smelt.codegen.lower.offer import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+    Scratch,
+)
+from smelt.ir import DType, Node
+from smelt.ops.core.matmul import (
+    MATMUL_DTYPES,
+    MatMul,
+)
+
+_VECTOR_SUMS = 96
+"""Floats that a block keeps in vector registers."""
+
+_PANEL_ROWS = 16
+"""Rows from which on copying the columns of a block pays."""
+
+_CALL = 40
+"""Instructions around a block of vectors, which is a call of its own."""
+
+
+class MatMulForm(Enum):
+    """What a block computes at a time: one element, neighbouring columns, partial sums of one.
+
+    A panel is a copy of a block's columns that has them stand together.
+    """
+
+    SINGLE = "single"
+    COLUMNS = "columns"
+    PANEL = "panel"
+    PARTS = "parts"
+
+
+@dataclass(frozen=True)
+class MatMulParameters(Parameters):
+    """Variables of `matmul.j2`; texts are C.
+
+    Attributes:
+        title, text: for the function's comment.
+        block: what a block is, for the comment of its function.
+        type: of an element.
+        vectors: whether a block is computed in vectors.
+        lines: of the function that computes a block.
+        outer: loops over the matrices, and over blocks of rows or of columns.
+        inner: loop over blocks of the others.
+        copying: lines that copy the columns of a block; none where they are read where they stand.
+        arguments: of the function that computes a block.
+    """
+
+    title: str
+    text: str
+    block: str
+    type: str
+    vectors: bool
+    lines: tuple[str, ...]
+    outer: tuple[NestedLoop, ...]
+    inner: tuple[NestedLoop, ...]
+    copying: tuple[str, ...]
+    arguments: str
+
+
+class MatMulKernel(Kernel[MatMul]):
+    """Products of matrices that are computed at run time."""
+
+    op = MatMul
+    floats = WIDE_FLOATS
+
+    @override
+    def offer(self, node: Node[MatMul], request: Request) -> KernelCall | Refusal:
+        y = node.output.type
+        if y.dtype not in MATMUL_DTYPES or y.is_quantized:
+            return Refusal(f"{node.op.name} is not served for {y}.")
+        product = product_of(node)
+        form, rows, columns = _block(product, y.dtype, request)
+        product = replace(
+            product,
+            rows=replace(product.rows, count=rows),
+            columns=replace(product.columns, count=columns),
+            panel=form is MatMulForm.PANEL,
+        )
+        fused = y.dtype is DType.FLOAT32 and "fma" in request.target.features
+        lines = {
+            MatMulForm.SINGLE: partial(single_lines, product, y.dtype, fused=fused),
+            MatMulForm.PARTS: partial(parts_lines, product),
+        }.get(form, partial(columns_lines, product))
+        outer, inner = product.spans
+        parameters = MatMulParameters(
+            title=f"{node.input(0).type} times {node.input(1).type} -> {y}",
+            text=product.text,
+            block=product.block,
+            type=y.dtype.c_name,
+            vectors=form is not MatMulForm.SINGLE,
+            lines=tuple(lines()),
+            outer=product.stacked + outer.loops,
+            inner=inner.loops,
+            copying=product.copying if product.panel else (),
+            arguments=f"{product.left_rows}, {product.right_columns}, {product.result}",
+        )
+        panel = Scratch("panel", DType.FLOAT32, product.depth * columns)
+        return KernelCall(
+            template="backends/c/matmul.j2",
+            stem="matmul",
+            parameters=parameters,
+            operands=(
+                Input(0, "a"),
+                Input(1, "b"),
+                *((panel,) if product.panel else ()),
+                Output(0, "y"),
+            ),
+            helpers=frozenset({"sum_of_8"} if form is MatMulForm.PARTS else ()),
+            summary=f"blocks of {rows} rows x {columns} columns, {_SUMMARY[form]}",
+        )
+
+
+_SUMMARY = {
+    MatMulForm.SINGLE: "one product at a time",
+    MatMulForm.COLUMNS: "columns in vectors",
+    MatMulForm.PANEL: "columns in vectors, copied",
+    MatMulForm.PARTS: f"{LANES} partial sums an element",
+}
+
+
+def product_of(node: Node[MatMul]) -> MatrixProduct:
+    """The node's strides, in elements; stacked matrices are merged into rows where they can be."""
+    op, y = node.op, node.output.type
+    shape, left, right, (factor_a, factor_b) = strides_of(node)
+    written = dense_strides(y.shape)
+    result = [written[op.result.index(i) if op.result else i] for i in range(len(shape))]
+    n = shape[-1]
+    loops = nest(shape[:-1], left[:-1], right[:-1], result[:-1], names=_NAMES)
+    rows = MatrixSpan(1, 0, 0, "i")
+    if loops and loops[-1].strides[1] == 0:
+        rows = MatrixSpan(loops[-1].size, loops[-1].strides[0], loops[-1].strides[2], "i")
+        loops = loops[:-1]
+    depth = op.depth(node.input(0).type)
+    # The stride of an axis of one element is never taken: that of neighbours serves most forms.
+    columns = MatrixSpan(n, right[-1], result[-1], "j") if n > 1 else MatrixSpan(n, 1, 1, "j")
+    strides = (factor_a, factor_b) if depth > 1 else (1, 1)
+    return MatrixProduct(loops, rows, columns, depth, *strides)
+
+
+Strides = tuple[int, ...]
+
+
+def strides_of(node: Node) -> tuple[tuple[int, ...], Strides, Strides, tuple[int, int]]:
+    """The shape `[..., m, n]` of a MatMul's product, and how its operands are crossed, in elements.
+
+    Returns:
+        The shape; strides along its axes of the left and of the right operand, 0 where it has only
+        one element or none; strides of both from one factor of a sum to the next.
+    """
+    op, a, b = node.op, node.input(0).type, node.input(1).type
+    if not isinstance(op, MatMul):
+        raise TypeError(f"{op.name} is no MatMul")
+    shape = op.product_shape(a, b)
+    left = _strides(a.shape, op.left)
+    right = _strides(b.shape, op.right)
+    stack = len(shape) - 2
+    return (
+        shape,
+        (*_stack(a.shape, op.left, left, stack), left[-2], 0),
+        (*_stack(b.shape, op.right, right, stack), 0, right[-1]),
+        (left[-1], right[-2]),
+    )
+
+
+_NAMES = "pqrstuvw"
+
+
+def _strides(shape: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a dense array whose axes are taken in another order."""
+    strides = dense_strides(shape)
+    return tuple(strides[axis] for axis in permutation) if permutation else strides
+
+
+def _stack(
+    shape: tuple[int, ...],
+    permutation: tuple[int, ...],
+    strides: tuple[int, ...],
+    rank: int,
+) -> list[int]:
+    """Strides of an operand along the `rank` axes of the stack: 0 where it is broadcast."""
+    sizes = [shape[axis] for axis in permutation] if permutation else list(shape)
+    own = [0 if size == 1 else s for size, s in zip(sizes[:-2], strides[:-2], strict=True)]
+    return [0] * (rank - len(own)) + own
+
+
+def _form(product: MatrixProduct, dtype: DType, request: Request) -> MatMulForm:
+    """What a block computes at a time."""
+    several = product.columns.size > 1 and product.depth > 0
+    if dtype is not DType.FLOAT32 or "simd_float" not in request.target.features:
+        return MatMulForm.SINGLE
+    if several and product.columns.operand == 1:
+        return MatMulForm.COLUMNS
+    if several and product.rows.size >= _PANEL_ROWS and request.optimize != "ram":
+        return MatMulForm.PANEL
+    if product.left == 1 and product.right == 1 and product.depth >= LANES:
+        return MatMulForm.PARTS
+    return MatMulForm.SINGLE
+
+
+def _block(product: MatrixProduct, dtype: DType, request: Request) -> tuple[MatMulForm, int, int]:
+    """The form, and the rows and columns of a block, that cost the fewest instructions."""
+    target = request.target
+    form = _form(product, dtype, request)
+    registers = 31 if "fpu" in target.features and request.optimize != "size" else 8
+    m, n = product.rows.size, product.columns.size
+
+    def fits(rows: int, columns: int) -> bool:
+        if form is MatMulForm.SINGLE:
+            return rows * columns + min(rows, columns) + 1 <= registers
+        lanes = LANES if form is MatMulForm.PARTS else 1
+        return rows * columns * lanes <= _VECTOR_SUMS
+
+    def cost(block: tuple[int, int]) -> tuple[int, int]:
+        rows, columns = block
+        turns = -(-m // rows) * -(-n // columns)
+        if form is MatMulForm.SINGLE:
+            return turns * (rows + columns + rows * columns + 3), rows * columns
+        across = columns if form is MatMulForm.PARTS else _vectors(columns)
+        steps = product.depth // LANES if form is MatMulForm.PARTS else product.depth
+        each = (rows + across + 2 * rows * across) * steps + _CALL
+        return turns * each, rows * columns
+
+    rows, columns = min(
+        (
+            (rows, columns)
+            for rows in range(1, min(max(m, 1), 8) + 1)
+            for columns in range(1, min(max(n, 1), _VECTOR_SUMS) + 1)
+            if fits(rows, columns)
+        ),
+        key=cost,
+    )
+    return form, rows, columns
+
+
+def _vectors(columns: int) -> int:
+    """Instructions for that many neighbouring columns, in vectors of eight."""
+    return sum(-(-size // 8) for _, size in vectors_of(columns))
+
+
+KERNELS = (MatMulKernel(),)

@@ -1,0 +1,236 @@
+"""MatMul of int8 operands: blocks of rows times columns, with the zero points taken out of sums.
+
+A sum of `(a - za) (b - zb)` is the sum of `a b`, less `zb` times that of the row and `za` times
+that of the column, plus a constant. So the inner loop multiplies what is stored; rows are summed
+once for all blocks beside each other, columns once for each matrix. A zero point of 0 needs no
+sums.
+
+Every part stays within `depth * 2^14`, so that up to a depth of 2^15 no order of adding them leaves
+32 bits (`ops.matmul.DEPTH_LIMIT`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.c.matmul import product_of
+from smelt.codegen.backends.c.matrix_product import MatrixProduct
+from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.nested_loops import (
+    NestedLoop,
+    braced,
+    total,
+)
+from smelt.codegen.lower.offer import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+    Scratch,
+)
+from smelt.ir import Array, DType, Node, Rounding
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.fully_connected import fully_connected_scales
+from smelt.ops.core.matmul import MatMul
+
+_MOST_ROWS, _MOST_COLUMNS = 4, 8
+
+
+@dataclass(frozen=True)
+class StoredMatMulParameters(Parameters):
+    """Variables of `matmul_int8.j2`; texts are C.
+
+    Attributes:
+        title, notes: for the function's comment.
+        block: what a block is, for the comment of its function.
+        rows: what rows add to sums, for a comment, and empty where that is nothing.
+        row_sums: lines that compute it.
+        columns: what columns add to sums, and empty where that is nothing.
+        column_sums: lines that compute it.
+        parameters: of the function that computes a block, `arguments` of its call.
+        lines: of that function.
+        stack: loops over the matrices.
+        row_blocks, column_blocks: loops over blocks of rows and columns.
+        row_count: rows of a block, where they add to sums; else 0.
+        left_rows: where the rows of a block start, where they add to sums; else empty.
+        right: where a right matrix starts, where its columns add to sums; else empty.
+    """
+
+    title: str
+    notes: tuple[str, ...]
+    block: str
+    rows: str
+    row_sums: tuple[str, ...]
+    columns: str
+    column_sums: tuple[str, ...]
+    parameters: str
+    arguments: str
+    lines: tuple[str, ...]
+    stack: tuple[NestedLoop, ...]
+    row_blocks: tuple[NestedLoop, ...]
+    column_blocks: tuple[NestedLoop, ...]
+    row_count: int
+    left_rows: str
+    right: str
+
+
+class StoredMatMulKernel(Kernel[MatMul]):
+    """Products of int8 matrices that are computed at run time."""
+
+    op = MatMul
+
+    @override
+    def offer(self, node: Node[MatMul], request: Request) -> KernelCall | Refusal:
+        if not node.output.type.is_quantized:
+            return Refusal(f"{node.op.name} in integers needs quantized data.")
+        if node.rounding not in (Rounding.TFLM, Rounding.ONNX):
+            return Refusal(f"{node.op.name} is not served for rounding '{node.rounding}'.")
+        a, b, y = node.input(0).type, node.input(1).type, node.output.type
+        product = product_of(node)
+        rows, columns = _block(product, request)
+        product = replace(
+            product,
+            rows=replace(product.rows, count=rows),
+            columns=replace(product.columns, count=columns),
+        )
+        scales = fully_connected_scales(a, b, y, node.rounding)
+        constant = np.array([product.depth * a.zero_point * b.zero_point], np.int64)
+        finish = Finish.of(node, Activation.NONE, constant, scales, _range(node, product.depth))
+        sums = Scratch("columns", DType.INT32, product.columns.size)
+        return KernelCall(
+            template="backends/c/matmul_int8.j2",
+            stem="matmul",
+            parameters=_parameters(node, product, finish),
+            operands=(
+                Input(0, "a"),
+                Input(1, "b"),
+                *((sums,) if a.zero_point else ()),
+                Output(0, "y"),
+            ),
+            helpers=finish.helpers,
+            summary=f"blocks of {rows} rows x {columns} columns, zero points out of the sums",
+        )
+
+
+def _parameters(node: Node, product: MatrixProduct, finish: Finish) -> StoredMatMulParameters:
+    """The template's variables for products in blocks."""
+    a, b = node.input(0).type, node.input(1).type
+    by_rows, by_columns = b.zero_point != 0, a.zero_point != 0
+    rows = f"{product.rows.text} add to every sum for the zero point of b, {b.zero_point}"
+    columns = f"the columns of a matrix add to their sums for the zero point of a, {a.zero_point}"
+    sums = [total(("columns", product.columns.start(1)))]
+    return StoredMatMulParameters(
+        title=f"{a} times {b} -> {node.output.type}",
+        notes=(f"{product.text}.", *finish.notes),
+        block=product.block,
+        rows=rows if by_rows else "",
+        row_sums=_row_sums(product, b.zero_point) if by_rows else (),
+        columns=columns if by_columns else "",
+        column_sums=_column_sums(product, a.zero_point) if by_columns else (),
+        parameters="const int8_t *a, const int8_t *b, "
+        + "const int32_t *rows, " * by_rows
+        + "const int32_t *columns, " * by_columns
+        + "int8_t *y",
+        arguments=", ".join(
+            [
+                product.left_rows,
+                product.right_columns,
+                *["rows"] * by_rows,
+                *sums * by_columns,
+                product.result,
+            ]
+        ),
+        lines=_block_lines(product, finish, by_rows=by_rows, by_columns=by_columns),
+        stack=product.stacked,
+        row_blocks=product.rows.loops,
+        column_blocks=product.columns.loops,
+        row_count=product.rows.count if by_rows else 0,
+        left_rows=product.left_rows if by_rows else "",
+        right=product.right_matrix if by_columns else "",
+    )
+
+
+def _row_sums(product: MatrixProduct, zero_point: int) -> tuple[str, ...]:
+    """C lines that compute what the rows of a block add to every sum."""
+    rows = range(product.rows.count)
+    added = [f"sum{i} += {product.a(i)};" for i in rows]
+    return (
+        *(f"int32_t sum{i} = 0;" for i in rows),
+        *braced(f"for (int32_t k = 0; k < {product.depth}; ++k) {{", added),
+        *(f"rows[{i}] = {-zero_point} * sum{i};" for i in rows),
+    )
+
+
+def _column_sums(product: MatrixProduct, zero_point: int) -> tuple[str, ...]:
+    """C lines that compute what the columns of a matrix add to their sums."""
+    added = braced(
+        f"for (int32_t k = 0; k < {product.depth}; ++k) {{", [f"sum += {product.b_at('j')};"]
+    )
+    body = ["int32_t sum = 0;", *added, f"columns[j] = {-zero_point} * sum;"]
+    return tuple(braced(f"for (int32_t j = 0; j < {product.columns.size}; ++j) {{", body))
+
+
+def _block_lines(
+    product: MatrixProduct, finish: Finish, *, by_rows: bool, by_columns: bool
+) -> tuple[str, ...]:
+    """C lines that compute a block; its sums start from what rows and columns add to them."""
+    rows, columns = range(product.rows.count), range(product.columns.count)
+    body = [f"const int32_t a{i} = {product.a(i)};" for i in rows]
+    for j in columns:
+        body.append(f"const int32_t b{j} = {product.b(j)};")
+        body += [f"sum{i}_{j} += a{i} * b{j};" for i in rows]
+
+    def start(i: int, j: int) -> str:
+        return " + ".join([f"rows[{i}]"] * by_rows + [f"columns[{j}]"] * by_columns) or "0"
+
+    return (
+        *(f"int32_t sum{i}_{j} = {start(i, j)};" for i in rows for j in columns),
+        *braced(f"for (int32_t k = 0; k < {product.depth}; ++k) {{", body),
+        *(f"{product.y(i, j)} = {finish.output(f'sum{i}_{j}')};" for i in rows for j in columns),
+    )
+
+
+def _range(node: Node, depth: int) -> tuple[Array, Array]:
+    """int64 `[1]` each: the smallest and the largest sum of any operands."""
+    ends = [
+        [limit - value.type.zero_point for limit in value.type.dtype.limits]
+        for value in (node.input(0), node.input(1))
+    ]
+    products = [depth * first * second for first in ends[0] for second in ends[1]]
+    return np.array([min(products)], np.int64), np.array([max(products)], np.int64)
+
+
+def _block(product: MatrixProduct, request: Request) -> tuple[int, int]:
+    """The rows and columns of a block that cost the fewest instructions."""
+    registers = _REGISTERS if request.optimize != "size" else _FEW_REGISTERS
+    m, n = product.rows.size, product.columns.size
+
+    def cost(block: tuple[int, int]) -> tuple[int, int]:
+        rows, columns = block
+        each = (rows + columns + rows * columns + 2) * product.depth + _AROUND * rows * columns
+        return -(-m // rows) * -(-n // columns) * each, rows * columns
+
+    return min(
+        (
+            (rows, columns)
+            for rows in range(1, min(max(m, 1), _MOST_ROWS) + 1)
+            for columns in range(1, min(max(n, 1), _MOST_COLUMNS) + 1)
+            if rows * columns + rows + columns <= registers
+        ),
+        key=cost,
+    )
+
+
+_REGISTERS, _FEW_REGISTERS = 8, 3
+"""For the sums and factors of a block."""
+
+_AROUND = 12
+"""Instructions that make a sum a stored output."""
+
+KERNELS = (StoredMatMulKernel(),)

@@ -1,0 +1,241 @@
+"""Products of matrices in memory, as C: where elements stand, and how a block is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.codegen.backends.c.vectors import (
+    lane_loops,
+    vectors_of,
+)
+from smelt.codegen.lower.nested_loops import (
+    Loop,
+    NestedLoop,
+    braced,
+    index,
+    total,
+)
+from smelt.ir import DType
+
+LANES = 8
+"""Partial sums of an element that are computed together."""
+
+
+@dataclass(frozen=True)
+class MatrixSpan:
+    """Rows or columns: `size` of them, `count` at a time.
+
+    Each stands `operand` elements after the one before in the operand, `output` in the output.
+    """
+
+    size: int
+    operand: int
+    output: int
+    variable: str
+    count: int = 1
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a loop over blocks is needed."""
+        return self.size != self.count
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the last block overlaps the one before."""
+        return self.size % self.count != 0
+
+    @property
+    def loops(self) -> tuple[NestedLoop, ...]:
+        """The loop over blocks, if there is more than one."""
+        if not self.repeats:
+            return ()
+        name, last = self.variable, self.size - self.count
+        head = f"for (int32_t {name} = 0; {name} < {self.size}; {name} += {self.count}) {{"
+        first = f"const int32_t first_{name} = {name} < {last} ? {name} : {last};"
+        return (NestedLoop(head, (first,) if self.overlaps else ()),)
+
+    @property
+    def text(self) -> str:
+        """How many there are in a block, for comments."""
+        return f"{self.count} {'row' if self.variable == 'i' else 'column'}" + "s" * (
+            self.count > 1
+        )
+
+    def start(self, stride: int) -> str:
+        """The C expression of where a block starts: `stride` is that of the operand or output."""
+        if not self.repeats:
+            return "0"
+        return _scaled("first_" * self.overlaps + self.variable, stride)
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """A stack of products of matrices in memory.
+
+    Attributes:
+        stack: loops over the matrices; strides of the left and right operand and the output.
+        rows: of the left operand and the output.
+        columns: of the right operand and the output.
+        depth: products that make one element.
+        left: stride of the left operand from one factor of a sum to the next.
+        right: that of the right operand.
+        panel: whether the columns of a block are copied first.
+    """
+
+    stack: tuple[Loop, ...]
+    rows: MatrixSpan
+    columns: MatrixSpan
+    depth: int
+    left: int
+    right: int
+    panel: bool = False
+
+    def a(self, row: int, factor: int | str = "k") -> str:
+        """The C expression of a left factor of a row of the block."""
+        return f"a[{total((str(row * self.rows.operand), _scaled(factor, self.left)))}]"
+
+    def b(self, column: int, factor: int | str = "k") -> str:
+        """The C expression of a right factor of a column of the block."""
+        return f"b[{total((str(column * self.columns.operand), _scaled(factor, self.right)))}]"
+
+    def b_at(self, column: str) -> str:
+        """The C expression of right factor `k` of the column of that number in its matrix."""
+        return f"b[{total((_scaled('k', self.right), _scaled(column, self.columns.operand)))}]"
+
+    def y(self, row: int, column: int | str) -> str:
+        """The C expression of an element of the block."""
+        offset = _scaled(column, self.columns.output)
+        return f"y[{total((str(row * self.rows.output), offset))}]"
+
+    @property
+    def stacked(self) -> tuple[NestedLoop, ...]:
+        """The loops over the matrices."""
+        return tuple(NestedLoop(loop.head) for loop in self.stack)
+
+    @property
+    def block(self) -> str:
+        """What a block is, for comments."""
+        return f"{self.rows.text} times {self.columns.text}"
+
+    @property
+    def text(self) -> str:
+        """How a product is computed, for comments."""
+        overlaps = self.rows.overlaps or self.columns.overlaps
+        return f"{self.block} at a time" + "; the last block overlaps the one before" * overlaps
+
+    @property
+    def spans(self) -> tuple[MatrixSpan, MatrixSpan]:
+        """Rows and columns in the order of the loops over blocks, the outer one first."""
+        return (self.columns, self.rows) if self.panel else (self.rows, self.columns)
+
+    @property
+    def line(self) -> str:
+        """The C expression of where the columns of a block have their right factors `k`."""
+        return total(("b", _scaled("k", self.columns.count if self.panel else self.right)))
+
+    @property
+    def copying(self) -> tuple[str, ...]:
+        """C lines that copy the right factors of a block's columns to `panel`."""
+        columns = self.columns
+        start = index(self.stack, 1), columns.start(columns.operand)
+        at = total((*start, _scaled("k", self.right), _scaled("l", columns.operand)))
+        copied = f"panel[k * {columns.count} + l] = b[{at}];"
+        each = braced(f"for (int32_t l = 0; l < {columns.count}; ++l) {{", [copied])
+        return tuple(braced(f"for (int32_t k = 0; k < {self.depth}; ++k) {{", each))
+
+    @property
+    def left_rows(self) -> str:
+        """The C expression of where the rows of a block start."""
+        return total(("a", index(self.stack, 0), self.rows.start(self.rows.operand)))
+
+    @property
+    def right_matrix(self) -> str:
+        """The C expression of where the right matrix starts."""
+        return total(("b", index(self.stack, 1)))
+
+    @property
+    def right_columns(self) -> str:
+        """The C expression of where the columns of a block start."""
+        if self.panel:
+            return "panel"
+        return total(("b", index(self.stack, 1), self.columns.start(self.columns.operand)))
+
+    @property
+    def result(self) -> str:
+        """The C expression of where the results of a block start."""
+        rows, columns = self.rows, self.columns
+        starts = index(self.stack, 2), rows.start(rows.output), columns.start(columns.output)
+        return total(("y", *starts))
+
+
+def _scaled(position: int | str, stride: int) -> str:
+    """The C expression of a number of elements: a position times a stride."""
+    if isinstance(position, int):
+        return str(position * stride)
+    return position if stride == 1 else f"{position} * {stride}"
+
+
+def single_lines(product: MatrixProduct, dtype: DType, *, fused: bool) -> list[str]:
+    """C lines that compute a block with a variable for each sum."""
+    type_, sum_type = dtype.c_name, _sum_type(dtype)
+    wide, narrow = (f"({name})" * (sum_type != type_) for name in (sum_type, type_))
+    rows, columns = range(product.rows.count), range(product.columns.count)
+    body = [f"const {sum_type} a{i} = {wide}{product.a(i)};" for i in rows]
+    for j in columns:
+        body.append(f"const {sum_type} b{j} = {wide}{product.b(j)};")
+        if fused:
+            body += [f"sum{i}_{j} = fmaf(a{i}, b{j}, sum{i}_{j});" for i in rows]
+        else:
+            body += [f"sum{i}_{j} += a{i} * b{j};" for i in rows]
+    return [
+        *(f"{sum_type} sum{i}_{j} = 0;" for i in rows for j in columns),
+        *braced(f"for (int32_t k = 0; k < {product.depth}; ++k) {{", body),
+        *(f"{product.y(i, j)} = {narrow}sum{i}_{j};" for i in rows for j in columns),
+    ]
+
+
+def columns_lines(product: MatrixProduct) -> list[str]:
+    """C lines that compute a block with neighbouring columns in vectors."""
+    across, rows = vectors_of(product.columns.count), range(product.rows.count)
+    lines: list[str] = []
+    ends: list[str] = []
+    body = [f"const float *const row = {product.line};"]
+    body += [f"const float a{i} = {product.a(i)};" for i in rows]
+    for i in rows:
+        lines += [f"SMELT_ARRAY float sum{i}_{first}[{count}];" for first, count in across]
+        lines += lane_loops(
+            across, lambda first, at, i=i: f"sum{i}_{first}[j] = {product.a(i, 0)} * b[{at}];"
+        )
+        body += lane_loops(across, lambda first, at, i=i: f"sum{i}_{first}[j] += a{i} * row[{at}];")
+        ends += lane_loops(
+            across,
+            lambda first, at, i=i: (
+                f"{product.y(i, f'({at})' if first else at)} = sum{i}_{first}[j] + 0.0f;"
+            ),
+        )
+    return [*lines, *braced(f"for (int32_t k = 1; k < {product.depth}; ++k) {{", body), *ends]
+
+
+def parts_lines(product: MatrixProduct) -> list[str]:
+    """C lines that compute a block with several partial sums of each element in a vector."""
+    pairs = [(i, j) for i in range(product.rows.count) for j in range(product.columns.count)]
+    each = f"for (int32_t l = 0; l < {LANES}; ++l) {{"
+    lines: list[str] = []
+    body: list[str] = []
+    for i, j in pairs:
+        lines.append(f"SMELT_ARRAY float part{i}_{j}[{LANES}];")
+        lines += braced(each, [f"part{i}_{j}[l] = {product.a(i, 'l')} * {product.b(j, 'l')};"])
+        added = f"{product.a(i, 'k + l')} * {product.b(j, 'k + l')}"
+        body += braced(each, [f"part{i}_{j}[l] += {added};"])
+    lines.append(f"int32_t k = {LANES};")
+    lines += braced(f"for (; k <= {product.depth} - {LANES}; k += {LANES}) {{", body)
+    lines += [f"float sum{i}_{j} = sum_of_8(part{i}_{j});" for i, j in pairs]
+    if product.depth % LANES:
+        last = [f"sum{i}_{j} += {product.a(i)} * {product.b(j)};" for i, j in pairs]
+        lines += braced(f"for (; k < {product.depth}; ++k) {{", last)
+    return [*lines, *(f"{product.y(i, j)} = sum{i}_{j};" for i, j in pairs)]
+
+
+def _sum_type(dtype: DType) -> str:
+    """The C type of a sum: unsigned for integers, so that it may wrap around."""
+    return dtype.c_name if dtype.is_float else f"uint{8 * dtype.size}_t"

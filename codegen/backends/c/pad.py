@@ -1,0 +1,120 @@
+"""Pad: a constant border around a tensor of any rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.lower.nested_loops import (
+    ALL_NAMES,
+    Loop,
+    LoopsParameters,
+    in_loops,
+)
+from smelt.codegen.lower.offer import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
+from smelt.codegen.text.literals import c_elements
+from smelt.ir import Node, TensorType
+from smelt.ops.tensor.pad import Pad
+
+
+@dataclass(frozen=True)
+class _Border:
+    """An element of a border in C, the byte that it consists of (None: of several), its bytes."""
+
+    value: str
+    byte: int | None
+    size: int
+
+    def around(self, axes: list[tuple[int, int, int]], level: int = 0) -> list[str]:
+        """C lines that write the output, from the axis at `level` on, and move the pointers on."""
+        (before, steps, after), *inner = axes
+        lines = self._fill(before)
+        lines += [f"output += {before};"] if before else []
+        if inner:
+            loop = Loop(ALL_NAMES[level], steps, ())
+            lines += in_loops((loop,), self.around(inner, level + 1))
+        else:
+            lines.append(f"memcpy(output, input, {steps * self.size});")
+            lines += [f"output += {steps};"] if level or after else []
+            lines += [f"input += {steps};"] if level else []
+        lines += self._fill(after)
+        return [*lines, f"output += {after};"] if after and level else lines
+
+    def _fill(self, count: int) -> list[str]:
+        if not count:
+            return []
+        if self.byte is not None:
+            return [f"memset(output, {self.byte}, {count * self.size});"]
+        return list(in_loops((Loop("f", count, ()),), (f"output[f] = {self.value};",)))
+
+
+class PadKernel(Kernel[Pad]):
+    """Writes the output from its first element to its last: fills and block copies."""
+
+    op = Pad
+    floats = STORED_FLOATS
+
+    @override
+    def offer(self, node: Node[Pad], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if op.mode != "constant":
+            return Refusal(f"mode '{op.mode}' has a kernel of its own.")
+        is_read = node.optional(1) is not None
+        element = np.asarray(op.stored_value(y), y.dtype.numpy).reshape(1)
+        content = element.tobytes()
+        border = _Border(
+            "value[0]" if is_read else c_elements(element)[0],
+            content[0] if len(set(content)) == 1 and not is_read else None,
+            element.itemsize,
+        )
+        return KernelCall(
+            template="backends/c/loops.j2",
+            stem="pad",
+            form="c_pad",
+            parameters=LoopsParameters(
+                (
+                    f"Pad: {x} -> {y}.",
+                    f"{', '.join(map(str, op.padding))} elements of {border.value} "
+                    "before and after each axis.",
+                ),
+                tuple(border.around(_axes(op, x))),
+            ),
+            operands=(
+                Input(0, "input"),
+                *((Input(1, "value"),) if is_read else ()),
+                Output(0, "output"),
+            ),
+            summary="fills and block copies in order",
+        )
+
+
+def _axes(op: Pad, x: TensorType) -> list[tuple[int, int, int]]:
+    """For each axis the elements of its border before, its size, and its border after.
+
+    An axis without border joins the one outside it.
+    """
+    joined: list[tuple[int, int, int]] = []
+    for size, (before, after) in zip(x.shape, op.padding, strict=True):
+        if joined and not before and not after:
+            joined[-1] = joined[-1][0] * size, joined[-1][1] * size, joined[-1][2] * size
+        else:
+            joined.append((before, size, after))
+    width = 1
+    axes: list[tuple[int, int, int]] = []
+    for before, size, after in reversed(joined):
+        axes.insert(0, (before * width, size, after * width))
+        width *= before + size + after
+    return [axis for axis in axes[:-1] if axis != (0, 1, 0)] + (axes[-1:] or [(0, 1, 0)])
+
+
+KERNELS = (PadKernel(),)

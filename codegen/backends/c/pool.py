@@ -1,0 +1,258 @@
+"""Pool2D: maximum, average and total over sliding windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.c.pool_windows import (
+    PoolBlock,
+    PoolSpan,
+    PoolWalk,
+)
+from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.images import Frame
+from smelt.codegen.lower.nested_loops import (
+    LANES,
+    lane_blocks,
+)
+from smelt.codegen.lower.offer import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.store import (
+    Store,
+    helpers_in,
+    offset,
+    stored,
+)
+from smelt.codegen.text.literals import c_float
+from smelt.ir import DType, Node, TensorType
+from smelt.ops.arithmetic.fixed_point import clamp_limits
+from smelt.ops.core.pool import (
+    Pool2D,
+    average_scale,
+)
+
+_RECIPROCAL_LIMIT = 361
+"""Largest window whose 8-bit averages `average` computes exactly with a 24-bit reciprocal.
+
+For |sum| <= 128 count, the quotient is exact while 128.5 count^2 < 2^24, and the product of
+numerator and reciprocal then stays below 2^32.
+"""
+
+_VECTOR_LANES = 16
+"""Channels at a time where floats are computed several at a time."""
+
+_TAPS_LIMIT = 4
+"""Widest window whose columns are written out instead of looped over."""
+
+
+@dataclass(frozen=True)
+class PoolParameters(Parameters):
+    """The variables of `backends/c/pool.j2`.
+
+    Attributes:
+        comment: the lines of the comment.
+        constants: C lines of what all windows have in common.
+        frame: the images.
+        rows, columns: lines that find those under the window of an output.
+        next_row: the expression that goes to the next row.
+        count: lines of what depends on the size of an output's window.
+        type: of the elements.
+        output_pixel: the expression of where pixel `(y, x)` stands.
+        blocks: of channels.
+    """
+
+    comment: tuple[str, ...]
+    constants: tuple[str, ...]
+    frame: Frame
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    next_row: str
+    count: tuple[str, ...]
+    type: str
+    output_pixel: str
+    blocks: tuple[PoolBlock, ...]
+
+
+class PoolKernel(Kernel[Pool2D]):
+    """Accumulates several channels of a window at a time."""
+
+    op = Pool2D
+
+    @override
+    def offer(self, node: Node[Pool2D], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        count, dtype = op.window[0] * op.window[1], x.dtype
+        if dtype not in (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16):
+            return Refusal(f"{op.name} is served for f32, i8, u8 and i16 data, not {dtype.value}.")
+        if op.kind == "sum" and not dtype.is_float:
+            return Refusal(f"{op.name} is served for f32 data, not {dtype.value}.")
+        if op.kind == "average" and dtype is DType.INT16 and count > 1 << 15:
+            return Refusal(f"{op.name} of {count} i16 elements may overflow 32 bits.")
+        frame = Frame.of(node)
+        rows = PoolSpan.of(op, 0, x.shape[1], y.shape[1])
+        columns = PoolSpan.of(op, 1, x.shape[2], y.shape[2])
+        clips, scales = rows.clips or columns.clips, op.scales(node)
+        how = _divides(op, dtype, scales=scales)
+        counts = op.kind == "average" and clips and not op.counts_padding
+        vectors = dtype.is_float and "simd_float" in request.target.features
+        taps = op.window[1] if not columns.clips and op.window[1] <= _TAPS_LIMIT else 0
+        kind = "float" if dtype.is_float else "int32_t"
+        first, centre = _first(op.kind, dtype), 0
+        if scales:
+            first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
+        result = _result_of(node, how, varies=counts)
+        walk = PoolWalk(op.kind, kind, frame.source, columns, taps, centre, first, result)
+        lanes = _VECTOR_LANES if vectors else LANES
+        form = walk.in_vectors if vectors else walk.in_registers
+        constants: tuple[str, ...] = ()
+        sizes: tuple[str, ...] = ()
+        if counts:
+            sizes = _varying_divisors(f"{rows.count} * {columns.count}", how)
+        else:
+            constants = _divisors(count, how)
+        return KernelCall(
+            template="backends/c/pool.j2",
+            stem=f"{op.kind}_pool_{op.window[0]}x{op.window[1]}",
+            parameters=PoolParameters(
+                comment=_comment(node, clips=clips, counts=counts),
+                constants=constants,
+                frame=frame,
+                rows=rows.lines(ends=True),
+                columns=columns.lines(ends=not taps or counts),
+                next_row=rows.advance,
+                count=sizes,
+                type=y.dtype.c_name,
+                output_pixel=frame.target.offset("y", "x"),
+                blocks=tuple(form(block) for block in lane_blocks(y.shape[3], lanes)),
+            ),
+            operands=(Input(0, "input"), Output(0, "output")),
+            helpers=helpers_in((result("acc"),)),
+            summary=f"{op.kind} of {op.window[0]}x{op.window[1]} windows, "
+            f"{lanes} channels at a time",
+            form=f"c_{op.kind}_pool",
+            work={"taps": _taps(op, x) * y.shape[0] * y.shape[3], "outputs": y.size, "calls": 1},
+        )
+
+
+def _taps(op: Pool2D, x: TensorType) -> int:
+    """Pixels under all windows of an image."""
+    return int(op.covered(0, x).sum()) * int(op.covered(1, x).sum())
+
+
+def _result_of(node: Node[Pool2D], how: _Division, *, varies: bool) -> Callable[[str], str]:
+    """What becomes of an accumulator, as C of its name."""
+    if node.op.scales(node):
+        return partial(_scaled(node, varies=varies).replace, "%s")
+    return partial(_result, how, stored(node.op.activation, node.output.type))
+
+
+def _scaled(node: Node[Pool2D], *, varies: bool) -> str:
+    """The C expression of an average with ONNX's rounding; `%s` is the sum, zero points taken off.
+
+    The size of the window is `count` where it varies.
+    """
+    op, x, y = node.op, node.input(0).type, node.output.type
+    scale, size = average_scale(x, y), op.window[0] * op.window[1]
+    if not varies:
+        most = size * 255
+        range_ = np.full(1, -most, np.int64), np.full(1, most, np.int64)
+        scales = (float(scale / np.float32(size)),)
+        return Finish.of(node, op.activation, None, scales, range_).output("%s")
+    low, high = (limit - y.zero_point for limit in clamp_limits(op.activation, y, node.rounding))
+    product = f"(float)%s * ({c_float(float(scale))} / (float)count)"
+    result = offset(f"rounded({product}, {c_float(low)}, {c_float(high)})", y.zero_point)
+    return f"({y.dtype.c_name})({result})"
+
+
+def _comment(node: Node[Pool2D], *, clips: bool, counts: bool) -> tuple[str, ...]:
+    op, x, y = node.op, node.input(0).type, node.output.type
+    (height, width), (down, right), (rows, columns) = op.window, op.stride, op.padding
+    dilation = "" if op.dilation == (1, 1) else f", dilation {op.dilation[0]}x{op.dilation[1]}"
+    windows = f"{op.kind.capitalize()} of {height}x{width} windows, stride {down}x{right}"
+    lines = [f"{windows}{dilation}: {x} -> {y}."]
+    if clips:
+        padding = f"Padding {rows[0]}+{rows[1]} rows, {columns[0]}+{columns[1]} columns"
+        lines.append(f"{padding}{', which do not count' if counts else ''}.")
+    if op.kind == "average" and not y.dtype.is_float:
+        ties = "to even" if op.scales(node) else "away from zero"
+        lines.append(f"Rounds to nearest, ties {ties}.")
+    return tuple(lines)
+
+
+_Division = Literal["none", "real", "scale", "reciprocal", "quotient"]
+"""What becomes of a sum: nothing, a float quotient, ONNX's, that of a reciprocal, a rounded one."""
+
+
+def _divides(op: Pool2D, dtype: DType, *, scales: bool) -> _Division:
+    if op.kind != "average":
+        return "none"
+    if dtype.is_float:
+        return "real"
+    if scales:
+        return "scale"
+    small = op.window[0] * op.window[1] <= _RECIPROCAL_LIMIT
+    return "reciprocal" if dtype.size == 1 and small else "quotient"
+
+
+def _divisors(count: int, how: _Division) -> tuple[str, ...]:
+    """C lines of what is divided by where all windows have one size."""
+    half = f"const int32_t half = {count // 2};"
+    fixed = -(-(1 << 24) // count)
+    match how:
+        case "real":
+            return (f"const float count = {count}.0f;",)
+        case "quotient":
+            return half, f"const int32_t count = {count};"
+        case "reciprocal":
+            return half, f"const uint32_t reciprocal = {fixed}u; /* 2^24 / {count}, rounded up */"
+        case _:
+            return ()
+
+
+def _varying_divisors(count: str, how: _Division) -> tuple[str, ...]:
+    """The same where windows differ in size, of which `count` is the C expression."""
+    if how == "real":
+        return (f"const float count = (float)({count});",)
+    lines = [f"const int32_t count = {count};"]
+    if how in ("reciprocal", "quotient"):
+        lines.append("const int32_t half = count / 2;")
+    if how == "reciprocal":
+        quotient = "((1u << 24) + (uint32_t)count - 1u) / (uint32_t)count"
+        lines.append(f"const uint32_t reciprocal = {quotient};")
+    return tuple(lines)
+
+
+def _result(how: _Division, store: Store, acc: str) -> str:
+    """What becomes of an accumulator."""
+    match how:
+        case "real":
+            return store(f"{acc} / count")
+        case "reciprocal":
+            return store(f"average({acc}, half, reciprocal)")
+        case "quotient":
+            return store(f"({acc} > 0 ? {acc} + half : {acc} - half) / count")
+        case _:
+            return store(acc)
+
+
+def _first(kind: str, dtype: DType) -> str:
+    """What an accumulator starts from."""
+    if kind != "max":
+        return "0.0f" if dtype.is_float else "0"
+    return c_float(float(np.finfo(np.float32).min)) if dtype.is_float else str(dtype.limits[0])
+
+
+KERNELS = (PoolKernel(),)

@@ -1,0 +1,263 @@
+"""Recurrence: time step by time step, with the state in the output buffers.
+
+In a step, the hidden state is multiplied by the recurrent weights of several gates at a time,
+whose sums stay in registers; constant weights stand in the order in which they are read, filled
+up with zeros to whole blocks. A pass over the units then applies the activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.c.recurrence_step import (
+    RecurrentGates,
+    SequenceLoops,
+    UnitStatements,
+    sequence_loops,
+)
+from smelt.codegen.backends.c.recurrence_sums import (
+    GateProduct,
+    scalar_sums,
+    vector_sums,
+)
+from smelt.codegen.backends.c.vectors import (
+    LANES,
+    without_branch,
+)
+from smelt.codegen.lower.offer import (
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Parameters,
+    Request,
+    Scratch,
+)
+from smelt.codegen.lower.store import helpers_in
+from smelt.codegen.text.literals import c_float
+from smelt.ir import Array, DType, Node, Value
+from smelt.ops.sequence.recurrence import (
+    GATES,
+    OPERANDS,
+    Gate,
+    Recurrence,
+)
+
+EXPRESSIONS: dict[str, str] = {
+    "relu": "x < 0.0f ? 0.0f : x",
+    "tanh": "tanh_float(x)",
+    "sigmoid": "logistic_float(x)",
+    "affine": "{alpha} * x + {beta}",
+    "leakyrelu": "x >= 0.0f ? x : {alpha} * x",
+    "thresholdedrelu": "x > {alpha} ? x : 0.0f",
+    "scaledtanh": "{alpha} * tanh_float({beta} * x)",
+    "hardsigmoid": "clamp_float({alpha} * x + {beta}, 0.0f, 1.0f)",
+    "elu": "x < 0.0f ? {alpha} * expm1_float(x) : x",
+    "softsign": "x / (1.0f + fabsf(x))",
+    "softplus": "softplus_float(x)",
+}
+"""C expressions of `x`, one an activation."""
+
+_MOST_ROWS = 4
+"""Sequences that are multiplied by the weights together, at most."""
+
+_VECTOR_SUMS = 96
+_SCALAR_SUMS = 16
+"""Sums of a block: where floats are computed several at a time, and where not."""
+
+
+@dataclass(frozen=True)
+class ActivationFunction:
+    """An activation as a C function: the letter that ONNX has for it, and its body."""
+
+    letter: str
+    lines: tuple[str, ...]
+    title: str
+
+
+@dataclass(frozen=True)
+class RecurrenceParameters(Parameters):
+    """Variables of `recurrence.j2`.
+
+    Attributes:
+        title, text: for comments: what is computed, and the recurrent sums at a time.
+        functions: of the activations.
+        vectors: whether the recurrent sums of several gates share vector registers.
+        block: recurrent sums at a time.
+        sums: C lines that compute them.
+        units: of a state, of which the first `whole_units` are computed `unit_lanes` at a time.
+        reset: statements that apply the reset gate before a second product, where that is done.
+        states: names of the states.
+        step: statements that compute the states of a unit.
+        step_parameters: of the C function that computes a step.
+        sequences: the loops over steps and sequences.
+    """
+
+    title: str
+    functions: tuple[ActivationFunction, ...]
+    text: str
+    vectors: bool
+    block: int
+    sums: tuple[str, ...]
+    units: int
+    whole_units: int
+    unit_lanes: int
+    reset: UnitStatements | None
+    states: tuple[str, ...]
+    step: UnitStatements
+    step_parameters: str
+    sequences: SequenceLoops
+
+
+class RecurrenceKernel(Kernel[Recurrence]):
+    """LSTM, GRU and simple RNN, forward or backward, with or without lengths."""
+
+    op = Recurrence
+
+    @override
+    def offer(self, node: Node[Recurrence], request: Request) -> KernelCall:
+        op = node.op
+        batch, weights = node.input(0).type.shape[1], node.input(1)
+        units = weights.type.shape[1]
+        given = {n for n, v in zip(OPERANDS, node.inputs, strict=False) if v is not None}
+        rows = 1 if "lengths" in given else _divisor(batch, _MOST_ROWS)
+        products = _products(op, weights, rows, request)
+        names = (["every"] if op.sequence else []) + ["hidden"] + ["cell"] * (op.kind == "lstm")
+        size = products[-1].start + products[-1].padded
+        vectors = _in_vectors(weights, request)
+        unit_lanes = LANES if units % LANES == 0 else LANES // 2
+        whole_units = units - units % unit_lanes if vectors else 0
+        letters, functions = _functions(op, branches=not whole_units)
+        gates = RecurrentGates(op, frozenset(given), letters, units, products)
+        fused = "fma" in request.target.features
+        sums = (
+            vector_sums(products[0].block, rows, units, size)
+            if vectors
+            else scalar_sums(products[0].block, rows, units, size, weights, fused=fused)
+        )
+        several = f" of {rows} sequences" if rows > 1 else ""
+        parameters = RecurrenceParameters(
+            title=f"{op.name} of {node.input(0).type}, {units} units"
+            + ", the last step first" * op.reverse,
+            functions=functions,
+            text=f"gates{several}, {products[0].block} at a time",
+            vectors=vectors,
+            block=products[0].block,
+            sums=tuple(sums),
+            units=units,
+            whole_units=whole_units,
+            unit_lanes=unit_lanes if whole_units else 0,
+            reset=UnitStatements.of(gates.reset, whole_units, units) if gates.gated else None,
+            states=gates.states,
+            step=UnitStatements.of(gates.step, whole_units, units),
+            step_parameters=gates.parameters,
+            sequences=sequence_loops(node, gates, rows, size),
+        )
+        scratch = [Scratch("sums", DType.FLOAT32, rows * size)]
+        if gates.gated:
+            scratch.append(Scratch("gated", DType.FLOAT32, rows * units))
+        outputs = (Output(i, name) for i, name in enumerate(names))
+        return KernelCall(
+            template="backends/c/recurrence.j2",
+            stem=op.kind,
+            parameters=parameters,
+            operands=(*_inputs(weights, products, gates.given), *outputs, *scratch),
+            in_place=tuple(
+                (names.index(n), OPERANDS.index(n)) for n in ("hidden", "cell") if n in given
+            ),
+            helpers=helpers_in(line for f in functions for line in f.lines)
+            | ({"clamp_float"} if op.cell_clip else frozenset[str]()),
+            summary=f"{rows} x {products[0].block} sums of sequences x gates at a time",
+        )
+
+
+def _inputs(
+    weights: Value, products: tuple[GateProduct, ...], given: frozenset[str]
+) -> Iterator[Operand]:
+    """The operands that are read."""
+    yield Input(0, "input")
+    if weights.is_constant:
+        yield Packed("weights", _packed(weights.array, products))
+    else:
+        yield Input(1, "weights")
+    for i, name in enumerate(OPERANDS):
+        if i > 1 and name in given:
+            yield Input(i, f"initial_{name}" if name in ("hidden", "cell") else name)
+
+
+def _in_vectors(weights: Value, request: Request) -> bool:
+    """Whether sums of several gates share vector registers."""
+    return weights.is_constant and "simd_float" in request.target.features
+
+
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor that is at most `most`."""
+    return max(d for d in range(1, most + 1) if number % d == 0)
+
+
+def _products(
+    op: Recurrence, weights: Value, rows: int, request: Request
+) -> tuple[GateProduct, ...]:
+    """All gates in one product, or those of a GRU's candidate in a second one."""
+    units = weights.type.shape[1]
+    gates = [GATES[op.kind] * units]
+    if op.kind == "gru" and not op.reset_after:
+        gates = [2 * units, units]
+    vectors = _in_vectors(weights, request)
+    most = (_VECTOR_SUMS if vectors else _SCALAR_SUMS) // rows
+    if "fpu" not in request.target.features or request.optimize == "size":
+        most = 4
+    sizes = [s for s in range(1, most + 1) if not vectors or s % 8 == 0 or s == most] or [most]
+
+    def cost(block: int) -> tuple[int, int]:
+        blocks = sum(-(-count // block) for count in gates)
+        return blocks * (rows + 3 + block * (1 + rows)), block
+
+    block = min(sizes, key=cost)
+    products: list[GateProduct] = []
+    for count in gates:
+        first = sum(p.gates for p in products)
+        start = sum(p.padded for p in products)
+        products.append(GateProduct(first, count, block, start))
+    return tuple(products)
+
+
+def _packed(weights: Array, products: tuple[GateProduct, ...]) -> Array:
+    """Weights `[gates, units]` in blocks of gates, with those of a block side by side."""
+    parts: list[Array] = []
+    for product in products:
+        own = weights[product.first : product.first + product.gates]
+        padded = np.pad(own, ((0, product.padded - product.gates), (0, 0)))
+        blocks = padded.reshape(-1, product.block, weights.shape[1])
+        parts.append(blocks.transpose(0, 2, 1).ravel())
+    return np.concatenate(parts)
+
+
+def _functions(
+    op: Recurrence, *, branches: bool
+) -> tuple[dict[str, str], tuple[ActivationFunction, ...]]:
+    """The letter under which each activation is found, and the functions, each once."""
+    letters: dict[str, str] = {}
+    found: dict[tuple[Gate, float], ActivationFunction] = {}
+    for index, gate in enumerate(op.gates):
+        letter, bound = "fgh"[index], op.bound(index)
+        if (gate, bound) not in found:
+            constants = {"alpha": c_float(gate.alpha), "beta": c_float(gate.beta)}
+            expression = EXPRESSIONS[gate.kind].format(**constants)
+            lines = [f"return {expression if branches else without_branch(expression)};"]
+            if bound < inf:
+                bounds = f"{c_float(-bound)}, {c_float(bound)}"
+                lines.insert(0, f"x = clamp_float(x, {bounds});")
+            found[gate, bound] = ActivationFunction(letter, tuple(lines), gate.kind)
+        letters[letter] = found[gate, bound].letter
+    return letters, tuple(found.values())
+
+
+KERNELS = (RecurrenceKernel(),)

@@ -1,0 +1,84 @@
+"""The recurrent sums of gates: in which blocks, and the C that computes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.codegen.backends.c.vectors import (
+    lane_loops,
+    vectors_of,
+)
+from smelt.codegen.lower.nested_loops import braced
+from smelt.ir import Value
+
+
+@dataclass(frozen=True)
+class GateProduct:
+    """A product of recurrent weights and a state: `gates` of them, `block` at a time.
+
+    Attributes:
+        first: the first of the gates' rows of weights.
+        gates: how many there are.
+        block: how many of them are computed together.
+        start: where its sums start, in elements of the scratch memory.
+    """
+
+    first: int
+    gates: int
+    block: int
+    start: int
+
+    @property
+    def padded(self) -> int:
+        """Sums that whole blocks make."""
+        return -(-self.gates // self.block) * self.block
+
+
+def vector_sums(block: int, rows: int, units: int, size: int) -> list[str]:
+    """C lines that compute a block of sums of some sequences in vectors."""
+    lanes = vectors_of(block)
+    lines: list[str] = []
+    body: list[str] = []
+    ends: list[str] = []
+    for r in range(rows):
+        state, sums = (f"{r * each} + " if r else "" for each in (units, size))
+        lines += [f"SMELT_ARRAY float sum{r}_{first}[{count}];" for first, count in lanes]
+        lines += lane_loops(
+            lanes, lambda n, at, r=r: f"sum{r}_{n}[j] = state[{r * units}] * weights[{at}];"
+        )
+        body.append(f"const float x{r} = state[{state}k];")
+        body += lane_loops(lanes, lambda n, at, r=r: f"sum{r}_{n}[j] += x{r} * weights[{at}];")
+        ends += lane_loops(
+            lanes,
+            lambda n, at, r=r, sums=sums: f"sums[{sums}gate + {at}] = sum{r}_{n}[j] + 0.0f;",
+        )
+    head = f"for (int32_t k = 1; k < {units}; ++k, weights += {block}) {{"
+    return [*lines, f"weights += {block};", *braced(head, body), *ends]
+
+
+def scalar_sums(
+    block: int, rows: int, units: int, size: int, weights: Value, *, fused: bool
+) -> list[str]:
+    """C lines that compute a block of sums of some sequences, a variable each."""
+    pairs = [(r, j) for r in range(rows) for j in range(block)]
+    lines = [f"float sum{r}_{j} = 0.0f;" for r, j in pairs]
+    move, found = f", weights += {block}", "weights[{j}]"
+    if not weights.is_constant:
+        others = (f"(gate + {j} < gates ? gate + {j} : gates - 1)" for j in range(1, block))
+        lines += [
+            f"const float *const row{j} = weights + {gate} * {units};"
+            for j, gate in enumerate(["gate", *others])
+        ]
+        move, found = "", "row{j}[k]"
+    states = [f"{r * units} + " if r else "" for r in range(rows)]
+    body = [f"const float x{r} = state[{state}k];" for r, state in enumerate(states)]
+    for j in range(block):
+        body.append(f"const float w{j} = {found.format(j=j)};")
+        for r in range(rows):
+            added = f"sum{r}_{j} += x{r} * w{j};"
+            body.append(f"sum{r}_{j} = fmaf(x{r}, w{j}, sum{r}_{j});" if fused else added)
+    lines += braced(f"for (int32_t k = 0; k < {units}; ++k{move}) {{", body)
+    for r, j in pairs:
+        first, lane = f"{r * size} + " if r else "", f" + {j}" if j else ""
+        lines.append(f"sums[{first}gate{lane}] = sum{r}_{j};")
+    return lines

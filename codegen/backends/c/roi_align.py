@@ -1,0 +1,139 @@
+"""RoiAlign."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from smelt.codegen.lower.offer import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Request,
+)
+from smelt.codegen.text.literals import c_float
+from smelt.ir import Node
+from smelt.ops.tensor.roi_align import (
+    MOST_SAMPLES,
+    RoiAlign,
+)
+
+
+@dataclass(frozen=True)
+class RegionAxis:
+    """Rows or columns of an image, and of the regions' bins.
+
+    Attributes:
+        name: of the C variables.
+        begin, end: C expressions of a region's border.
+        bins: how many bins a region has, as a float in C.
+        count: the C expression of how many samples a bin has.
+        sample: that of the number of a sample along the axis.
+        size: pixels of the image, of which `last` is the index of the last one.
+        limit: that index, as a float in C.
+    """
+
+    name: str
+    begin: str
+    end: str
+    bins: str
+    count: str
+    sample: str
+    size: int
+    last: int
+    limit: str
+
+
+@dataclass(frozen=True)
+class RoiAlignParameters(Parameters):
+    """The variables of `backends/c/roi_align.j2`.
+
+    Attributes:
+        title: what is computed, for the comment.
+        average: whether samples are averaged; their maximum is taken else.
+        half_pixel: whether regions may be smaller than a pixel.
+        boxes: how many regions.
+        last: the index of the last image.
+        axes: rows, columns.
+        bins: of a region, in rows of so many `columns`.
+        inside: the C condition that a sample lies in the image.
+        image, row, channels: elements of an image, a row, a pixel.
+        bytes: of a pixel.
+    """
+
+    title: str
+    average: bool
+    half_pixel: bool
+    boxes: int
+    last: int
+    axes: tuple[RegionAxis, ...]
+    bins: int
+    columns: int
+    inside: str
+    image: int
+    row: int
+    channels: int
+    bytes: int
+
+
+class RoiAlignKernel(Kernel[RoiAlign]):
+    """Sample by sample, all channels of a pixel at a time."""
+
+    op = RoiAlign
+
+    @override
+    def offer(self, node: Node[RoiAlign], request: Request) -> KernelCall:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        n, height, width, channels = x.shape
+        offset = " - 0.5f" if op.half_pixel else ""
+        scale = "" if op.scale == 1 else f" * {c_float(op.scale)}"
+        adaptive = f"(int32_t)within(ceilf(%s_step), 0.0f, {c_float(MOST_SAMPLES)})"
+        bins = op.size
+        axes = tuple(
+            RegionAxis(
+                name=name,
+                begin=f"boxes[{column}]{scale}{offset}",
+                end=f"boxes[{column + 2}]{scale}{offset}",
+                bins=c_float(bins[1 - column]),
+                count=str(op.samples) if op.samples else adaptive % name,
+                sample=f"sample {operator} x_count",
+                size=size,
+                last=size - 1,
+                limit=c_float(size - 1),
+            )
+            for name, column, size, operator in (("y", 1, height, "/"), ("x", 0, width, "%"))
+        )
+        return KernelCall(
+            template="backends/c/roi_align.j2",
+            stem=f"roi_align_{op.kind}",
+            parameters=RoiAlignParameters(
+                title=f"Regions of {x} brought to {y}: {op.kind}",
+                average=op.kind == "average",
+                half_pixel=op.half_pixel,
+                boxes=y.shape[0],
+                last=n - 1,
+                axes=axes,
+                bins=bins[0] * bins[1],
+                columns=bins[1],
+                inside=f"y >= -1.0f && y <= {c_float(height)} && "
+                f"x >= -1.0f && x <= {c_float(width)}",
+                image=height * width * channels,
+                row=width * channels,
+                channels=channels,
+                bytes=channels * x.dtype.size,
+            ),
+            operands=(
+                Input(0, "input"),
+                Input(1, "boxes"),
+                Input(2, "numbers"),
+                Output(0, "output"),
+            ),
+            helpers=frozenset({"within", "bounded"}),
+            summary="sample by sample, all channels of a pixel at a time",
+        )
+
+
+KERNELS = (RoiAlignKernel(),)

@@ -1,0 +1,339 @@
+"""Softmax, LogSoftmax and Hardmax.
+
+Exponentials are by a table of differences for int8, by a function for float.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.c.vectors import vector_width
+from smelt.codegen.lower.offer import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.store import (
+    helpers_in,
+    in_precision_of,
+)
+from smelt.codegen.text.literals import c_float
+from smelt.ir import Array, DType, Node, TensorType
+from smelt.ops.arithmetic.fixed_point import quantize_multiplier
+from smelt.ops.arithmetic.gemmlowp import exp_on_negative_values
+from smelt.ops.core.softmax import (
+    Hardmax,
+    LogSoftmax,
+    Softmax,
+    difference_scaling,
+    power_multiplier,
+    tables16,
+)
+
+_SUM_LIMIT = 4095
+"""Elements of a row whose exponentials, with 12 integer bits, surely sum to less than 2^31."""
+
+_NARROW = 511
+"""The same for a sum less than 2^28."""
+
+_SHORT_SUM_LIMIT = 65535
+"""The same of int16, of which no exponential exceeds 2^15."""
+
+_LARGEST_SHIFT = 14
+"""A difference of int16 can be shifted so far to the left within 32 bits."""
+
+_LEAST_LANES = 4
+"""Elements of a row of floats that are worth a vector."""
+
+
+def _refuse(node: Node) -> Refusal | None:
+    """What neither operator is served for."""
+    name, x = node.op.name, node.input(0).type
+    if x.dtype in WIDE_FLOATS:
+        return None
+    if x.dtype is not DType.INT8:
+        return Refusal(f"{name} is served for f32, f64 and i8 data, not {x.dtype.value}.")
+    if x.shape[-1] > _SUM_LIMIT:
+        return Refusal(f"{name} of i8 rows is served for at most {_SUM_LIMIT} elements a row.")
+    return None
+
+
+@dataclass(frozen=True)
+class SoftmaxFloatParameters(Parameters):
+    """The variables of `backends/c/softmax_float.j2`.
+
+    Attributes:
+        title: what is computed, for the comment.
+        type: of the elements, in C.
+        rows: how many, of so many elements as `size` says.
+        lanes: how many sums the powers are added up in.
+        whole: how many elements are computed so many at a time as there are lanes.
+        power: the C expression of the power of element `i`.
+        power_of_lane: the same of element `i + lane`, where some are computed together.
+        rest: the sum that the others are added to, in C.
+        log: the C function of the logarithm; empty if none is computed.
+    """
+
+    title: str
+    type: str
+    rows: int
+    size: int
+    lanes: int
+    whole: int
+    power: str
+    power_of_lane: str
+    rest: str
+    log: str
+
+
+@dataclass(frozen=True)
+class SoftmaxInt8Parameters(Parameters):
+    """The variables of `backends/c/softmax_int8.j2`.
+
+    `scale` is that of the exponent, `exponential` the C expression of element `i`'s. Sums of rows
+    that are not `wide` stay below 2^28.
+    """
+
+    x: str
+    scale: str
+    rows: int
+    size: int
+    exponential: str
+    wide: bool
+
+
+@dataclass(frozen=True)
+class LogSoftmaxInt8Parameters(Parameters):
+    """The variables of `backends/c/log_softmax_int8.j2`.
+
+    Attributes:
+        x: type of the input, whose `scale` is that of the exponent.
+        rows: how many, of so many elements as `size` says.
+        exponential: the C expression of element `i`'s.
+        limit: that of the least difference from which the logarithm can be subtracted.
+        lowest: the least difference that counts.
+        scaled: the C expression of a difference in the units of the logarithm.
+    """
+
+    x: str
+    scale: str
+    rows: int
+    size: int
+    exponential: str
+    limit: str
+    lowest: int
+    scaled: str
+
+
+@dataclass(frozen=True)
+class SoftmaxInt16Parameters(Parameters):
+    """The variables of `backends/c/softmax_int16.j2`; see `SoftmaxInt8Parameters`."""
+
+    x: str
+    scale: str
+    rows: int
+    size: int
+    exponential: str
+
+
+@dataclass(frozen=True)
+class HardmaxParameters(Parameters):
+    """The variables of `backends/c/hardmax.j2`."""
+
+    x: str
+    rows: int
+    size: int
+
+
+def _float_call(
+    x: TensorType, request: Request, title: str, beta: float, *, logarithmic: bool
+) -> KernelCall:
+    size, lanes = x.shape[-1], vector_width(x.shape[-1])
+    called = ("exp", "log") if logarithmic else ("exp",)
+    exp, *log = (in_precision_of(x.dtype, f"{name}_float(")[:-1] for name in called)
+    vectors = x.dtype is DType.FLOAT32 and "simd_float" in request.target.features
+    whole = size - size % lanes if vectors and lanes >= _LEAST_LANES else 0
+
+    def power(element: str) -> str:
+        difference = f"input[{element}] - max"
+        return f"{exp}({difference if beta == 1 else f'{c_float(beta)} * ({difference})'})"
+
+    return KernelCall(
+        template="backends/c/softmax_float.j2",
+        stem="log_softmax" if logarithmic else "softmax",
+        parameters=SoftmaxFloatParameters(
+            title=f"{title} over the last axis of {x}"
+            + ("" if beta == 1 else f", beta {c_float(beta)}"),
+            type=x.dtype.c_name,
+            rows=x.size // size,
+            size=size,
+            lanes=lanes,
+            whole=whole,
+            power=power("i"),
+            power_of_lane=power("i + lane") if whole else "",
+            rest=f"sums[i - {whole}]" if whole < size else "",
+            log="".join(log),
+        ),
+        operands=(Input(0, "input"), Output(0, "output")),
+        in_place=((0, 0),),
+        helpers=helpers_in(f"{name}(" for name in (exp, *log)),
+        summary="float, three passes a row",
+    )
+
+
+def _int8_call(
+    stem: str, parameters: Parameters, table: Array, helpers: tuple[str, ...]
+) -> KernelCall:
+    return KernelCall(
+        template=f"backends/c/{stem}_int8.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(Input(0, "input"), Packed("exponentials", table), Output(0, "output")),
+        in_place=((0, 0),),
+        helpers=frozenset(helpers),
+        summary=f"int8, a table of {table.size} exponentials",
+    )
+
+
+def _exponential(table: Array) -> str:
+    """The C expression of the exponential of element `i`."""
+    found = "exponentials[max - input[i]]"
+    return found if table.size == 256 else f"max - input[i] < {table.size} ? {found} : 0"
+
+
+def _int16_call(node: Node[Softmax]) -> KernelCall | Refusal:
+    op, x = node.op, node.input(0).type
+    size = x.shape[-1]
+    if size > _SHORT_SUM_LIMIT:
+        return Refusal(
+            f"{op.name} of i16 rows is served for at most {_SHORT_SUM_LIMIT} elements a row."
+        )
+    multiplier, shift = power_multiplier(x.scale, op.beta)
+    if shift > _LARGEST_SHIFT:
+        return Refusal(
+            f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
+        )
+    position = f"requantize(input[i] - max, {multiplier}, {shift}) + 32767"
+    powers, inverses = (table.astype(np.int16) for table in tables16())
+    exponential = f"interpolated(exponentials, clamp({position}, -32768, 32767))"
+    return KernelCall(
+        template="backends/c/softmax_int16.j2",
+        stem="softmax",
+        parameters=SoftmaxInt16Parameters(
+            x=str(x),
+            scale=c_float(op.beta * x.scale),
+            rows=x.size // size,
+            size=size,
+            exponential=exponential,
+        ),
+        operands=(
+            Input(0, "input"),
+            Packed("exponentials", powers),
+            Packed("inverses", inverses),
+            Output(0, "output"),
+        ),
+        in_place=((0, 0),),
+        helpers=frozenset({"clamp", "interpolated", "leading_zeros", "requantize"}),
+        summary="int16, tables of 513 samples",
+    )
+
+
+class SoftmaxKernel(Kernel[Softmax]):
+    """Three passes over each row: its maximum, the sum of the exponentials, the quotients."""
+
+    op = Softmax
+    floats = WIDE_FLOATS
+
+    @override
+    def offer(self, node: Node[Softmax], request: Request) -> KernelCall | Refusal:
+        op, x = node.op, node.input(0).type
+        if x.dtype is DType.INT16:
+            return _int16_call(node)
+        if refusal := _refuse(node):
+            return refusal
+        if x.quant is None:
+            return _float_call(x, request, "Softmax", op.beta, logarithmic=False)
+        size, table = x.shape[-1], exponentials(x.scale, op.beta)
+        parameters = SoftmaxInt8Parameters(
+            x=str(x),
+            scale=c_float(op.beta * x.scale),
+            rows=x.size // size,
+            size=size,
+            exponential=_exponential(table),
+            wide=size > _NARROW,
+        )
+        helpers = "leading_zeros", "reciprocal", "requantize"
+        return _int8_call("softmax", parameters, table, helpers)
+
+
+class LogSoftmaxKernel(Kernel[LogSoftmax]):
+    """Three passes over each row: its maximum, the sum of the exponentials, the differences."""
+
+    op = LogSoftmax
+    floats = WIDE_FLOATS
+
+    @override
+    def offer(self, node: Node[LogSoftmax], request: Request) -> KernelCall | Refusal:
+        if refusal := _refuse(node):
+            return refusal
+        x = node.input(0).type
+        if x.quant is None:
+            return _float_call(x, request, "Logarithm of the softmax", 1.0, logarithmic=True)
+        size, table = x.shape[-1], exponentials(x.scale, 1.0)
+        scaling = difference_scaling(x.scale, 1.0)
+        divisor = quantize_multiplier(2.0 ** (31 - scaling.shift) / scaling.multiplier)
+        parameters = LogSoftmaxInt8Parameters(
+            x=str(x),
+            scale=c_float(x.scale),
+            rows=x.size // size,
+            size=size,
+            exponential=_exponential(table),
+            limit=f"requantize(log_sum + INT32_MIN, {divisor[0]}, {divisor[1]})",
+            lowest=scaling.lowest,
+            scaled=f"requantize(difference, {scaling.multiplier}, {scaling.shift})",
+        )
+        helpers = "log_of_sum", "requantize", "rounding_shift_right"
+        return _int8_call("log_softmax", parameters, table, helpers)
+
+
+def exponentials(scale: float, beta: float) -> Array:
+    """exp of `-beta · scale · difference` for stored differences 0, 1, … as Q0 (int32).
+
+    The table ends where the exponentials are negligible, after at most 256 entries.
+    """
+    scaling = difference_scaling(scale, beta)
+    differences = np.arange(0, -min(256, 1 - scaling.lowest), -1, dtype=np.int64)
+    return exp_on_negative_values(scaling(differences), 5).astype(np.int32)
+
+
+class HardmaxKernel(Kernel[Hardmax]):
+    """Two passes over each row: where its greatest element is, the result."""
+
+    op = Hardmax
+
+    @override
+    def offer(self, node: Node[Hardmax], request: Request) -> KernelCall | Refusal:
+        x = node.input(0).type
+        if x.dtype is not DType.FLOAT32:
+            return Refusal(f"Hardmax is served for f32 data, not {x}.")
+        size = x.shape[-1]
+        return KernelCall(
+            template="backends/c/hardmax.j2",
+            stem="hardmax",
+            parameters=HardmaxParameters(str(x), x.size // size, size),
+            operands=(Input(0, "input"), Output(0, "output")),
+            in_place=((0, 0),),
+            summary="two passes a row",
+        )
+
+
+KERNELS = (SoftmaxKernel(), LogSoftmaxKernel(), HardmaxKernel())

@@ -1,0 +1,31 @@
+"""Table."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from smelt.codegen.backends.c.unary import table_call
+from smelt.codegen.lower.offer import (
+    Kernel,
+    KernelCall,
+    Refusal,
+    Request,
+)
+from smelt.ir import Node
+from smelt.ops.core.table import Table
+
+
+class TableKernel(Kernel[Table]):
+    """One look-up an element."""
+
+    op = Table
+
+    @override
+    def offer(self, node: Node[Table], request: Request) -> KernelCall | Refusal:
+        x, y = node.input(0).type, node.output.type
+        if x.dtype.size != 1 or y.dtype.size != 1:
+            return Refusal(f"Table is served for 8-bit results, not for {y.dtype.value}.")
+        return table_call(node.input(1).array, x, y, node.origin.kind, "lookup")
+
+
+KERNELS = (TableKernel(),)

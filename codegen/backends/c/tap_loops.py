@@ -1,0 +1,226 @@
+"""Convolutions tap by tap, as C: their loops, and how a product enters a sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.nested_loops import (
+    Block,
+    braced,
+    total,
+)
+from smelt.codegen.lower.offer import (
+    Input,
+    Operand,
+    Packed,
+)
+from smelt.codegen.lower.products import centred_weights
+from smelt.codegen.lower.store import offset
+from smelt.ir import DType, Node
+from smelt.ops.core.convolution_nd import (
+    Conv3D,
+    ConvolutionND,
+)
+
+
+@dataclass(frozen=True)
+class TapAxis:
+    """The loop over taps along an axis of the image, as C.
+
+    Attributes:
+        head: opens the loop over the taps that may lie on an input pixel.
+        lines: find the input position `ix`, …, or go on to the next tap; none where there is
+            but one position.
+    """
+
+    head: str
+    lines: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        op: ConvolutionND, axis: int, name: str, size: int, kernel: int, outputs: int
+    ) -> TapAxis:
+        """That of an axis of so many inputs, taps and outputs, whose positions are `name`."""
+        stride, dilation, before = op.stride[axis], op.dilation[axis], op.padding[axis][0]
+        tap = f"k{name}" if dilation == 1 else f"k{name} * {dilation}"
+        head = f"for (int32_t k{name} = 0; k{name} < {kernel}; ++k{name}) {{"
+        outside = f"if (i{name} < 0 || i{name} >= {size}) {{"
+        skip = (outside, "    continue;", "}")
+        if isinstance(op, Conv3D):
+            position = f"{name} * {stride}" if stride > 1 else name
+            found = f"const int32_t i{name} = {offset(f'{position} + {tap}', -before)};"
+            padded = before or (outputs - 1) * stride + (kernel - 1) * dilation >= size
+            if size == 1 and not padded:
+                return TapAxis(head, ())  # the position is 0, and nobody asks for it
+            return TapAxis(head, (found, *skip) if padded else (found,))
+        cut = offset(name, before)
+        if stride == 1:
+            return TapAxis(head, (f"const int32_t i{name} = {cut} - {tap};", *skip))
+        if dilation == 1 and before >= 0:
+            first = f"({cut}) % {stride}" if before else f"{name} % {stride}"
+            head = f"for (int32_t k{name} = {first}; k{name} < {kernel}; k{name} += {stride}) {{"
+            found = f"const int32_t i{name} = ({cut} - {tap}) / {stride};"
+            return TapAxis(head, (found, *skip))
+        lines = (
+            f"const int32_t at_{name} = {cut} - {tap};",
+            f"const int32_t i{name} = at_{name} / {stride};",
+            f"if (at_{name} < 0 || at_{name} % {stride} != 0 || i{name} >= {size}) {{",
+            *skip[1:],
+        )
+        return TapAxis(head, lines)
+
+
+@dataclass(frozen=True)
+class TapArithmetic:
+    """How inputs and weights are multiplied, summed and stored, as C.
+
+    Attributes:
+        operands: weights, and bias or constants by channel.
+        finish: what follows each sum.
+        start: what a sum begins with; `%s` stands for the channel.
+        sum_type: of sums.
+        value_type: of an input and of a weight in a product.
+        input_type: of an input in memory.
+        weight_type: of a weight in memory.
+        input_zero_point: taken from each input.
+        weight_zero_point: taken from each weight.
+    """
+
+    operands: tuple[Operand, ...]
+    finish: Finish
+    start: str
+    sum_type: str = "float"
+    value_type: str = "float"
+    input_type: str = "float"
+    weight_type: str = "float"
+    input_zero_point: int = 0
+    weight_zero_point: int = 0
+
+    @staticmethod
+    def of(node: Node, finish: Finish) -> TapArithmetic:
+        """That of a node."""
+        weights: Operand = Input(1, "weights")
+        if not node.output.type.is_quantized:
+            if node.optional(2) is None:
+                return TapArithmetic((weights,), finish, "0.0f")
+            bias = Input(2, "bias")
+            return TapArithmetic((weights, bias), finish, "bias[%s]")
+        x, stored_weights = node.input(0).type, node.input(1).type
+        quant = stored_weights.quant
+        zero_points = {0} if quant is None else set(quant.zero_point)
+        if len(zero_points) > 1:
+            # A zero point for each channel: weights are stored without.
+            centred = np.moveaxis(centred_weights(node, -1).astype(np.int16), 0, -1)
+            weights, zero_points = Packed("weights", centred), {0}
+        return TapArithmetic(
+            (weights, *finish.operands),
+            finish,
+            "0",
+            "int64_t" if finish.wide else "int32_t",
+            "int32_t",
+            x.dtype.c_name,
+            DType.INT16.c_name if isinstance(weights, Packed) else stored_weights.dtype.c_name,
+            x.zero_point,
+            *zero_points,
+        )
+
+    def value(self, element: str) -> str:
+        """The C expression of an input as it enters a product."""
+        return _centred(element, self.input_zero_point)
+
+    def weight(self, lane: int) -> str:
+        """The C expression of a weight as it enters a product."""
+        return _centred(f"w[{lane}]", self.weight_zero_point)
+
+
+def _centred(element: str, zero_point: int) -> str:
+    return f"({offset(element, -zero_point)})" if zero_point else element
+
+
+@dataclass(frozen=True)
+class TapLoops:
+    """A convolution tap by tap; texts are C.
+
+    Attributes:
+        sums: how inputs and weights are multiplied, summed and stored.
+        axes: of the image.
+        pixel, tap: where the inputs and the weights of a tap start.
+        group, inputs: the first output and the first input channel of a group.
+        depth: inputs of an output channel at a tap.
+        outputs: output channels.
+        depthwise: whether each input channel has one output channel.
+        vectors: whether the sums of a block share vector registers.
+    """
+
+    sums: TapArithmetic
+    axes: tuple[TapAxis, ...]
+    pixel: str
+    tap: str
+    group: str
+    inputs: str
+    depth: int
+    outputs: int
+    depthwise: bool
+    vectors: bool
+
+    def compute(self, block: Block) -> list[str]:
+        """C lines that compute a block of output channels of a pixel."""
+        lines = self._products(block)
+        for axis in reversed(self.axes):
+            lines = braced(axis.head, (*axis.lines, *lines))
+        return braced(block.head, (*self._begin(block), *lines, *self._end(block)))
+
+    def _begin(self, block: Block) -> list[str]:
+        start = self.sums.start
+        if self.vectors:
+            first = start.replace("%s", self._channel(block, "j"))
+            declared = f"SMELT_ARRAY float acc[{block.lanes}];"
+            return [declared, *_each_lane(block, f"acc[j] = {first};")]
+        channels = [total((self.group, block.lane(lane))) for lane in range(block.lanes)]
+        return [
+            f"{self.sums.sum_type} acc{lane} = {start.replace('%s', channel)};"
+            for lane, channel in enumerate(channels)
+        ]
+
+    def _products(self, block: Block) -> list[str]:
+        """C lines that add the products of a tap."""
+        sums = self.sums
+        first = total(("input", self.pixel, block.position if self.depthwise else self.inputs))
+        weights = total(("weights", self.tap, self.group, block.position))
+        found = f"const {sums.input_type} *const in = {first};"
+        lanes = range(block.lanes)
+        if self.depthwise:
+            own = [f"acc{n} += {sums.value(f'in[{n}]')} * {sums.weight(n)};" for n in lanes]
+            if self.vectors:
+                own = _each_lane(block, "acc[j] += in[j] * w[j];")
+            return [found, f"const {sums.weight_type} *const w = {weights};", *own]
+        value = f"const {sums.value_type} value = {sums.value('in[i]')};"
+        own = [f"acc{n} += value * {sums.weight(n)};" for n in lanes]
+        if self.vectors:
+            own = _each_lane(block, "acc[j] += value * w[j];")
+        head = f"for (int32_t i = 0; i < {self.depth}; ++i, w += {self.outputs}) {{"
+        pointer = f"const {sums.weight_type} *w = {weights};"
+        return [found, pointer, *braced(head, (value, *own))]
+
+    def _end(self, block: Block) -> list[str]:
+        """C lines that store the results."""
+        finish = self.sums.finish
+        if self.vectors:
+            channel = self._channel(block, "j")
+            return _each_lane(block, f"output[{channel}] = {finish.output('acc[j]')};")
+        lines: list[str] = []
+        for lane in range(block.lanes):
+            channel = total((self.group, block.lane(lane)))
+            stores = finish.stores(channel, (f"output[{channel}]", f"acc{lane}"))
+            lines += braced("{", stores) if finish.fields else stores
+        return lines
+
+    def _channel(self, block: Block, lane: str) -> str:
+        return total((self.group, block.position, lane))
+
+
+def _each_lane(block: Block, statement: str) -> list[str]:
+    return braced(f"for (int32_t j = 0; j < {block.lanes}; ++j) {{", [statement])

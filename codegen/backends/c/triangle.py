@@ -1,0 +1,77 @@
+"""Triangle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from typing_extensions import override
+
+from smelt.codegen.lower.nested_loops import times
+from smelt.codegen.lower.offer import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Request,
+)
+from smelt.codegen.lower.store import offset
+from smelt.ir import Node
+from smelt.ops.tensor.triangle import Triangle
+
+
+@dataclass(frozen=True)
+class TriangleParameters(Parameters):
+    """The variables of `backends/c/triangle.j2`.
+
+    Attributes:
+        title: what stays.
+        upper: whether what stays is behind the edge.
+        rows: of all matrices, each of so many `columns`.
+        edge: the C expression of where row `i` is cut.
+        before: that of the bytes before the edge; `behind` of the others.
+    """
+
+    title: str
+    upper: bool
+    rows: int
+    columns: int
+    edge: str
+    before: str
+    behind: str
+
+
+class TriangleKernel(Kernel[Triangle]):
+    """Row by row, a block copy and a fill."""
+
+    op = Triangle
+    floats = STORED_FLOATS
+
+    @override
+    def offer(self, node: Node[Triangle], request: Request) -> KernelCall:
+        op, x = node.op, node.input(0).type
+        *batch, rows, columns = x.shape
+        row = "i" if prod(batch) == 1 or rows == 0 else f"i % {rows}"
+        # Beyond the corners all diagonals are the same, and 32 bits suffice.
+        k = min(max(op.k, -rows - 1), columns + 1)
+        return KernelCall(
+            template="backends/c/triangle.j2",
+            stem="triu" if op.upper else "tril",
+            parameters=TriangleParameters(
+                title=f"on and {'above' if op.upper else 'below'} diagonal {op.k} of {x}",
+                upper=op.upper,
+                rows=prod(batch) * rows,
+                columns=columns,
+                edge=offset(row, k if op.upper else k + 1),
+                before=times("(size_t)edge", x.dtype.size),
+                behind=times(f"(size_t)({columns} - edge)", x.dtype.size),
+            ),
+            operands=(Input(0, "input"), Output(0, "output")),
+            helpers=frozenset({"clamp"}),
+            summary="a copy and a fill a row",
+        )
+
+
+KERNELS = (TriangleKernel(),)

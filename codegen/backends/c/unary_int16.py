@@ -1,0 +1,98 @@
+"""Unary of quantized int16 data: requantized, or read from samples with linear interpolation.
+
+The arithmetic is that of `smelt.ops.core.unary_integer`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smelt.codegen.lower.nested_loops import each_element
+from smelt.codegen.lower.offer import (
+    Input,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Refusal,
+)
+from smelt.codegen.lower.store import (
+    helpers_in,
+    stored,
+)
+from smelt.ir import Node, TensorType
+from smelt.ops.arithmetic.fixed_point import (
+    INT32_MAX,
+    Activation,
+    rescale_multiplier,
+)
+from smelt.ops.core.lookup import sigmoid_samples
+from smelt.ops.core.unary import Unary
+from smelt.ops.core.unary_integer import (
+    TABLE_SHIFTS,
+    leaky_scales,
+    scale_ratio,
+    table_scaling,
+)
+
+_CLAMPS = {kind: Activation(kind) for kind in ("relu", "relu6", "relu_n1_to_1", "relu_0_to_1")}
+_SERVED = (*_CLAMPS, *TABLE_SHIFTS, "abs", "leaky_relu")
+
+
+def unary_int16(node: Node[Unary]) -> KernelCall | Refusal:
+    """The call that computes a node of int16 data, or why there is none."""
+    op, x, y = node.op, node.input(0).type, node.output.type
+    if op.kind not in _SERVED:
+        return Refusal(f"{op.name} is not served for i16 data.")
+    samples: tuple[Operand, ...] = ()
+    if op.kind in TABLE_SHIFTS:
+        multiplier, shift = table_scaling(x, TABLE_SHIFTS[op.kind])
+        if -x.dtype.limits[0] * multiplier + (1 << shift >> 1) > INT32_MAX:
+            return Refusal(
+                f"{op.name} of i16 data is not served for so large an input scale as {x.scale}."
+            )
+        samples = (Packed("samples", sigmoid_samples().astype(np.uint16)),)
+        made = [_sampled(op.kind, multiplier, shift)]
+    else:
+        made = _requantized(op, x, y)
+    lines = ["const int32_t x = input[i];", *made]
+    return KernelCall(
+        template="backends/c/loops.j2",
+        stem=f"{op.kind}_int16",
+        form="c_elementwise",
+        parameters=each_element(op.kind.capitalize(), x, y, lines),
+        operands=(Input(0, "input"), *samples, Output(0, "output")),
+        in_place=((0, 0),),
+        helpers=helpers_in(lines),
+        summary=f"{op.kind} of int16, one element at a time",
+    )
+
+
+def _sampled(kind: str, multiplier: int, shift: int) -> str:
+    """The C statement that makes `output[i]` of `x` by samples."""
+    position = f"x * {multiplier}"
+    if shift:
+        position = f"({position} + {1 << (shift - 1)}) >> {shift}"
+    # Neither function leaves the range of int16.
+    return f"output[i] = (int16_t){kind}_int16({position}, samples);"
+
+
+def _requantized(op: Unary, x: TensorType, y: TensorType) -> list[str]:
+    """C statements that make `output[i]` of `x`."""
+    store = stored(_CLAMPS.get(op.kind, Activation.NONE), y, saturate=True)
+    one, first = rescale_multiplier(scale_ratio(x, y)), "x"
+    if op.kind == "leaky_relu":
+        slope = leaky_scales(x, y, op.alpha)[1]
+        below = _scaled("x", rescale_multiplier(abs(slope)))
+        sign = "-" if slope < 0 else ""
+        lines = [f"const int32_t scaled = x >= 0 ? {_scaled('x', one)} : {sign}{below};"]
+    else:
+        if op.kind == "abs":
+            first = "(x < 0 ? -x : x)"
+        same = op.kind == "abs" and x.scale == y.scale
+        lines = [f"const int32_t scaled = {first if same else _scaled(first, one)};"]
+    return [*lines, f"output[i] = {store('scaled')};"]
+
+
+def _scaled(value: str, multiplier: tuple[int, int]) -> str:
+    return f"requantize({value}, {multiplier[0]}, {multiplier[1]})"

@@ -1,0 +1,85 @@
+"""UpdateSlice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.codegen.lower.nested_loops import (
+    block_copies,
+    dense_strides,
+    total,
+)
+from smelt.codegen.lower.offer import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Request,
+)
+from smelt.ir import Node
+from smelt.ops.tensor.update_slice import UpdateSlice
+
+
+@dataclass(frozen=True)
+class UpdateStart:
+    """An axis along which the update may begin at 0 to `most`, in steps of `stride` elements."""
+
+    axis: int
+    most: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class UpdateSliceParameters(Parameters):
+    """What `backends/c/update_slice.j2` prints.
+
+    Attributes:
+        x, update: types.
+        bytes: of the data.
+        starts: of the axes along which the update may begin at several places.
+        lines: C lines that copy it.
+    """
+
+    x: str
+    update: str
+    bytes: int
+    starts: tuple[UpdateStart, ...]
+    lines: tuple[str, ...]
+
+
+class UpdateSliceKernel(Kernel[UpdateSlice]):
+    """Copies the data unless the output lies over it, then the update, in blocks."""
+
+    op = UpdateSlice
+    floats = STORED_FLOATS
+
+    def offer(self, node: Node[UpdateSlice], request: Request) -> KernelCall:
+        """Blocks are as long as rows of the update are in one piece in the output."""
+        del request
+        x, update = node.input(0).type, node.input(1).type
+        strides = dense_strides(x.shape)
+        starts = tuple(
+            UpdateStart(axis, size - own, stride)
+            for axis, (size, own, stride) in enumerate(
+                zip(x.shape, update.shape, strides, strict=True)
+            )
+            if size > own
+        )
+        begin = total(f"begin{start.axis}" for start in starts)
+        copies = block_copies(
+            update.shape, dense_strides(update.shape), strides, x.dtype.size, written=begin
+        )
+        return KernelCall(
+            template="backends/c/update_slice.j2",
+            stem="update_slice",
+            parameters=UpdateSliceParameters(str(x), str(update), x.bytes, starts, copies.lines),
+            operands=(Input(0, "data"), Input(1, "input"), Input(2, "starts"), Output(0, "output")),
+            in_place=((0, 0),),
+            helpers=frozenset({"bounded"}) if starts else frozenset(),
+            summary=copies.summary,
+        )
+
+
+KERNELS = (UpdateSliceKernel(),)

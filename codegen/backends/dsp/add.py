@@ -1,0 +1,160 @@
+"""int8 sums and differences of two tensors, on cores with the DSP extension.
+
+SMLAWB and SMLAWT multiply 16 by 32 bits and drop the lowest 16 of each product; that is part of the
+form that is proved for all pairs of inputs (see `additions`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.dsp.assembly import (
+    repeated,
+    word,
+)
+from smelt.codegen.backends.dsp.scaling import saturated
+from smelt.codegen.lower.additions import (
+    addition,
+    refuse_addition,
+)
+from smelt.codegen.lower.cores import DspKernel
+from smelt.codegen.lower.offer import (
+    Input,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.ir import Node
+from smelt.ops.core.binary import Binary
+
+_SHIFTS = (22, 21, 20, 19, 18)
+_STEPS = sorted(product(range(-2, 3), repeat=2), key=lambda step: abs(step[0]) + abs(step[1]))
+_UNROLLED = {"speed": 4, "size": 1, "ram": 1}
+"""Words of four outputs in one turn of the loop."""
+
+
+@dataclass(frozen=True)
+class SumScaling:
+    """`(256 a * factors[0] >> 16) + (256 b * factors[1] >> 16) + addend >> right`, clamped."""
+
+    factors: tuple[int, int]
+    addend: int
+    right: int
+    low: int
+    high: int
+
+    def lines(self, words: int, unrolled: int) -> list[str]:
+        """Instructions for so many words of four outputs.
+
+        r0, r1: inputs; r2: outputs; r3, r4: factors; r5: addend; r6: mask; lr: turns.
+        """
+        constants = *self.factors, self.addend, _MASK
+        lines = ["push {r4-r11, lr}"]
+        for i, number in enumerate(constants):
+            lines += word(f"r{3 + i}", number)
+        turns, rest = divmod(words, unrolled)
+        lines += repeated(rest, self._four())
+        if turns:
+            lines += [*word("lr", turns), "1:", *repeated(unrolled, self._four())]
+            lines += ["subs lr, lr, #1", "bne 1b"]
+        return [*lines, "pop {r4-r11, pc}"]
+
+    def _four(self) -> list[str]:
+        """Instructions for four outputs; every byte is taken for 256 times its value."""
+        lines = ["ldr r8, [r0], #4", "ldr r9, [r1], #4", "and r10, r6, r8", "and r11, r6, r9"]
+        lines += ["and r8, r6, r8, lsl #8", "and r9, r6, r9, lsl #8"]
+        sources = ("b", "r8", "r9"), ("b", "r10", "r11"), ("t", "r8", "r9"), ("t", "r10", "r11")
+        for i, (half, a, b) in enumerate(sources):
+            total = "r7" if i else "r12"
+            lines += [f"smlaw{half} {total}, r3, {a}, r5", f"smlaw{half} {total}, r4, {b}, {total}"]
+            lines += saturated(total, self.right, self.low, self.high)
+            lines += [f"bfi r12, r7, #{8 * i}, #8"] if i else []
+        return [*lines, "str r12, [r2], #4"]
+
+
+_MASK = 0xFF00FF00
+
+
+@dataclass(frozen=True)
+class DspAddParameters(Parameters):
+    """Of `backends/dsp/add.j2`.
+
+    Attributes:
+        title: of the comment.
+        scaling: of the sums.
+        count: of outputs.
+        fours: how many of them are made four at a time.
+        lines: the instructions that make those.
+    """
+
+    title: str
+    scaling: SumScaling
+    count: int
+    fours: int
+    lines: tuple[str, ...]
+
+
+@lru_cache(maxsize=128)
+def sum_scaling(node: Node[Binary]) -> SumScaling | None:
+    """What gives the node's outputs for every pair of inputs; None if nothing was found."""
+    pairs = addition(node)
+    wanted, (low, high) = pairs.outputs, pairs.limits
+    for right in _SHIFTS:
+        nearest = [round(scale * 2.0 ** (8 + right)) for scale in pairs.slopes]
+        for steps in _STEPS:
+            factors = nearest[0] + steps[0], nearest[1] + steps[1]
+            if max(map(abs, factors)) >= 2**31:
+                break
+            sums = (pairs.a * 256 * factors[0] >> 16) + (pairs.b * 256 * factors[1] >> 16)
+            least = ((wanted << right) - sums)[wanted > low].max(initial=-(2**40))
+            most = (((wanted + 1) << right) - 1 - sums)[wanted < high].min(initial=2**40)
+            addend = int(np.clip(0, least, most))
+            if abs(least) < 2**32 and abs(most) < 2**32:
+                addend = int(least + most) >> 1
+            fits = max(abs(int(sums.min()) + addend), abs(int(sums.max()) + addend)) < 2**31
+            if least <= most and fits and abs(addend) < 2**30:
+                return SumScaling(factors, addend, right, low, high)
+    return None
+
+
+class DspAdd(DspKernel[Binary]):
+    """Sums and differences of tensors of equal shapes, four elements at a time."""
+
+    op = Binary
+
+    @override
+    def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
+        op, y = node.op, node.output.type
+        reason = refuse_addition(node)
+        if reason is not None:
+            return Refusal(reason)
+        scaling = sum_scaling(node)
+        if scaling is None:
+            return Refusal(f"{op.name} has scales for which no sum of two products was found.")
+        words = y.size // 4
+        return KernelCall(
+            template="backends/dsp/add.j2",
+            stem=op.kind,
+            parameters=DspAddParameters(
+                title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
+                scaling=scaling,
+                count=y.size,
+                fours=4 * words,
+                lines=tuple(scaling.lines(words, _UNROLLED[request.optimize])),
+            ),
+            operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
+            in_place=((0, 0), (0, 1)),
+            summary="two products an output, four outputs at a time",
+            form="dsp_add",
+            work={"outputs": y.size, "calls": 1},
+        )
+
+
+KERNELS = (DspAdd(),)

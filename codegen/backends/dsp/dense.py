@@ -1,0 +1,279 @@
+"""int8 dense layers of one row, on cores with the DSP extension.
+
+The inputs are widened into working memory once; then one assembly function makes four outputs at a
+time, two in a halfword of weights (see `dsp_tile`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.dsp.assembly import (
+    add,
+    next_words,
+    paired_products,
+    repeated,
+    span,
+    word,
+)
+from smelt.codegen.backends.dsp.dot import products
+from smelt.codegen.backends.dsp.scaling import OutputDefinition
+from smelt.codegen.backends.dsp.tile import (
+    PATCH_BYTES,
+    DspTile,
+    pairs_exact,
+)
+from smelt.codegen.backends.dsp.tile_assembly import (
+    PairDefinition,
+    WideningFunction,
+    shifted,
+)
+from smelt.codegen.lower.cores import DspKernel
+from smelt.codegen.lower.offer import (
+    Input,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+    Request,
+    Scratch,
+)
+from smelt.codegen.lower.window import Window
+from smelt.ir import Array, DType, Node
+from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.fully_connected import FullyConnected
+
+_STRAIGHT = {"speed": 36, "size": 8, "ram": 8}
+"""Words of inputs up to this many are written out."""
+
+_LOOPED = {"speed": 8, "size": 1, "ram": 1}
+"""Times four words in one turn of a loop."""
+
+
+@dataclass(frozen=True)
+class Fours:
+    """How four sums at a time are made.
+
+    Registers: r0, r2: sums of the first and third output; r1, r3: 256 times the others' more;
+    r4-r7: inputs; r8, r9, r12, lr: weights; r10, r11: where weights and inputs are read. On the
+    stack: where outputs go, patch, its end, end of the weights, addend, end of all weights.
+
+    Attributes:
+        tile: inputs and scaling; its pairs of channels are what a word of weights holds.
+    """
+
+    tile: DspTile
+
+    @property
+    def first(self) -> int:
+        """Words of inputs of the first step, which need not be four."""
+        return (self.tile.words - 1) % 4 + 1
+
+    @property
+    def unrolled(self) -> int:
+        """Steps of four words in a turn of the loop."""
+        return _LOOPED[self.tile.optimize]
+
+    @property
+    def turns(self) -> int:
+        """Of the loop; 0 where all is written out."""
+        if self.tile.words <= _STRAIGHT[self.tile.optimize]:
+            return 0
+        return (self.tile.words - self.first) // 4 // self.unrolled
+
+    @property
+    def repeats(self) -> int:
+        """Steps of four words between the first one and the loop."""
+        return (self.tile.words - self.first) // 4 - self.turns * self.unrolled
+
+    @property
+    def overlap(self) -> int:
+        """Outputs that the last four have in common with those before."""
+        return -self.tile.outputs % 4
+
+    @property
+    def group_words(self) -> int:
+        """Words of weights and constants of four outputs."""
+        return 2 * self.tile.words + 4 * self.tile.row
+
+    @property
+    def sums(self) -> list[str]:
+        """Instructions that begin the function and sum the products of four outputs."""
+        size, scaling = 4 * self.group_words, self.tile.scaling
+        lines = ["push {r4-r11, lr}", "sub sp, sp, #28", "mov r11, r0", "mov r10, r1"]
+        lines += ["str r2, [sp]", "str r11, [sp, #4]"]
+        lines += ["mov r0, r11", *add("r0", 4 * self.tile.words), "str r0, [sp, #8]"]
+        lines += ["mov r0, r10", *add("r0", self.tile.outputs // 4 * size), "str r0, [sp, #12]"]
+        if self.overlap:
+            lines += [*add("r0", size), "str r0, [sp, #20]"]
+        if scaling.signed:
+            lines += [*word("r0", scaling.addend), "str r0, [sp, #16]"]
+        four = _chunk(4, first=False)
+        lines += ["1:", *_chunk(self.first, first=True), *repeated(self.repeats, four)]
+        if self.turns:
+            lines += ["2:", *repeated(self.unrolled, four)]
+            lines += ["ldr r4, [sp, #8]", "cmp r11, r4", "bne 2b"]
+        return lines
+
+    @property
+    def finish(self) -> list[str]:
+        """Instructions from sums to stored outputs."""
+        scaling = self.tile.scaling
+        shifts = [shifted(scaling.left), shifted(scaling.left - 8)]
+        lines = ["sub r1, r1, r0", "sub r3, r3, r2"]
+        if scaling.signed:
+            lines.append("ldr r12, [sp, #16]")
+            for i in range(4):
+                lines += ["ldm r10!, {r4-r6}", f"add r{i}, r4, r{i}{shifts[i % 2]}"]
+                lines += scaling.product(f"r{i}", "r5", "r6", "r6", "r12")
+        else:
+            lines.append("ldm r10!, {r4-r9, r12, lr}")
+            constants = ("r4", "r5"), ("r6", "r7"), ("r8", "r9"), ("r12", "lr")
+            for i, (bias, multiplier) in enumerate(constants):
+                lines.append(f"add r{i}, {bias}, r{i}{shifts[i % 2]}")
+                lines += scaling.product(f"r{i}", multiplier)
+        lines.append("ldr r4, [sp]")
+        for i in range(4):
+            lines += [*scaling.saturated(f"r{i}"), f"strb r{i}, [r4], #1"]
+        lines += ["str r4, [sp]", "ldr r11, [sp, #4]", "ldr r5, [sp, #12]", "cmp r10, r5"]
+        return [*lines, "bne 1b"]
+
+    @property
+    def again(self) -> list[str]:
+        """Instructions that go back for the last four outputs, once, where they overlap."""
+        if not self.overlap:
+            return []
+        lines = ["ldr r5, [sp, #20]", "cmp r10, r5", "beq 3f", "str r5, [sp, #12]"]
+        return [*lines, f"sub r4, r4, #{self.overlap}", "str r4, [sp]", "b 1b", "3:"]
+
+    def packed(self, weights: Array) -> Array:
+        """int32: weights `[o, 1, k]` and the scaling as the assembly reads them."""
+        starts = np.arange(0, self.tile.outputs - 3, 4)
+        if self.overlap:
+            starts = np.append(starts, self.tile.outputs - 4)
+        chosen = (starts[:, None] + np.arange(4)).ravel()
+        pairs = self.tile.pairs(weights[chosen]).reshape(len(starts), 2, -1)
+        rows = self.tile.scaling.rows[chosen].reshape(len(starts), -1)
+        stream = pairs.swapaxes(1, 2).reshape(len(starts), -1)
+        whole = np.concatenate([stream, rows], axis=1)
+        return whole.astype(np.uint64).astype(np.uint32).view(np.int32).ravel()
+
+
+def _chunk(count: int, *, first: bool) -> list[str]:
+    """Instructions that add the products of words of inputs with two words of weights each."""
+    lines = [next_words(span(4, count), "r11")]
+    for i in range(count):
+        if i % 2 == 0:
+            lines.append("ldm r10!, {r8, r9, r12, lr}" if i + 1 < count else "ldm r10!, {r8, r9}")
+        for pair, weights in enumerate((("r8", "r9"), ("r12", "lr"))[i % 2]):
+            both, lower = [f"r{2 * pair + 1}"], [f"r{2 * pair}"]
+            starts = first and i == 0
+            lines += paired_products(weights, [f"r{4 + i}"], both, lower, first=starts)
+    return lines
+
+
+@dataclass(frozen=True)
+class DspDenseParameters(Parameters):
+    """Of `backends/dsp/dense.j2`.
+
+    Attributes:
+        title, note: of the comment.
+        widening: of the inputs.
+        sums, finish, again: see `Fours`.
+        outputs: of the layer.
+        last: the first of the last four.
+        group_words: words of weights and constants of four outputs.
+        group_sums: those of weights alone.
+        row: words of constants of two outputs.
+        pair: what plain C has of two outputs.
+        output: what makes outputs of sums.
+    """
+
+    title: str
+    note: str
+    widening: WideningFunction
+    sums: tuple[str, ...]
+    finish: tuple[str, ...]
+    again: tuple[str, ...]
+    outputs: int
+    last: int
+    group_words: int
+    group_sums: int
+    row: int
+    pair: PairDefinition
+    output: OutputDefinition
+
+
+def _covers(window: Window, node: Node) -> bool:
+    """Whether one window covers the whole input, so that every input is multiplied once."""
+    single = node.output.type.size == window.outputs
+    return single and not window.padded and window.kernel == window.size
+
+
+class DspDense(DspKernel[FullyConnected | Conv2D]):
+    """Dense layers of one row, and convolutions whose window covers the whole input."""
+
+    op = FullyConnected | Conv2D
+
+    @override
+    def offer(self, node: Node[FullyConnected | Conv2D], request: Request) -> KernelCall | Refusal:
+        name = node.op.name
+        if isinstance(node.op, Conv2D) and node.op.groups > 1:
+            return Refusal(f"{name} is served for one group.")
+        found = products(node)
+        if isinstance(found, Refusal):
+            return found
+        w = found.window
+        covered = w.size == (1, 1) if isinstance(node.op, FullyConnected) else _covers(w, node)
+        if not covered:
+            return Refusal(f"{name} has more than one row of outputs.")
+        if w.outputs < 4:
+            return Refusal(f"{name} is served four outputs at a time.")
+        if not pairs_exact(found.weights):
+            return Refusal(f"{name} has weights too large to be paired.")
+        if found.weights[0].size > PATCH_BYTES // 2 - 8:
+            return Refusal(f"{name} has more inputs than {PATCH_BYTES} bytes hold when widened.")
+        weights = found.weights.reshape(found.window.outputs, 1, -1)
+        length, outputs = weights.shape[2], found.window.outputs
+        tile = DspTile(1, outputs, 1, length, found.scaling, request.optimize)
+        fours = Fours(tile)
+        return KernelCall(
+            template="backends/dsp/dense.j2",
+            stem="fully_connected",
+            parameters=DspDenseParameters(
+                title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+                note=found.scaling.note,
+                widening=WideningFunction.of(tile),
+                sums=tuple(fours.sums),
+                finish=tuple(fours.finish),
+                again=tuple(fours.again),
+                outputs=outputs,
+                last=outputs - 4,
+                group_words=fours.group_words,
+                group_sums=2 * tile.words,
+                row=2 * tile.row,
+                pair=PairDefinition.of(tile),
+                output=found.scaling.definition,
+            ),
+            operands=(
+                Input(0, "input"),
+                Packed("weights", fours.packed(weights)),
+                Scratch("patch", DType.INT32, tile.words),
+                Output(0, "output"),
+            ),
+            summary="4 outputs at a time",
+            form="dsp_dense" + ("_signed" if found.scaling.signed else ""),
+            work={
+                "products": tile.words * 2 * (outputs + fours.overlap),
+                "outputs": outputs + fours.overlap,
+                "inputs": tile.words * 2,
+                "calls": 1,
+            },
+        )
+
+
+KERNELS = (DspDense(),)

@@ -1,0 +1,67 @@
+"""int8 pools on cores with the DSP extension.
+
+Maxima compare four bytes at once (SSUB8, SEL); sums of four channels are two words of two halves
+(SXTAB16), of which each becomes an average by one product of 32 by 16 bits (SMLAWB).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from typing_extensions import override
+
+from smelt.codegen.lower.cores import DspKernel
+from smelt.codegen.lower.offer import (
+    KernelCall,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.pool_quotients import Quotients
+from smelt.codegen.lower.pool_words import pool_words
+from smelt.codegen.lower.pooling import (
+    Pooling,
+    pooling,
+)
+from smelt.ir import Node
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.reduce import Reduce
+
+_SHIFTS = 32, 30, 29
+"""The first leaves results in upper halves of words; the others serve windows of one pixel too."""
+
+_HALF = 0x8000
+"""What makes sums of 16 bits positive."""
+
+
+@lru_cache(maxsize=64)
+def _quotients(p: Pooling) -> Quotients | None:
+    return p.quotients(_SHIFTS, unit=1 << 16)
+
+
+class DspPool(DspKernel[Pool2D | Reduce]):
+    """Maxima and averages of four channels or more."""
+
+    op = Pool2D | Reduce
+
+    @override
+    def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
+        p = pooling(node)
+        if isinstance(p, str):
+            return Refusal(p)
+        if p.channels < 4:
+            return Refusal(f"{node.op.name} is served in assembly for four channels or more.")
+        quotients = None if p.largest else _quotients(p)
+        finish = None if p.largest or quotients is not None else p.finish(_HALF)
+        if not p.largest and quotients is None and finish is None:
+            return Refusal(f"{node.op.name} is not one exact product of the sum.")
+        return pool_words(
+            p,
+            quotients,
+            request,
+            instructions="backends/dsp/pool.j2",
+            form="dsp_max_pool" if p.largest else "dsp_average_pool" + ("_steps" if finish else ""),
+            finish=finish,
+        )
+
+
+KERNELS = (DspPool(),)

@@ -1,0 +1,249 @@
+"""Assembly of tiles (see `dsp_tile`) and of what widens their inputs; what plain C has of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.codegen.backends.dsp.assembly import (
+    next_words,
+    paired_products,
+    repeated,
+    span,
+    word,
+)
+from smelt.codegen.backends.dsp.scaling import OutputDefinition
+from smelt.codegen.backends.dsp.tile import DspTile
+
+
+@dataclass(frozen=True)
+class PairDefinition:
+    """How plain C makes the outputs of two channels of the sums over their paired weights.
+
+    Attributes:
+        words: of a sum.
+        lower: what the lower channel's sum is multiplied by.
+        upper: C operator and operand that scale 256 times the upper channel's.
+        bias: where in the constants of both channels the upper one's begin.
+        rest: of each channel, the C arguments behind its sum.
+    """
+
+    words: int
+    lower: int
+    upper: str
+    bias: int
+    rest: tuple[str, str]
+
+    @staticmethod
+    def of(tile: DspTile) -> PairDefinition:
+        """That of a tile's channels."""
+        bits, row = tile.scaling.left - 8, tile.row
+        upper = f"* {1 << bits}" if bits > 0 else f">> {-bits}"
+        lower, rest = (
+            ", ".join(f"row[{i}]" for i in range(start + 1, start + row)) for start in (0, row)
+        )
+        return PairDefinition(tile.words, 1 << tile.scaling.left, upper, row, (lower, rest))
+
+
+@dataclass(frozen=True)
+class TileFunction:
+    """The variables of the macro that writes a tile's function.
+
+    Attributes:
+        outputs, pixels: of the tile.
+        lower, upper, inputs: registers of the channels' sums and of inputs, in words.
+        looped: whether the end of the patch is on the stack.
+        sums, finish: instructions of sums, and of outputs.
+        again: those of an odd number of channels for the last pair.
+        last: the first channel of that pair; None where channels are even.
+        pair_words: words of weights and constants of a pair.
+        pair: what plain C has of a pair.
+        output: what makes outputs of sums.
+    """
+
+    outputs: int
+    pixels: int
+    lower: str
+    upper: str
+    inputs: str
+    looped: bool
+    sums: tuple[str, ...]
+    finish: tuple[str, ...]
+    again: tuple[str, ...]
+    last: int | None
+    pair_words: int
+    pair: PairDefinition
+    output: OutputDefinition
+
+    @staticmethod
+    def of(tile: DspTile) -> TileFunction:
+        """Those of a tile."""
+        n = tile.pixels
+        lower, upper, inputs = (f"r{first}-r{first + n - 1}" for first in (0, 3, 6))
+        return TileFunction(
+            outputs=tile.outputs,
+            pixels=n,
+            lower=lower,
+            upper=upper,
+            inputs=inputs,
+            looped=tile.turns > 0,
+            sums=(*_enter(tile), "1:", *_sums(tile)),
+            finish=tuple(_finish(tile)),
+            again=tuple(_again(tile)) if tile.odd else (),
+            last=tile.outputs - 2 if tile.odd else None,
+            pair_words=tile.pair_words,
+            pair=PairDefinition.of(tile),
+            output=tile.scaling.definition,
+        )
+
+
+def _enter(t: DspTile) -> list[str]:
+    """Instructions that put pointers and constants where the rest finds them."""
+    second, third = (4 if t.pixels > 1 else 0), (8 if t.pixels > 2 else 0)
+    lines = ["push {r4-r11, lr}", "sub sp, sp, #36", "mov r11, r0", "mov r10, r1"]
+    lines += ["ldr r6, [r2]", f"ldr r7, [r2, #{second}]", f"ldr r8, [r2, #{third}]"]
+    lines += ["stm sp, {r6-r8, r11}", *word("r0", t.looped_bytes), "add r0, r0, r10"]
+    lines.append("str r0, [sp, #16]")
+    if t.odd:
+        lines += [f"movw r1, #{t.pair_bytes}", "add r0, r0, r1", "str r0, [sp, #28]"]
+    if t.turns:
+        lines += [f"add r0, r11, #{t.patch_bytes}", "str r0, [sp, #20]"]
+    if t.scaling.signed:
+        lines += [*word("r0", t.scaling.addend), "str r0, [sp, #24]"]
+    return lines
+
+
+def _sums(t: DspTile) -> list[str]:
+    """Instructions that sum the products of a pair of channels."""
+    three = _chunk(t, 3, first=False)
+    lines = [*_chunk(t, t.first, first=True), *repeated(t.repeats, three)]
+    if t.turns:
+        turn = repeated(t.unrolled, three) if t.unrolled > 1 else three
+        lines += ["2:", *turn, "ldr r9, [sp, #20]", "cmp r11, r9", "bne 2b"]
+    return lines
+
+
+def _chunk(t: DspTile, count: int, *, first: bool) -> list[str]:
+    """Instructions that load so many words of weights and add their products."""
+    weights = ["r9", "r12", "lr"][:count]
+    lower, upper, inputs = ([f"r{i + p}" for p in range(t.pixels)] for i in (0, 3, 6))
+    lines = [next_words(", ".join(weights), "r10")]
+    for i, w in enumerate(weights):
+        lines.append(next_words(span(6, t.pixels), "r11"))
+        lines += paired_products(w, inputs, upper, lower, first=first and i == 0)
+    return lines
+
+
+def _finish(t: DspTile) -> list[str]:
+    """Instructions from the sums of a pair of channels to stored outputs."""
+    lines = [f"sub r{3 + p}, r{3 + p}, r{p}" for p in range(t.pixels)]
+    left = t.scaling.left
+    if t.scaling.signed:
+        load = "ldm r10!, {r6-r8}"
+        lines += ["ldr r12, [sp, #24]", load, *_scaled(t, 0, left, "r6", "r7")]
+        lines += [load, *_scaled(t, 3, left - 8, "r6", "r7")]
+    else:
+        lines += ["ldm r10!, {r6-r9}", *_scaled(t, 0, left, "r6", "r7")]
+        lines += _scaled(t, 3, left - 8, "r8", "r9")
+    lines.append("ldm sp, {r6-r8, r11}")
+    for p in range(t.pixels):
+        lines += [f"strb r{p}, [r{6 + p}], #1", f"strb r{3 + p}, [r{6 + p}], #1"]
+    return [*lines, "stm sp, {r6-r8}", "ldr r9, [sp, #16]", "cmp r10, r9", "bne 1b"]
+
+
+def _scaled(t: DspTile, first: int, left: int, bias: str, multiplier: str) -> list[str]:
+    """Instructions from sums in registers from the first one on to outputs."""
+    found = [f"r{first + p}" for p in range(t.pixels)]
+    lines = [f"add {r}, {bias}, {r}{shifted(left)}" for r in found]
+    for r in found:
+        lines += t.scaling.product(r, multiplier, "r8", "r9", "r12")
+    for r in found:
+        lines += t.scaling.saturated(r)
+    return lines
+
+
+def shifted(left: int) -> str:
+    """What an operand is followed by that is to be shifted to the left, or to the right."""
+    return f", lsl #{left}" if left > 0 else f", asr #{-left}" if left else ""
+
+
+def _again(t: DspTile) -> list[str]:
+    """Instructions that go back for the last pair of channels once."""
+    lines = ["ldr r0, [sp, #28]", "cmp r10, r0", "beq 3f", "str r0, [sp, #16]"]
+    lines += [f"sub r{6 + p}, r{6 + p}, #1" for p in range(t.pixels)]
+    return [*lines, "stm sp, {r6-r8}", "b 1b", "3:"]
+
+
+@dataclass(frozen=True)
+class WideningFunction:
+    """The variables of the macro that writes the function which widens inputs.
+
+    Attributes:
+        run: inputs of a pixel.
+        inputs: their C names, one a pixel.
+        parameters: all C parameters.
+        registers: those of the inputs.
+        patch: the register of the results.
+        lines: its instructions.
+        whole: how many inputs fill words of four; 0 for none.
+        step: words of results of four inputs of all pixels.
+        rest: of what is left, the word and its value.
+    """
+
+    run: int
+    inputs: tuple[str, ...]
+    parameters: tuple[str, ...]
+    registers: tuple[str, ...]
+    patch: str
+    lines: tuple[str, ...]
+    whole: int
+    step: int
+    rest: tuple[tuple[int, str], ...]
+
+    @staticmethod
+    def of(tile: DspTile) -> WideningFunction:
+        """Those of a tile."""
+        n, run, whole = tile.pixels, tile.run, 4 * tile.quads
+        names = ("a", "b", "c")[:n]
+        rest: list[tuple[int, str]] = []
+        if tile.tail == 1:
+            rest.append((0, f"in[p][{run - 1}]"))
+        elif tile.tail:
+            rest.append((0, f"(in[p][{whole}] & 0xFFFF) + in[p][{run - 1}] * 65536"))
+        if tile.tail == 3:
+            rest.append((n, f"in[p][{whole + 1}]"))
+        return WideningFunction(
+            run=run,
+            inputs=names,
+            parameters=(*(f"const int8_t *{name}" for name in names), "int32_t *patch"),
+            registers=tuple(f"r{p}" for p in range(n)),
+            patch=f"r{n}",
+            lines=("push {r4-r9, lr}", *_widen(tile), "pop {r4-r9, pc}"),
+            whole=whole,
+            step=2 * n,
+            rest=tuple(rest),
+        )
+
+
+def _widen(t: DspTile) -> list[str]:
+    """Instructions that widen a run of inputs of each pixel."""
+    n, lines = t.pixels, list[str]()
+    lower, upper = [f"r{4 + p}" for p in range(n)], [f"r{4 + n + p}" for p in range(n)]
+    if t.quads:
+        turn = [f"ldr {b}, [r{p}], #4" for p, b in enumerate(upper)]
+        turn += [f"sxtb16 {a}, {b}" for a, b in zip(lower, upper, strict=True)]
+        turn += [f"sxtb16 {b}, {b}, ror #8" for b in upper]
+        turn.append(f"stm r{n}!, {{r4-{upper[-1]}}}")
+        lines = repeated(t.widen_unrolled, turn)
+        if t.widen_turns > 1:
+            lines = [f"mov r12, #{t.widen_turns}", "1:", *lines, "subs r12, r12, #1", "bne 1b"]
+    if t.tail:
+        for p, (a, b) in enumerate(zip(lower, upper, strict=True)):
+            lines.append(f"ldrsb {a}, [r{p}]")
+            if t.tail > 1:
+                lines.append(f"ldrsb r12, [r{p}, #{t.tail - 1}]")
+                lines.append(f"pkhbt {a}, {a}, r12, lsl #16")
+            if t.tail > 2:
+                lines.append(f"ldrsb {b}, [r{p}, #1]")
+        last = (upper if t.tail > 2 else lower)[-1]
+        lines.append("str r4, [r1]" if last == "r4" else f"stm r{n}!, {{r4-{last}}}")
+    return lines

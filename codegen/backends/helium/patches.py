@@ -1,0 +1,115 @@
+"""How a depthwise convolution is cut into patches for Helium (see `mve_depthwise`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from smelt.codegen.backends.helium.plan import (
+    SCRATCH_LIMIT,
+    Geometry,
+)
+
+LANES = 16
+"""Channels in a strip."""
+PATCH = 16
+"""Bytes of a patch."""
+ROW = 4 * LANES
+"""Bytes of a row of a strip."""
+_REACH = 508
+"""Largest offset of a gather load's address."""
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Which outputs come out of a patch, and how a strip is cut into patches.
+
+    Attributes:
+        line: whether the image is one row.
+        down, across: outputs of a patch; in a line all are `down`.
+        advance: rows of the strip from one patch to the next.
+        shifts: of the weights for each output, in bytes.
+        lead: zeros before the weights of a channel.
+        block: outputs down a strip.
+        starts: the first output of each strip.
+    """
+
+    line: bool
+    down: int
+    across: int
+    advance: int
+    shifts: tuple[int, ...]
+    lead: int
+    block: int
+    starts: tuple[int, ...]
+
+    @property
+    def outputs(self) -> int:
+        """Of a patch."""
+        return self.down * self.across
+
+    @property
+    def patches(self) -> int:
+        """Of a strip."""
+        return -(-self.block // self.down)
+
+    @property
+    def rows(self) -> int:
+        """Of a strip."""
+        return (self.patches - 1) * self.advance + 4
+
+    @property
+    def sums(self) -> int:
+        """Of a channel in a strip."""
+        return self.patches * self.outputs
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of working memory."""
+        return self.rows * ROW + LANES * self.sums * 4
+
+    @property
+    def last(self) -> Patches:
+        """The same for one column of outputs."""
+        return replace(self, across=1, shifts=self.shifts[:: self.across])
+
+    @property
+    def record(self) -> int:
+        """Words of a channel's weights."""
+        return -(-(self.lead + PATCH) // 4)
+
+
+def patches_of(g: Geometry) -> Patches | None:
+    """How to cut the image, or None if the window does not fit."""
+    shape = _shape(g)
+    if shape is None:
+        return None
+    line, down, across, advance, shifts = shape
+    size = g.output[1] if line else g.output[0]
+    for count in range(1, size + 1):
+        block = -(-size // count)
+        starts = tuple(min(i * block, size - block) for i in range(-(-size // block)))
+        found = Patches(line, down, across, advance, shifts, max(shifts), block, starts)
+        if found.scratch <= SCRATCH_LIMIT and 4 * (3 * found.sums + 1) <= _REACH:
+            return found
+    return None
+
+
+def _shape(g: Geometry) -> tuple[bool, int, int, int, tuple[int, ...]] | None:
+    (height, width), (down, across) = g.kernel, g.stride
+    if g.size[0] == height == g.output[0] == 1 and g.padding[0][0] == 0:
+        for outputs in (4, 2, 1):
+            step = outputs * across
+            single = outputs == 1 == g.output[1]
+            if (outputs - 1) * across + width <= PATCH and (step % 4 == 0 or single):
+                shifts = tuple(across * i for i in range(outputs))
+                return True, outputs, 1, max(step // 4, 1), shifts
+        return None
+    if height > 4 or width > 4:
+        return None
+    rows, columns = 1, 1
+    if (4 - height) >= down:
+        rows = 2
+    if (4 - width) >= across and g.output[1] > 1:
+        columns = 2
+    shifts = tuple(4 * down * r + across * c for r in range(rows) for c in range(columns))
+    return False, rows, columns, rows * down, shifts

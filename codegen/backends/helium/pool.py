@@ -1,0 +1,219 @@
+"""int8 pools on Helium: sixteen channels at a time, averages by one multiply-add of the sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.helium.assembly import Body
+from smelt.codegen.backends.helium.pool_assembly import (
+    RoundingSteps,
+    SumNarrowing,
+    assembly,
+)
+from smelt.codegen.lower.cores import HeliumKernel
+from smelt.codegen.lower.offer import (
+    Input,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.pool_loops import (
+    PoolLoops,
+    walks,
+    work,
+)
+from smelt.codegen.lower.pool_walk import PoolWalk
+from smelt.codegen.lower.pooling import (
+    Pooling,
+    pooling,
+)
+from smelt.codegen.text.literals import c_int
+from smelt.ir import Node, Rounding
+from smelt.ops.core.pool import Pool2D
+from smelt.ops.core.reduce import (
+    Reduce,
+    reduce_multiplier,
+)
+
+_SHIFTS = range(23, 9, -1)
+"""A shift by up to 16 that narrows to halfwords, then one by 8 that narrows to bytes."""
+
+
+@lru_cache(maxsize=64)
+def _narrowing(p: Pooling) -> SumNarrowing | None:
+    for shift in _SHIFTS:
+        quotients = p.quotients((shift,))
+        if quotients is not None:
+            found = SumNarrowing(quotients)
+            low = np.asarray([-128 * taps for taps in p.kinds]) * quotients.factors
+            if int((low + quotients.addends).min()) - found.rounding >= -(2**31):
+                return found
+    return None
+
+
+def _steps(p: Pooling) -> RoundingSteps | None:
+    """The steps of a reduction, where none of them shifts left."""
+    op, x, y = p.node.op, p.node.input(0).type, p.node.output.type
+    if not isinstance(op, Reduce) or p.node.rounding is not Rounding.TFLM:
+        return None
+    multiplier, shift = reduce_multiplier(op.kind, x, y, op.count(x))
+    return (
+        RoundingSteps(-x.zero_point * op.count(x), multiplier, -shift, y.zero_point)
+        if -32 < shift <= 0
+        else None
+    )
+
+
+@dataclass(frozen=True)
+class SumProduct:
+    """C of an average: `(sum * factor + addend) >> shift`."""
+
+    factor: str
+    addend: str
+    shift: int
+
+    @staticmethod
+    def of(narrowing: SumNarrowing, *, varies: bool) -> SumProduct:
+        """That of a narrowing, whose factor the function may be told."""
+        shift, rounding = narrowing.quotients.shift, narrowing.rounding
+        if varies:
+            return SumProduct("scale[0]", f"(scale[1] + {rounding})", shift)
+        factor, start = narrowing.table.tolist()
+        return SumProduct(str(factor), c_int(start + rounding), shift)
+
+
+@dataclass(frozen=True)
+class HeliumPoolFunction:
+    """A function that pools pixels side by side.
+
+    Attributes:
+        name: what its name ends with, "run" or "edge".
+        parameters: in C.
+        body: the assembly.
+        rows, columns: C of how many a window has.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    body: Body
+    rows: str
+    columns: str
+
+    @staticmethod
+    def of(
+        name: str,
+        loops: PoolLoops,
+        p: Pooling,
+        scaling: SumNarrowing | RoundingSteps | None,
+        lanes: int,
+    ) -> HeliumPoolFunction:
+        """The function that loops over the taps of windows so."""
+        return HeliumPoolFunction(
+            name,
+            loops.parameters(varies=p.varies),
+            assembly(p, loops, scaling, lanes).body,
+            "rows" if loops.rows is None else str(loops.rows),
+            "columns" if loops.columns is None else str(loops.columns),
+        )
+
+
+@dataclass(frozen=True)
+class MvePoolParameters(Parameters):
+    """Of `backends/helium/pool.j2`.
+
+    Attributes:
+        walk: loops over windows.
+        notes: of the comment.
+        functions: what the loops call.
+        largest: whether maxima are taken.
+        channels: of a pixel.
+        row: elements of a row of the image.
+        step: from one window to the next.
+        product, steps: how averages come from sums.
+        low, high: limits of outputs.
+    """
+
+    walk: PoolWalk
+    notes: tuple[str, ...]
+    functions: tuple[HeliumPoolFunction, ...]
+    largest: bool
+    channels: int
+    row: int
+    step: int
+    product: SumProduct | None
+    steps: RoundingSteps | None
+    low: int
+    high: int
+
+
+class MvePool(HeliumKernel[Pool2D | Reduce]):
+    """Maxima and averages of windows without gaps."""
+
+    op = Pool2D | Reduce
+
+    @override
+    def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
+        p = pooling(node)
+        if isinstance(p, str):
+            return Refusal(p)
+        narrowing = None if p.largest else _narrowing(p)
+        steps = None if p.largest or narrowing is not None else _steps(p)
+        if not p.largest and narrowing is None and steps is None:
+            return Refusal(f"{node.op.name} is not one exact multiply-add of the sum.")
+        operands: list[Operand] = [Input(0, "input")]
+        if narrowing is not None and p.varies:
+            operands.append(Packed("scales", narrowing.table))
+        lanes, found = _lanes(p), walks(p, request.optimize)
+        return KernelCall(
+            template="backends/helium/pool.j2",
+            stem=p.stem,
+            parameters=MvePoolParameters(
+                walk=PoolWalk.of(p),
+                notes=_notes(lanes, narrowing),
+                functions=tuple(
+                    HeliumPoolFunction.of(name, loops, p, steps or narrowing, lanes)
+                    for name, loops in found.items()
+                ),
+                largest=p.largest,
+                channels=p.channels,
+                row=p.row,
+                step=p.columns.stride * p.channels,
+                product=None if narrowing is None else SumProduct.of(narrowing, varies=p.varies),
+                steps=steps,
+                low=p.limits[0],
+                high=p.limits[1],
+            ),
+            operands=(*operands, Output(0, "output")),
+            summary=f"{lanes} channels at a time",
+            form="mve_max_pool" if p.largest else "mve_average_pool" + ("_steps" if steps else ""),
+            work=work(p, found, lanes, 16 if p.largest else 8),
+        )
+
+
+def _notes(lanes: int, narrowing: SumNarrowing | None) -> tuple[str, ...]:
+    note = f"{lanes} channels at a time."
+    if narrowing is None:
+        return (note,)
+    return note, (
+        f"Results: (sum * factor + start + {narrowing.rounding}) >> {narrowing.quotients.shift}, "
+        "proved equal to the rounded quotient for every sum."
+    )
+
+
+def _lanes(p: Pooling) -> int:
+    """Channels of a group: sums of sixteen take five instructions a pixel, those of eight three."""
+    if p.largest:
+        return 16
+    sixteen, eight = -(-p.channels // 16), -(-p.channels // 8)
+    return 16 if p.channels >= 16 and 5 * sixteen <= 3 * eight else 8
+
+
+KERNELS = (MvePool(),)

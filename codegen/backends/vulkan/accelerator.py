@@ -1,0 +1,109 @@
+"""A GPU that speaks Vulkan, as an accelerator beside the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from typing_extensions import override
+
+from smelt.codegen import arena
+from smelt.codegen.backends.vulkan.calls import (
+    Block,
+    gpu_of,
+)
+from smelt.codegen.backends.vulkan.devices import (
+    Costs,
+    stays_on_cpu,
+)
+from smelt.codegen.backends.vulkan.dispatches import (
+    DispatchProgram,
+    program,
+)
+from smelt.codegen.backends.vulkan.float16 import use_float16
+from smelt.codegen.backends.vulkan.shaders import Shaders
+from smelt.codegen.backends.vulkan.tuning import (
+    TunedLayer,
+    Tuning,
+    load_tuning,
+    neighbours,
+    worth_measuring,
+)
+from smelt.codegen.lower.accelerator import (
+    Accelerator,
+    DevicePass,
+    LayerTimes,
+    Tiling,
+    Wishes,
+)
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.schedule.schedule import Schedule
+from smelt.ir import Graph, Node
+from smelt.targets.gpus import Gpu, gpu_called
+
+
+class VulkanGpu(Accelerator):
+    """Dispatches compute shaders over the arena, which driver and CPU share."""
+
+    shares_arena = True
+
+    @override
+    def profile(self, name: str) -> Gpu:
+        return gpu_called(name)
+
+    @override
+    def costs(self, wishes: Wishes) -> Costs | None:
+        if wishes.everything:
+            return None
+        if isinstance(wishes.tuning, Tuning):
+            return wishes.tuning.costs
+        return Costs(gpu_of(wishes.target))
+
+    @override
+    def stays(
+        self, graph: Graph, partitioner: Partitioner, wishes: Wishes
+    ) -> Callable[[Node], str]:
+        return stays_on_cpu(graph, partitioner, self.costs(wishes), float16=wishes.float16)
+
+    @override
+    def passes(self, wishes: Wishes) -> Sequence[DevicePass]:
+        return (use_float16,) if wishes.float16 else ()
+
+    @override
+    def functions(self) -> Shaders:
+        return Shaders()
+
+    @override
+    def program(self, schedule: Schedule, plan: arena.Plan) -> DispatchProgram | None:
+        return program(schedule, plan)
+
+    @override
+    def environment(self, number: int) -> Mapping[str, str]:
+        return {"SMELT_VULKAN_DEVICE": str(number)}
+
+    @override
+    def load_tuning(self, path: Path) -> Tuning:
+        return load_tuning(path)
+
+    @override
+    def tuning(
+        self, profile: str, device: str, submit_ns: float, layers: Mapping[str, LayerTimes]
+    ) -> Tuning:
+        found = {key: TunedLayer.of(times) for key, times in layers.items()}
+        return Tuning(gpu=profile, device=device, submit_ns=submit_ns, layers=found)
+
+    @override
+    def worth_measuring(self, blocks: Sequence[Tiling]) -> tuple[Block, ...]:
+        return worth_measuring(_blocks(blocks))
+
+    @override
+    def neighbours(self, block: Tiling, blocks: Sequence[Tiling]) -> tuple[Block, ...]:
+        (own,) = _blocks([block])
+        return neighbours(own, _blocks(blocks))
+
+
+def _blocks(blocks: Sequence[Tiling]) -> list[Block]:
+    return [block for block in blocks if isinstance(block, Block)]
+
+
+ACCELERATOR = VulkanGpu()

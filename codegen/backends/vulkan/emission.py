@@ -1,0 +1,85 @@
+"""The files of what a GPU computes: GLSL, SPIR-V as C, tables, and what executes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from smelt.codegen.backends.vulkan.shaders import Module
+from smelt.codegen.backends.vulkan.spirv import (
+    begin,
+    compile_all,
+    compiler,
+)
+from smelt.codegen.emit.statements import comment_of
+from smelt.codegen.text.literals import c_lines
+from smelt.codegen.text.render import (
+    render,
+    text_of,
+)
+from smelt.ir import Array
+
+if TYPE_CHECKING:
+    from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
+    from smelt.codegen.emit.network import Network
+    from smelt.codegen.schedule.schedule import Schedule
+
+HOST_SOURCES = ("smelt_vulkan.c", "smelt_vulkan_device.c")
+"""C that speaks to the driver, the same for all networks."""
+
+HOST_HEADER = "smelt_vulkan.h"
+HOST_INTERNAL = "smelt_vulkan_device.h"
+
+
+def sources_of(modules: tuple[Module, ...]) -> Mapping[str, str]:
+    """GLSL of all modules, and of their variants, by name."""
+    return {
+        f"{module.name}_{variant}" if variant else module.name: text
+        for module in modules
+        for variant, text in module.sources.items()
+    }
+
+
+def arrays_of(program: DispatchProgram, name: str) -> Mapping[str, Array]:
+    """SPIR-V of a network's modules, by the names of the arrays in C."""
+    compiled = compile_all(sources_of(program.modules))
+    return {f"{name}_spirv_{module}": words for module, words in compiled.items()}
+
+
+def render_program(
+    program: DispatchProgram, network: Network, schedule: Schedule, common: Mapping[str, object]
+) -> Callable[[], dict[str, str]]:
+    """Begin to compile the modules; what it returns waits, and writes all files."""
+    sources = sources_of(program.modules)
+    compiled = begin(sources)
+
+    def finish() -> dict[str, str]:
+        shaders = [
+            {
+                "name": name,
+                "count": words.size,
+                "lines": c_lines(f"0x{word:08x}" for word in words.tolist()),
+            }
+            for name, words in compiled().items()
+        ]
+        variables: Mapping[str, object] = {
+            **common,
+            "gpu": program,
+            "shaders": shaders,
+            "compiler": compiler().version,
+            "comments": {step.index: comment_of(step) for step in schedule.steps},
+        }
+        name = network.name
+        return {
+            f"{name}_gpu.h": render("backends/vulkan/gpu.h.j2", variables),
+            f"{name}_gpu.c": render("backends/vulkan/gpu.c.j2", variables),
+            f"{name}_shaders.h": render("backends/vulkan/shaders.h.j2", variables),
+            f"{name}_shaders.c": render("backends/vulkan/shaders.c.j2", variables),
+            **{
+                file: text_of(f"backends/vulkan/{file}")
+                for file in (HOST_HEADER, HOST_INTERNAL, *HOST_SOURCES)
+            },
+            **{f"shaders/{shader}.comp": text for shader, text in sources.items()},
+        }
+
+    return finish

@@ -1,0 +1,254 @@
+"""What a GPU computes is stored as float16: half the memory, half of what is read and written.
+
+Only how numbers are stored changes here. Inputs, outputs, states and what the CPU computes stay
+float32; a Cast stands where a tensor goes from one kind of layers to the other. Biases stay
+float32 too: they are added to sums that are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
+from smelt.codegen.passes.subgraphs import Names
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import Array, DType, Graph, Node, Origin, Value, verify
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.cast import Cast
+from smelt.ops.core.products import (
+    BIAS,
+    WeightedProduct,
+)
+from smelt.ops.tensor.reshape import Reshape
+
+_LARGEST = float(np.finfo(np.float16).max)
+_LEAST = float(np.finfo(np.float16).smallest_normal)
+
+_FACTORS = frozenset({"mul", "div"})
+"""Of two operands, which are scaled by one: it may not be cut at the limits, as masks may."""
+
+
+def use_float16(graph: Graph, partitioner: Partitioner) -> Graph:
+    """Store as float16 what the GPU makes and reads, where its kernels serve that.
+
+    Args:
+        graph: after legalization.
+        partitioner: knows what the GPU computes.
+
+    Returns:
+        The graph, verified. A layer keeps its name, and, unless it makes a result, its result's.
+    """
+    return verify(_Narrowing(graph, partitioner).run(), use_float16.__name__)
+
+
+def stored_as_float16(graph: Graph, partitioner: Partitioner) -> Mapping[Node, Node]:
+    """The layers that would store float16 if the GPU had all that it serves, and as which."""
+    narrowing = _Narrowing(graph, partitioner)
+    narrowing.run()
+    return narrowing.twins
+
+
+def conversion(source: Value, target: Value, origin: Origin) -> Node:
+    """What stores the numbers of one tensor in another's type."""
+    return Node(Cast(target.type.dtype), (source,), (target,), origin)
+
+
+class _Narrowing:
+    """One run of the pass, node by node.
+
+    Attributes:
+        nodes: the new ones.
+        twins: layers with what is computed in their place.
+        narrow: float16 twins of float32 values, of which some may never be made.
+        wide: what layers of float32 read in place of values whose twins alone are made.
+        made: the values whose twins exist.
+        large: values that may leave float16.
+        end: index of `nodes` behind the last one of float16, which is on the GPU.
+    """
+
+    def __init__(self, graph: Graph, partitioner: Partitioner) -> None:
+        self._graph = graph
+        self._partitioner = partitioner
+        self._names = Names(graph)
+        self.nodes: list[Node] = []
+        self.twins: dict[Node, Node] = {}
+        self.narrow: dict[Value, Value] = {}
+        self.wide: dict[Value, Value] = {}
+        self.made: set[Value] = set()
+        self.large: set[Value] = set()
+        self.end = 0
+
+    def run(self) -> Graph:
+        """The new graph, without the reshapes of which only the twins are read, or the others."""
+        results = frozenset(self._graph.results)
+        for node in self._graph.nodes:
+            twin = self._twin(node, results)
+            if twin is None:
+                inputs = tuple(None if v is None else self._widened(v) for v in node.inputs)
+                self.nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
+                continue
+            self.twins[node] = twin
+            if not isinstance(node.op, Reshape):
+                self.end = len(self.nodes)
+            for value, _ in differing(node.inputs, twin.inputs):
+                self._halve(value, node.origin)
+            self._add(twin)
+            for value, own in differing(node.outputs, twin.outputs):
+                self.narrow[value] = own
+                self.made.add(value)
+                if value in results:
+                    self._add(conversion(own, value, node.origin))
+                    self.wide[value] = value
+        return drop_dead_nodes(replace(self._graph, nodes=tuple(self.nodes)))
+
+    def _add(self, node: Node) -> None:
+        """Where the last run of layers on the GPU ends.
+
+        Behind layers of the CPU, a conversion for others of them would be a submission of its own.
+        """
+        self.nodes.insert(self.end, node)
+        self.end += 1
+
+    def _halve(self, value: Value, origin: Origin) -> None:
+        """Make a value's twin, unless something has; of a reshaped one from its source's."""
+        if value in self.made:
+            return
+        self.made.add(value)
+        own = self._narrowed(value)
+        if own.is_constant:
+            return
+        reshape = self._reshape(value)
+        if reshape is None:
+            self._add(conversion(value, own, origin))
+        else:
+            self._halve(reshape.input(0), origin)
+            source = self._narrowed(reshape.input(0))
+            self._add(replace(reshape, inputs=(source,), outputs=(own,)))
+        self.wide[value] = value
+
+    def _widened(self, value: Value) -> Value:
+        """What a layer of float32 reads for a value."""
+        if value not in self.made or value.is_constant:
+            return value
+        if value not in self.wide:
+            own = replace(value, name=self._names.fresh(f"{value.name}_f32"))
+            self.wide[value] = own
+            reshape = self._reshape(value)
+            if reshape is None:
+                origin = self._graph.producer[value].origin
+                self._add(conversion(self.narrow[value], own, origin))
+            else:
+                source = self._widened(reshape.input(0))
+                self._add(replace(reshape, inputs=(source,), outputs=(own,)))
+        return self.wide[value]
+
+    def _reshape(self, value: Value) -> Node | None:
+        """What makes a value of another by giving it a shape, if that is so."""
+        producer = self._graph.producer.get(value)
+        return producer if producer is not None and isinstance(producer.op, Reshape) else None
+
+    def _twin(self, node: Node, results: frozenset[Value]) -> Node | None:
+        """The node with float16 data; None where it stays as it is."""
+        if isinstance(node.op, Reshape):
+            source = node.input(0)
+            self.large |= {node.output} if source in self.large else set()
+            stored = source in self.made and source not in self.wide and node.output not in results
+            return self._with_halves(node, results) if stored else None
+        if not self._may(node) or not self._on_gpu(node):
+            return None
+        twin = self._with_halves(node, results)
+        try:
+            types = node.op.infer([None if v is None else v.type for v in twin.inputs])
+        except ModelError:
+            return None
+        fits = [t.dtype for t in types] == [v.type.dtype for v in twin.outputs]
+        return twin if fits and self._on_gpu(twin) else None
+
+    def _may(self, node: Node) -> bool:
+        """Whether the numbers of a node survive in float16."""
+        operands = [v for v in node.inputs if v is not None]
+        values = [*operands, *node.outputs]
+        settles = node.macs > 0 or node.op.settles
+        if node.op.grows(node) or (not settles and any(v in self.large for v in values)):
+            self.large |= set(node.outputs)
+            return False
+        if node.op.converts or any(v.type.is_quantized for v in values):
+            return False
+        if not any(map(_is_wide, values)) or all(v.is_constant for v in operands):
+            return False
+        return all(_survives(v.data, node) for v in operands if _is_wide(v))
+
+    def _on_gpu(self, node: Node) -> bool:
+        try:
+            return isinstance(self._partitioner.choose(node).taken.call, ShaderCall)
+        except UnsupportedError:
+            return False
+
+    def _with_halves(self, node: Node, results: frozenset[Value]) -> Node:
+        inputs = tuple(
+            self._narrowed(v) if v is not None and not _is_bias(node, i) else v
+            for i, v in enumerate(node.inputs)
+        )
+        outputs = tuple(
+            self._stored(v, self._names.fresh(f"{v.name}_f16") if v in results else v.name)
+            for v in node.outputs
+        )
+        return replace(node, inputs=inputs, outputs=outputs)
+
+    def _narrowed(self, value: Value) -> Value:
+        if value not in self.narrow:
+            name = self._names.fresh(f"{value.name}_f16") if _is_wide(value) else value.name
+            self.narrow[value] = self._stored(value, name)
+        return self.narrow[value]
+
+    def _stored(self, value: Value, name: str) -> Value:
+        if not _is_wide(value):
+            return value
+        if value.data is not None:
+            return Value.constant(name, _halves(value.data))
+        return Value(name, replace(value.type, dtype=DType.FLOAT16))
+
+
+def differing(
+    values: tuple[Value | None, ...], twins: tuple[Value | None, ...]
+) -> Iterator[tuple[Value, Value]]:
+    """The values of a node that are not the same in its twin, and what they are there."""
+    for value, twin in zip(values, twins, strict=True):
+        if value is not None and twin is not None and twin is not value:
+            yield value, twin
+
+
+def _is_wide(value: Value) -> bool:
+    return value.type.dtype is DType.FLOAT32
+
+
+def _is_bias(node: Node, index: int) -> bool:
+    value = node.inputs[index]
+    bias = isinstance(node.op, WeightedProduct) and index == BIAS
+    return bias and value is not None and value.is_constant
+
+
+def _survives(data: Array | None, node: Node) -> bool:
+    """Whether a constant does: masks may be cut at the limits, factors and small terms may not.
+
+    Of factors, the largest must have all of float16's digits: the others add little to sums.
+    """
+    if data is None:
+        return True
+    size = np.abs(data[np.isfinite(data) & (data != 0)])
+    if node.macs:
+        return not size.size or _LEAST <= float(size.max()) <= _LARGEST
+    if not isinstance(node.op, Binary):
+        return True
+    largest = _LARGEST if node.op.kind in _FACTORS else np.inf
+    return bool(size.min(initial=np.inf) >= _LEAST and size.max(initial=0) <= largest)
+
+
+def _halves(data: Array) -> Array:
+    """The nearest float16 numbers; finite ones stay so."""
+    return np.where(np.isfinite(data), np.clip(data, -_LARGEST, _LARGEST), data).astype(np.float16)

@@ -1,0 +1,245 @@
+"""MatMul on a GPU: operands are addressed by strides, as they stand.
+
+Four products at a time share vectors: those of four factors of a sum, where both operands have
+these side by side, else those of four neighbours of the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.c.matmul import strides_of
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.elements import (
+    MAX_LOOPS,
+    VECTORS,
+    element,
+    operand_of,
+    quad,
+    scalar,
+    spread,
+    view,
+)
+from smelt.codegen.backends.vulkan.finish import (
+    FinishParameters,
+    ShaderFinish,
+)
+from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.product import variants_of
+from smelt.codegen.lower.nested_loops import (
+    dense_strides,
+    nest,
+)
+from smelt.codegen.lower.offer import (
+    NARROW_FLOATS,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.ir import DType, Node, Rounding
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.fully_connected import fully_connected_scales
+from smelt.ops.core.matmul import MatMul
+
+_PLAIN = (*NARROW_FLOATS, DType.INT32, DType.UINT32)
+
+Form = Literal["deep", "across", "single"]
+"""What four products at a time are: factors of one sum, neighbours; `single`: one at a time."""
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """How both operands are crossed, in elements.
+
+    Attributes:
+        sizes: of the output's axes, in the order in which they stand in memory.
+        strides: of the left and of the right operand along each of them.
+        depth: products that make one element.
+        steps: strides of both operands from one factor of a sum to the next.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[tuple[int, int], ...]
+    depth: int
+    steps: tuple[int, int]
+
+    @staticmethod
+    def of(node: Node[MatMul]) -> _Walk:
+        """That of a MatMul."""
+        op = node.op
+        shape, left, right, steps = strides_of(node)
+        order = op.result or range(len(shape))
+        loops = nest(
+            [shape[axis] for axis in order],
+            [left[axis] for axis in order],
+            [right[axis] for axis in order],
+            dense_strides(node.output.type.shape),
+            names="x" * len(shape),
+        )
+        strides = tuple((loop.strides[0], loop.strides[1]) for loop in loops)
+        return _Walk(
+            tuple(loop.size for loop in loops), strides, op.depth(node.input(0).type), steps
+        )
+
+    @property
+    def form(self) -> Form:
+        """How four products at a time can be computed."""
+        deep = self.depth > 0 and self.depth % 4 == 0 and self.steps == (1, 1)
+        if deep and not any(stride % 4 for pair in self.strides for stride in pair):
+            return "deep"
+        return "across" if self.sizes and self.sizes[-1] % 4 == 0 else "single"
+
+    def vector(self, operand: int) -> bool:
+        """Whether four of the operand are loaded as one."""
+        if self.form != "across":
+            return self.form == "deep"
+        others = [self.steps[operand], *(pair[operand] for pair in self.strides[:-1])]
+        return self.strides[-1][operand] == 1 and not any(stride % 4 for stride in others)
+
+    @property
+    def loads_vectors(self) -> bool:
+        """Whether four products take no more than a load of each operand."""
+        return self.form != "single" and all(
+            self.vector(i) or self.strides[-1][i] == 0 for i in range(2)
+        )
+
+
+@dataclass(frozen=True)
+class MatMulShaderParameters(Parameters):
+    """`factors` are GLSL of the operands in one turn of the loop."""
+
+    form: str
+    functions: str
+    finish: FinishParameters | None
+    vector: str
+    result: str
+    factors: tuple[str, ...]
+    loops: tuple[int, ...]
+
+
+class MatMulShader(Kernel[MatMul]):
+    """Products of matrices that are computed at run time."""
+
+    op = MatMul
+    floats = NARROW_FLOATS
+
+    @override
+    def offer(self, node: Node[MatMul], request: Request) -> KernelCall | Refusal:
+        y, walk = node.output.type, _Walk.of(node)
+        if not y.is_quantized and y.dtype not in _PLAIN:
+            return Refusal(f"{node.op.name} of {y.dtype.value} data is not served on the GPU.")
+        if y.is_quantized and node.rounding not in (Rounding.TFLM, Rounding.ONNX):
+            return Refusal(f"{node.op.name} is not served for rounding '{node.rounding}'.")
+        if len(walk.sizes) > MAX_LOOPS:
+            return Refusal(
+                f"{node.op.name} over more than {MAX_LOOPS} axes is not served on the GPU."
+            )
+        form, kind, bytes_ = walk.form, scalar(y.dtype), y.is_quantized
+        factors = [_factor(node, walk, i) for i in range(2)]
+        finish = _finish(node, walk.depth) if bytes_ else None
+        items = -(-y.size // 4) if form == "across" or bytes_ else y.size
+        tables: list[Operand] = [] if finish is None else [Packed("channels", finish.rows)]
+        return ShaderCall(
+            template="backends/vulkan/matmul.comp.j2",
+            stem=f"matmul_{y.dtype.value}",
+            parameters=MatMulShaderParameters(
+                form=form,
+                functions=called_in(*factors, "packed(" if bytes_ else ""),
+                finish=None if finish is None else finish.parameters,
+                vector=kind if form == "single" else VECTORS[kind],
+                result=VECTORS[kind] if form == "across" else kind,
+                factors=tuple(factors),
+                loops=tuple(range(len(walk.sizes))),
+            ),
+            operands=(
+                operand_of(node, 0, "a"),
+                operand_of(node, 1, "b"),
+                *tables,
+                Output(0, "output"),
+            ),
+            views={
+                "a": view(y.dtype, walk.vector(0)),
+                "b": view(y.dtype, walk.vector(1)),
+                "channels": "ivec4",
+                "output": view(y.dtype, form == "across"),
+            },
+            constants={
+                "ITEMS": items,
+                "COUNT": y.size,
+                **_constants(node, walk),
+                **({} if finish is None else finish.constants),
+            },
+            invocations=spread(items),
+            summary=f"{_SUMMARY[form]}, {-(-y.size // max(items, 1))} elements an invocation",
+            form="vulkan_matmul",
+            work={"calls": 1, "products": node.macs},
+            variants=variants_of(y.dtype) if walk.loads_vectors else ("",),
+        )
+
+
+_SUMMARY = {
+    "deep": "four factors at a time",
+    "across": "four neighbours at a time",
+    "single": "one product at a time",
+}
+
+
+def _factor(node: Node, walk: _Walk, operand: int) -> str:
+    """GLSL of the factors of an operand in one turn of the loop."""
+    name, dtype = "ab"[operand], node.output.type.dtype
+    accessor, at = name.upper(), f"{name}_at"
+    if walk.vector(operand):
+        factor = quad(dtype, accessor, f"{at} >> 2")
+    elif walk.form == "single" or walk.strides[-1][operand] == 0:
+        factor = element(dtype, accessor, at)
+    else:
+        places = (at, *(f"({at} + {i} * {accessor}_STEP)" for i in range(1, 4)))
+        parts = ", ".join(element(dtype, accessor, place) for place in places)
+        factor = f"{VECTORS[scalar(dtype)]}({parts})"
+    return f"({factor} - {accessor}_ZERO)" if node.output.type.is_quantized else factor
+
+
+def _constants(node: Node, walk: _Walk) -> dict[str, int]:
+    """Specialization constants of sizes and strides; an index counts fours where four are made."""
+    turn = 4 if walk.form == "deep" else 1
+    sizes, strides = list(walk.sizes), list(walk.strides)
+    found = {"TURNS": walk.depth // turn}
+    if walk.form == "across":
+        sizes[-1] //= 4
+        strides[-1] = strides[-1][0] * 4, strides[-1][1] * 4
+    for level, size in enumerate(sizes):
+        found[f"SIZE_{level}"] = size
+    for operand, name in enumerate("AB"):
+        found[f"{name}_FACTOR"] = walk.steps[operand] * turn
+        found[f"{name}_STEP"] = walk.strides[-1][operand] if walk.strides else 0
+        found |= _numbered(name, [pair[operand] for pair in strides])
+        if node.output.type.is_quantized:
+            found[f"{name}_ZERO"] = node.input(operand).type.zero_point
+    return found
+
+
+def _numbered(name: str, values: Sequence[int]) -> dict[str, int]:
+    return {f"{name}_{level}": value for level, value in enumerate(values)}
+
+
+def _finish(node: Node, depth: int) -> ShaderFinish:
+    """How four sums become outputs; all have the same constants."""
+    a, b, y = node.input(0).type, node.input(1).type, node.output.type
+    ends = [[limit - type_.zero_point for limit in type_.dtype.limits] for type_ in (a, b)]
+    products = [depth * first * second for first in ends[0] for second in ends[1]]
+    range_ = np.full(4, min(products), np.int64), np.full(4, max(products), np.int64)
+    scales = fully_connected_scales(a, b, y, node.rounding)
+    return ShaderFinish.of(node, Activation.NONE, None, 4, scales, range_)
+
+
+KERNELS = (MatMulShader(),)

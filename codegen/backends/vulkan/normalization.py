@@ -1,0 +1,173 @@
+"""Normalization and LocalResponse on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.elements import (
+    operand_of,
+    spread,
+    view,
+)
+from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.reduce import (
+    GROUP,
+    grouped,
+    loop_constants,
+)
+from smelt.codegen.backends.vulkan.unary import float_bits
+from smelt.codegen.lower.nested_loops import (
+    Loop,
+    broadcast_strides,
+    dense_strides,
+    nest,
+)
+from smelt.codegen.lower.offer import (
+    NARROW_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.ir import Node
+from smelt.ops.core.normalization import (
+    LocalResponse,
+    Normalization,
+)
+
+_MOST_LOOPS = 5
+"""Loops around and inside of a mean together, each with a size and up to three strides."""
+
+
+@dataclass(frozen=True)
+class NormalizationShaderParameters(Parameters):
+    """`names` are the operands; `measures`: the mean is wanted."""
+
+    group: bool
+    names: tuple[str, ...]
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    measures: bool
+    centred: bool
+    statistics: bool
+
+
+class NormalizationShader(Kernel[Normalization]):
+    """Three passes: the mean, the variance, the result."""
+
+    op = Normalization
+    floats = NARROW_FLOATS
+
+    @override
+    def offer(self, node: Node[Normalization], request: Request) -> KernelCall | Refusal:
+        op, x = node.op, node.input(0).type
+        outer, inner = _loops(node)
+        if len(outer) + len(inner) > _MOST_LOOPS:
+            return Refusal(f"{node.op.name} over so many axes is not served on the GPU.")
+        operands = [
+            operand_of(node, i, name) for i, name in _OPTIONAL if node.optional(i) is not None
+        ]
+        names = ["input", *(operand.name for operand in operands)]
+        count = op.count(x)
+        items = x.size // max(count, 1)
+        group = grouped(items, count)
+        outputs = [Output(0, "output"), Output(1, "means"), Output(2, "inverses")]
+        outputs = outputs[: len(node.outputs)]
+        accessors = [name.upper() for name in names]
+        return ShaderCall(
+            template="backends/vulkan/normalization.comp.j2",
+            stem="normalize",
+            parameters=NormalizationShaderParameters(
+                group=group,
+                names=tuple(names),
+                outer=tuple(range(len(outer))),
+                inner=tuple(range(len(inner))),
+                measures=op.centred or op.statistics,
+                centred=op.centred,
+                statistics=len(outputs) > 1,
+            ),
+            operands=(Input(0, "input"), *operands, *outputs),
+            in_place=((0, 0),),
+            views=dict.fromkeys([*names, *(output.name for output in outputs)], view(x.dtype)),
+            constants={
+                "ITEMS": items,
+                "INNER": count,
+                "EPSILON": float_bits(op.epsilon),
+                **loop_constants("OUTER_", outer, accessors),
+                **loop_constants("INNER_", inner, accessors),
+            },
+            invocations=(items * GROUP, 1, 1) if group else spread(items),
+            local=(GROUP, 1, 1) if group else None,
+            summary=f"of {count} elements, {'a workgroup' if group else 'an invocation'} each",
+            form="vulkan_rows",
+            work={"calls": 1, "outputs": x.size},
+        )
+
+
+_OPTIONAL = ((1, "scale"), (2, "bias"))
+
+
+def _loops(node: Node[Normalization]) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+    """Loops over the means, and over what shares one; strides of data, then scale and bias."""
+    op, x = node.op, node.input(0).type
+    strides = [dense_strides(x.shape)]
+    for index, _ in _OPTIONAL:
+        value = node.optional(index)
+        if value is not None:
+            strides.append(broadcast_strides(value.type.shape, x.shape))
+    kept = [axis for axis in range(len(x.shape)) if axis not in op.axes]
+
+    def over(axes: list[int], *more: tuple[int, ...]) -> tuple[Loop, ...]:
+        own = [[stride[axis] for axis in axes] for stride in strides]
+        return nest([x.shape[axis] for axis in axes], *own, *more, names="x" * len(axes))
+
+    # Means stand together: what is merged must be so for them, too.
+    return over(kept, dense_strides([x.shape[axis] for axis in kept])), over(list(op.axes))
+
+
+@dataclass(frozen=True)
+class LocalResponseShaderParameters(Parameters):
+    """GLSL of the functions that it calls."""
+
+    functions: str
+
+
+class LocalResponseShader(Kernel[LocalResponse]):
+    """The squares near each element, summed anew for each."""
+
+    op = LocalResponse
+    floats = NARROW_FLOATS
+
+    @override
+    def offer(self, node: Node[LocalResponse], request: Request) -> KernelCall | Refusal:
+        op, x = node.op, node.input(0).type
+        before, behind = op.reach
+        return ShaderCall(
+            template="backends/vulkan/local_response.comp.j2",
+            stem="local_response",
+            parameters=LocalResponseShaderParameters(functions=called_in("exp_float(log_float(")),
+            operands=(Input(0, "input"), Output(0, "output")),
+            views={"input": view(x.dtype), "output": view(x.dtype)},
+            constants={
+                "ITEMS": x.size,
+                "CHANNELS": max(x.shape[-1], 1),
+                "BEFORE": before,
+                "BEHIND": behind,
+                "FACTOR": float_bits(op.alpha / op.size),
+                "BETA": float_bits(op.beta),
+                "BIAS": float_bits(op.bias),
+            },
+            invocations=spread(x.size),
+            summary=f"{op.size} elements around each",
+            form="vulkan_rows",
+            work={"calls": 1, "outputs": x.size},
+        )
+
+
+KERNELS = (NormalizationShader(), LocalResponseShader())

@@ -1,0 +1,254 @@
+"""Reduce on a GPU: an invocation an element, or four; or a workgroup where there are few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from typing_extensions import override
+
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.elements import (
+    VECTORS,
+    element,
+    quad,
+    refuse_types,
+    scalar,
+    spread,
+    view,
+)
+from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.unary import float_bits
+from smelt.codegen.lower.nested_loops import (
+    Loop,
+    dense_strides,
+    nest,
+)
+from smelt.codegen.lower.offer import (
+    NARROW_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.ir import DType, Node, Rounding, TensorType
+from smelt.ops.arithmetic.fixed_point import INT32_MAX
+from smelt.ops.core.reduce import (
+    Reduce,
+    reduce_multiplier,
+    reduce_scale,
+)
+
+GROUP = 128
+"""Invocations that share a row, where rows are long and few."""
+
+_MAX_AXES = 5
+
+
+@dataclass(frozen=True)
+class ReduceFormula:
+    """GLSL of one reduction: the accumulator's first value, a step with `x`, the result of `acc`.
+
+    `combine` makes one of two accumulators `a` and `b`.
+    """
+
+    first: str
+    step: str
+    result: str = "acc"
+    combine: str = "a + b"
+    constants: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+_SUMS = {
+    "mean": ("acc += x", "acc / float(INNER)"),
+    "sum": ("acc += x", "acc"),
+    "l1": ("acc += abs(x)", "acc"),
+    "l2": ("acc += x * x", "sqrt(acc)"),
+    "sum_square": ("acc += x * x", "acc"),
+    "log_sum": ("acc += x", "log_float(acc)"),
+}
+
+
+def grouped(rows: int, size: int) -> bool:
+    """Whether a workgroup should share a row: few rows would leave most of a GPU idle."""
+    return size >= 2 * GROUP and rows <= 1024
+
+
+def loop_constants(prefix: str, loops: Sequence[Loop], names: Sequence[str]) -> dict[str, int]:
+    """Specialization constants of loops as `locate` of `backends/vulkan/elements.j2` names them."""
+    found: dict[str, int] = {}
+    for number, loop in enumerate(loops):
+        found[f"{prefix}SIZE_{number}"] = loop.size
+        for name, stride in zip(names, loop.strides, strict=False):
+            found[f"{prefix}{name}_{number}"] = stride
+    return found
+
+
+@dataclass(frozen=True)
+class ReduceShaderParameters(Parameters):
+    """A `ReduceFormula`'s GLSL; `second`: of a logarithm of a sum, which takes a second pass."""
+
+    kind: str
+    functions: str
+    scalar: str
+    type: str
+    first: str
+    step: str
+    result: str
+    combine: str
+    second: bool
+    group: bool
+    quads: bool
+    bytes: bool
+    load: str
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+
+
+class ReduceShader(Kernel[Reduce]):
+    """Goes through the reduced axes for each element of the others."""
+
+    op = Reduce
+    floats = NARROW_FLOATS
+
+    @override
+    def offer(self, node: Node[Reduce], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        low, high = (0, 1) if x.dtype is DType.BOOL or x.dtype.is_float else x.dtype.limits
+        sums = op.kind == "mean" or (op.kind == "sum" and x.is_quantized)
+        if sums and x.dtype.is_integer and op.count(x) * (high - low) > INT32_MAX:
+            return Refusal(f"{op.name} of {op.count(x)} elements may overflow 32 bits.")
+        outer, inner = _outer(op, x), _inner(op, x)
+        if max(len(outer), len(inner)) > _MAX_AXES:
+            return Refusal(f"{op.name} over so many axes is not served on the GPU.")
+        refusal = refuse_types(node)
+        if refusal is not None:
+            return refusal
+        second = op.kind == "log_sum_exp"
+        group = y.dtype.is_float and grouped(y.size, op.count(x))
+        quads = not (group or second) and _in_quads(outer, inner)
+        if quads:
+            last = outer[-1]
+            outer = [*_divided(outer[:-1]), Loop(last.name, last.size // 4, (1,))]
+            inner = _divided(inner)
+        formula = _formula(node)
+        kind, bytes_ = scalar(y.dtype), y.dtype.size == 1
+        load = (quad if quads else element)(x.dtype, "INPUT", "at")
+        items = y.size // 4 if quads else -(-y.size // 4) if bytes_ else y.size
+        called = "packed(" if quads and bytes_ else "exp_float(log_float(" if second else ""
+        return ShaderCall(
+            template="backends/vulkan/reduce.comp.j2",
+            stem=f"{op.kind}_{x.dtype.value}",
+            parameters=ReduceShaderParameters(
+                kind=op.kind,
+                functions=called_in(load, formula.result, called),
+                scalar=kind,
+                type=VECTORS[kind] if quads else kind,
+                first=formula.first,
+                step=formula.step,
+                result=formula.result,
+                combine=formula.combine if group else "",
+                second=second,
+                group=group,
+                quads=quads,
+                bytes=bytes_,
+                load=load,
+                outer=tuple(range(len(outer))),
+                inner=tuple(range(len(inner))),
+            ),
+            operands=(Input(0, "input"), Output(0, "output")),
+            views={"input": view(x.dtype, quads), "output": view(y.dtype, quads)},
+            constants={
+                "ITEMS": items,
+                "COUNT": y.size,
+                "INNER": op.count(x),
+                **loop_constants("OUTER_", outer, ["INPUT"]),
+                **loop_constants("INNER_", inner, ["INPUT"]),
+                **formula.constants,
+            },
+            invocations=(items * GROUP, 1, 1) if group else spread(items),
+            local=(GROUP, 1, 1) if group else None,
+            summary=f"{op.kind} of {op.count(x)} elements",
+            form="vulkan_reduce",
+            work={"calls": 1, "inputs": x.size, "outputs": y.size},
+        )
+
+
+def _outer(op: Reduce, x: TensorType) -> list[Loop]:
+    strides = dense_strides(x.shape)
+    kept = [axis for axis in range(len(x.shape)) if axis not in op.axes]
+    shape = [x.shape[axis] for axis in kept]
+    own = [strides[axis] for axis in kept]
+    return list(nest(shape, own, dense_strides(shape), names="x" * len(shape)))
+
+
+def _inner(op: Reduce, x: TensorType) -> list[Loop]:
+    strides, axes = dense_strides(x.shape), sorted(op.axes)
+    sizes = [x.shape[axis] for axis in axes]
+    return list(nest(sizes, [strides[axis] for axis in axes], names="x" * len(axes)))
+
+
+def _in_quads(outer: Sequence[Loop], inner: Sequence[Loop]) -> bool:
+    """Whether four results of neighbours come from four neighbours throughout."""
+    if not outer or outer[-1].strides[0] != 1 or outer[-1].size % 4:
+        return False
+    return not any(loop.strides[0] % 4 for loop in (*outer[:-1], *inner))
+
+
+def _divided(loops: Sequence[Loop]) -> list[Loop]:
+    return [Loop(loop.name, loop.size, (loop.strides[0] // 4,)) for loop in loops]
+
+
+def _formula(node: Node[Reduce]) -> ReduceFormula:
+    op, y = node.op, node.output.type
+    if op.kind in ("max", "min", "log_sum_exp"):
+        return _extremum("min" if op.kind == "min" else "max", y.dtype)
+    if y.is_quantized:
+        return _quantized(node)
+    zero, one = ("0.0", "1.0") if y.dtype.is_float else ("0", "1")
+    if op.kind == "prod":
+        return ReduceFormula(one, "acc *= x", combine="a * b")
+    step, result = _SUMS[op.kind]
+    if y.dtype.is_integer:
+        step = "acc += x" if y.dtype.limits[0] == 0 and op.kind == "l1" else step
+        result = "acc / INNER" if op.kind == "mean" else "acc"
+    return ReduceFormula(zero, step, result)
+
+
+def _extremum(kind: str, dtype: DType) -> ReduceFormula:
+    step, combine = f"acc = {kind}(acc, x)", f"{kind}(a, b)"
+    if dtype.is_float:
+        bits = "0x7F800000" if kind == "min" else "0xFF800000u"
+        reader = "intBitsToFloat" if kind == "min" else "uintBitsToFloat"
+        return ReduceFormula(f"{reader}({bits})", step, combine=combine)
+    least, greatest = (0, 1) if dtype is DType.BOOL else dtype.limits
+    if kind == "min":
+        return ReduceFormula(f"{greatest}{'u' if dtype is DType.UINT32 else ''}", step)
+    return ReduceFormula(f"{least + 1} - 1" if least < 0 else "0", step)
+
+
+def _quantized(node: Node[Reduce]) -> ReduceFormula:
+    op, x, y = node.op, node.input(0).type, node.output.type
+    count = op.count(x)
+    low, high = y.dtype.limits
+    constants = {
+        "CENTRE": -x.zero_point * count,
+        "ZERO": y.zero_point,
+        "LOW": low,
+        "HIGH": high,
+    }
+    if node.rounding is Rounding.ONNX:
+        constants["SCALE"] = float_bits(reduce_scale(op.kind, x, y, count))
+        real = "float(acc + CENTRE) * intBitsToFloat(SCALE)"
+        scaled = f"int(roundEven(clamp({real}, -16777216.0, 16777216.0)))"
+    else:
+        multiplier, shift = reduce_multiplier(op.kind, x, y, count)
+        constants |= {"MULTIPLIER": multiplier, "SHIFT": shift}
+        scaled = "requantize(acc + CENTRE, MULTIPLIER, SHIFT)"
+    return ReduceFormula("0", "acc += x", f"clamp({scaled} + ZERO, LOW, HIGH)", constants=constants)
+
+
+KERNELS = (ReduceShader(),)

@@ -1,0 +1,174 @@
+"""Interpolations on a GPU: bilinear resizing, weighted sums along an axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.elements import (
+    element,
+    quad,
+    spread,
+    view,
+)
+from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.unary import float_bits
+from smelt.codegen.lower.offer import (
+    NARROW_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.ir import DType, Node
+from smelt.ops.tensor.resample import Resample
+from smelt.ops.tensor.resize import Resize
+
+
+@dataclass(frozen=True)
+class BilinearShaderParameters(Parameters):
+    """`one` is GLSL of the weights' sum."""
+
+    real: bool
+    quads: bool
+    bytes: bool
+    type: str
+    scalar: str
+    one: str
+    load: str
+    functions: str
+
+
+class ResizeBilinearShader(Kernel[Resize]):
+    """Positions and weights of rows and columns are tables."""
+
+    op = Resize
+    floats = NARROW_FLOATS
+
+    @override
+    def entries(self, node: Node[Resize]) -> int:
+        # Two places and two weights a row or column, at most.
+        return 4 * sum(node.output.type.shape[1:3])
+
+    @override
+    def offer(self, node: Node[Resize], request: Request) -> KernelCall | Refusal:
+        op, x, y = node.op, node.input(0).type, node.output.type
+        if op.kind != "bilinear":
+            return Refusal("copies have a kernel of their own.")
+        if not x.dtype.is_float and not (x.dtype is DType.INT8 and x.is_quantized):
+            return Refusal(
+                f"{op.name} is served for floats and quantized i8 data, not {x.dtype.value}."
+            )
+        real, channels = x.dtype.is_float, x.shape[3]
+        quads = channels % 4 == 0
+        tables: list[Packed] = []
+        for name, sizes in zip(("row", "column"), op.axes(x.shape), strict=True):
+            first, second, _, weight = (op.linear if real else op.linear_integer)(*sizes)
+            places = np.stack([first, second], axis=1).astype(np.int32)
+            tables.append(Packed(f"{name}s", places))
+            kind = np.float32 if real else np.int32
+            tables.append(Packed(f"{name}_weights", weight.astype(kind)))
+        weights = "float" if real else "int"
+        items = y.size // 4 if quads else y.size if real else -(-y.size // 4)
+        load = (quad if quads else element)(x.dtype, "INPUT", "at")
+        return ShaderCall(
+            template="backends/vulkan/resize_bilinear.comp.j2",
+            stem=f"resize_bilinear_{x.dtype.value}",
+            parameters=BilinearShaderParameters(
+                real=real,
+                quads=quads,
+                bytes=not real,
+                type=("" if real else "i") + "vec4" if quads else weights,
+                scalar=weights,
+                one="1.0" if real else "1024",
+                load=load,
+                functions=called_in(load, "" if real or not quads else "packed("),
+            ),
+            operands=(Input(0, "input"), *tables, Output(0, "output")),
+            views={
+                "input": view(x.dtype, quads),
+                "rows": "int",
+                "columns": "int",
+                "row_weights": weights,
+                "column_weights": weights,
+                "output": view(y.dtype, quads),
+            },
+            constants={
+                "ITEMS": items,
+                "COUNT": y.size,
+                "CHANNELS": channels // 4 if quads else channels,
+                "OUT_HEIGHT": y.shape[1],
+                "OUT_WIDTH": y.shape[2],
+                "IN_HEIGHT": x.shape[1],
+                "IN_WIDTH": x.shape[2],
+            },
+            invocations=spread(items),
+            summary=f"bilinear, {4 if quads else 1} channels at a time",
+            form="vulkan_elements",
+            work={"calls": 1, "outputs": y.size},
+        )
+
+
+@dataclass(frozen=True)
+class ResampleShaderParameters(Parameters):
+    """`quads`: four neighbours at a time."""
+
+    quads: bool
+    type: str
+
+
+class ResampleWeightedShader(Kernel[Resample]):
+    """Positions and weights are tables."""
+
+    op = Resample
+
+    @override
+    def offer(self, node: Node[Resample], request: Request) -> KernelCall | Refusal:
+        if node.optional(2) is None:
+            return Refusal("copies have a kernel of their own.")
+        if not all(v.is_constant for v in node.inputs[1:] if v is not None):
+            return Refusal(f"{node.op.name} is served for constant positions and weights only.")
+        op, x, y = node.op, node.input(0).type, node.output.type
+        positions, width = node.input(1).array, prod(x.shape[op.axis + 1 :])
+        quads = width % 4 == 0
+        items = y.size // 4 if quads else y.size
+        return ShaderCall(
+            template="backends/vulkan/resample.comp.j2",
+            stem="resample_f32",
+            parameters=ResampleShaderParameters(quads=quads, type="vec4" if quads else "float"),
+            operands=(
+                Input(0, "input"),
+                Packed("positions", positions.astype(np.int32)),
+                Packed("weights", node.input(2).array),
+                Output(0, "output"),
+            ),
+            views={
+                "input": view(x.dtype, quads),
+                "positions": "int",
+                "weights": "float",
+                "output": view(y.dtype, quads),
+            },
+            constants={
+                "ITEMS": items,
+                "WIDTH": width // 4 if quads else width,
+                "OUT_SIZE": positions.shape[0],
+                "IN_SIZE": x.shape[op.axis],
+                "TAPS": positions.shape[1],
+                "FILL": float_bits(op.fill),
+            },
+            invocations=spread(items),
+            summary=f"{4 if quads else 1} elements an invocation, each of {positions.shape[1]}",
+            form="vulkan_elements",
+            work={"calls": 1, "outputs": y.size},
+        )
+
+
+KERNELS = (ResizeBilinearShader(), ResampleWeightedShader())

@@ -1,0 +1,258 @@
+"""The compute shaders of a network: GLSL modules, and the pipelines that specialize them.
+
+A kernel's template says `INPUT(i)` where it means element `i` of an operand. Here that is tied to
+memory. A network's program binds the whole arena once and tells each dispatch by push constants
+where its operands start, and the call's numbers behind that. To check it, each operand's exact
+range can be bound as a descriptor of its own, read only or written only, so that the validation
+layer sees what a dispatch touches.
+
+Source: Vulkan 1.1 specification, chapters 9 (pipelines), 10 (specialization constants) and 14
+(resource descriptors); GL_KHR_vulkan_glsl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from textwrap import wrap
+from typing import Literal
+
+from typing_extensions import override
+
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.lower.accelerator import DeviceFunctions
+from smelt.codegen.lower.offer import (
+    Input,
+    Operand,
+    Output,
+    Packed,
+    Scratch,
+)
+from smelt.codegen.text.render import (
+    HEADER,
+    render,
+)
+
+HALVES = frozenset({"float16_t", "f16vec4"})
+"""Views of float16; floats are computed with, unless a variant computes with halves themselves."""
+
+_LOADS = {"float16_t": ("float16_t", "float(%s)"), "f16vec4": ("uvec2", "vec4_of_halves(%s)")}
+"""What halves are loaded as, and how floats are made of that: four are faster as two words."""
+
+FEATURES = {"dot": "SMELT_VULKAN_DOT", "half": "SMELT_VULKAN_HALVES"}
+"""What C calls the features of devices that variants of modules are for."""
+
+Binding = Literal["shared", "exact"]
+"""`shared`: one descriptor for the arena and one for the weights; `exact`: one for each operand."""
+
+MAX_CONSTANTS = 32
+"""Specialization constants that a module may have."""
+
+ELEMENT_BYTES = {
+    "int": 4,
+    "uint": 4,
+    "float": 4,
+    "ivec2": 8,
+    "uvec2": 8,
+    "vec2": 8,
+    "ivec4": 16,
+    "uvec4": 16,
+    "vec4": 16,
+    "float16_t": 2,
+    "f16vec4": 8,
+}
+"""Bytes of what an operand's elements can be seen as."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One GLSL program.
+
+    Attributes:
+        name: a C identifier, and the stem of its file.
+        sources: GLSL by variant; `""` is the one that every device executes.
+        constants: names of its specialization constants in the order of their numbers, from 3 on.
+        pushed: names of its push constants in order: operands for where they start, then numbers.
+        users: origins of the layers that it computes.
+    """
+
+    name: str
+    sources: Mapping[str, str]
+    constants: tuple[str, ...]
+    pushed: tuple[str, ...]
+    users: tuple[str, ...]
+
+    @property
+    def fast(self) -> str:
+        """The variant for devices that have a feature; empty where there is none."""
+        return next((variant for variant in self.sources if variant), "")
+
+    @property
+    def feature(self) -> str:
+        """What C calls the feature of that variant; empty where there is none."""
+        return FEATURES.get(self.fast, "")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A module specialized: the workgroup's size, then the values of its constants."""
+
+    name: str
+    module: int
+    local: tuple[int, int, int]
+    values: tuple[int, ...]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All that C tells the driver."""
+        return (*self.local, *self.values)
+
+
+class Shaders(DeviceFunctions[ShaderCall]):
+    """Collects modules and pipelines; equal ones become one."""
+
+    def __init__(self) -> None:
+        self._modules: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._found: list[Module] = []
+        self._pipelines: dict[tuple[int, tuple[int, int, int], tuple[int, ...]], Pipeline] = {}
+        self._taken: dict[str, int] = {}
+
+    @override
+    def add(self, origin: str, call: ShaderCall) -> str:
+        if len(call.constants) > MAX_CONSTANTS:
+            raise ValueError(f"{call.stem} has more than {MAX_CONSTANTS} specialization constants")
+        module = self._module(origin, call)
+        values = tuple(call.constants.values())
+        key = module, call.workgroup, values
+        if key not in self._pipelines:
+            name = f"{self._found[module].name}_{len(self._pipelines)}"
+            self._pipelines[key] = Pipeline(name, module, call.workgroup, values)
+        return self._pipelines[key].name
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The distinct modules in order of first use."""
+        return tuple(self._found)
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """The distinct pipelines in order of first use."""
+        return tuple(self._pipelines.values())
+
+    def _module(self, origin: str, call: ShaderCall) -> int:
+        key = source(call), call.variants
+        index = self._modules.get(key)
+        if index is None:
+            count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
+            name = call.stem if count == 1 else f"{call.stem}_{count}"
+            index = self._modules[key] = len(self._found)
+            sources = {variant: source(call, variant) for variant in call.variants}
+            pushed = *(operand.name for operand in call.operands), *call.numbers
+            self._found.append(Module(name, sources, tuple(call.constants), pushed, (origin,)))
+        else:
+            found = self._found[index]
+            if origin not in found.users:
+                self._found[index] = replace(found, users=(*found.users, origin))
+        return index
+
+
+def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> str:
+    """The GLSL of a call's module."""
+    variables = {
+        **call.variables,
+        "head": f"{HEADER}\n#version 450",
+        "interface": _interface(call, binding, variant),
+        "stored": _conversion(call),
+        "variant": variant,
+    }
+    return render(call.template, variables)
+
+
+def _conversion(call: ShaderCall) -> str:
+    """What converts a result to what is stored: halves take a conversion, others none."""
+    views = {call.views[o.name] for o in call.operands if isinstance(o, Output)}
+    (halves,) = views & HALVES or {""}
+    return halves
+
+
+def _interface(call: ShaderCall, binding: Binding, variant: str) -> str:
+    views = call.views.values()
+    computes_halves = variant == "half"
+    extensions = ["shader_16bit_storage"] if not HALVES.isdisjoint(views) else []
+    extensions += ["shader_explicit_arithmetic_types_float16"] if computes_halves else []
+    lines = [f"#extension GL_EXT_{name} : require" for name in extensions]
+    lines.append("layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;")
+    lines += [
+        f"layout(constant_id = {number}) const int {name} = 1;"
+        for number, name in enumerate(call.constants, 3)
+    ]
+    numbers = list(call.numbers)
+    fields: list[str] = []
+    if binding == "shared":
+        fields += _declared("uint", [f"{operand.name}_start" for operand in call.operands])
+    elif numbers:
+        fields += [f"layout(offset = {4 * len(call.operands)}) int {numbers.pop(0)};"]
+    fields += _declared("int", numbers)
+    if fields:
+        lines += ["layout(push_constant) uniform Pushed {", *(f"    {x}" for x in fields), "};"]
+    bind = _shared if binding == "shared" else _exact
+    bound = bind(call, computes_halves=computes_halves)
+    function = called_in(*bound)
+    return "\n".join([*lines, *bound, *([f"\n{function}"] if function else [])])
+
+
+def _declared(kind: str, names: Sequence[str]) -> list[str]:
+    """Members of a block, in lines of at most 96 columns."""
+    return wrap(f"{kind} {', '.join(names)};", 92, subsequent_indent="    ") if names else []
+
+
+def _seen(call: ShaderCall, operand: Operand, *, computes_halves: bool) -> tuple[str, str]:
+    """The GLSL type of an operand's memory, and of `%s`, an element of it, what it is read as."""
+    view = call.views[operand.name]
+    loads = isinstance(operand, Input | Packed) and not computes_halves
+    return _LOADS.get(view, (view, "%s")) if loads else (view, "%s")
+
+
+def _shared(call: ShaderCall, *, computes_halves: bool) -> list[str]:
+    """The arena and the weights, each seen as every type that an operand is seen as."""
+    lines: list[str] = []
+    written = {call.views[o.name] for o in call.operands if isinstance(o, Output | Scratch)}
+    # Where a call works in place, what it reads as words it writes as halves.
+    written |= {kind for kind, _ in _LOADS.values()} if call.in_place else set()
+    declared: dict[str, None] = {}
+    accessors: list[str] = []
+    for operand in call.operands:
+        view, read = _seen(call, operand, computes_halves=computes_halves)
+        weights = isinstance(operand, Packed)
+        block = f"{'weights' if weights else 'arena'}_{view}"
+        if block not in declared:
+            access = "" if not weights and view in written else "readonly "
+            declared[block] = None
+            lines.append(
+                f"layout(std430, set = 0, binding = {int(weights)}) {access}"
+                f"buffer Block_{block} {{ {view} {block}[]; }};"
+            )
+        element = f"{block}[{operand.name}_start + uint(i)]"
+        accessors.append(f"#define {operand.name.upper()}(i) {read % element}")
+    return lines + accessors
+
+
+def _exact(call: ShaderCall, *, computes_halves: bool) -> list[str]:
+    """Every operand as a descriptor of its own."""
+    lines: list[str] = []
+    for number, operand in enumerate(call.operands):
+        (view, read), name = _seen(call, operand, computes_halves=computes_halves), operand.name
+        match operand:
+            case Input() | Packed():
+                access = "readonly "
+            case Output():
+                access = "writeonly "
+            case Scratch():
+                access = ""
+        lines.append(
+            f"layout(std430, set = 0, binding = {number}) {access}"
+            f"buffer Block_{name} {{ {view} {name}_elements[]; }};"
+        )
+        lines.append(f"#define {name.upper()}(i) {read % f'{name}_elements[i]'}")
+    return lines

@@ -1,0 +1,187 @@
+"""Transposed convolutions on a GPU: each output gathers the taps that reach it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.elements import (
+    VECTORS,
+    element,
+    operand_of,
+    quad,
+    scalar,
+    spread,
+    view,
+)
+from smelt.codegen.backends.vulkan.finish import (
+    FinishParameters,
+    ShaderFinish,
+)
+from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.product import (
+    channel_axis,
+    refuse,
+    variants_of,
+)
+from smelt.codegen.lower.offer import (
+    NARROW_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Parameters,
+    Refusal,
+    Request,
+)
+from smelt.codegen.lower.products import (
+    constant_bias,
+    sums,
+)
+from smelt.ir import Node
+from smelt.ops.arithmetic.fixed_point import convolution_scales
+from smelt.ops.core.convolution_nd import ConvTranspose
+
+_RANK = 4
+"""Axes of an image; a row is one of height 1."""
+
+
+@dataclass(frozen=True)
+class TransposedShaderParameters(Parameters):
+    """`weight` and `factor` are GLSL of the two factors."""
+
+    finish: FinishParameters
+    lanes: int
+    quads: bool
+    bytes: bool
+    type: str
+    functions: str
+    weight: str
+    factor: str
+
+
+class ConvTransposeShader(Kernel[ConvTranspose]):
+    """Four channels of a pixel where these are of one group; one output at a time elsewhere."""
+
+    op = ConvTranspose
+    floats = NARROW_FLOATS
+
+    @override
+    def offer(self, node: Node[ConvTranspose], request: Request) -> KernelCall | Refusal:
+        if len(node.input(0).type.shape) > _RANK:
+            return Refusal(f"{node.op.name} is served on the GPU for images and rows only.")
+        refusal = refuse(node)
+        if refusal is not None:
+            return refusal
+        op, x, y = node.op, node.input(0).type, node.output.type
+        dtype, bytes_ = y.dtype, y.is_quantized
+        depth, outputs = node.input(1).type.shape[-2:]
+        each = outputs // op.groups
+        quads, depthwise = _in_quads(depth, each, op.groups)
+        finish, lanes = _finish(node), 4 if quads else 1
+        rows = finish.rows if quads else np.ascontiguousarray(finish.rows.transpose(0, 2, 1))
+        load = quad if quads else element
+        weight = load(dtype, "WEIGHTS", "weight")
+        factor = load(dtype, "INPUT", "at") if depthwise else element(dtype, "INPUT", "at")
+        items = -(-y.size // 4) if quads or bytes_ else y.size
+        kind = VECTORS[scalar(dtype)] if quads else scalar(dtype)
+        return ShaderCall(
+            template="backends/vulkan/transposed.comp.j2",
+            stem=f"transposed_{dtype.value}",
+            parameters=TransposedShaderParameters(
+                finish=finish.parameters,
+                lanes=lanes,
+                quads=quads,
+                bytes=bytes_,
+                type=kind,
+                functions=called_in(weight, factor, "packed(" if quads and bytes_ else ""),
+                weight=weight,
+                factor=f"({factor} - INPUT_ZERO)" if bytes_ else factor,
+            ),
+            operands=(
+                Input(0, "input"),
+                operand_of(node, 1, "weights"),
+                Packed("channels", rows),
+                Output(0, "output"),
+            ),
+            views={
+                "input": view(dtype, quads and depthwise),
+                "weights": view(dtype, quads),
+                "channels": kind,
+                "output": view(dtype, quads),
+            },
+            # Channels are counted as they are loaded: single ones, or fours.
+            constants={
+                "ITEMS": items,
+                "COUNT": y.size,
+                "OUTPUTS": outputs // lanes,
+                "GROUP_OUTPUTS": each if depthwise else each // lanes,
+                "DEPTH": depth,
+                "IN_DEPTH": x.shape[-1] // lanes if depthwise else x.shape[-1],
+                "INPUT_ZERO": x.zero_point if bytes_ else 0,
+                **_geometry(node),
+                **finish.constants,
+            },
+            invocations=spread(items),
+            summary=f"{-(-y.size // items)} outputs an invocation, gathered",
+            form="vulkan_transposed",
+            work={"calls": 1, "products": node.macs},
+            variants=variants_of(dtype) if quads else ("",),
+        )
+
+
+def _in_quads(depth: int, each: int, groups: int) -> tuple[bool, bool]:
+    """Whether four channels can be made at a time, and whether each has an input of its own.
+
+    Args:
+        depth: inputs of a group.
+        each: outputs of a group.
+        groups: how many there are.
+    """
+    depthwise = depth == each == 1 and groups % 4 == 0
+    return depthwise or each % 4 == 0, depthwise
+
+
+def _finish(node: Node[ConvTranspose]) -> ShaderFinish:
+    """How sums of centred inputs become outputs."""
+    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+    outputs, bias = y.shape[-1], constant_bias(node)
+    if not y.is_quantized:
+        return ShaderFinish.of(node, node.op.activation, bias, outputs)
+    scales = convolution_scales(x, weights, y, node.rounding)
+    range_ = sums(node, channel_axis(node))
+    return ShaderFinish.of(node, node.op.activation, bias, outputs, scales, range_)
+
+
+def _geometry(node: Node[ConvTranspose]) -> dict[str, int]:
+    """Specialization constants of the taps and of both images."""
+    op, found = node.op, dict[str, int]()
+    x, kernel, y = (v.type.shape for v in (node.input(0), node.input(1), node.output))
+    sizes = zip(
+        (1, *x[1:-1])[-2:],
+        (1, *kernel[:-2])[-2:],
+        (1, *y[1:-1])[-2:],
+        (1, *op.stride)[-2:],
+        (1, *op.dilation)[-2:],
+        (0, *(pair[0] for pair in op.padding))[-2:],
+        strict=True,
+    )
+    for name, (inputs, taps, outputs, stride, dilation, before) in zip("YX", sizes, strict=True):
+        found |= {
+            f"IN_{name}": inputs,
+            f"KERNEL_{name}": taps,
+            f"OUT_{name}": outputs,
+            f"STRIDE_{name}": stride,
+            f"DILATION_{name}": dilation,
+            f"CUT_{name}": before,
+            # Of undilated taps, only every so many can lie on an input.
+            f"NEXT_{name}": stride if dilation == 1 else 1,
+        }
+    return found
+
+
+KERNELS = (ConvTransposeShader(),)

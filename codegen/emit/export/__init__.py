@@ -1,0 +1,111 @@
+"""A network as a library for a user's own build: one module a format, found by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pkgutil import iter_modules
+
+from smelt.codegen.emit.export.base import (
+    Format,
+    Library,
+    Package,
+)
+from smelt.codegen.emit.project import Project
+from smelt.codegen.text.render import render
+from smelt.errors import ConfigError
+from smelt.targets import Optimize, Platform
+
+__all__ = ["Format", "Package", "export_project", "find_format", "formats"]
+
+
+@cache
+def formats() -> dict[str, Format]:
+    """Every format, by name."""
+    modules = (import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__))
+    found: list[Format] = [module.FORMAT for module in modules if hasattr(module, "FORMAT")]
+    return {format_.name: format_ for format_ in sorted(found, key=lambda f: f.name)}
+
+
+def find_format(name: str) -> Format:
+    """The format of that name.
+
+    Raises:
+        ConfigError: no format is called so; the message lists those there are.
+    """
+    known = formats()
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else "."
+        raise ConfigError(f"unknown format '{name}'{hint} Known formats: {', '.join(known)}")
+    return known[name]
+
+
+def export_project(
+    project: Project, platform: Platform, optimize: Optimize, format_: Format, package: Package
+) -> Project:
+    """The network of a project as a library in one format, to be written like a project.
+
+    Args:
+        project: what the pipeline made; its firmware is left out.
+        platform: what it was made for.
+        optimize: what compiler flags favour.
+        format_: see `find_format`.
+        package: vendor and version.
+
+    Raises:
+        ConfigError: the format cannot hold this network, or not under its name.
+    """
+    library = Library(project, platform, package)
+    why = format_.refuses(library)
+    if why is not None:
+        others = [f.name for f in formats().values() if f.refuses(library) is None]
+        remedy = f"; --format {', '.join(others)} can hold it" if others else ""
+        raise ConfigError(
+            f"'{library.net.title}' cannot be exported as {format_.name}: {why}{remedy}"
+        )
+    variables = {
+        "net": library.net,
+        "platform": platform,
+        "library": library,
+        "package": package,
+        "report": project.report,
+        "cmsis_nn": library.cmsis_nn,
+        "flags": (_level(platform, optimize), *library.optimizer_flags),
+        **format_.facts(library),
+    }
+    texts = format_.arrange(library)
+    for template, path in _templates(format_, library):
+        texts[path] = render(template, variables)
+    binaries = format_.binaries(library, texts)
+    report = {**project.report, "export": {"format": format_.name, **vars(package)}}
+    return Project(library.net, texts, report, binaries)
+
+
+def _level(platform: Platform, optimize: Optimize) -> str:
+    """The compiler's flag for what is favoured."""
+    flags = platform.target.compile_flags(optimize)
+    return next(flag for flag in flags if flag.startswith("-O"))
+
+
+def _templates(format_: Format, library: Library) -> Iterator[tuple[str, str]]:
+    """`(template, path in the export)` of every file that a format adds."""
+    net = library.net
+    names = {"VENDOR": library.package.vendor, "NAME": net.name, "TITLE": net.title}
+    root = files("smelt.templates").joinpath("emit", "export", format_.name)
+    for path in sorted(_below(root)):
+        filled = re.sub("|".join(names), lambda match: names[match[0]], path)
+        yield f"emit/export/{format_.name}/{path}", filled.removesuffix(".j2")
+
+
+def _below(folder: Traversable, prefix: str = "") -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _below(entry, f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name

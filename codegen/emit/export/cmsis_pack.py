@@ -1,0 +1,84 @@
+"""CMSIS-Pack: a description, the files, and both in an archive for pack installers."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from smelt.codegen.emit.export.base import (
+    Format,
+    Library,
+)
+from smelt.ir import Array
+from smelt.targets import available
+
+_CORES = {
+    "cortex-m0": ("Cortex-M0", "Cortex-M1", "SC000"),
+    "cortex-m0plus": ("Cortex-M0+", "Cortex-M23"),
+    "cortex-m3": ("Cortex-M3", "SC300"),
+    "cortex-m4": ("Cortex-M4",),
+    "cortex-m7": ("Cortex-M7",),
+    "cortex-m33": ("Cortex-M33", "Cortex-M35P"),
+    "cortex-m55": ("Cortex-M55", "Cortex-M52", "Cortex-M85"),
+}
+"""By target, the schema's names of cores with its instructions."""
+_LONGEST = 32
+"""Characters that the schema allows in the name of a component."""
+
+
+class CmsisPack(Format):
+    """A folder with `VENDOR.TITLE.pdsc` and `VENDOR.TITLE.VERSION.pack`."""
+
+    name = "cmsis-pack"
+    summary = "a CMSIS-Pack for pack installers, and the files it is made of"
+    folder = "src/"
+    sets_flags = False  # A component cannot add flags to its project's.
+    links_cmsis_nn = True
+    takes_binary = False
+
+    def refuses(self, library: Library) -> str | None:
+        """Code that is not for Arm's processors and long names, besides the common reasons."""
+        if library.platform.target.name.startswith("rv"):
+            return f"packs are for Arm's processors, and the target is {_target(library)}"
+        if len(library.net.title) > _LONGEST:
+            return f"its name has more than {_LONGEST} characters (choose another with --name)"
+        return super().refuses(library)
+
+    def facts(self, library: Library) -> Mapping[str, object]:
+        """The cores that run the code, and the version of CMSIS-NN as packs write it."""
+        target = library.platform.target
+        names = [t.name for t in available() if t.runs(target)]
+        return {
+            "cores": [core for name in names for core in _CORES.get(name, ())],
+            "cmsis_nn_version": library.cmsis_nn.removeprefix("v"),
+        }
+
+    def arrange(self, library: Library) -> dict[str, str]:
+        """The header has a folder of its own, which is all that users' files see."""
+        header, _ = library.headers
+        texts = super().arrange(library)
+        texts[f"include/{header}"] = texts.pop(f"src/{header}")
+        return texts
+
+    def binaries(self, library: Library, texts: Mapping[str, str]) -> dict[str, Sequence[Array]]:
+        """The archive, the same to the byte wherever it is made: no times, nothing compressed."""
+        data = io.BytesIO()
+        with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
+            for name, text in sorted(texts.items()):
+                entry = zipfile.ZipInfo(name)
+                entry.create_system = 3  # Unix, whose permissions follow.
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, text)
+        package = library.package
+        name = f"{package.vendor}.{library.net.title}.{package.version}.pack"
+        return {name: (np.frombuffer(data.getvalue(), np.uint8),)}
+
+
+def _target(library: Library) -> str:
+    return library.platform.target.name
+
+
+FORMAT = CmsisPack()

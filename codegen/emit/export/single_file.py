@@ -1,0 +1,48 @@
+"""A single header, whose second half is compiled in one file that asks for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from smelt.codegen.emit.export.base import (
+    Format,
+    Library,
+    pragmas,
+)
+
+
+class SingleFile(Format):
+    """`NAME_net.h`, with the implementation behind `NAME_NET_IMPLEMENTATION`."""
+
+    name = "single-file"
+    summary = "one header, implemented where NAME_NET_IMPLEMENTATION is defined"
+    sets_flags = False
+    links_cmsis_nn = True
+    takes_binary = False
+
+    def facts(self, library: Library) -> Mapping[str, object]:
+        """The header's two halves."""
+        header, internal = library.headers
+        network, kernels, weights = library.net.sources
+        parts = (library.texts[name] for name in (internal, weights, kernels, network))
+        return {
+            "interface": library.texts[header],
+            "implementation": "\n".join(_body(text, library) for text in parts),
+            "pragmas": pragmas(library),
+        }
+
+    def arrange(self, library: Library) -> dict[str, str]:
+        """Nothing: the template holds all."""
+        del library
+        return {}
+
+
+def _body(text: str, library: Library) -> str:
+    """A file without the line of its licence, and without what it includes of the network's."""
+    _, rest = text.split("\n", 1)
+    ours = "|".join(re.escape(name) for name in library.headers)
+    return re.sub(rf'^#include "(?:{ours})"\n\n?', "", rest, flags=re.MULTILINE)
+
+
+FORMAT = SingleFile()

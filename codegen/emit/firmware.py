@@ -1,0 +1,70 @@
+"""The files of a project beside the network's own: build files, startup, drivers, the protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.targets import Platform
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """What stands around the network in a project, on a platform."""
+
+    platform: Platform
+
+    @property
+    def linker_script(self) -> str:
+        """Path of the linker script in the project; empty where the system's own serves."""
+        return f"firmware/{self.platform.name}.ld" if self.platform.bare else ""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Paths in the project of the C files beside `main.c` that are not the network's."""
+        board = ("firmware/board.c",) if self.platform.setup else ()
+        return (*(f"firmware/{name}" for name in self._copied_sources()), *board)
+
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """`(template, path in the project)` of all files that are not the network's.
+
+        Templates that do not end in `.j2` are to be copied as they are.
+        """
+        p = self.platform
+        build = [(f"emit/project/{name}.j2", name) for name in ("Makefile", "CMakeLists.txt")]
+        if p.target.cross:
+            build.append(("emit/project/toolchain.cmake.j2", "toolchain.cmake"))
+        if p.firmware is None:
+            return tuple(build)
+        headers = ["port.h", "session.h", "text.h", "wire.h"]
+        if p.bare:
+            headers.append("receive.h")
+        copied = [(f"emit/project/{name}", f"firmware/{name}") for name in headers]
+        copied += [(f"emit/project/{name}", f"firmware/{name}") for name in self._copied_sources()]
+        rendered = [("emit/project/main.c.j2", "main.c")]
+        if p.bare:
+            copied.append((f"emit/project/core_{p.firmware}.h", "firmware/core.h"))
+            rendered.append(("emit/project/board.h.j2", "firmware/board.h"))
+            rendered.append((f"project/{p.firmware}.ld.j2", self.linker_script))
+        if p.setup:
+            rendered.append(("emit/project/board.c.j2", "firmware/board.c"))
+        return (*build, *rendered, *copied)
+
+    def _copied_sources(self) -> tuple[str, ...]:
+        p = self.platform
+        if p.firmware is None:
+            return ()
+        common = ("wire.c", "mlperf.c", "text.c", "mark.c")
+        if p.uart is None or p.timer is None:
+            return (*common, "port_host.c")
+        boot = (f"boot_{p.boot}.c",) if p.boot else ()
+        drivers = (f"uart_{p.uart.driver}.c", f"timer_{p.timer.driver}.c")
+        return (
+            *common,
+            f"startup_{p.firmware}.c",
+            *boot,
+            "regions.c",
+            "stack.c",
+            "receive.c",
+            *drivers,
+        )

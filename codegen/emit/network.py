@@ -1,0 +1,308 @@
+"""Renders a scheduled, planned network into its C files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from textwrap import wrap
+
+from smelt.codegen import arena
+from smelt.codegen.emit.names import c_name
+from smelt.codegen.emit.statements import (
+    Statements,
+    base_of,
+    c_word,
+    statements_of,
+)
+from smelt.codegen.emit.weights import (
+    declared,
+    is_binary,
+    render_assembler,
+    render_text,
+    stored,
+)
+from smelt.codegen.lower.accelerator import DeviceProgram
+from smelt.codegen.schedule.schedule import (
+    ARENA,
+    STATE,
+    Function,
+    Schedule,
+)
+from smelt.codegen.text.helpers import (
+    required_headers,
+    required_helpers,
+)
+from smelt.codegen.text.literals import (
+    c_comment,
+    c_float,
+)
+from smelt.codegen.text.render import render
+from smelt.errors import UnsupportedError
+from smelt.ir import Array, Graph, Length, Value
+from smelt.targets import Target
+
+API_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output as the C API shows it; `address` is a C expression."""
+
+    name: str
+    dtype: str
+    c_type: str
+    shape: tuple[int, ...]
+    count: int
+    bytes: int
+    scale: float | None
+    zero_point: int | None
+    address: str
+
+    @property
+    def scale_text(self) -> str:
+        """The scale as a float literal that reads back exactly; empty if not quantized."""
+        return "" if self.scale is None else c_float(self.scale)
+
+
+@dataclass(frozen=True)
+class StateView:
+    """A state tensor as the templates see it."""
+
+    name: str
+    offset: int
+    bytes: int
+    initial: str
+    after: str
+    after_in_arena: bool
+
+
+@dataclass(frozen=True)
+class LengthView:
+    """A size known at run time as the templates see it; `word` is a C identifier."""
+
+    name: str
+    word: str
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True)
+class Network:
+    """Everything that the templates of the network and of the project ask about it.
+
+    `title` is what people call it, and `name` what every file and C identifier of it begins with.
+    `weights_binary` is the file of the weights where they are not C text, empty where they are;
+    `device` what an accelerator does, None where the CPU does everything; with `cpu_fallback` the
+    CPU can too. `libraries` are those of the system that it is linked with.
+    """
+
+    title: str
+    summary: str
+    hash: str
+    alignment: int
+    arena_bytes: int
+    state_bytes: int
+    keep_inputs: bool
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    states: tuple[StateView, ...]
+    statements: Statements
+    step_count: int
+    lengths: tuple[LengthView, ...] = ()
+    weights_binary: str = ""
+    device: DeviceProgram | None = None
+    libraries: tuple[str, ...] = ()
+    cpu_fallback: bool = False
+    api_version: int = API_VERSION
+
+    @property
+    def name(self) -> str:
+        """Prefix of the network's files and C identifiers."""
+        return c_name(self.title)
+
+    @property
+    def macro(self) -> str:
+        """Prefix of the network's macros."""
+        return self.name.upper()
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the caller must provide state memory."""
+        return self.state_bytes > 0
+
+    @property
+    def state_memory(self) -> str:
+        """The memory that state is kept in."""
+        return STATE if self.has_state else ARENA
+
+    @property
+    def uses_arena(self) -> bool:
+        """Whether `invoke` refers to the arena at all."""
+        return self.statements.uses_arena or any(state.after_in_arena for state in self.states)
+
+    @property
+    def copies(self) -> bool:
+        """Whether `memcpy` or `memmove` is called."""
+        return bool(self.states) or self.statements.copies
+
+    @property
+    def device_headers(self) -> tuple[str, ...]:
+        """Headers that its own one includes, of what an accelerator does."""
+        return () if self.device is None else self.device.headers(self.name)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The network's C files; the last is an assembler file where the weights are binary."""
+        weights = f"{self.name}_weights.{'S' if self.weights_binary else 'c'}"
+        device = () if self.device is None else self.device.sources(self.name)
+        return (f"{self.name}.c", f"{self.name}_kernels.c", *device, weights)
+
+
+def describe(
+    schedule: Schedule,
+    plan: arena.Plan,
+    device: DeviceProgram | None,
+    title: str,
+    hash_: str,
+    *,
+    target: Target,
+    keep_inputs: bool,
+) -> Network:
+    """The network as the templates see it."""
+    graph = schedule.graph
+
+    def address(value: Value, base: str) -> str:
+        if value.data is not None:
+            raise ValueError(f"{value.name} is constant and has no address")
+        return f"{base} + {plan[schedule.storage[value]].offset}"
+
+    def tensor(value: Value) -> Tensor:
+        quant = value.type.quant
+        memory = plan[schedule.storage[value]].memory
+        return Tensor(
+            value.name,
+            value.type.dtype.numpy.name,
+            value.type.dtype.c_name,
+            value.type.shape,
+            value.type.size,
+            value.type.bytes,
+            None if quant is None else quant.scalar[0],
+            None if quant is None else quant.scalar[1],
+            address(value, f"ctx->{memory}"),
+        )
+
+    states = tuple(
+        StateView(
+            s.before.name,
+            plan[schedule.storage[s.before]].offset,
+            s.before.type.bytes,
+            schedule.initial_states[s.before],
+            _address(plan, schedule.storage[s.after]),
+            plan[schedule.storage[s.after]].memory == ARENA,
+        )
+        for s in graph.states
+    )
+    memories = {use.name: use.bytes for use in plan.memories}
+    return Network(
+        title,
+        f"{len(schedule.steps)} steps, {graph.macs:,} multiply-accumulates",
+        hash_,
+        schedule.alignment,
+        max(memories[ARENA], schedule.alignment),
+        memories.get(STATE, 0),
+        keep_inputs,
+        tuple(tensor(v) for v in graph.inputs),
+        tuple(tensor(v) for v in graph.outputs),
+        states,
+        statements_of(schedule.block, plan, device),
+        len(schedule.steps),
+        _lengths(graph),
+        f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
+        device,
+        () if device is None else tuple(library.name for library in target.host_libraries),
+        any(step.spare is not None for step in schedule.calls),
+    )
+
+
+def _address(plan: arena.Plan, buffer: str) -> str:
+    """The C expression of where a buffer lies."""
+    return f"{base_of(plan, buffer)} + {plan[buffer].offset}"
+
+
+def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
+    """The network's text files: name to contents."""
+    functions = [
+        {
+            "name": f.name,
+            "signature": f.signature,
+            "definition": _documented(f),
+        }
+        for f in schedule.functions
+    ]
+    helpers = frozenset[str]().union(*(f.helpers for f in schedule.functions))
+    bodies = required_helpers(helpers)
+    text = "".join([*bodies, *(f.definition for f in schedule.functions)])
+    common: Mapping[str, object] = {
+        "net": network,
+        "functions": functions,
+        "constants": declared(schedule),
+        "helpers": bodies,
+        "headers": required_headers(text),
+    }
+    *_, weights = network.sources
+    render_weights = render_assembler if network.weights_binary else render_text
+    device = network.device
+    begun = None if device is None else device.render(network, schedule, common)
+    rendered = {
+        f"{network.name}.h": render("emit/network/header.h.j2", common),
+        f"{network.name}.c": render("emit/network/network.c.j2", common),
+        f"{network.name}_kernels.h": render("emit/network/kernels.h.j2", common),
+        f"{network.name}_kernels.c": render("emit/network/kernels.c.j2", common),
+        weights: render_weights(schedule, common),
+    }
+    return rendered if begun is None else {**begun(), **rendered}
+
+
+def stored_arrays(network: Network, schedule: Schedule) -> Mapping[str, Array]:
+    """What memory holds of a network beside code, by the names of the arrays."""
+    device = network.device
+    return {**stored(schedule), **({} if device is None else device.arrays(network.name))}
+
+
+def _documented(function: Function) -> str:
+    """The function's C text, with the layers it computes at the head of its own comment.
+
+    Functions that only serve it come before it in the text, with comments of theirs.
+    """
+    users = c_comment("Computes " + ", ".join(function.users))
+    lines = "".join(f" * {line}\n" for line in wrap(users, 96))
+    start = function.definition.index(f"void {function.name}(")
+    opening = function.definition.rfind("/*\n", 0, start)
+    closing = function.definition.find("*/\n", opening)
+    if opening >= 0 and closing + len("*/\n") == start:
+        split = opening + len("/*\n")
+        return function.definition[:split] + lines + function.definition[split:]
+    return f"{function.definition[:start]}/*\n{lines} */\n{function.definition[start:]}"
+
+
+def network_hash(*parts: str | bytes) -> str:
+    """16 hexadecimal digits over everything that the code depends on."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:16]
+
+
+def _lengths(graph: Graph) -> tuple[LengthView, ...]:
+    """Views of the graph's lengths, whose words must differ."""
+    named: dict[str, Length] = {}
+    for length in graph.lengths:
+        other = named.setdefault(c_word(length.name), length)
+        if other is not length:
+            raise UnsupportedError(
+                f"dimensions '{other.name}' and '{length.name}' would have one name in C: fix one "
+                f"with --dim {length.name}={length.maximum}"
+            )
+    return tuple(LengthView(x.name, word, x.minimum, x.maximum) for word, x in named.items())

@@ -1,0 +1,178 @@
+"""Writes a C project: the network's files, what the platform adds, README and report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from smelt.codegen.backends.cmsis_nn import (
+    HEADER,
+    VERSION,
+)
+from smelt.codegen.emit.destination import (
+    REPORT,
+    bring_kept,
+    bring_late,
+    check_destination,
+    check_kept,
+    files_below,
+    swap,
+)
+from smelt.codegen.emit.firmware import Firmware
+from smelt.codegen.emit.network import (
+    Network,
+    render_network,
+)
+from smelt.codegen.emit.weights import binary
+from smelt.codegen.schedule.schedule import Schedule
+from smelt.codegen.text.helpers import required_headers
+from smelt.codegen.text.render import (
+    render,
+    text_of,
+)
+from smelt.errors import ConfigError
+from smelt.ir import Array
+from smelt.targets import Optimize, Platform
+
+Finish = Callable[[Path], Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class Project:
+    """A C project in memory: path to contents, and the report that goes with it.
+
+    Binary files are given as arrays that lie one right behind the other: so large ones are never
+    in memory twice.
+    """
+
+    network: Network
+    files: Mapping[str, str]
+    report: Mapping[str, object]
+    binaries: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
+
+    def write(
+        self, directory: Path, *, force: bool = False, finish: Finish | None = None
+    ) -> dict[str, object]:
+        """Write the project so that `directory` appears whole or not at all.
+
+        Args:
+            directory: must not exist, unless it is an empty folder or `force` is given.
+            force: replace the files that an earlier build wrote there, as its report lists them;
+                all others are kept.
+            finish: works on the written folder before it appears (compiles it, say) and returns
+                the report to store.
+
+        Returns:
+            The report as it is stored: with `files`, the paths of all files that were written.
+
+        Raises:
+            ConfigError: the directory holds something, or cannot be written.
+        """
+        replaced = check_destination(directory, force=force)
+        directory = directory.resolve()
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+        except OSError as error:
+            raise ConfigError(f"cannot write to '{directory.parent}': {error.strerror}") from error
+        try:
+            for name, text in {**self.files, REPORT: ""}.items():
+                path = staging / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8", newline="\n")
+            for name, arrays in self.binaries.items():
+                with (staging / name).open("wb") as file:
+                    for array in arrays:
+                        array.tofile(file)
+            staging.chmod(0o777 & ~_umask())
+            exists = directory.exists()
+            if exists:
+                check_kept(directory, replaced, staging)
+            report = dict(self.report if finish is None else finish(staging))
+            if finish is not None:  # that took its time: somebody may have been there
+                replaced = check_destination(directory, force=force)
+                exists = directory.exists()
+            report["files"] = files_below(staging)
+            text = json.dumps(report, indent=2) + "\n"
+            (staging / REPORT).write_text(text, encoding="utf-8", newline="\n")
+            if exists:
+                bring_kept(directory, replaced, staging)
+            old = swap(staging, directory, exists=exists)
+            if old is not None:
+                bring_late(old, replaced, directory)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise ConfigError(f"cannot write '{directory}': {why}") from error
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        return report
+
+
+def render_project(
+    network: Network,
+    schedule: Schedule,
+    platform: Platform,
+    optimize: Optimize,
+    report: Mapping[str, object],
+    mlperf_model: str = "",
+) -> Project:
+    """Render every file of the project.
+
+    Args:
+        network: the network's own files and names.
+        schedule: its steps.
+        platform: what the code runs on.
+        optimize: what compiler flags favour.
+        report: what `report.json` says until something is measured.
+        mlperf_model: the network of MLPerf Tiny that the firmware is to claim to be, with room for
+            the benchmark's input buffer; none where empty.
+    """
+    firmware = Firmware(platform)
+    variables: dict[str, object] = {
+        "net": network,
+        "platform": platform,
+        "firmware": firmware,
+        "optimize": optimize,
+        "report": report,
+        "db": bool(mlperf_model) or _has_room_for_db(network, platform),
+        "mlperf_model": mlperf_model,
+        "cmsis_nn": VERSION if _calls_cmsis_nn(schedule) else "",
+    }
+    texts = render_network(network, schedule)
+    for template, path in firmware.files:
+        is_template = template.endswith(".j2")
+        texts[path] = render(template, variables) if is_template else text_of(template)
+    texts["README.md"] = render("emit/project/README.md.j2", variables)
+    binaries = {network.weights_binary: binary(schedule)} if network.weights_binary else {}
+    return Project(network, texts, report, binaries)
+
+
+def _calls_cmsis_nn(schedule: Schedule) -> bool:
+    """Whether the network is to be linked with Arm's library."""
+    return HEADER in required_headers("".join(f.definition for f in schedule.functions))
+
+
+def _has_room_for_db(network: Network, platform: Platform) -> bool:
+    """Whether MLPerf Tiny's buffer for the first input, up to float32, fits beside the rest."""
+    memory, stack = platform.memory_of("data"), platform.memory_of("stack")
+    if memory is None:
+        return True
+    used = platform.stack_bytes if memory == stack else 0
+    if memory == platform.memory_of("arena"):
+        used += network.arena_bytes + network.state_bytes
+    return used + 4 * network.inputs[0].count + _FIRMWARE_DATA <= memory.size
+
+
+_FIRMWARE_DATA = 2048
+"""Bytes of static data that are enough for the firmware around the network."""
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

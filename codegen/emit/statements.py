@@ -1,0 +1,269 @@
+"""Scheduled steps as C statements, with the addresses that the plan gives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from smelt.codegen import arena
+from smelt.codegen.lower.accelerator import (
+    DeviceCall,
+    DeviceProgram,
+)
+from smelt.codegen.schedule.schedule import (
+    ARENA,
+    Argument,
+    Block,
+    Branch,
+    Call,
+    InBuffer,
+    InFlash,
+    Move,
+    Repeat,
+    Step,
+    TellLength,
+)
+from smelt.codegen.schedule.steps import Turn
+from smelt.codegen.text.literals import c_comment
+from smelt.ir import DType, Value
+
+_INDENT = "    "
+
+
+@dataclass(frozen=True)
+class Statements:
+    """The statements of an inference.
+
+    Attributes:
+        text: C, indented as in a function.
+        uses_arena: whether they name the variable `arena`, other than to tell of a step's outputs.
+        copies: whether they call `memcpy`.
+    """
+
+    text: str
+    uses_arena: bool
+    copies: bool
+
+
+def statements_of(block: Block, plan: arena.Plan, device: DeviceProgram | None) -> Statements:
+    """The statements of an inference's steps, without copies that the plan makes needless.
+
+    Args:
+        block: the outermost steps and copies.
+        plan: where buffers lie.
+        device: what an accelerator does, None where the CPU does everything.
+    """
+    writer = _Writer(plan, device)
+    lines = writer.block(block, _INDENT)
+    return Statements("\n".join(lines), writer.uses_arena, writer.copies)
+
+
+class _Writer:
+    """Writes blocks of steps; notes what the statements need."""
+
+    def __init__(self, plan: arena.Plan, device: DeviceProgram | None) -> None:
+        self._plan = plan
+        self._device = device
+        self.uses_arena = False
+        self.copies = False
+
+    def block(self, block: Block, pad: str) -> list[str]:
+        """The lines of steps and copies in their order, an empty one before each later step."""
+        lines: list[str] = []
+        for action in block:
+            if isinstance(action, Move):
+                lines += self._move(action, pad)
+                continue
+            if lines:
+                lines.append("")
+            lines.append(f"{pad}/* {action.index}: {c_comment(comment_of(action))} */")
+            lines += self._step(action, pad)
+        return lines
+
+    def _step(self, step: Step, pad: str) -> list[str]:
+        """The lines of a step below its comment."""
+        taps = [(address_of(self._plan, a), str(v.type.bytes)) for a, v in _results(step)]
+        last: list[str] = []
+        match step:
+            case Call() if self._device is not None and isinstance(step.call, DeviceCall):
+                lines = self._dispatched(step, self._device, pad)
+                end = self._device.end(step.index)
+                last = [f"{pad}{end}"] if end else []
+            case Call():
+                lines = self._call(step, pad)
+                if step.rows is not None:
+                    limit, most = _length(step.rows.length), step.rows.most
+                    taps = [(a, f"(uint32_t){limit} * {int(n) // most}u") for a, n in taps]
+            case TellLength():
+                pointer, name = self._pointer(step.target), _length(step.op.length)
+                lines = [
+                    f"{pad}((int32_t *)({pointer}))[{i}] = {name};" for i in range(step.op.count)
+                ]
+            case Branch():
+                lines = self._branch(step, pad)
+            case Repeat():
+                lines = self._repeat(step, pad)
+        done = [f"{pad}STEP_DONE({step.index}, {address}, {size})" for address, size in taps]
+        return [*lines, *done, *last]
+
+    def _dispatched(self, step: Call, device: DeviceProgram, pad: str) -> list[str]:
+        """A step of the accelerator, or what the CPU does where there is none."""
+        lines = [f"{pad}{device.statement(step.index)}"]
+        if step.spare is not None:
+            spare = self._called(step.spare.function, step.spare.arguments, pad + _INDENT)
+            lines += [f"{pad}if ({device.absent}) {{", spare, f"{pad}}}"]
+        return lines
+
+    def _call(self, step: Call, pad: str) -> list[str]:
+        if step.rows is None:
+            return [self._called(step.function, step.arguments, pad)]
+        row, limit = step.rows.counter, _length(step.rows.length)
+        advance = f"++{row}" if step.rows.block == 1 else f"{row} += {step.rows.block}"
+        return [
+            f"{pad}for (int32_t {row} = 0; {row} < {limit}; {advance}) {{",
+            self._called(step.function, step.arguments, pad + _INDENT),
+            f"{pad}}}",
+        ]
+
+    def _branch(self, step: Branch, pad: str) -> list[str]:
+        then, otherwise = (self.block(b, pad + _INDENT) for b in (step.then, step.otherwise))
+        return [
+            f"{pad}if ({self._element(step.condition, DType.BOOL)}) {{",
+            *(then or [""]),
+            f"{pad}}} else {{",
+            *(otherwise or [""]),
+            f"{pad}}}",
+        ]
+
+    def _repeat(self, step: Repeat, pad: str) -> list[str]:
+        counter, index = step.counter, step.index
+        lines = self.block(step.before, pad)
+        conditions: list[str] = []
+        kind = "int64_t"
+        if step.turns is not None:
+            kind = "int32_t" if step.turns < 2**31 else "int64_t"
+            conditions.append(f"{counter} < {step.turns}{'' if kind == 'int32_t' else 'LL'}")
+        if step.limit is not None:
+            turns = self._element(step.limit, DType.INT64)
+            lines.append(f"{pad}const int64_t turns_{index} = {turns};")
+            conditions.append(f"{counter} < turns_{index}")
+        again = None if step.again is None else self._element(step.again, DType.BOOL)
+        stop = following = ""
+        if step.start is not None or (again is not None and step.test is None):
+            start = "1" if step.start is None else self._element(step.start, DType.BOOL)
+            constant = "const " if again is None else ""
+            lines.append(f"{pad}{constant}uint8_t again_{index} = {start};")
+            conditions.insert(0, f"again_{index}")
+            following = "" if again is None else f"again_{index} = {again};"
+        else:
+            stop = "" if again is None else f"if (!{again}) {{"
+        if conditions in ([], [f"again_{index}"]) and step.number is None:
+            lines.append(f"{pad}while ({conditions[0]}) {{" if conditions else f"{pad}for (;;) {{")
+        else:
+            text = " && ".join(conditions)
+            lines.append(f"{pad}for ({kind} {counter} = 0; {text}; ++{counter}) {{")
+        inner = pad + _INDENT
+        if step.number is not None:
+            lines.append(f"{inner}*{self._argument(step.number)} = {counter};")
+        lines += self.block(step.test or (), inner)
+        if stop:
+            lines += [f"{inner}{stop}", f"{inner}    break;", f"{inner}}}"]
+        lines += self.block(step.body, inner)
+        if following:
+            lines.append(f"{inner}{following}")
+        return [*lines, f"{pad}}}"]
+
+    def _move(self, move: Move, pad: str) -> list[str]:
+        """The copy, if there is anything to copy: not where the plan gives both the same place."""
+        plan = self._plan
+        if address_of(plan, move.target) == address_of(plan, move.source) or move.bytes == 0:
+            return []
+        self.copies = True
+        pointers = [self._pointer(move.target), self._pointer(move.source)]
+        comment = c_comment(f"'{move.comment}'")
+        return [f"{_wrapped('memcpy', [*pointers, str(move.bytes)], pad)} /* {comment} */"]
+
+    def _called(self, function: str, arguments: Sequence[Argument], pad: str) -> str:
+        return _wrapped(function, [self._argument(argument) for argument in arguments], pad)
+
+    def _argument(self, argument: Argument) -> str:
+        pointer = self._pointer(argument)
+        if isinstance(argument, InFlash) or argument.dtype.c_name == "uint8_t":
+            return pointer
+        return f"({'const ' if argument.constant else ''}{argument.dtype.c_name} *)({pointer})"
+
+    def _element(self, argument: Argument, dtype: DType) -> str:
+        """The C expression of the one element that an argument points to."""
+        text = self._argument(argument)
+        cast = isinstance(argument, InBuffer) and dtype is not DType.BOOL
+        return f"*{text}" if cast or " " not in text else f"*({text})"
+
+    def _pointer(self, argument: Argument) -> str:
+        """The address without a cast."""
+        if isinstance(argument, InBuffer) and self._plan[argument.buffer].memory == ARENA:
+            self.uses_arena = True
+        return address_of(self._plan, argument)
+
+
+def comment_of(step: Step) -> str:
+    """What a step computes: origin, operator, types and quantization."""
+    types = " x ".join(_quantized(v) for v in step.node.inputs if v and not v.is_constant)
+    results = ", ".join(map(_quantized, step.node.outputs))
+    return f"{step.node.origin}: {step.node.op.name} {types} -> {results}"
+
+
+def base_of(plan: arena.Plan, buffer: str) -> str:
+    """The C expression of the memory that a buffer lies in."""
+    return "arena" if plan[buffer].memory == ARENA else f"ctx->{plan[buffer].memory}"
+
+
+def address_of(plan: arena.Plan, argument: Argument) -> str:
+    """The C expression of the address that an argument points to."""
+    match argument:
+        case InFlash(constant, turns):
+            return constant + _offsets(turns, 1)
+        case InBuffer(buffer, dtype, turns=turns):
+            return f"{base_of(plan, buffer)} + {plan[buffer].offset}{_offsets(turns, dtype.size)}"
+
+
+def c_word(name: str) -> str:
+    """A length's name as part of a C identifier."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def _length(name: str) -> str:
+    """The C variable of a length."""
+    return f"length_{c_word(name)}"
+
+
+def _results(step: Step) -> Iterable[tuple[Argument, Value]]:
+    """Where a step's outputs are, with the values that they are of."""
+    return zip(step.results, step.node.outputs, strict=True)
+
+
+def _quantized(value: Value) -> str:
+    """Type and, where there is one, scale and zero point."""
+    quant = value.type.quant
+    if quant is None or not quant.is_per_tensor:
+        return str(value.type)
+    scale, zero_point = quant.scalar
+    return f"{value.type} ({scale:.6g}, zero point {zero_point})"
+
+
+def _wrapped(function: str, arguments: Sequence[str], pad: str) -> str:
+    """A call, in lines of at most 100 columns beside `pad` where its arguments allow that."""
+    lines = [f"{function}("]
+    for i, argument in enumerate(arguments):
+        text = argument + ("," if i + 1 < len(arguments) else ");")
+        if len(lines[-1]) + len(text) + 5 > 100:
+            lines.append("        " + text)
+        else:
+            lines[-1] += ("" if lines[-1].endswith("(") else " ") + text
+    return "\n".join(pad + line for line in lines)
+
+
+def _offsets(turns: Sequence[Turn], size: int) -> str:
+    """What loops add to an address whose elements have `size` times its unit."""
+    indices = (t.counter if t.last is None else f"({t.last} - {t.counter})" for t in turns)
+    return "".join(f" + {i} * {t.elements * size}" for i, t in zip(indices, turns, strict=True))

@@ -1,1 +1,0 @@
-"""Which kernel serves a node, at what cost, with which scratch and packed constants."""

@@ -1,0 +1,250 @@
+"""Nested loops over several arrays of one logical shape, as few as their strides allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+
+from smelt.codegen.lower.offer import Parameters
+from smelt.codegen.lower.store import quantization
+from smelt.ir import TensorType
+
+LANES = 4
+"""How many neighbouring results are accumulated in registers at a time."""
+
+_NAMES = "ijkmnpqr"
+
+ALL_NAMES = _NAMES + "stuvwxyz"
+"""Names of loop variables for tensors of any rank."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One level: a C variable that counts to `size`; `strides` in elements, one per array."""
+
+    name: str
+    size: int
+    strides: tuple[int, ...]
+
+    @property
+    def head(self) -> str:
+        """The C line that opens the loop."""
+        return f"for (int32_t {self.name} = 0; {self.name} < {self.size}; ++{self.name}) {{"
+
+
+@dataclass(frozen=True)
+class LoopsParameters(Parameters):
+    """A function of `backends/c/loops.j2`, whose C lines are its `body`.
+
+    `comment` is one line, or the lines of a block.
+    """
+
+    comment: str | tuple[str, ...]
+    body: tuple[str, ...]
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of a dense row-major array."""
+    return tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else ()
+
+
+def broadcast_strides(shape: Sequence[int], to: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense array of `shape` when it is read in the (numpy-broadcast) shape `to`."""
+    padded = (*[1] * (len(to) - len(shape)), *shape)
+    return tuple(
+        0 if size == 1 else stride
+        for size, stride in zip(padded, dense_strides(padded), strict=True)
+    )
+
+
+def unbroadcast(operands: Sequence[TensorType], y: TensorType) -> tuple[tuple[int, int], ...]:
+    """`KernelCall.in_place` where each element is read once, just before its result is written.
+
+    A broadcast operand may have as many bytes as a result of smaller elements: it is read again.
+    """
+    return tuple((0, i) for i, x in enumerate(operands) if (x.size, x.bytes) == (y.size, y.bytes))
+
+
+def nest(shape: Sequence[int], *strides: Sequence[int], names: str = _NAMES) -> tuple[Loop, ...]:
+    """Loops over `shape`, outermost first; axes that every array crosses evenly are merged."""
+    merged: list[tuple[int, tuple[int, ...]]] = []
+    for size, *own in zip(shape, *strides, strict=True):
+        steps = tuple(own)
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == tuple(size * step for step in steps):
+            merged[-1] = merged[-1][0] * size, steps
+        else:
+            merged.append((size, steps))
+    return tuple(Loop(names[level], size, steps) for level, (size, steps) in enumerate(merged))
+
+
+def index(loops: Sequence[Loop], array: int) -> str:
+    """The C expression of the element's index in the array, as `i * 48 + j`."""
+    return total(times(loop.name, loop.strides[array]) for loop in loops if loop.strides[array])
+
+
+def in_loops(loops: Sequence[Loop], lines: Sequence[str]) -> tuple[str, ...]:
+    """The C lines of nested loops with `lines` inside of all of them."""
+    return nested([loop.head for loop in loops], (*(() for _ in loops), lines))
+
+
+def nested(heads: Sequence[str], statements: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The C lines of nested blocks, which `heads` open.
+
+    `statements[d]` are the lines inside of the first d blocks, before the next one.
+    """
+    first, *others = statements
+    if not heads:
+        return tuple(first)
+    return (*first, heads[0], *indented(nested(heads[1:], others)), "}")
+
+
+def each_element(what: str, x: TensorType, y: TensorType, lines: Sequence[str]) -> LoopsParameters:
+    """A function that makes every element `output[i]` by the same C lines."""
+    sides = ("input", x), ("output", y)
+    notes = (quantization(name, type_) for name, type_ in sides if type_.is_quantized)
+    loop = Loop("i", x.size, ())
+    return LoopsParameters((f"{what}: {x} -> {y}.", *notes), in_loops((loop,), lines))
+
+
+def indented(lines: Iterable[str]) -> Iterator[str]:
+    """C lines that stand inside of a block."""
+    return (f"    {line}" for line in lines)
+
+
+def times(name: str, factor: int) -> str:
+    """The C expression of a product with a variable."""
+    return name if factor == 1 else f"{name} * {factor}"
+
+
+def around_axis(name: str, stride: int, row: int) -> tuple[str, ...]:
+    """C terms of where the elements along an axis begin, for all others' elements in order.
+
+    Those of the axis are `stride` apart, and `row` elements further the next `stride` follow.
+    """
+    if stride == 1:
+        return (f"{name} * {row}",)
+    return f"{name} / {stride} * {row}", f"{name} % {stride}"
+
+
+def total(terms: Iterable[str]) -> str:
+    """The C expression of a sum; terms "0" are left out."""
+    return " + ".join(term for term in terms if term != "0").replace("+ -", "- ") or "0"
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Nested loops around a C statement that copies `block` elements of `input` to `output`."""
+
+    loops: tuple[Loop, ...]
+    statement: str
+    block: int
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The C lines."""
+        return in_loops(self.loops, (self.statement,))
+
+    @property
+    def summary(self) -> str:
+        """One line for reports."""
+        return f"{len(self.loops)} nested loops, {self.block} elements at a time"
+
+
+def block_copies(
+    shape: Sequence[int],
+    source: Sequence[int],
+    target: Sequence[int],
+    element: int,
+    read: str = "0",
+    written: str = "0",
+) -> Copies:
+    """Copies of the elements of `shape`, of `element` bytes each, between two arrays' strides.
+
+    `read` and `written` are C expressions of where the first element stands.
+    """
+    loops = nest(shape, source, target, names=ALL_NAMES)
+    block = loops[-1].size if loops and loops[-1].strides == (1, 1) else 1
+    if block > 1:
+        loops = loops[:-1]
+    statement = copy(
+        total((written, index(loops, 1))), total((read, index(loops, 0))), block, element
+    )
+    return Copies(loops, statement, block)
+
+
+def copy(written: str, read: str, count: int, element: int) -> str:
+    """The C statement that copies neighbouring elements of `input` to `output`."""
+    if count == 1:
+        return f"output[{written}] = input[{read}];"
+    target = "output" if written == "0" else f"output + {written}"
+    source = "input" if read == "0" else f"input + {read}"
+    return f"memcpy({target}, {source}, {count * element});"
+
+
+def braced(head: str, body: Iterable[str]) -> list[str]:
+    """C lines of a loop or a block that `head` opens."""
+    return [head, *(f"    {line}" for line in body), "}"]
+
+
+@dataclass(frozen=True)
+class NestedLoop:
+    """A loop as C: the line that opens it, and lines at the start of its body."""
+
+    head: str
+    lines: tuple[str, ...] = ()
+
+
+def depth(loops: Sequence[Loop], array: int) -> int:
+    """How many loops the array's element depends on: 0 if it is the same throughout."""
+    return max((level + 1 for level, loop in enumerate(loops) if loop.strides[array]), default=0)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Neighbouring elements from `begin` to `end`, so many `lanes` of them at a time."""
+
+    begin: int
+    end: int
+    lanes: int
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a loop is needed: its variable is `c`."""
+        return self.end - self.begin > self.lanes
+
+    @property
+    def head(self) -> str:
+        """The C line that opens the block."""
+        if self.repeats:
+            return f"for (int32_t c = {self.begin}; c < {self.end}; c += {self.lanes}) {{"
+        return "{"
+
+    @property
+    def position(self) -> str:
+        """The C expression of the first of the lanes."""
+        return "c" if self.repeats else str(self.begin)
+
+    def lane(self, number: int) -> str:
+        """The C expression of one of the lanes."""
+        if self.repeats:
+            return f"c + {number}" if number else "c"
+        return str(self.begin + number)
+
+
+def lane_blocks(size: int, lanes: int = LANES) -> tuple[Block, ...]:
+    """The blocks of a row of elements that are computed so many at a time, in registers."""
+    whole = size - size % lanes
+    blocks = (Block(0, whole, lanes), Block(whole, size, size % lanes))
+    return tuple(block for block in blocks if block.end > block.begin)
+
+
+def in_blocks(blocks: Sequence[Block], lines: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The C lines of blocks, each around its own; none around a single one that does not repeat."""
+    if len(blocks) == 1 and not blocks[0].repeats:
+        return tuple(lines[0])
+    parts = (nested((block.head,), ((), own)) for block, own in zip(blocks, lines, strict=True))
+    return tuple(line for part in parts for line in part)

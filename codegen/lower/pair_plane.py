@@ -1,0 +1,157 @@
+"""Where words of two inputs of a depthwise convolution's channel lie in scratch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from smelt.codegen.lower.short_products import SCRATCH_BYTES
+from smelt.codegen.lower.window import Window
+from smelt.ir import Node
+
+
+@dataclass(frozen=True)
+class Plane:
+    """How words of two inputs of a channel lie in scratch, and how the assembly goes over them.
+
+    Axis `u` is the one along which outputs are paired, `v` the other one. Distances in memory are
+    in elements, those in scratch in words.
+
+    Attributes:
+        axis: 0 where rows are paired, 1 where columns are.
+        taps: of the window along u and v.
+        stride: along u and v.
+        before: padding before the image along u and v.
+        size: of the image along u and v.
+        outputs: along u and v.
+        pairs: of outputs along u, in a band.
+        pitch: words from one u, and one v, to the next.
+        source: elements from one u, and one v, of the input to the next.
+        target: the same of the output.
+    """
+
+    axis: int
+    taps: tuple[int, int]
+    stride: tuple[int, int]
+    before: tuple[int, int]
+    size: tuple[int, int]
+    outputs: tuple[int, int]
+    pairs: int
+    pitch: tuple[int, int]
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+    @property
+    def odd(self) -> bool:
+        """Whether the last output along u has no other one."""
+        return self.outputs[0] % 2 == 1
+
+    @property
+    def rows(self) -> int:
+        """Words along u that a whole band needs."""
+        return self.rows_of(self.pairs)
+
+    def rows_of(self, pairs: int) -> int:
+        """Words along u that so many pairs need."""
+        return 2 * self.stride[0] * (pairs - 1) + self.taps[0]
+
+    @property
+    def columns(self) -> int:
+        """Words along v."""
+        return self.stride[1] * (self.outputs[1] - 1) + self.taps[1]
+
+    @property
+    def inner(self) -> int:
+        """The axis along which taps are neighbours in scratch: 0 for u, 1 for v."""
+        return 0 if self.pitch[0] == 1 else 1
+
+    @property
+    def lines(self) -> int:
+        """Runs of neighbouring taps in a window."""
+        return self.taps[1 - self.inner]
+
+    @property
+    def run(self) -> int:
+        """Taps in a line."""
+        return self.taps[self.inner]
+
+    @property
+    def to_next_line(self) -> int:
+        """Bytes from the end of a line of taps to the next one."""
+        return 4 * (self.pitch[1 - self.inner] - self.run)
+
+    @property
+    def to_next_pair(self) -> int:
+        """Bytes from the end of a window to the one of the next pair along v."""
+        window = (self.lines - 1) * self.pitch[1 - self.inner] + self.run
+        return 4 * (self.stride[1] * self.pitch[1] - window)
+
+    @property
+    def to_next_row(self) -> int:
+        """Bytes from where the last pair of a row leads to the first one of the next row."""
+        return 4 * (self.period * self.pitch[0] - self.stride[1] * self.pitch[1] * self.outputs[1])
+
+    @property
+    def to_next_outputs(self) -> int:
+        """Bytes from behind the last output of a row to the first one of the next pair."""
+        return 2 * self.target[0] - self.target[1] * self.outputs[1]
+
+    @property
+    def begin(self) -> int:
+        """First word along v that the image, and not its padding, fills."""
+        return min(self.before[1], self.columns)
+
+    @property
+    def filled(self) -> int:
+        """Words along v that the image fills."""
+        return max(min(self.size[1], self.columns - self.before[1]), 0)
+
+    @property
+    def period(self) -> int:
+        """Rows of scratch from one pair to the next."""
+        return 2 * self.stride[0]
+
+
+def plane_of(node: Node) -> Plane | None:
+    """The plane of a depthwise convolution; None where no band of it fits into scratch."""
+    window = Window.of(node)
+    x, y = node.input(0).type.shape, node.output.type.shape
+    found: list[Plane] = []
+    for axis in (0, 1):
+        order = (axis, 1 - axis)
+        taps, stride, before, size, outputs, source, target = (
+            (pair[order[0]], pair[order[1]])
+            for pair in (
+                window.kernel,
+                window.stride,
+                (window.padding[0][0], window.padding[1][0]),
+                window.size,
+                (y[1], y[2]),
+                (x[2] * x[3], x[3]),
+                (y[2] * y[3], y[3]),
+            )
+        )
+        columns = stride[1] * (outputs[1] - 1) + taps[1]
+        most = (SCRATCH_BYTES // 4 // columns - taps[0]) // (2 * stride[0]) + 1
+        if most < 1:
+            continue
+        pairs = -(-outputs[0] // 2)
+        bands = -(-pairs // most)
+        plane = Plane(
+            axis,
+            taps,
+            stride,
+            before,
+            size,
+            outputs,
+            -(-pairs // bands),
+            (columns, 1),
+            source,
+            target,
+        )
+        if taps[0] > taps[1]:
+            plane = replace(plane, pitch=(1, plane.rows))
+        found.append(plane)
+    # The last output of an odd line takes a pair for itself.
+    return min(
+        found, key=lambda p: (-(-p.outputs[0] // 2) * 2 * p.outputs[1], p.axis), default=None
+    )

@@ -1,0 +1,98 @@
+"""Loops over the pixels of windows, and the work that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from smelt.codegen.lower.pooling import Pooling
+from smelt.targets import Optimize
+
+_UNROLLED = 8
+"""Columns of a turn of a loop, for speed."""
+
+
+@dataclass(frozen=True)
+class PoolLoops:
+    """The taps of windows as loops.
+
+    Attributes:
+        columns: of a window; None where the function is told.
+        rows: the same; rows of 1 have no loop.
+        most: columns of a turn of the loop.
+    """
+
+    columns: int | None
+    rows: int | None
+    most: int
+
+    def parameters(self, *, varies: bool) -> tuple[str, ...]:
+        """The C parameters of the function; `varies` is of the pool."""
+        told = ("int32_t rows", self.rows is None), ("int32_t columns", self.columns is None)
+        more = (*told, ("const int32_t *scale", varies))
+        fixed = "const int8_t *in", "int8_t *out", "int32_t pixels"
+        return (*fixed, *(text for text, wanted in more if wanted))
+
+    @property
+    def written_out(self) -> bool:
+        """Whether there are so few taps that loops are not worth their while."""
+        taps = (self.rows or 0) * (self.columns or 0)
+        return 1 < taps <= (9 if self.most == _UNROLLED else 4)
+
+    @property
+    def unrolled(self) -> int:
+        """Columns of a turn of the loop over them; all of them where there is none."""
+        if self.columns is None:
+            return 1
+        if self.columns <= self.most:
+            return self.columns
+        return min(range(self.most, self.most // 2, -1), key=lambda n: (self.columns or 0) % n)
+
+    @property
+    def turns(self) -> int:
+        """Of the loop, where the function is not told."""
+        return 0 if self.columns is None else self.columns // self.unrolled
+
+    @property
+    def rest(self) -> int:
+        """Columns after the loop."""
+        return 0 if self.columns is None else self.columns % self.unrolled
+
+
+def walks(p: Pooling, optimize: Optimize) -> dict[str, PoolLoops]:
+    """The functions that are needed: `run` for windows of whole rows, `edge` for all others."""
+    rows, most = None if p.rows.clipped else p.rows.window, _UNROLLED if optimize == "speed" else 3
+    whole = {"run": PoolLoops(p.columns.window, rows, most)} if p.columns.inside else {}
+    return whole | ({"edge": PoolLoops(None, rows, most)} if p.columns.clipped else {})
+
+
+def work(
+    p: Pooling, walks: Mapping[str, PoolLoops], lanes: int, load: int, *, written_out: bool = False
+) -> dict[str, int]:
+    """What prices are for.
+
+    Args:
+        p: what is computed.
+        walks: how.
+        lanes: channels that are computed at a time.
+        load: channels that one instruction loads.
+        written_out: whether few taps need no loops.
+    """
+    groups, loads = -(-p.channels // lanes), -(-lanes // load)
+    edge, inside = p.taps, 0
+    turns = 0
+    if "run" in walks:
+        run = walks["run"]
+        inside = p.images * sum(p.rows.covered) * p.columns.inside
+        edge -= inside * p.columns.window
+        turns = inside * (max(run.turns, 1) + (run.rest > 0))
+        if run.written_out and written_out:
+            turns = 0
+    return {
+        "loads": p.taps * groups * loads,
+        "turns": (turns + edge) * groups,
+        "groups": p.pixels * groups,
+        "outputs": p.pixels * groups * loads,
+        "pixels": p.pixels,
+        "calls": 1,
+    }

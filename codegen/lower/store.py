@@ -1,0 +1,108 @@
+"""Expressions of C: clamped results, offsets, the shared functions that they call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isinf
+
+from smelt.codegen.text.helpers import helper_blocks
+from smelt.codegen.text.literals import c_float
+from smelt.ir import DType, Rounding, TensorType
+from smelt.ops.arithmetic.fixed_point import (
+    Activation,
+    clamp_limits,
+)
+
+_PRIMARY = re.compile(r"\w+(\([^()]*\)|\[[^][]*\])?")
+
+
+@dataclass(frozen=True)
+class Store:
+    """A C expression with `%s` for the result."""
+
+    text: str
+
+    @property
+    def helpers(self) -> frozenset[str]:
+        """The shared C functions that it calls."""
+        return helpers_in([self.text])
+
+    def __call__(self, result: str) -> str:
+        """The expression for a result, without needless parentheses."""
+        if _PRIMARY.fullmatch(result):
+            return self.text.replace(")(%s)", ")%s") % result
+        return self.text % result
+
+
+def stored(
+    activation: Activation,
+    y: TensorType,
+    *,
+    saturate: bool = False,
+    rounding: Rounding | None = None,
+) -> Store:
+    """How to store a result in an element of `y`: a float, or an int32 with its zero point added.
+
+    Args:
+        activation: fused clamp.
+        y: type of the output.
+        saturate: whether an integer result may exceed the element type.
+        rounding: how the limits of a quantized output are rounded.
+    """
+    if y.dtype is DType.BOOL:
+        return Store("%s")
+    if y.dtype.is_float:
+        if activation is Activation.NONE:
+            return Store("%s")
+        real_low, real_high = activation.limits
+        if isinf(real_high):
+            return Store(f"at_least(%s, {c_float(real_low)})")
+        limits = f"{c_float(real_low)}, {c_float(real_high)}"
+        return Store(f"clamp_float(%s, {limits})")
+    low, high = y.dtype.limits
+    if y.quant is not None:
+        low, high = clamp_limits(activation, y, rounding)
+    elif activation is not Activation.NONE:
+        low, high = (int(min(max(v, low), high)) for v in activation.limits)
+    cast = "" if y.dtype.c_name == "int32_t" else f"({y.dtype.c_name})"
+    if not saturate and (low, high) == y.dtype.limits:
+        return Store(f"{cast}(%s)" if cast else "%s")
+    return Store(f"{cast}clamp(%s, {low}, {high})")
+
+
+def helpers_in(lines: Iterable[str]) -> frozenset[str]:
+    """The shared C functions that lines of C call."""
+    text = "\n".join(lines)
+    return frozenset(name for name in helper_blocks() if re.search(rf"\b{name}\(", text))
+
+
+def in_precision_of(dtype: DType, text: str) -> str:
+    """C of floats; in double precision it calls math.h instead of our functions and of `…f`."""
+    if dtype is not DType.FLOAT64:
+        return text
+    return re.sub(r"\b(?:(exp|expm1|log|tanh|erf)_float|(\w+)f)\(", r"\1\2(", text)
+
+
+def quantization(name: str, type_: TensorType) -> str:
+    """What a quantized operand stands for, for comments."""
+    return f"{name} = {c_float(type_.scale)} * (stored - {type_.zero_point})"
+
+
+def quantizations(**types: TensorType) -> tuple[str, ...]:
+    """Lines of a comment that say what quantized operands stand for; none if they are not.
+
+    All but the last stand in one line.
+    """
+    if not any(type_.is_quantized for type_ in types.values()):
+        return ()
+    *first, last = (quantization(name, type_) for name, type_ in types.items())
+    return f"{', '.join(first)},", f"{last}."
+
+
+def offset(value: str, number: int) -> str:
+    """The C expression of `value + number`."""
+    if number == 0:
+        return value
+    return f"{value} {'+' if number > 0 else '-'} {abs(number)}"

@@ -1,0 +1,114 @@
+"""The geometry of a convolution, as kernels and templates know it; dense layers are 1x1 ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.ir import Node
+from smelt.ops.core.convolution import (
+    NO_PADDING,
+    Conv2D,
+    DepthwiseConv2D,
+    Padding2D,
+    Pair,
+)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that slides over an image.
+
+    Attributes:
+        kernel: height and width, in taps.
+        stride, padding, dilation: as in the operator.
+        size: height and width of the input.
+        depth: input channels that one output channel sees.
+        outputs: output channels.
+        groups: of channels; 1 for a depthwise convolution.
+    """
+
+    kernel: Pair
+    stride: Pair
+    padding: Padding2D
+    dilation: Pair
+    size: Pair
+    depth: int
+    outputs: int
+    groups: int = 1
+
+    @staticmethod
+    def of(node: Node) -> Window:
+        """The window of a Conv2D or DepthwiseConv2D; `TypeError` for another operator."""
+        op = node.op
+        if not isinstance(op, Conv2D | DepthwiseConv2D):
+            raise TypeError(f"{op.name} has no window")
+        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        return Window(
+            (weights.shape[1], weights.shape[2]),
+            op.stride,
+            op.padding,
+            op.dilation,
+            (x.shape[1], x.shape[2]),
+            weights.shape[3] if isinstance(op, Conv2D) else 1,
+            y.shape[3],
+            op.groups if isinstance(op, Conv2D) else 1,
+        )
+
+    @staticmethod
+    def dense(rows: int, depth: int, outputs: int) -> Window:
+        """A dense layer: a 1x1 convolution of an image of one row."""
+        return Window((1, 1), (1, 1), NO_PADDING, (1, 1), (1, rows), depth, outputs)
+
+    @property
+    def taps(self) -> int:
+        """Pixels under the window."""
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def end(self) -> Pair:
+        """Row and column just past the last tap and its dilation, from the first tap on."""
+        return self.kernel[0] * self.dilation[0], self.kernel[1] * self.dilation[1]
+
+    @property
+    def padded(self) -> bool:
+        """Whether the window can lie partly outside of the image."""
+        return any(map(any, self.padding))
+
+    @property
+    def outside(self) -> str:
+        """The C condition that pixel (y, x) lies outside of the image."""
+        height, width = self.size
+        return f"y < 0 || y >= {height} || x < 0 || x >= {width}"
+
+    @property
+    def text(self) -> str:
+        """The window in words, as `3x3, stride 2x2, padding 0+1 rows`."""
+        parts = [f"{self.kernel[0]}x{self.kernel[1]}"]
+        if self.stride != (1, 1):
+            parts.append(f"stride {self.stride[0]}x{self.stride[1]}")
+        if self.padded:
+            rows, columns = ("+".join(map(str, pair)) for pair in self.padding)
+            parts.append(f"padding {rows} rows, {columns} columns")
+        if self.dilation != (1, 1):
+            parts.append(f"dilation {self.dilation[0]}x{self.dilation[1]}")
+        if self.groups > 1:
+            parts.append(f"{self.groups} groups")
+        return ", ".join(parts)
+
+    def loop(self, axis: int, variable: str) -> str:
+        """The C line that opens a loop over the window's rows (axis 0) or columns (1)."""
+        end, step = self.end[axis], self.dilation[axis]
+        return f"for (int32_t {variable} = 0; {variable} < {end}; {variable} += {step}) {{"
+
+    def origin(self, axis: int, output: str) -> str:
+        """The C expression of the first row (axis 0) or column (1) under the window."""
+        return self.tap(axis, output, "")
+
+    def tap(self, axis: int, output: str, tap: str) -> str:
+        """The C expression of the input row (axis 0) or column (1) under a tap (or the first)."""
+        stride, dilation = self.stride[axis], self.dilation[axis]
+        before = self.padding[axis][0]
+        text = output if stride == 1 else f"{output} * {stride}"
+        if tap and self.kernel[axis] > 1:
+            text += f" + {tap}" if dilation == 1 else f" + {tap} * {dilation}"
+        return f"{text} - {before}" if before else text

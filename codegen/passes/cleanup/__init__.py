@@ -1,0 +1,1 @@
+"""Passes that take out what need not be computed: constants, duplicates, what nobody reads."""

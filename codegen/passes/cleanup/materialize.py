@@ -1,0 +1,45 @@
+"""Results that no step of the schedule would compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from smelt.codegen.passes.context import (
+    DEFAULT,
+    PassContext,
+)
+from smelt.ir import Graph, Node, Origin, Value
+from smelt.ops.tensor.copy import Copy
+from smelt.ops.tensor.reshape import Reshape
+
+
+def materialize_results(graph: Graph, _: PassContext = DEFAULT) -> Graph:
+    """Copy into the arena, as steps of their own, what results may not refer to.
+
+    That is a constant, which has no place in memory; and a state as it was before the inference,
+    whose memory holds the next one when the results are read or other states are set.
+    """
+    states = {state.before for state in graph.states}
+    copies: dict[Value, Value] = {}
+    nodes: list[Node] = []
+
+    def own(value: Value, state: Value | None = None) -> Value:
+        root = _root(graph, value)
+        if not root.is_constant and (root not in states or root is state):
+            return value
+        if value not in copies:
+            copies[value] = Value(f"{value.name}:result", value.type)
+            origin = Origin("RESULT", len(nodes), value.name)
+            nodes.append(Node(Copy(), (value,), (copies[value],), origin))
+        return copies[value]
+
+    outputs = tuple(own(value) for value in graph.outputs)
+    after = tuple(replace(s, after=own(s.after, s.before)) for s in graph.states)
+    return replace(graph, nodes=(*graph.nodes, *nodes), outputs=outputs, states=after)
+
+
+def _root(graph: Graph, value: Value) -> Value:
+    """The value whose memory a reshaped value shares."""
+    while value in graph.producer and isinstance(graph.producer[value].op, Reshape):
+        value = graph.producer[value].input(0)
+    return value

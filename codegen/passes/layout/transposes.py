@@ -1,0 +1,321 @@
+"""Transpositions cancelled or folded, so that what is left moves the fewest bytes.
+
+Every value may lie in memory in another order of its axes than the graph says, and every node may
+take one of several forms (`forms`). A transposition is needed where a node wants an operand in
+another order than the one it was left in; the transpositions of the graph are but a reason for
+their users to want one. A size that is known at run time must belong to the outermost axis in
+memory: any other layout counts as more bytes than there are. Which nodes should change their form
+together is a cut: grow a region of nodes from a transposition, each with the form that its
+neighbour's suggests, and find the cheapest choice of those that take theirs ("expansion move":
+Boykov, Veksler and Zabih, "Fast approximate energy minimization via graph cuts", 2001). Every move
+that is made saves bytes, so that it ends.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from smelt.codegen.passes.cleanup.drop import (
+    drop_dead_nodes,
+    drop_identities,
+)
+from smelt.codegen.passes.context import (
+    DEFAULT,
+    PassContext,
+)
+from smelt.codegen.passes.layout.forms import (
+    Form,
+    form_for_operand,
+    form_for_result,
+    natural_form,
+)
+from smelt.codegen.passes.layout.min_cut import (
+    UNCUTTABLE,
+    CutProblem,
+)
+from smelt.codegen.passes.layout.order import (
+    Key,
+    Layout,
+    is_outermost,
+    rows_first,
+)
+from smelt.codegen.passes.layout.relayout import relay_out
+from smelt.codegen.passes.rows import is_in_place
+from smelt.ir import Graph, Node, Value
+from smelt.ops.lengths import Marks, trace
+from smelt.ops.tensor.transpose import Transpose
+
+Use = tuple[Node | None, int]
+"""An operand: its node and index. The node is None for a result of the graph."""
+
+
+def cancel_transposes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
+    """Give every node the form that makes the remaining transpositions move the fewest bytes.
+
+    Inputs, results and states of the graph keep their layouts. Transpositions that move nothing
+    become reshapes, those of constants are computed.
+    """
+    while True:
+        search = _Search(graph)
+        search.run()
+        # Transpositions that are shared now leave moves that were none before.
+        cheaper = drop_dead_nodes(drop_identities(relay_out(graph, search.forms)))
+        if _cost(cheaper) >= _cost(graph):
+            return graph
+        graph = cheaper
+
+
+def _cost(graph: Graph) -> tuple[int, int]:
+    """Nodes whose rows do not lie one by one, and the bytes that the transpositions move."""
+    marks = trace(graph)
+    wrong = 0
+    for node in graph.nodes:
+        found = [marks[v] for v in (*node.inputs, *node.outputs) if v is not None and v in marks]
+        wrong += any(mark.outer > 1 for mark in found) and not _is_anywhere(node, marks)
+    return wrong, sum(n.output.type.bytes for n in graph.nodes if isinstance(n.op, Transpose))
+
+
+def _is_anywhere(node: Node, marks: Marks) -> bool:
+    """Whether a length may be anywhere in memory in the node's result."""
+    return isinstance(node.op, Transpose) or is_in_place(node, marks)
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """Who wants a value in a layout: now, after changing form, and whatever is decided."""
+
+    before: tuple[Node, ...]
+    after: tuple[Node, ...]
+    always: bool
+
+
+class _Search:
+    """The forms of a graph's nodes, improved by one region after the other."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.forms = {node: natural_form(node) for node in graph.nodes}
+        self._producer: dict[Value, tuple[Node, int]] = {}
+        self._uses: dict[Value, list[Use]] = {}
+        for node in graph.nodes:
+            self._producer |= {value: (node, i) for i, value in enumerate(node.outputs)}
+            for i, operand in enumerate(node.inputs):
+                if operand is not None and not operand.is_constant:
+                    self._uses.setdefault(operand, []).append((node, i))
+        for value in graph.results:
+            self._uses.setdefault(value, []).append((None, 0))
+        self._marks = trace(graph)
+        self._wrong = 1 + sum(value.type.bytes for value in self._uses) * len(graph.nodes)
+
+    def run(self) -> None:
+        """Make moves until none saves anything."""
+        improved = True
+        while improved:
+            improved = False
+            for value in self._uses:
+                while any(map(self._improve, list(self._seeds(value)))):
+                    improved = True
+
+    def _uses_of(self, value: Value) -> Sequence[Use]:
+        return self._uses.get(value, ())  # of several outputs one may have no users
+
+    def _supply(self, value: Value, forms: Mapping[Node, Form]) -> Layout:
+        """How a value lies in memory when its producer takes its form from `forms`, if there."""
+        if value not in self._producer:
+            return Layout.natural(value.type.shape)
+        node, index = self._producer[value]
+        return forms.get(node, self.forms[node]).outputs[index]
+
+    def _penalty(self, node: Node, form: Form) -> int:
+        """What it costs beyond all transpositions if a node's rows do not lie one by one."""
+        pairs = (
+            *zip(node.inputs, form.inputs, strict=True),
+            *zip(node.outputs, form.outputs, strict=True),
+        )
+        marked = [(self._marks[v], at) for v, at in pairs if v is not None and v in self._marks]
+        wrong = any(not is_outermost(mark, at) for mark, at in marked if at is not None)
+        return self._wrong if wrong and not _is_anywhere(node, self._marks) else 0
+
+    def _want(self, value: Value, use: Use, forms: Mapping[Node, Form]) -> Layout:
+        """How a user wants a value to lie in memory."""
+        node, index = use
+        layout = None if node is None else forms.get(node, self.forms[node]).inputs[index]
+        return layout or Layout.natural(value.type.shape)
+
+    def _seeds(self, value: Value) -> Iterator[dict[Node, Form]]:
+        """First steps towards a value that lies as its users want it."""
+        supply = self._supply(value, {})
+        if value in self._marks:
+            yield from self._straightened(value)
+        for use in self._uses_of(value):
+            want = self._want(value, use, {})
+            if want.key == supply.key:
+                continue
+            yield from self._forward(use, supply)
+            yield from self._backward(value, want)
+
+    def _straightened(self, value: Value) -> Iterator[dict[Node, Form]]:
+        """First steps towards rows that lie one by one, of nodes that have none."""
+        layout = rows_first(self._marks[value], value.type.shape)
+        if value in self._producer:
+            node, _ = self._producer[value]
+            if self._penalty(node, self.forms[node]):
+                yield from self._backward(value, layout)
+        for node, index in self._uses_of(value):
+            if node is not None and self._penalty(node, self.forms[node]):
+                yield from self._forward((node, index), layout)
+
+    def _forward(self, use: Use, layout: Layout) -> Iterator[dict[Node, Form]]:
+        """The form of a user that takes its operand in a layout, if there is one."""
+        node, index = use
+        if node is None:
+            return
+        form = form_for_operand(node, index, layout, self.forms[node])
+        if form is not None:
+            yield {node: form}
+
+    def _backward(self, value: Value, layout: Layout) -> Iterator[dict[Node, Form]]:
+        """The form of a producer that leaves its result in a layout, if there is one."""
+        if value not in self._producer:
+            return
+        node, index = self._producer[value]
+        form = form_for_result(node, index, layout, self.forms[node])
+        if form is not None:
+            yield {node: form}
+
+    def _improve(self, seed: dict[Node, Form]) -> bool:
+        """Whether some of the region around a seed took other forms, which saved bytes."""
+        region = self._grown(seed)
+        values = {
+            v
+            for node in region
+            for v in (*node.inputs, *node.outputs)
+            if v is not None and not v.is_constant
+        }
+        chosen = self._cut(region, values)
+        saved = sum(self._cost(v, {}) - self._cost(v, chosen) for v in values)
+        saved += sum(self._penalty(n, self.forms[n]) - self._penalty(n, chosen[n]) for n in chosen)
+        if saved > 0:
+            self.forms |= chosen
+        return saved > 0
+
+    def _cost(self, value: Value, forms: Mapping[Node, Form]) -> int:
+        """Bytes that are moved so that every user of a value has it as it wants."""
+        wanted = {self._want(value, use, forms).key for use in self._uses_of(value)}
+        return len(wanted - {self._supply(value, forms).key}) * value.type.bytes
+
+    def _grown(self, seed: dict[Node, Form]) -> dict[Node, Form]:
+        """The seed and the nodes around it that another form of theirs would let agree with it."""
+        region, pending = dict(seed), deque(seed)
+        while pending:
+            node = pending.popleft()
+            for suggestion in self._suggestions(node, region[node]):
+                new = suggestion.keys() - region.keys()
+                region |= {neighbour: suggestion[neighbour] for neighbour in new}
+                pending += new
+        return region
+
+    def _suggestions(self, node: Node, form: Form) -> Iterator[dict[Node, Form]]:
+        for value, layout in zip(node.inputs, form.inputs, strict=True):
+            if not value or not layout or value.is_constant:
+                continue
+            if layout.key != self._supply(value, {}).key:
+                yield from self._backward(value, layout)
+        for value, layout in zip(node.outputs, form.outputs, strict=True):
+            for use in self._uses_of(value):
+                if layout.key != self._want(value, use, {}).key:
+                    yield from self._forward(use, layout)
+
+    def _cut(self, region: dict[Node, Form], values: set[Value]) -> dict[Node, Form]:
+        """The part of a region that should take its new forms.
+
+        The cut's cost is never below the bytes that are moved, and equals them for no change.
+        """
+        problem = CutProblem()
+        vertices = {node: problem.vertex() for node in region}
+        for node, vertex in vertices.items() if self._marks else ():
+            problem.edge(vertex, problem.SINK, self._penalty(node, self.forms[node]))
+            problem.edge(problem.SOURCE, vertex, self._penalty(node, region[node]))
+        for value in values:
+            producer = self._producer[value][0] if value in self._producer else None
+            vertex = None if producer is None else vertices.get(producer)
+            now, then = self._supply(value, {}).key, self._supply(value, region).key
+            for wanted, demand in self._demands(value, region).items():
+                charge = _Charge(problem, vertices, value.type.bytes)
+                if wanted == now and wanted != then and vertex is not None:
+                    charge.if_changed(vertex, demand)
+                elif wanted == then and wanted != now and vertex is not None:
+                    charge.if_kept(vertex, demand)
+                elif wanted not in (now, then) and not demand.always:
+                    charge.whenever(demand)
+        changed = problem.sink_side()
+        return {node: region[node] for node, vertex in vertices.items() if vertex in changed}
+
+    def _demands(self, value: Value, region: dict[Node, Form]) -> dict[Key, _Demand]:
+        found: dict[Key, tuple[set[Node | None], set[Node | None]]]
+        found = defaultdict(lambda: (set(), set()))
+        for use in self._uses_of(value):
+            found[self._want(value, use, {}).key][0].add(use[0])
+            found[self._want(value, use, region).key][1].add(use[0])
+        return {
+            key: _Demand(
+                tuple(node for node in before if node is not None and node not in after),
+                tuple(node for node in after if node is not None and node not in before),
+                always=bool(before & after),
+            )
+            for key, (before, after) in found.items()
+        }
+
+
+@dataclass(frozen=True)
+class _Charge:
+    """Adds to a cut what one transposition costs, which all users that want it share.
+
+    The source's side keeps its form, the sink's side changes it.
+    """
+
+    problem: CutProblem
+    vertices: dict[Node, int]
+    cost: int
+
+    def if_changed(self, producer: int, demand: _Demand) -> None:
+        """The value lies as wanted now, and not once its producer changes."""
+        if demand.always:
+            self.problem.edge(self.problem.SOURCE, producer, self.cost)
+            return
+        if demand.before:
+            self.problem.edge(self._any_keeps(demand.before), producer, self.cost)
+        for node in demand.after:
+            self.problem.edge(self.problem.SOURCE, self.vertices[node], self.cost)
+
+    def if_kept(self, producer: int, demand: _Demand) -> None:
+        """The value lies as wanted once its producer changes."""
+        if demand.always:
+            self.problem.edge(producer, self.problem.SINK, self.cost)
+            return
+        if demand.before:
+            self.problem.edge(self._any_keeps(demand.before), self.problem.SINK, self.cost)
+        if demand.after:
+            self.problem.edge(producer, self._any_changes(demand.after), self.cost)
+
+    def whenever(self, demand: _Demand) -> None:
+        """The value never lies as wanted."""
+        if demand.before:
+            self.problem.edge(self._any_keeps(demand.before), self.problem.SINK, self.cost)
+        if demand.after:
+            self.problem.edge(self.problem.SOURCE, self._any_changes(demand.after), self.cost)
+
+    def _any_keeps(self, nodes: tuple[Node, ...]) -> int:
+        """A vertex that is on the source's side if any of the nodes is."""
+        vertex = self.problem.vertex()
+        for node in nodes:
+            self.problem.edge(self.vertices[node], vertex, UNCUTTABLE)
+        return vertex
+
+    def _any_changes(self, nodes: tuple[Node, ...]) -> int:
+        """A vertex that is on the sink's side if any of the nodes is."""
+        vertex = self.problem.vertex()
+        for node in nodes:
+            self.problem.edge(vertex, self.vertices[node], UNCUTTABLE)
+        return vertex

@@ -1,0 +1,1 @@
+"""Integer arithmetic out of dequantized operands, and chains of 8-bit functions as one table."""

@@ -1,0 +1,216 @@
+"""From a graph to ordered steps over buffers, and the planning problem that they pose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from smelt.codegen import arena
+from smelt.codegen.lower.accelerator import (
+    Accelerator,
+    DeviceFunctions,
+    accelerator_of,
+)
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.passes.rows import rows_of
+from smelt.codegen.schedule.lifetimes import Lifetimes
+from smelt.codegen.schedule.linearize import (
+    Linearizer,
+    Scope,
+    View,
+)
+from smelt.codegen.schedule.steps import (
+    Argument,
+    Block,
+    Branch,
+    Call,
+    Function,
+    InBuffer,
+    InFlash,
+    Move,
+    Repeat,
+    Step,
+    TellLength,
+    flatten,
+)
+from smelt.codegen.schedule.symbols import (
+    Constants,
+    Functions,
+)
+from smelt.errors import DoesNotFit
+from smelt.ir import Array, Graph, Value
+from smelt.targets import Platform
+
+ARENA = "arena"
+STATE = "state"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What an inference does in order, with what code and constants, and where values live.
+
+    `storage` gives the buffer of every value of the outermost graph that is not constant; values
+    of one buffer are views of each other (reshape). `device` is what an accelerator executes.
+    """
+
+    graph: Graph
+    block: Block
+    functions: tuple[Function, ...]
+    device: DeviceFunctions[Any] | None
+    constants: Mapping[str, Array]
+    constant_comments: Mapping[str, str]
+    initial_states: Mapping[Value, str]
+    storage: Mapping[Value, str]
+    problem: arena.Problem
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps, those inside branches and loops too, by `Step.index`."""
+        return tuple(flatten(self.block))
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """The steps that call kernels."""
+        return tuple(step for step in self.steps if isinstance(step, Call))
+
+    @property
+    def alignment(self) -> int:
+        """Alignment of every memory, in bytes."""
+        return max(memory.alignment for memory in self.problem.memories)
+
+
+def schedule(
+    graph: Graph,
+    platform: Platform,
+    partitioner: Partitioner,
+    *,
+    prefix: str,
+    keep_inputs: bool = False,
+    spare: Partitioner | None = None,
+) -> Schedule:
+    """Lay out steps, functions, constants and buffers.
+
+    Args:
+        graph: a legalized, verified graph.
+        platform: target and memories.
+        partitioner: chooses a kernel for every node.
+        prefix: the network's name, in front of every C identifier.
+        keep_inputs: whether an inference must leave the inputs as they were.
+        spare: chooses a kernel of the CPU besides, for every node that goes to an accelerator.
+
+    Raises:
+        UnsupportedError: no backend serves a node; names the node and each backend's reason.
+    """
+    accelerator = accelerator_of(platform.target)
+    device = None if accelerator is None else accelerator.functions()
+    functions, constants, lifetimes = Functions(prefix, device), Constants(prefix), Lifetimes()
+    scope: Scope = {}
+    for value in (*graph.inputs, *(state.before for state in graph.states)):
+        scope[value] = View(lifetimes.buffer(value.name, value.type.bytes))
+    for value in graph.inputs:
+        lifetimes.use(_buffer(scope, value), 0)
+    linearizer = Linearizer(
+        partitioner.choose,
+        functions,
+        constants,
+        lifetimes,
+        rows_of(graph),
+        None if spare is None else spare.choose,
+    )
+    block = linearizer.block(graph, scope)
+    # What the caller reads afterwards lives one slot longer than the last one that may destroy it.
+    for value in (*graph.results, *(graph.inputs if keep_inputs else ())):
+        if value.data is None:
+            lifetimes.use(_buffer(scope, value), len(lifetimes.slots))
+    initial = {
+        state.before: constants.add(f"state{i}", "initial", state.before.name, state.initial)
+        for i, state in enumerate(graph.states)
+    }
+    persistent = frozenset(_buffer(scope, state.before) for state in graph.states)
+    return Schedule(
+        graph,
+        block,
+        functions.all(),
+        functions.device,
+        constants.arrays,
+        constants.comments,
+        initial,
+        {value: view.place for value, view in scope.items() if isinstance(view.place, str)},
+        _problem(lifetimes, persistent, platform, accelerator),
+    )
+
+
+def _buffer(scope: Scope, value: Value) -> str:
+    """The buffer of a value of the outermost graph."""
+    return str(scope[value].place)
+
+
+def _problem(
+    lifetimes: Lifetimes,
+    persistent: frozenset[str],
+    platform: Platform,
+    accelerator: Accelerator | None,
+) -> arena.Problem:
+    alignment = platform.target.alignment
+    end = len(lifetimes.slots) + 1
+    # Where there is one memory, what is kept lives there too, in bytes that nothing else uses.
+    kept = ARENA if accelerator is not None and accelerator.shares_arena else STATE
+    buffers = [b for b in lifetimes.buffers(ARENA, alignment) if b.name not in persistent]
+    buffers += [
+        arena.Buffer(name, lifetimes.size(name), 0, end, (kept,), alignment)
+        for name in sorted(persistent)
+    ]
+    memories = [arena.Memory(ARENA, _budget(platform), alignment)]
+    if persistent and kept != ARENA:
+        memories.append(arena.Memory(STATE, None, alignment))
+    overlaps = lifetimes.overlaps(persistent)
+    return arena.Problem(tuple(memories), tuple(buffers), overlaps, tuple(lifetimes.slots))
+
+
+def _budget(platform: Platform) -> int | None:
+    """Bytes that the board leaves for the arena; None where nothing limits it."""
+    memory = platform.memory_of("arena")
+    if memory is None:
+        return None
+    return memory.size - (platform.stack_bytes if memory == platform.memory_of("stack") else 0)
+
+
+def require_weights_fit(scheduled: Schedule, platform: Platform) -> None:
+    """Raise DoesNotFit if the constants alone are larger than the memory they go to."""
+    memory = platform.memory_of("weights")
+    sizes = sorted(((a.nbytes, name) for name, a in scheduled.constants.items()), reverse=True)
+    needed = sum(size for size, _ in sizes)
+    if memory is None or needed <= memory.size:
+        return
+    largest = tuple((name, size) for size, name in sizes[:5])
+    raise DoesNotFit(
+        f"memory '{memory.name}' of {platform.name} has {memory.size:,} bytes, the weights need "
+        f"{needed:,}; the largest are "
+        f"{', '.join(f'{name} {size:,}' for name, size in largest)} bytes. Use a board with more "
+        "memory or a smaller network.",
+        needed=needed,
+        available=memory.size,
+        largest=largest,
+    )
+
+
+__all__ = [
+    "ARENA",
+    "STATE",
+    "Argument",
+    "Block",
+    "Branch",
+    "Call",
+    "Function",
+    "InBuffer",
+    "InFlash",
+    "Move",
+    "Repeat",
+    "Schedule",
+    "Step",
+    "TellLength",
+    "require_weights_fit",
+    "schedule",
+]

@@ -1,0 +1,207 @@
+"""What an inference does, in order: calls, copies, branches and loops over arguments in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from smelt.codegen.lower.offer import KernelCall
+from smelt.codegen.partition.partitioner import Choice
+from smelt.ir import DType, Node
+from smelt.ops.control.run_time_length import LengthOf
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An offset that grows with a loop's turns, by so many `elements` of the argument's type.
+
+    With `last` it shrinks: the first turn has the slice of index `last`.
+    """
+
+    counter: str
+    elements: int
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class InBuffer:
+    """An argument that points into a planned buffer."""
+
+    buffer: str
+    dtype: DType
+    constant: bool
+    turns: tuple[Turn, ...] = ()
+
+
+@dataclass(frozen=True)
+class InFlash:
+    """An argument that points to a constant array."""
+
+    constant: str
+    turns: tuple[Turn, ...] = ()
+
+
+Argument = InBuffer | InFlash
+
+
+@dataclass(frozen=True)
+class Function:
+    """One C function: a specialization of a kernel, shared by every step that needs it."""
+
+    name: str
+    definition: str
+    signature: str
+    helpers: frozenset[str]
+    users: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RowLoop:
+    """Calls a function for `block` rows at a time; `counter` counts those of a length.
+
+    `most` is how many rows there can be.
+    """
+
+    counter: str
+    length: str
+    block: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Spare:
+    """What computes an accelerator's step where there is none: a kernel of the CPU."""
+
+    call: KernelCall
+    function: str
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """Copies `bytes`; nothing to do where the plan puts source and target in one place."""
+
+    source: Argument
+    target: InBuffer
+    bytes: int
+    comment: str
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What all steps have.
+
+    Attributes:
+        index: position among all steps; those inside a branch or a loop come after it.
+        node: what is computed.
+        results: where the node's outputs are afterwards.
+        inside: index of the branch or loop that it stands in, or None.
+    """
+
+    index: int
+    node: Node
+    results: tuple[Argument, ...]
+    inside: int | None
+
+
+@dataclass(frozen=True)
+class Call(_Step):
+    """Calls a C function.
+
+    Attributes:
+        choice: the kernel, and those that were not taken.
+        function: name of the C function.
+        arguments: of the function.
+        rows: where the function computes a few of the rows that there are at run time.
+        spare: for a step of an accelerator, if that is asked for.
+    """
+
+    choice: Choice
+    function: str
+    arguments: tuple[Argument, ...]
+    rows: RowLoop | None = None
+    spare: Spare | None = None
+
+    @property
+    def call(self) -> KernelCall:
+        """The kernel's answer."""
+        return self.choice.taken.call
+
+    @property
+    def backend(self) -> str:
+        """Whose kernel it is."""
+        return self.choice.taken.backend
+
+    @property
+    def reason(self) -> str:
+        """Why no backend of higher preference serves the node, or a faster candidate lost."""
+        return self.choice.reason
+
+
+@dataclass(frozen=True)
+class TellLength(_Step):
+    """Writes a length that the caller has set, `op.length`, to `target`."""
+
+    op: LengthOf
+    target: InBuffer
+
+
+@dataclass(frozen=True)
+class Branch(_Step):
+    """Runs one of two blocks by the bool that `condition` points to."""
+
+    condition: Argument
+    then: Block
+    otherwise: Block
+
+
+@dataclass(frozen=True)
+class Repeat(_Step):
+    """Runs `before` once and then `body` again and again; C's variable `counter` counts its turns.
+
+    Attributes:
+        word: the statement of C: `for` or `while`.
+        counter: name of the variable.
+        before: copies that initialize what is carried.
+        turns: how many turns there are at most; None if only `limit` or the conditions tell.
+        limit: points to the largest number of turns, an int64.
+        start: points to a bool that must be true for the first turn.
+        number: where the body wants the turn's number.
+        test: runs before every turn to compute `again`; None if the body computes it.
+        body: what a turn does, with the copies at its end.
+        again: points to the bool that says whether there is another turn.
+    """
+
+    word: str
+    counter: str
+    before: Block
+    turns: int | None
+    limit: Argument | None
+    start: Argument | None
+    number: InBuffer | None
+    test: Block | None
+    body: Block
+    again: Argument | None
+
+
+Step = Call | TellLength | Branch | Repeat
+"""What computes one node."""
+
+Block = tuple[Step | Move, ...]
+
+
+def flatten(block: Block) -> Iterator[Step]:
+    """Every step of a block, a branch or loop before what stands in it: by rising `index`."""
+    for action in block:
+        if isinstance(action, Move):
+            continue
+        yield action
+        match action:
+            case Branch():
+                yield from flatten(action.then)
+                yield from flatten(action.otherwise)
+            case Repeat():
+                yield from flatten(action.test or ())
+                yield from flatten(action.body)
+            case Call() | TellLength():
+                pass

@@ -1,0 +1,124 @@
+"""The C functions and constant arrays of a network: equal ones are one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from smelt.codegen.lower.accelerator import (
+    DeviceCall,
+    DeviceFunctions,
+)
+from smelt.codegen.lower.offer import (
+    Input,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Scratch,
+)
+from smelt.codegen.schedule.steps import Function
+from smelt.codegen.text.helpers import macros_in
+from smelt.codegen.text.render import render
+from smelt.ir import Array, DType, Node
+
+_WORD = re.compile(r"\w+")
+
+
+class Functions:
+    """Collects C functions; those of one template, signature and parameters are one.
+
+    What an accelerator executes is collected by `device`.
+    """
+
+    def __init__(self, prefix: str, device: DeviceFunctions[Any] | None = None) -> None:
+        self.device = device
+        self._prefix = prefix
+        self._found: dict[Hashable, _Found] = {}
+        self._taken: dict[str, int] = {}
+
+    def add(self, node: Node, call: KernelCall) -> str:
+        """The name of the C function, or of what an accelerator executes, for a call."""
+        if isinstance(call, DeviceCall) and self.device is not None:
+            return self.device.add(str(node.origin), call)
+        signature = _signature(node, call)
+        key = signature, call.key
+        found = self._found.get(key)
+        if found is None:
+            count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
+            name = f"{self._prefix}_{call.stem}" + (f"_{count}" if count > 1 else "")
+            found = self._found[key] = _Found(name, call, signature)
+        found.users[str(node.origin)] = None
+        return found.name
+
+    def all(self) -> tuple[Function, ...]:
+        """The distinct functions, rendered, in order of first use."""
+        return tuple(found.function() for found in self._found.values())
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A function: its name, the first call that needs it, and the origins of all that do."""
+
+    name: str
+    call: KernelCall
+    signature: str
+    users: dict[str, None] = field(default_factory=dict[str, None])
+
+    def function(self) -> Function:
+        call = self.call
+        variables = {"function": self.name, "signature": self.signature, **call.variables}
+        text = render(call.template, variables)
+        # What a kernel may need, its function need not: clang warns of what is not called.
+        helpers = call.helpers.intersection(_WORD.findall(text)) | macros_in(text)
+        return Function(self.name, text, self.signature, helpers, tuple(self.users))
+
+
+class Constants:
+    """Collects constant arrays; arrays of equal type and contents are stored once."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._names: dict[tuple[str, bytes], str] = {}
+        self.arrays: dict[str, Array] = {}
+        self.comments: dict[str, str] = {}
+
+    def add(self, owner: str, role: str, origin: str, array: Array) -> str:
+        """The C name of the array that holds these constants."""
+        array = np.ascontiguousarray(array)
+        key = array.dtype.str, hashlib.sha256(array.reshape(-1).data).digest()
+        if key not in self._names:
+            name = f"{self._prefix}_{owner}_{role}"
+            self._names[key] = name
+            self.arrays[name] = array
+            self.comments[name] = f"{role} of {origin}"
+        return self._names[key]
+
+
+def _signature(node: Node, call: KernelCall) -> str:
+    parameters = [_parameter(operand, node) for operand in call.operands]
+    line = ", ".join(parameters) or "void"
+    if len(line) <= _SIGNATURE_WIDTH:
+        return line
+    return "\n" + ",\n".join(f"    {parameter}" for parameter in parameters)
+
+
+_SIGNATURE_WIDTH = 70
+"""Columns of a parameter list that may stand on the line of the function's name."""
+
+
+def _parameter(operand: Operand, node: Node) -> str:
+    match operand:
+        case Input(index, name):
+            return f"const {node.input(index).type.dtype.c_name} *{name}"
+        case Output(index, name):
+            return f"{node.outputs[index].type.dtype.c_name} *{name}"
+        case Packed(name, array):
+            return f"const {DType.of(array).c_name} *{name}"
+        case Scratch(name, dtype):
+            return f"{dtype.c_name} *{name}"

@@ -1,0 +1,1 @@
+"""Calibration data: read from folders of images, sounds and arrays, and checked."""

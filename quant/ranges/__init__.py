@@ -1,0 +1,1 @@
+"""What activations hold, and which real numbers their integers stand for."""

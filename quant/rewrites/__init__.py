@@ -1,0 +1,1 @@
+"""Rewrites of the float network after which it loses less when it is quantized."""

@@ -1,0 +1,119 @@
+"""LSTM layers in float networks: one `Lstm` each where that has an integer form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from smelt.ir import Array, DType, Graph, Node, TensorType, Value
+from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.fully_connected import FullyConnected
+from smelt.ops.sequence.lstm import (
+    GATES,
+    Lstm,
+)
+from smelt.ops.sequence.recurrence import (
+    OPERANDS,
+    Recurrence,
+    recurrence,
+)
+
+
+def whole_layers(graph: Graph) -> Graph:
+    """Make one `Lstm` of each LSTM that has an integer form and the dense layer before it."""
+    merged: dict[Value, Node] = {}
+    results = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
+    for node in graph.nodes:
+        dense = graph.producer.get(node.input(0)) if objection(node) is None else None
+        if dense is not None and _is_dense(dense):
+            merged[node.outputs[-1]] = _whole(node, dense, results)
+    nodes = [merged.get(node.outputs[-1], node) for node in graph.nodes]
+    read = {v for node in nodes for v in node.inputs} | set(graph.results)
+    absorbed = results - read
+    return replace(graph, nodes=tuple(n for n in nodes if not absorbed.issuperset(n.outputs)))
+
+
+def objection(node: Node) -> str | None:
+    """Why a recurrence has no integer form; None if it has, behind a dense layer."""
+    op = node.op
+    if not isinstance(op, Recurrence) or op.kind != "lstm":
+        return "of recurrent layers, TensorFlow Lite has integer arithmetic for the LSTM only"
+    given = dict(zip(OPERANDS, node.inputs, strict=False))
+    odd = [name for name in ("peepholes", "lengths") if given.get(name) is not None]
+    odd += ["a clip of its gates"] * bool(op.clip) + ["a coupled input gate"] * op.input_forget
+    if op.activations != ("sigmoid", "tanh", "tanh"):
+        odd.append(f"activations {', '.join(op.activations)}")
+    if odd:
+        return f"TensorFlow Lite's integer LSTM has no {odd[0].removeprefix('a ')}"
+    return None if node.input(1).is_constant else "its recurrent weights are computed"
+
+
+def _is_dense(node: Node) -> bool:
+    op = node.op
+    return (
+        isinstance(op, FullyConnected)
+        and op.keep_dims
+        and op.activation is Activation.NONE
+        and node.output.type.dtype is DType.FLOAT32
+        and all(v is None or v.is_constant for v in node.inputs[1:])
+    )
+
+
+def _whole(node: Node, dense: Node, read: set[Value | None]) -> Node:
+    """The layer as one; hidden states of all steps are dropped if nobody reads them."""
+    op, recurrent = node.op, node.input(1)
+    if not isinstance(op, Recurrence):
+        raise TypeError(f"{op.name} is no Recurrence")
+    units = recurrent.type.shape[1]
+    bias = dense.optional(2)
+    real = np.zeros(GATES * units, np.float32) if bias is None else bias.array
+    sequence = op.sequence and node.outputs[0] in read
+    constants = [
+        Value.constant(f"{node.name}:{role}", array.reshape(GATES, units, -1))
+        for role, array in (("input_weights", dense.input(1).array), ("recurrent", recurrent.array))
+    ]
+    constants.append(Value.constant(f"{node.name}:gate_bias", real.reshape(GATES, units)))
+    return replace(
+        node,
+        op=Lstm(sequence, op.reverse, op.cell_clip),
+        inputs=(dense.input(0), *constants, node.optional(3), node.optional(4)),
+        outputs=node.outputs if sequence else node.outputs[-2:],
+    )
+
+
+def apart(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
+    """An `Lstm` that stays in float, as the dense layer and the recurrence that it was."""
+    op = node.op
+    if not isinstance(op, Lstm) or node.outputs[-1].type.dtype is not DType.FLOAT32:
+        return None
+    dense, again = twins(node)
+    steps, batch, _ = node.input(0).type.shape
+    shape = (steps, batch, dense.input(1).type.shape[0])
+    gates = Value(f"{node.name}:gates", TensorType(shape, DType.FLOAT32))
+    cell = recurrence("lstm", reverse=op.reverse, sequence=op.sequence, cell_clip=op.cell_clip)
+    states = (node.optional(4), node.optional(5))
+    return [
+        replace(dense, outputs=(gates,)),
+        replace(node, op=cell, inputs=(gates, again.input(1), None, *states)),
+    ], node.outputs
+
+
+def twins(node: Node) -> tuple[Node, Node]:
+    """The dense layers that an LSTM's gates are: of its input, and of its hidden state."""
+    weights, recurrent, bias = (node.input(index).array for index in (1, 2, 3))
+    wide = GATES * bias.shape[1]
+
+    def dense(x: Value, matrix: Array, summand: Array) -> Node:
+        operands = (
+            x,
+            Value.constant(f"{x.name}:{node.name}:weights", matrix.reshape(wide, -1)),
+            Value.constant(f"{x.name}:{node.name}:bias", summand.ravel()),
+        )
+        return replace(node, op=FullyConnected(keep_dims=True), inputs=operands)
+
+    return (
+        dense(node.input(0), weights, bias),
+        dense(node.outputs[-2], recurrent, np.zeros_like(bias)),
+    )

@@ -1,0 +1,245 @@
+"""Equalization: channels are rescaled, without changing what the network computes.
+
+One scale serves all channels of an activation, so that those of a small range are stored coarsely;
+the weights' scales, one an output channel, must serve all input channels alike. Both are relieved
+by the factors that `channels` leaves free (Nagel et al., "Data-Free Quantization Through Weight
+Equalization and Bias Correction", ICCV 2019; Xiao et al., "SmoothQuant", ICML 2023). Here all of
+them are chosen at once: they minimize the noise at the network's outputs that rounding of all
+activations and weights is expected to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from smelt.ir import Array, Graph, Node, Value
+from smelt.ops.core.binary import Binary
+from smelt.ops.core.products import WeightedProduct
+from smelt.quant.forms import Form, Forms, classify
+from smelt.quant.ranges.observation import (
+    Observation,
+    Sample,
+)
+from smelt.quant.sensitivity import Sensitivity
+from smelt.quant.weights.integers import (
+    from_matrices,
+    real_bias,
+    to_matrices,
+)
+from smelt.quant.weights.rescaling import (
+    FIXED,
+    Classes,
+    channels_of,
+    taps_channel,
+)
+
+_NORM = 8
+"""Order of the norm that stands for a maximum, which has no useful slope. A low one leaves room:
+with many channels at the same peak, other samples are the likelier to go beyond it."""
+
+_STEPS = 300
+
+
+@dataclass(frozen=True)
+class _Activation:
+    """A stored tensor: classes and largest magnitudes of its channels, and what noise costs."""
+
+    classes: Array
+    low: Array
+    high: Array
+    cost: Array
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """A product with several input channels: `[rows, channels]` magnitudes; costs of both."""
+
+    classes: Array
+    peaks: Array
+    power: Array
+    cost: Array
+
+
+def equalize(
+    graph: Graph, forms: Forms, seen: Mapping[Value, Observation], samples: Sequence[Sample]
+) -> tuple[Graph, frozenset[Value]]:
+    """Rescale channels.
+
+    Args:
+        graph: a float network.
+        forms: of its nodes.
+        seen: what is known of all its values.
+        samples: calibration data.
+
+    Returns:
+        The network, of the same values, and which of these are not what they were.
+    """
+    limits = {v: seen[v].channel_limits() for v in forms.stored}
+    classes = Classes(graph, forms, limits)
+    # From here on it does not matter how the channels were scaled in the file.
+    first = np.minimum(_even(classes, limits), classes.most)
+    even = _rescaled(graph, forms, classes, first)
+    sensitivity = Sensitivity(even, classify(even), samples)
+    activations = [_activation(v, classes, first, limits[v], sensitivity) for v in forms.stored]
+    weights = [
+        found
+        for node in even.nodes
+        if isinstance(node.op, WeightedProduct) and sensitivity.measured(node)
+        for found in _weights(node, classes, sensitivity)
+    ]
+    factors = np.minimum(first * _minimize(classes.count, activations, weights), classes.most)
+    changed = [v for v in classes if (np.abs(factors[classes.of(v)] - 1.0) > 1e-6).any()]
+    return _rescaled(graph, forms, classes, factors), frozenset(changed)
+
+
+def _activation(
+    value: Value,
+    classes: Classes,
+    factors: Array,
+    limits: tuple[Array, Array],
+    sensitivity: Sensitivity,
+) -> _Activation:
+    own = classes.of(value)
+    low, high = (limit * factors[own] for limit in limits)
+    pixels = value.type.size / channels_of(value)
+    return _Activation(own, low, high, sensitivity.of(value) * pixels / (12 * 255.0**2))
+
+
+def _weights(node: Node, classes: Classes, sensitivity: Sensitivity) -> list[_Weights]:
+    x, y = node.input(0), node.output
+    magnitudes = np.abs(to_matrices(node, node.input(1).array))
+    channels = taps_channel(node)
+    groups, rows, _ = magnitudes.shape
+    depth = len(np.unique(channels[0]))
+    if depth == 1:
+        # Whatever the scale of a single input channel, the weights' scales absorb it.
+        return []
+    peaks = np.zeros((groups, rows, channels_of(x)))
+    for tap in range(channels.shape[1]):
+        for group in range(groups):
+            own = peaks[group, :, channels[group, tap]]
+            peaks[group, :, channels[group, tap]] = np.maximum(own, magnitudes[group, :, tap])
+    taps = channels.shape[1] / depth
+    power = sensitivity.power(x) * taps
+    own = np.zeros((groups, channels_of(x)))
+    own[np.arange(groups)[:, None], channels] = 1.0
+    pixels = y.type.size / channels_of(y)
+    cost = sensitivity.of_sums(node) * pixels / (12 * 127.0**2)
+    shape = (groups * rows, channels_of(x))
+    powers = np.repeat(own * power, rows, axis=0)
+    return [_Weights(classes.of(x), peaks.reshape(shape), powers, cost)]
+
+
+def _minimize(count: int, activations: Sequence[_Activation], weights: Sequence[_Weights]) -> Array:
+    """The factors of all classes that make the least noise: `[classes]`."""
+    logs = np.zeros(count)
+    mean, square = np.zeros(count), np.zeros(count)
+    best, least = logs, np.inf
+    for step in range(_STEPS):
+        noise, slope = _noise(logs, activations, weights)
+        if noise < least:
+            best, least = logs, noise
+        slope[FIXED] = 0.0
+        slope = slope / max(noise, 1e-300)
+        mean = 0.9 * mean + 0.1 * slope
+        square = 0.99 * square + 0.01 * slope**2
+        rate = 0.1 * (1.0 - step / _STEPS)
+        unbiased = mean / (1 - 0.9 ** (step + 1)), square / (1 - 0.99 ** (step + 1))
+        logs = logs - rate * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-9)
+    return np.exp(best)
+
+
+def _even(classes: Classes, limits: Mapping[Value, tuple[Array, Array]]) -> Array:
+    """Factors that make all channels of a tensor equally large: `[classes]`."""
+    peaks = np.zeros(classes.count)
+    for value, (low, high) in limits.items():
+        np.maximum.at(peaks, classes.of(value), np.maximum(high, low))
+    found = peaks[peaks > 0]
+    usual = float(np.median(found)) if found.size else 1.0
+    factors = np.where(peaks > 1e-6 * usual, usual / np.maximum(peaks, 1e-30), 1.0)
+    factors[FIXED] = 1.0
+    return factors
+
+
+def _noise(
+    logs: Array, activations: Sequence[_Activation], weights: Sequence[_Weights]
+) -> tuple[float, Array]:
+    """Expected noise at the outputs, and its derivatives by the logarithms of the factors."""
+    total, slope = 0.0, np.zeros_like(logs)
+    for a in activations:
+        own = logs[a.classes]
+        high, high_parts = _maximum(np.log(np.maximum(a.high, 1e-30)) + own)
+        low, low_parts = _maximum(np.log(np.maximum(a.low, 1e-30)) + own)
+        range_ = high + low
+        each = a.cost * np.exp(-2 * own)
+        noise = range_**2 * each.sum()
+        total += noise
+        derivative = 2 * range_ * each.sum() * (high * high_parts + low * low_parts)
+        np.add.at(slope, a.classes, derivative - 2 * range_**2 * each)
+    for w in weights:
+        own = logs[w.classes]
+        peak, parts = _maximum(np.log(np.maximum(w.peaks, 1e-30)) - own)
+        power = w.power * np.exp(2 * own)
+        each = w.cost * peak**2
+        sums = power.sum(axis=1)
+        total += float(each @ sums)
+        derivative = 2 * (each[:, None] * power) - 2 * (each * sums)[:, None] * parts
+        np.add.at(slope, w.classes, derivative.sum(axis=0))
+    return total, slope
+
+
+def _maximum(logs: Array) -> tuple[Array, Array]:
+    """A norm of high order along the last axis, of logarithms, and each one's part in it."""
+    top = logs.max(axis=-1, keepdims=True)
+    powers = np.exp(_NORM * (logs - top))
+    sums = powers.sum(axis=-1, keepdims=True)
+    norm = np.exp(top + np.log(sums) / _NORM)
+    return norm[..., 0], powers / sums
+
+
+def _rescaled(graph: Graph, forms: Forms, classes: Classes, factors: Array) -> Graph:
+    """The network with the factors worked into its constants; its values stay the same ones."""
+
+    def rule(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
+        if forms.form[node] is Form.PRODUCT:
+            x, y = (factors[classes.of(v)] for v in (node.input(0), node.output))
+            made = _product(node, x, y)
+        elif isinstance(node.op, Binary) and node.op.kind in _ADDITIVE and node.output in classes:
+            made = _constants(node, factors[classes.of(node.output)])
+        else:
+            return None
+        return [made], made.outputs
+
+    return graph.rewrite(rule)
+
+
+def _product(node: Node, x: Array, y: Array) -> Node:
+    weights = to_matrices(node, node.input(1).array)
+    outputs = y.reshape(*weights.shape[:2], 1)
+    matrices = weights * outputs / x[taps_channel(node)][:, None, :]
+    scaled = from_matrices(node, matrices, node.input(1)).astype(np.float32)
+    bias = (real_bias(node) * y).astype(np.float32)
+    operands = (
+        node.input(0),
+        Value.constant(f"{node.name}:weights:equalized", scaled),
+        Value.constant(f"{node.name}:bias:equalized", bias),
+    )
+    return replace(node, inputs=operands)
+
+
+def _constants(node: Node, y: Array) -> Node:
+    """A sum with a constant, which takes the factors of the output."""
+    name = f"{node.name}:equalized"
+    inputs = tuple(
+        v
+        if v is None or v.data is None or (y == 1.0).all()
+        else Value.constant(name, np.asarray(v.data * y, np.float32))
+        for v in node.inputs
+    )
+    return replace(node, inputs=inputs)
+
+
+_ADDITIVE = ("add", "sub", "maximum", "minimum")

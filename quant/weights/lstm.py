@@ -1,0 +1,104 @@
+"""The integers of an LSTM.
+
+TensorFlow Lite's rules: int8 weights, symmetric, with one scale for each gate's weights of the
+input and one for its recurrent ones; int8 hidden states, which share one quantization; an int16
+cell state whose scale is a power of two. Each gate is two products, of the input and of the hidden
+state, whose weights are rounded like those of other products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.ir import Array, Node, Quant
+from smelt.ops.sequence.lstm import (
+    CELL_POWERS,
+    GATES,
+    Lstm,
+)
+from smelt.quant.ranges.observation import Observation
+from smelt.quant.recipe import Recipe
+from smelt.quant.rewrites.recurrent import twins
+from smelt.quant.weights.correction import (
+    Statistics,
+    choose_rounding,
+)
+from smelt.quant.weights.integers import stored_bias
+
+_HEADROOM = 1.25
+"""How much farther than seen a cell state may reach: 16 bits can afford it."""
+
+_CELL_BITS = 15
+"""Of a cell state, beside its sign."""
+
+
+@dataclass(frozen=True)
+class StoredLstm:
+    """An LSTM's constants: int8 weights `[4, H, …]` with their scales by gate, int32 bias."""
+
+    weights: Array
+    scales: tuple[float, ...]
+    recurrent: Array
+    recurrent_scales: tuple[float, ...]
+    bias: Array
+
+    def operands(self, input_scale: float) -> tuple[tuple[str, Array, Quant], ...]:
+        """Role, integers and quantization of each constant, for an input of that scale."""
+        products = tuple(float(np.float32(input_scale * scale)) for scale in self.scales)
+        zeros = (0,) * GATES
+        return (
+            ("weights", self.weights, Quant(self.scales, zeros, 0)),
+            ("recurrent", self.recurrent, Quant(self.recurrent_scales, zeros, 0)),
+            ("bias", self.bias, Quant(products, zeros, 0)),
+        )
+
+
+def cell_quant(observations: Sequence[Observation]) -> Quant:
+    """The power of two that an int16 cell state takes as its scale."""
+    reach = max(float(np.abs([o.low, o.high]).max()) for o in observations) * _HEADROOM
+    power = math.ceil(math.log2(max(reach, 2.0**-_CELL_BITS))) - _CELL_BITS
+    return Quant.per_tensor(2.0 ** min(max(power, CELL_POWERS[0]), CELL_POWERS[-1]))
+
+
+def hidden_before(node: Node, operands: Sequence[Array | None]) -> Array:
+    """What the hidden state is before each step, `[T, B, H]`, of float32 operands."""
+    if not isinstance(node.op, Lstm):
+        raise TypeError(f"{node.op.name} is no Lstm")
+    after, _ = node.op.trace(node, operands)
+    initial = np.zeros_like(after[0]) if operands[4] is None else operands[4]
+    if node.op.reverse:
+        return np.stack([*after[1:], initial])
+    return np.stack([initial, *after[:-1]])
+
+
+def choose_lstm(
+    node: Node,
+    scales: tuple[float, float],
+    halves: tuple[Sequence[Statistics], Sequence[Statistics]],
+    recipe: Recipe,
+) -> StoredLstm:
+    """Weights, scales and bias of an LSTM.
+
+    Args:
+        node: of the float network.
+        scales: of its int8 input and hidden state.
+        halves: of each of them in two halves of the samples; none where the recipe needs none.
+        recipe: which steps to take.
+    """
+    own, again = (
+        choose_rounding(twin, scale, half, recipe, sharing=GATES)
+        for twin, scale, half in zip(twins(node), scales, halves, strict=True)
+    )
+    shapes = (node.input(index).type.shape for index in (1, 2))
+    weights, recurrent = (
+        part.integers.reshape(shape).astype(np.int8)
+        for part, shape in zip((own, again), shapes, strict=True)
+    )
+    # The correction of the recurrent products goes into the one bias.
+    bias = stored_bias(own.bias + again.bias, scales[0], own.scales)
+    by_gate = [tuple(map(float, part.scales.reshape(GATES, -1)[:, 0])) for part in (own, again)]
+    return StoredLstm(weights, by_gate[0], recurrent, by_gate[1], bias.reshape(GATES, -1))

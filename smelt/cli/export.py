@@ -1,0 +1,69 @@
+"""`smelt export`: the network alone, as a library for a build that the user has already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from smelt.api.compile import compile_model
+from smelt.cli.options import (
+    BuildGroup,
+    ForceOption,
+    Model,
+    QuietOption,
+)
+from smelt.cli.output import say
+from smelt.codegen.emit.destination import check_destination
+from smelt.codegen.emit.export import (
+    Package,
+    export_project,
+    find_format,
+    formats,
+)
+from smelt.errors import ConfigError
+
+FormatOption = Annotated[
+    str, typer.Option("--format", metavar="FORMAT", help=f"{', '.join(formats())}.")
+]
+
+
+def export(
+    model: Model,
+    *,
+    format_: FormatOption,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the library.")],
+    force: ForceOption = False,
+    version: Annotated[
+        str, typer.Option("--version", help="Of the library, for package managers.")
+    ] = Package.version,
+    vendor: Annotated[
+        str, typer.Option("--vendor", help="Who says to have made it, one word.")
+    ] = Package.vendor,
+    network: BuildGroup,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a network as a library for a project that you have.
+
+    `smelt export model.tflite --format cmake -o digits --target cortex-m4`
+
+    `smelt export model.tflite --format arduino -o ~/Arduino/libraries/digits --board nano-33-ble`
+    """
+    options = network.build_options()
+    if network.dump_after is not None:
+        raise ConfigError("--dump-after is of `smelt build`")
+    chosen, package = find_format(format_), Package(version, vendor)
+    check_destination(output, force=force, remedy="--force")
+    console = Console(stderr=True, quiet=quiet)
+    with console.status(f"compiling {model.name}"):
+        artefact = compile_model(model, options)
+        library = export_project(
+            artefact.project, artefact.platform, options.optimize, chosen, package
+        )
+        library.write(output, force=force)
+    for note in artefact.notes:
+        say(console, f"note: {note}")
+    if not quiet:
+        typer.echo(f"wrote {output}: {chosen.summary}; its README.md says how to use it")

@@ -1,0 +1,121 @@
+"""`smelt mlperf-tiny`: firmware that MLPerf Tiny's own runner drives."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smelt.api.compile import compile_model
+from smelt.cli.flash import (
+    Firmware,
+    FlashGroup,
+    put_on_board,
+)
+from smelt.cli.options import (
+    BuildGroup,
+    ForceOption,
+    Model,
+    QuietOption,
+)
+from smelt.cli.output import (
+    dumper,
+    notes,
+    progress_console,
+    say,
+    spinner,
+)
+from smelt.cli.simulate import serve
+from smelt.codegen.emit.destination import check_destination
+from smelt.errors import ConfigError
+from smelt.proof.deploy import board_of
+from smelt.proof.mlperf_tiny import (
+    benchmark_of,
+    claim,
+    meaning,
+)
+from smelt.proof.run import (
+    built,
+    write_project,
+)
+
+if TYPE_CHECKING:
+    from smelt.api.artefact import Artefact
+
+
+def mlperf_tiny(
+    model: Model,
+    *,
+    id_: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            help="kws01, vww01, ic01, ad01 or strww01 [default: by the input's shape].",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder of the C project, compiled.")
+    ] = None,
+    force: ForceOption = False,
+    flash: Annotated[bool, typer.Option("--flash", help="Put it on the board.")] = False,
+    way: FlashGroup,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Let QEMU run it until Ctrl-C, for a runner.")
+    ] = False,
+    pty: Annotated[
+        bool,
+        typer.Option(
+            "--pty",
+            help="The simulated UART is a pseudo-terminal, as the benchmark's runner needs.",
+        ),
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="End --simulate after so many.")
+    ] = None,
+    network: BuildGroup,
+    quiet: QuietOption = False,
+) -> None:
+    """Build firmware for one of MLPerf Tiny's benchmarks, ready for its runner.
+
+    `smelt mlperf-tiny kws_int8.tflite --board nucleo-l4r5zi -o kws --flash`
+
+    `smelt mlperf-tiny kws_int8.tflite --board mps2-an386 --simulate --pty`
+    """
+    if flash == simulate and (flash or output is None):
+        raise ConfigError("say what for: -o DIR, --flash, or --simulate (not both of these)")
+    if (pty or seconds is not None) and not simulate:
+        raise ConfigError("--pty and --seconds are of --simulate: give that too")
+    if way != FlashGroup() and not flash:
+        raise ConfigError("--runner, --port, --gdb, --drive and --timeout are of --flash: give it")
+    if output is not None:
+        check_destination(output, force=force, remedy="--force")
+    console = progress_console(quiet)
+    with spinner(console, f"compiling {model.name}"):
+        artefact = compile_model(model, network.build_options(), dumper(network.dump_after))
+        board = board_of(artefact)
+        benchmark = benchmark_of(artefact.graph, model.stem, id_)
+        artefact = claim(artefact, benchmark)
+    notes(console, artefact.notes)
+    say(console, f"{benchmark.id}: {meaning(benchmark, artefact.graph)}")
+    with _linked(artefact, output, force=force) as elf:
+        if flash:
+            made = Firmware(elf, board, artefact.network.hash)
+            typer.echo(put_on_board(made, way, console))
+        elif simulate:
+            serve(board, elf, pty=pty, seconds=seconds)
+        elif not quiet:
+            typer.echo(f"{elf}: {benchmark.id} for {board.name}")
+
+
+@contextmanager
+def _linked(artefact: Artefact, output: Path | None, *, force: bool) -> Generator[Path]:
+    """The ELF of a project, in a folder that stays or in one that is gone afterwards."""
+    if output is None:
+        with built(artefact) as elf:
+            yield elf.path
+        return
+    write_project(artefact, output, force=force, compile_=True)
+    yield output / "build" / f"{artefact.network.title}.elf"

@@ -1,0 +1,134 @@
+"""What `smelt profile` shows: a table for the terminal, and a page of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from smelt.cli.output import say
+from smelt.cli.show.pages import page
+from smelt.cli.show.tables import Table
+from smelt.files import write_files
+
+_COLUMNS = ("step", "layer", "operator", "backend", "kernel")
+_FIGURES = ("instructions", "share", "a MAC", "planned cycles")
+_CYCLES = ("cycles", "ms")
+OUTSIDE = "between the kernels"
+"""Name of the row of operands, copies, loops and interrupts."""
+
+
+def layers(report: Mapping[str, Any]) -> Table:
+    """One row a layer, one for what is between them, and the sum."""
+    profile = report["profile"]
+    timed = "cycles" in profile
+    rows: list[tuple[object, ...]] = [
+        (
+            layer["step"],
+            layer["name"],
+            layer["op"],
+            layer["backend"],
+            layer["kernel"],
+            *_figures(layer, timed),
+        )
+        for layer in report["layers"]
+    ]
+    empty = ("",) * (len(_COLUMNS) - 2)
+    rows.append(("", OUTSIDE, *empty, *_figures(profile["outside"], timed)))
+    total = {"instructions": profile["instructions"], "share": 1.0}
+    total["instructions_per_mac"] = profile["instructions"] / max(report["network"]["macs"], 1)
+    total["estimate"] = _estimate(report)
+    total |= {key: profile.get(key) for key in ("cycles", "milliseconds")}
+    rows.append(("", "all", *empty, *_figures(total, timed)))
+    return Table((*_COLUMNS, *_FIGURES, *(_CYCLES if timed else ())), tuple(rows))
+
+
+def _estimate(report: Mapping[str, Any]) -> int | None:
+    """The plan's cycles of all layers; None where it cannot say for one of them."""
+    known = [layer.get("estimate") for layer in report["layers"]]
+    return None if None in known or not known else round(sum(known))
+
+
+def _figures(figures: Mapping[str, Any], timed: bool) -> Iterator[object]:
+    yield _or_dash(figures["instructions"], "{:,}")
+    yield _or_dash(figures["share"], "{:.1%}")
+    yield _or_dash(figures["instructions_per_mac"], "{:.3f}")
+    yield _or_dash(figures.get("estimate"), "{:,.0f}")
+    if timed:
+        yield _or_dash(figures["cycles"], "{:,}")
+        yield _or_dash(figures["milliseconds"], "{:.3f}")
+
+
+def _or_dash(value: object, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def show(console: Console, report: Mapping[str, Any]) -> None:
+    """Print the table, and what the cycles are worth."""
+    table = layers(report)
+    figures = range(len(_COLUMNS), len(table.columns))
+    widths = {i: max(len(str(row[i])) for row in (table.columns, *table.rows)) for i in figures}
+    Table(_right(table.columns, widths), tuple(_right(row, widths) for row in table.rows)).print(
+        console
+    )
+    for remark in remarks(report):
+        say(console, remark)
+    console.print()
+
+
+def _right(cells: Sequence[object], widths: Mapping[int, int]) -> tuple[str, ...]:
+    """The cells as text, figures to the right."""
+    return tuple(str(cell).rjust(widths.get(index, 0)) for index, cell in enumerate(cells))
+
+
+def remarks(report: Mapping[str, Any]) -> Iterator[str]:
+    """What must be known to read the figures."""
+    profile = report["profile"]
+    if any(layer["instructions"] is None for layer in report["layers"]):
+        yield (
+            "instructions -: the compiler removed the layer's call, because it can never be "
+            "reached, or made one of it and another layer's, where it is counted"
+        )
+    if "cycles" not in profile:
+        return
+    kind = "estimated" if profile["estimated_timings"] else "Arm's published"
+    memory = "memory without wait states"
+    if profile["wait_states"]:
+        memory = f"{profile['wait_states']} wait states of flash: {profile['wait_states_assumed']}"
+    yield (
+        f"{profile['cycles']:,} cycles, {profile['milliseconds']:.3f} ms at "
+        f"{profile['clock_hz'] / 1e6:g} MHz: {kind} timings of {profile['core']}; {memory}"
+    )
+    if profile["unknown_mnemonics"]:
+        yield (
+            "warning: no timings are known for "
+            f"{', '.join(profile['unknown_mnemonics'])}; each counts as one cycle"
+        )
+
+
+def html(report: Mapping[str, Any]) -> str:
+    """One page that needs no other file."""
+    rows = layers(report).rows
+    shares = [layer["share"] or 0.0 for layer in report["layers"]]
+    shares.append(report["profile"]["outside"]["share"])
+    widest = max(shares) or 1.0
+    return page(
+        "profile.html.j2",
+        report=report,
+        columns=layers(report).columns,
+        texts=len(_COLUMNS),
+        rows=list(zip(rows[:-1], (f"{100 * s / widest:.2f}" for s in shares), strict=True)),
+        total=rows[-1],
+        remarks=list(remarks(report)),
+    )
+
+
+def write_html(path: Path, report: Mapping[str, Any]) -> None:
+    """Write the page so that it appears whole or not at all.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    write_files({path: html(report).encode()})

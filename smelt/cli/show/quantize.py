@@ -1,0 +1,288 @@
+"""What `smelt quantize` shows: tables for the terminal, a page of HTML, records for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from math import isfinite
+from typing import Any
+
+from rich.console import Console
+
+from smelt import __version__
+from smelt.api.quantization_cost import island_costs
+from smelt.api.quantize import (
+    Comparison,
+    Quantization,
+)
+from smelt.cli.output import say
+from smelt.cli.show.pages import page
+from smelt.cli.show.tables import Table
+from smelt.ir import TensorType
+from smelt.quant.quantized import Layer, hurting
+from smelt.wording import counted
+
+_COLUMNS = ("layer", "operator", "type", "SQNR", "adds", "range", "seen", "")
+_LOSS = 0.1
+"""dB from which on a step that made the outputs worse is explained."""
+
+_WIDTH, _HEIGHT = 220.0, 70.0
+"""Of a histogram, in the units of its drawing."""
+
+
+def report(quantization: Quantization, comparison: Comparison, measured_on: str) -> dict[str, Any]:
+    """Everything that is known, as JSON has it; what is infinite is None.
+
+    Args:
+        quantization: the networks.
+        comparison: what running both found.
+        measured_on: name of the samples that were compared.
+    """
+    quantized = quantization.quantized
+    graph = quantized.graph
+    return {
+        "smelt": __version__,
+        "network": graph.name,
+        "recipe": asdict(quantized.recipe),
+        "calibration_samples": quantized.samples,
+        "ignored_samples": list(quantized.ignored),
+        "notes": list(quantization.imported.notes),
+        "sqnr_db": _finite(quantized.sqnr),
+        "inputs": [_interface(v.name, v.type) for v in graph.inputs],
+        "outputs": [_interface(v.name, v.type) for v in graph.outputs],
+        "steps": [
+            {
+                "name": step.name,
+                "sqnr_db": _finite(step.sqnr),
+                "outputs_db": [_finite(x) for x in step.outputs],
+            }
+            for step in quantized.steps
+        ],
+        "measured": {
+            "on": measured_on,
+            "samples": comparison.samples,
+            "sqnr_db": _finite(comparison.sqnr),
+            "outputs_db": [_finite(x) for x in comparison.outputs],
+            "accuracy": comparison.accuracy,
+            "accuracy_float": comparison.original_accuracy,
+        },
+        "exceptions": [asdict(island) for island in quantized.exceptions],
+        "costs": [asdict(cost) | {"text": str(cost)} for cost in island_costs(quantized)],
+        "hurting": hurting(quantized.layers),
+        "layers": [_layer(layer) for layer in quantized.layers],
+    }
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    scale, zero_point = (None, None) if layer.quant is None else layer.quant.scalar
+    return {
+        "name": layer.name,
+        "operator": layer.op,
+        "origin": layer.origin,
+        "type": layer.dtype,
+        "scale": scale,
+        "zero_point": zero_point,
+        "sqnr_db": _finite(layer.sqnr),
+        "added_db": _finite(layer.added),
+        "low": _finite(layer.low),
+        "high": _finite(layer.high),
+        "least": _finite(layer.least),
+        "greatest": _finite(layer.greatest),
+        "histogram": [int(count) for count in layer.counts],
+        "equalized": layer.equalized,
+    }
+
+
+def _interface(name: str, type_: TensorType) -> dict[str, Any]:
+    scale, zero_point = (None, None) if type_.quant is None else type_.quant.scalar
+    return {
+        "name": name,
+        "shape": list(type_.shape),
+        "type": type_.dtype.numpy.name,
+        "scale": scale,
+        "zero_point": zero_point,
+    }
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if isfinite(number) else None
+
+
+def show(console: Console, found: Mapping[str, Any]) -> None:
+    """Print the tables of a report."""
+    steps(found).print(console)
+    for line in losses(found):
+        say(console, line)
+    console.print()
+    layers(found).print(console)
+    console.print()
+    for line in summary(found):
+        say(console, line)
+
+
+def steps(found: Mapping[str, Any]) -> Table:
+    """What each step of the recipe brought."""
+    rows: list[tuple[object, ...]] = []
+    before: float | None = None
+    for step in found["steps"]:
+        now = step["sqnr_db"]
+        gain = "" if before is None or now is None else f"{now - before:+.1f} dB"
+        rows.append((step["name"], decibels(now), gain))
+        before = now
+    return Table(("step", "SQNR", "brought"), tuple(rows))
+
+
+def losses(found: Mapping[str, Any]) -> Iterator[str]:
+    """Why a step may have made the outputs worse, one sentence a line."""
+    pairs = [(step["name"], step["sqnr_db"]) for step in found["steps"]]
+    lost = [
+        f"'{name}' costs {before - now:.1f} dB"
+        for (_, before), (name, now) in pairwise(pairs)
+        if before is not None and now is not None and before - now >= _LOSS
+    ]
+    if lost:
+        yield (
+            f"{' and '.join(lost)} on the calibration samples: each step is measured with the "
+            "nearest rounding of weights until theirs comes, and ranges are chosen to hold for "
+            "samples not seen before; --test measures on these"
+        )
+
+
+def layers(found: Mapping[str, Any]) -> Table:
+    """One row a stored tensor."""
+    worst = found["hurting"]
+    return Table(
+        _COLUMNS,
+        tuple(
+            (
+                layer["name"],
+                layer["operator"],
+                layer["type"],
+                decibels(layer["sqnr_db"]),
+                decibels(layer["added_db"]),
+                _range(layer["low"], layer["high"]),
+                _range(layer["least"], layer["greatest"]),
+                ", ".join(_remarks(layer, worst)),
+            )
+            for layer in found["layers"]
+        ),
+    )
+
+
+def _remarks(layer: Mapping[str, Any], worst: Sequence[str]) -> Iterator[str]:
+    if layer["name"] in worst:
+        yield f"noise #{worst.index(layer['name']) + 1}"
+    if layer["equalized"]:
+        yield "equalized"
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low:.4g} … {high:.4g}"
+
+
+def decibels(number: float | None) -> str:
+    """A ratio as text; one without noise as `exact`."""
+    return "exact" if number is None else f"{number:.1f} dB"
+
+
+def summary(found: Mapping[str, Any]) -> Iterator[str]:
+    """What it comes to, one sentence a line."""
+    measured = found["measured"]
+    yield (
+        f"SQNR of the outputs {decibels(measured['sqnr_db'])} on "
+        f"{counted(measured['samples'], 'sample')} of {measured['on']}"
+    )
+    if len(measured["outputs_db"]) > 1:
+        names = [value["name"] for value in found["outputs"]]
+        yield ", ".join(
+            f"{name} {decibels(db)}" for name, db in zip(names, measured["outputs_db"], strict=True)
+        )
+    if measured["accuracy"] is not None:
+        change = measured["accuracy"] - measured["accuracy_float"]
+        yield (
+            f"accuracy {measured['accuracy']:.2%}, float {measured['accuracy_float']:.2%}: "
+            f"{100 * change:+.2f} points"
+        )
+    for cost in found["costs"]:
+        yield cost["text"]
+    for island in found["exceptions"]:
+        yield f"{island['dtype']}: '{island['name']}' ({island['op']}): {island['reason']}"
+    if not found["exceptions"]:
+        yield "every layer is int8"
+
+
+def html(found: Mapping[str, Any]) -> str:
+    """One page that needs no other file."""
+    return page(
+        "quantize.html.j2",
+        report=found,
+        summary=list(summary(found)),
+        steps=_bars(steps(found).rows, [step["sqnr_db"] for step in found["steps"]]),
+        losses=list(losses(found)),
+        columns=layers(found).columns,
+        rows=list(
+            zip(
+                layers(found).rows,
+                _widths([layer["sqnr_db"] for layer in found["layers"]]),
+                _widths([layer["added_db"] for layer in found["layers"]]),
+                strict=True,
+            )
+        ),
+        histograms=[_histogram(layer) for layer in found["layers"]],
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+
+
+def _bars(
+    rows: Sequence[tuple[object, ...]], numbers: Sequence[float | None]
+) -> list[tuple[tuple[object, ...], str]]:
+    return list(zip(rows, _widths(numbers), strict=True))
+
+
+def _widths(numbers: Sequence[float | None]) -> list[str]:
+    """Bars of decibels, in percent of the longest; what has no noise is as long as that."""
+    known = [max(number, 0.0) for number in numbers if number is not None]
+    most = max(known, default=0.0) or 1.0
+    return [f"{100.0 if x is None else 100.0 * max(x, 0.0) / most:.2f}" for x in numbers]
+
+
+def _histogram(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """A drawing: bars of counts over what was seen, and where the range begins and ends.
+
+    Heights are square roots of the counts: tails, which the range may cut off, stay visible. The
+    tallest bar, of zeros often, is cut to the second.
+    """
+    ends = [layer[key] for key in ("least", "greatest", "low", "high") if layer[key] is not None]
+    left, right = min(ends, default=0.0), max(ends, default=1.0)
+    span = (right - left) or 1.0
+
+    def across(number: float) -> float:
+        return _WIDTH * (number - left) / span
+
+    counts = layer["histogram"]
+    most = max(sorted(counts)[-2:-1], default=0) or 1
+    least, greatest = layer["least"] or 0.0, layer["greatest"] or 0.0
+    step = across(greatest) - across(least)
+    width = max(step / max(len(counts), 1), 0.5)
+    bars = [
+        (across(least) + index * step / len(counts), width, _HEIGHT * min(count / most, 1.0) ** 0.5)
+        for index, count in enumerate(counts)
+        if count
+    ]
+    low, high = layer["low"], layer["high"]
+    return {
+        "name": layer["name"],
+        "operator": layer["operator"],
+        "bars": [(f"{x:.2f}", f"{w:.2f}", f"{_HEIGHT - h:.2f}", f"{h:.2f}") for x, w, h in bars],
+        "range": None
+        if low is None or high is None
+        else (f"{across(low):.2f}", f"{across(high):.2f}"),
+        "shaded": None
+        if low is None or high is None
+        else f"{max(across(high) - across(low), 0.5):.2f}",
+        "zero": f"{across(0.0):.2f}" if left <= 0.0 <= right else None,
+        "chosen": _range(low, high),
+        "seen": _range(layer["least"], layer["greatest"]),
+    }

@@ -1,0 +1,143 @@
+"""What `smelt verify` and `smelt deploy` show: a line, tables, and a page of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smelt.api.report import HERE, measured_elsewhere
+from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND
+from smelt.cli.show.pages import page
+from smelt.cli.show.tables import Table
+from smelt.files import write_files
+from smelt.proof.farm import Outcome
+
+if TYPE_CHECKING:
+    from smelt.api.artefact import Artefact
+
+
+def headline(report: Mapping[str, Any]) -> str:
+    """Whether it passed, and what it takes, in a line."""
+    where = _with_gpu(report["measured_on"], report)
+    figures = ", ".join(f"{value} {name}".strip() for name, value in _headlines(report))
+    verdict = report["verification"]["message"]
+    if not report["verification"]["passed"]:
+        return f"{where}: FAILED: {verdict}"
+    return f"{where}: {verdict}" + (f"; {figures}" if figures else "")
+
+
+def place(artefact: Artefact, on: str | None, report: Mapping[str, Any]) -> str:
+    """Where a network ran; `on` is of a `Rig`."""
+    where = artefact.on if on is None else on
+    if where == "host":
+        return _with_gpu(HERE, report)
+    name, board = artefact.platform.name, artefact.board
+    if where == "qemu" and board is not None and board.qemu is not None:
+        machine = board.qemu.machine
+        return f"{name} in QEMU" if machine == name else f"{name} in QEMU ({machine})"
+    return f"{name} at {'its port' if where == 'board' else where}"
+
+
+def _with_gpu(where: str, report: Mapping[str, Any]) -> str:
+    gpu = report["inference"]["gpu"]
+    return where if gpu is None else f"{where} ({gpu or 'no GPU: the CPU computed everything'})"
+
+
+def _headlines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    inference = report["inference"]
+    if inference["latency"] is not None:
+        yield "", _duration(inference["latency"]["seconds"]["mean"])
+    elif inference["instructions"] is not None:
+        yield "instructions", f"{inference['instructions']:,}"
+    if report["ram"]["variables"] is not None:
+        yield "RAM", _kilobytes(report["ram"]["variables"] + (inference["stack"] or 0))
+    if report["flash"]["elf"] is not None:
+        yield "flash", _kilobytes(report["flash"]["elf"])
+    if inference["energy_j"] is not None:
+        yield "an inference", f"{1e3 * inference['energy_j']:.3g} mJ"
+
+
+def _kilobytes(count: int) -> str:
+    return f"{count / 1024:.1f} KB"
+
+
+def _duration(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} us"
+
+
+def figures(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Everything that was measured: names and values for people."""
+    inference, latency = report["inference"], report["inference"]["latency"]
+    if latency is not None:
+        seconds = latency["seconds"]
+        spread = f"{_duration(seconds['least'])} to {_duration(seconds['greatest'])}"
+        yield "latency", f"{_duration(seconds['mean'])} ({spread}, {latency['inferences']} times)"
+        if latency["per_second"] is not None:
+            yield "throughput", f"{latency['per_second']:.4g} inferences a second"
+        if latency["cycles"] is not None:
+            yield "cycles", f"{latency['cycles']:,}"
+    if inference["instructions"] is not None:
+        yield "instructions", f"{inference['instructions']:,}"
+    if inference["energy_j"] is not None:
+        yield "energy", f"{1e3 * inference['energy_j']:.4g} mJ an inference"
+    if inference["stack"] is not None:
+        yield "stack", f"{inference['stack']:,} bytes"
+    if report["ram"]["variables"] is not None:
+        yield "RAM", f"{report['ram']['variables']:,} bytes of variables, the arena among them"
+    yield "arena", f"{report['arena']['bytes']:,} bytes"
+    if report["flash"]["elf"] is not None:
+        flash = report["flash"]
+        yield "flash", f"{flash['elf']:,} bytes, {flash['network']:,} of them the network's"
+
+
+def layers(report: Mapping[str, Any]) -> Table:
+    """What each layer takes on the device; the report must be one of `time_layers`."""
+    timer = report["timer"]
+    total = sum(layer["ticks"] or 0 for layer in report["layers"]) or 1
+    rows: list[tuple[object, ...]] = []
+    for layer in report["layers"]:
+        figures: tuple[str, ...] = ("-", "-")
+        if layer["ticks"] is not None:
+            taken = (
+                f"{layer['instructions']:,}" if timer["simulated"] else _duration(layer["seconds"])
+            )
+            figures = (taken, f"{layer['ticks'] / total:.1%}")
+        rows.append((layer["step"], layer["name"], layer["op"], layer["backend"], *figures))
+    tick = max(1, INSTRUCTIONS_PER_SECOND // timer["hz"])
+    taken = f"instructions, to {tick}" if timer["simulated"] else "time"
+    return Table(("step", "layer", "operator", "backend", taken, "share"), tuple(rows))
+
+
+def farm(outcomes: Sequence[Outcome]) -> Table:
+    """One row a board."""
+    rows: list[tuple[object, ...]] = []
+    for outcome in outcomes:
+        report = outcome.report if outcome.passed else None
+        found = dict(_headlines(report)) if report is not None else {}
+        elsewhere = "" if report is None else measured_elsewhere(report)
+        rows.append(
+            (
+                outcome.board,
+                outcome.on or elsewhere or "-",
+                "passed" if outcome.passed else "FAILED",
+                found.get("instructions", "-"),
+                found.get("", "-"),
+                found.get("RAM", "-"),
+                found.get("flash", "-"),
+                outcome.message.partition("\n")[0],
+            )
+        )
+    columns = ("board", "on", "verdict", "instructions", "latency", "RAM", "flash", "")
+    return Table(columns, tuple(rows))
+
+
+def html(report: Mapping[str, Any]) -> str:
+    """One page that needs no other file."""
+    timed = layers(report) if "timer" in report else None
+    return page("verify.html.j2", report=report, figures=list(figures(report)), layers=timed)
+
+
+def write_html(path: Path, report: Mapping[str, Any]) -> None:
+    """Write the page so that it appears whole or not at all; `ConfigError` if it cannot be."""
+    write_files({path: html(report).encode()})

@@ -1,0 +1,1 @@
+"""Integer arithmetic that operators share: fixed-point multipliers, gemmlowp's functions."""

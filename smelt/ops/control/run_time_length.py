@@ -1,0 +1,156 @@
+"""Sizes that are known at run time: as a tensor, and operators that must be told one.
+
+Tensors have the largest sizes in their types; in memory, those of another size fill the start.
+`smelt.ops.lengths` tells which dimensions these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ops.case import Case, Constant, Data
+from smelt.ops.constraints import arrays, axis_in_range, operands, same_quant
+from smelt.ops.tensor.transpose import Transpose
+
+
+@dataclass(frozen=True)
+class LengthOf(Op):
+    """The size of dimension `length` (see `Graph.lengths`), `count` times: int32 `[count]`.
+
+    `size` is what it is where the graph is evaluated: the largest one, unless the graph has been
+    brought to another.
+    """
+
+    length: str
+    size: int
+    count: int = 1
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        del inputs
+        return (TensorType((self.count,), DType.INT32),)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        del node, inputs
+        return (np.full(self.count, self.size, np.int32),)
+
+
+FILLS: dict[str, float] = {"zero": 0, "one": 1, "lowest": -np.inf, "highest": np.inf}
+"""What may be in rows that are not there."""
+
+
+@dataclass(frozen=True)
+class FillRows(Op):
+    """`size` rows: the first ones of the operand, and `fill` in place of what is beyond a length.
+
+    Operands: a tensor whose axes before `axis` are of size 1, and the length, int32 `[1]`.
+    """
+
+    size: int
+    axis: int = 0
+    fill: str = "zero"
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, length = operands(self, inputs, 2)
+        axis_in_range(self, self.axis, len(x.shape))
+        _require_length(self, length)
+        if self.fill not in FILLS or prod(x.shape[: self.axis]) != 1 or x.dtype is DType.BOOL:
+            raise ModelError(f"FillRows along axis {self.axis} of {x} with '{self.fill}'")
+        shape = (*x.shape[: self.axis], self.size, *x.shape[self.axis + 1 :])
+        return (TensorType(shape, x.dtype),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The input's."""
+        return operands(self, inputs, 2)[0].quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        same_quant(node)
+        if node.output.type.is_quantized and self.fill not in ("lowest", "highest"):
+            raise ModelError(f"FillRows of {node.output.type} cannot fill with '{self.fill}'")
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        x, length = arrays(node, inputs, 2)
+        shape = node.output.type.shape
+        count = int(np.clip(length[0], 0, min(self.size, x.shape[self.axis])))
+        result = np.full(shape, fill_of(self.fill, node.output.type.dtype), x.dtype)
+        first = (slice(None),) * self.axis + (slice(count),)
+        result[first] = x[first]
+        return (result,)
+
+
+def fill_of(fill: str, dtype: DType) -> float:
+    """The element that a key of `FILLS` stands for."""
+    value = FILLS[fill]
+    return value if dtype.is_float or np.isfinite(value) else dtype.limits[value > 0]
+
+
+@dataclass(frozen=True)
+class TransposeLength(Op):
+    """Transposition of a tensor that has a length along `axis`, `factor` times.
+
+    Operands: the tensor, and the length, int32 `[1]`. Both tensors fill the start of theirs.
+    """
+
+    permutation: tuple[int, ...]
+    axis: int
+    factor: int = 1
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, length = operands(self, inputs, 2)
+        axis_in_range(self, self.axis, len(x.shape))
+        _require_length(self, length)
+        if x.shape[self.axis] % self.factor:
+            raise ModelError(f"TransposeLength of {x}: axis {self.axis} is not {self.factor} times")
+        return Transpose(self.permutation).infer((x,))
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """See `Transpose`."""
+        return Transpose(self.permutation).output_quant(inputs[:1])
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        Transpose(self.permutation).check(node)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """Of tensors that have the length, as all have while a graph is evaluated at one size."""
+        x, _ = arrays(node, inputs, 2)
+        return (np.ascontiguousarray(x.transpose(self.permutation)),)
+
+
+def _require_length(op: Op, length: TensorType) -> None:
+    if (length.shape, length.dtype) != ((1,), DType.INT32):
+        raise ModelError(f"{op.name} needs a length of i32[1], got {length}")
+
+
+_PLAIN = (DType.FLOAT32, DType.INT8, DType.INT64)
+_LENGTH = Data((1,), 0, 7, DType.INT32)
+
+
+def _transposed(name: str, order: tuple[int, ...], axis: int, x: Data, factor: int = 1) -> Case:
+    length = Constant((x.shape[axis] // factor,), (1,), DType.INT32)
+    return Case(name, TransposeLength(order, axis, factor), (x, length))
+
+
+CASES = (
+    *(
+        Case(fill, FillRows(5, 0, fill), (Data((5, 3), -9, 9), _LENGTH), _PLAIN, plain=True)
+        for fill in FILLS
+    ),
+    Case("second_axis", FillRows(6, 1), (Data((1, 6, 2, 2)), _LENGTH), (DType.FLOAT32,)),
+    Case("vector", FillRows(7, 0, "highest"), (Data((7,)), _LENGTH), (DType.FLOAT32,)),
+    _transposed("to_rows", (0, 2, 1), 2, Data((1, 4, 6))),
+    _transposed("from_rows", (2, 0, 1), 0, Data((6, 2, 3))),
+    _transposed("batch", (1, 0, 2), 1, Data((2, 6, 3))),
+    _transposed("twice", (1, 2, 0), 1, Data((3, 6, 2)), 2),
+)

@@ -1,0 +1,1 @@
+"""Operators that compute: products, pools, reductions, elementwise functions, quantization."""

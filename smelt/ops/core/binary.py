@@ -1,0 +1,333 @@
+"""Binary elementwise operators: one table row a kind.
+
+The integer arithmetic of quantized tensors is in `binary_integer`; that of integers as they are,
+and of floats, in `binary_plain`. Broadcasting follows numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
+from smelt.ir.channels import Bounds
+from smelt.ops.arithmetic.fixed_point import (
+    Activation,
+    clamp_limits,
+    dequantize_onnx,
+    quantize_onnx,
+)
+from smelt.ops.case import Case, Constant, Data, onnx_cases
+from smelt.ops.constraints import (
+    arrays,
+    operands,
+    quantized,
+    requantizing_rounding,
+    same_dtype,
+    same_quant,
+    symmetric_int16,
+)
+from smelt.ops.core import binary_integer as integer
+from smelt.ops.core import binary_plain as plain
+from smelt.ops.core.channel_rules import (
+    ChannelsAlike,
+    filled,
+    levels,
+)
+
+_INT8, _INT8_INT16 = (DType.INT8,), (DType.INT8, DType.INT16)
+_FLOATS = frozenset(d for d in DType if d.is_float)
+_INTEGERS = frozenset(d for d in DType if d.is_integer)
+_NUMBERS = _FLOATS | _INTEGERS
+_BOOL = frozenset({DType.BOOL})
+
+
+@dataclass(frozen=True)
+class BinaryKind:
+    """A row of the table.
+
+    `real` computes floats (given as float64) and unquantized integers, of the element types
+    `serves`; `integer` quantized tensors of `dtypes` (none: not quantized). `rescales` is False
+    where stored integers are merely selected, `compares` is True where the result is bool.
+    """
+
+    real: Callable[[Array, Array], Array]
+    integer: integer.Integer | None = None
+    dtypes: tuple[DType, ...] = ()
+    rescales: bool = True
+    serves: frozenset[DType] = _NUMBERS
+    compares: bool = False
+
+
+def _comparison(real: Callable[[Array, Array], Array], serves: frozenset[DType]) -> BinaryKind:
+    return BinaryKind(real, serves=serves, compares=True)
+
+
+def _bitwise(real: Callable[[Array, Array], Array]) -> BinaryKind:
+    return BinaryKind(real, serves=_INTEGERS | _BOOL)
+
+
+BINARY: dict[str, BinaryKind] = {
+    "add": BinaryKind(np.add, integer.add, _INT8_INT16),
+    "sub": BinaryKind(np.subtract, integer.sub, _INT8_INT16),
+    "mul": BinaryKind(np.multiply, integer.mul, _INT8_INT16),
+    "div": BinaryKind(plain.divide, integer.div, _INT8),
+    "maximum": BinaryKind(np.maximum, integer.maximum, _INT8_INT16, rescales=False),
+    "minimum": BinaryKind(np.minimum, integer.minimum, _INT8_INT16, rescales=False),
+    "squared_difference": BinaryKind(
+        plain.square_of_difference, integer.squared_difference, _INT8_INT16
+    ),
+    "pow": BinaryKind(plain.power),
+    "mod": BinaryKind(plain.modulo),
+    "fmod": BinaryKind(plain.remainder),
+    "shift_left": BinaryKind(plain.shift_left, serves=_INTEGERS),
+    "shift_right": BinaryKind(plain.shift_right, serves=_INTEGERS),
+    "and": _bitwise(np.bitwise_and),
+    "or": _bitwise(np.bitwise_or),
+    "xor": _bitwise(np.bitwise_xor),
+    "equal": _comparison(np.equal, _NUMBERS | _BOOL),
+    "greater": _comparison(np.greater, _NUMBERS),
+    "greater_equal": _comparison(np.greater_equal, _NUMBERS),
+    "less": _comparison(np.less, _NUMBERS),
+    "less_equal": _comparison(np.less_equal, _NUMBERS),
+}
+
+
+class BinaryChannels(ChannelsAlike["Binary"]):
+    """The extremes are where each operand is at one of its own."""
+
+    def serves(self, node: Node[Binary]) -> bool:
+        """Results grow or fall steadily with each operand."""
+        return node.op.kind in ("add", "sub", "mul", "maximum", "minimum")
+
+    def corners(
+        self, node: Node[Binary], operands: Sequence[Bounds | None]
+    ) -> Iterator[Sequence[Array | None]]:
+        """Every choice of ends."""
+        pairs = [(v, b) for v, b in zip(node.inputs, operands, strict=True) if v and b]
+        for ends in product((False, True), repeat=len(pairs)):
+            yield [filled(v, b, end) for (v, b), end in zip(pairs, ends, strict=True)]
+
+    def reach(self, node: Node[Binary]) -> float:
+        """Products reach farther than an operand."""
+        reach, other = super().reach(node), node.input(1).type
+        return reach * (other.scale * levels(other)) if node.op.kind == "mul" else reach
+
+
+@dataclass(frozen=True)
+class Binary(Op):
+    """Two tensors of one element type, broadcast against each other; `kind` is in `BINARY`."""
+
+    kind: str
+    activation: Activation = Activation.NONE
+
+    elementwise = True
+    sixteen_bits = True
+    channel_rule = BinaryChannels()
+
+    @property
+    def name(self) -> str:
+        """See `Op.name`."""
+        return f"Binary({self.kind})"
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        if self.kind not in BINARY:
+            raise ModelError(f"there is no binary operator '{self.kind}'; see {sorted(BINARY)}")
+        a, b = operands(self, inputs, 2)
+        dtype = same_dtype(self, (a, b))
+        row = BINARY[self.kind]
+        if dtype not in row.serves:
+            raise ModelError(f"{self.name} cannot be computed on {a}")
+        result = DType.BOOL if row.compares else dtype
+        if result is DType.BOOL and self.activation is not Activation.NONE:
+            raise ModelError(f"{self.name} gives bool, which no activation can be fused to")
+        try:
+            shape = np.broadcast_shapes(a.shape, b.shape)
+        except ValueError as error:
+            raise ModelError(f"{self.name} cannot broadcast {a} with {b}") from error
+        return (TensorType(shape, result),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The first input's, where stored integers are merely selected."""
+        a = operands(self, inputs, 2)[0]
+        return None if BINARY[self.kind].rescales else a.quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        row = BINARY[self.kind]
+        if not quantized(node, row.dtypes, 2):
+            return
+        symmetric_int16(node, 2)
+        if not row.rescales:
+            same_quant(node, 2)
+            return
+        if requantizing_rounding(node) is Rounding.ONNX:
+            return
+        a, b, y = node.input(0).type, node.input(1).type, node.output.type
+        # Beyond this the sum's multiplier exceeds one, which the integer arithmetic excludes.
+        limit = y.scale * (2.0**14 if y.dtype is DType.INT16 else 2.0**19)
+        if self.kind in ("add", "sub") and max(a.scale, b.scale) >= limit:
+            raise ModelError(
+                f"{node.origin}: input scales {a.scale} and {b.scale} are too large for the "
+                f"output scale {y.scale}"
+            )
+
+    def overhead(self, node: Node) -> int:
+        """Powers of integers are products, one for each bit of the exponent."""
+        return 16 * node.output.type.size if self.kind == "pow" else 0
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        a, b = arrays(node, inputs, 2)
+        y, row = node.output.type, BINARY[self.kind]
+        if y.quant is None:
+            return (self._unquantized(a, b, y),)
+        x0, x1 = node.input(0).type, node.input(1).type
+        if node.rounding is Rounding.ONNX and row.rescales:
+            return (self._onnx(node, a, b),)
+        centred = (a.astype(np.int64) - x0.zero_point, b.astype(np.int64) - x1.zero_point)
+        if row.integer is None:
+            raise ValueError(f"{self.name} of quantized data")
+        result = row.integer(*centred, x0, x1, y) + y.zero_point
+        clamped = np.clip(result, *clamp_limits(self.activation, y))
+        return (np.asarray(clamped, y.dtype.numpy),)
+
+    def _onnx(self, node: Node, a: Array, b: Array) -> Array:
+        """Dequantized, computed in float32, quantized."""
+        x0, x1, y = node.input(0).type.quant, node.input(1).type.quant, node.output.type
+        if x0 is None or x1 is None or y.quant is None:
+            raise ModelError(f"{node.origin}: {self.name} needs quantized operands")
+        left, right = dequantize_onnx(a, x0), dequantize_onnx(b, x1)
+        with np.errstate(all="ignore"):
+            real = BINARY[self.kind].real(left, right)
+        stored = quantize_onnx(real, y.quant, y)
+        return np.clip(stored, *clamp_limits(self.activation, y, node.rounding))
+
+    def _unquantized(self, a: Array, b: Array, y: TensorType) -> Array:
+        if a.dtype.kind == "f":
+            a, b = a.astype(np.float64), b.astype(np.float64)
+        with np.errstate(all="ignore"):
+            result = BINARY[self.kind].real(a, b)
+            if self.activation is Activation.NONE:
+                return np.asarray(result, y.dtype.numpy)
+            low, high = self.activation.limits
+            if y.dtype.is_integer:
+                low, high = max(low, y.dtype.limits[0]), min(high, y.dtype.limits[1])
+            return np.asarray(np.clip(result, low, high), y.dtype.numpy)
+
+    def selects(self, node: Node) -> int:
+        """Maxima and minima are one of the operands."""
+        del node
+        chooses = self.kind in ("maximum", "minimum") and self.activation is Activation.NONE
+        return 2 if chooses else 0
+
+    def grows(self, node: Node) -> bool:
+        """Squares do."""
+        square = self.kind == "mul" and node.input(0) is node.input(1)
+        return square or self.kind == "squared_difference"
+
+
+def _case(
+    kind: str,
+    name: str,
+    a: Data | Constant,
+    b: Data | Constant,
+    *,
+    activation: Activation = Activation.NONE,
+) -> Case:
+    same_scale = not BINARY[kind].rescales
+    return Case(f"{kind}_{name}", Binary(kind, activation), (a, b), same_scale=same_scale)
+
+
+_ROW, _COLUMN = (1, 4), (5, 3, 1)
+_SAMPLES = frozenset(
+    {DType.FLOAT32, DType.FLOAT64, DType.INT8, DType.UINT8, DType.INT32, DType.UINT64, DType.BOOL}
+)
+_WHOLE = (-(2.0**63), 2.0**64)
+"""Beyond the range of every integer type: cases draw of all they have."""
+
+
+def _plain_case(
+    kind: str,
+    name: str,
+    a: tuple[float, float],
+    b: tuple[float, float],
+    dtypes: frozenset[DType] | None = None,
+) -> Case:
+    """A case over floats, integers and bool as they are, as far as the kind serves them."""
+    served = BINARY[kind].serves & _SAMPLES if dtypes is None else dtypes
+    return Case(
+        f"{kind}_{name}",
+        Binary(kind),
+        (Data(_COLUMN, *a), Data(_ROW, *b)),
+        tuple(d for d in DType if d in served),
+        plain=True,
+    )
+
+
+def _plain_cases() -> Iterator[Case]:
+    for kind, row in BINARY.items():
+        if row.compares:
+            yield _plain_case(kind, "near", (-2.0, 2.0), (-2.0, 2.0))
+        yield _plain_case(kind, "whole", _WHOLE, _WHOLE, row.serves & _INTEGERS)
+    yield _plain_case("pow", "real", (0.0, 4.0), (-2.0, 3.0), _SAMPLES & _FLOATS)
+    yield _plain_case("pow", "small", (-4.0, 4.0), (-2.0, 3.0), _SAMPLES & _INTEGERS)
+    for kind in ("div", "mod", "fmod"):
+        yield _plain_case(kind, "small", (-9.0, 9.0), (-4.0, 4.0), _SAMPLES & _INTEGERS)
+    for kind in ("mod", "fmod"):
+        yield _plain_case(kind, "real", (-9.0, 9.0), (0.75, 4.0), _SAMPLES & _FLOATS)
+    for kind in ("shift_left", "shift_right"):
+        yield _plain_case(kind, "inside", _WHOLE, (-2.0, 9.0))
+    for kind in ("and", "or", "xor"):
+        yield _plain_case(kind, "truth", (0.0, 1.0), (0.0, 1.0), _BOOL)
+
+
+_IMAGE = (1, 4, 3, 5)
+_DIVISOR = Data((1, 1, 1, 5), 0.5, 2.0)
+_CASES = (
+    *(
+        case
+        for kind in ("add", "sub", "mul", "maximum", "minimum", "squared_difference")
+        for case in (
+            _case(kind, "image", Data(_IMAGE), Data(_IMAGE, -0.5, 2.0)),
+            _case(kind, "channels", Data(_IMAGE), Data((1, 1, 1, 5), -3.0, 1.0)),
+            _case(kind, "both_ways", Data((2, 1, 3)), Data((4, 1), 0.0, 2.0)),
+            _case(kind, "scalar_first", Constant((0.75,), ()), Data((7,), -2.0, 2.0)),
+        )
+    ),
+    *(
+        _case(kind, f"constant_{clamp.value}", Data((1, 3, 3, 3), -9.0, 9.0), b, activation=clamp)
+        for kind, b in (
+            ("add", Constant((0.5, -1.0, 2.0), (3,))),
+            ("sub", Constant((0.5, -1.0, 2.0), (1, 1, 1, 3))),
+            ("mul", Constant((1.5, -0.25, 0.01), (3,))),
+        )
+        for clamp in (Activation.RELU, Activation.RELU6, Activation.RELU_N1_TO_1)
+    ),
+    _case("add", "scales_apart", Data((1, 33), -1e-3, 1e-3), Data((1, 33), -100.0, 50.0)),
+    _case("sub", "scales_apart", Data((1, 33), -100.0, 50.0), Data((1, 33), -1e-3, 1e-3)),
+    _case("mul", "scales_apart", Data((1, 33), -1e-4, 0.0), Data((1, 33), -1000.0, 500.0)),
+    _case("add", "one_sided", Data((31,), 0.0, 6.0), Data((31,), -6.0, 0.0)),
+    _case("div", "image", Data(_IMAGE), Data(_IMAGE, 0.25, 4.0)),
+    _case("div", "channels", Data(_IMAGE, -4.0, 2.0), _DIVISOR, activation=Activation.RELU),
+    _case("div", "numerator", Data((1,), 0.5, 1.0), Data((9,), 0.5, 8.0)),
+    *_plain_cases(),
+)
+CASES = _CASES + onnx_cases(
+    _CASES,
+    "add_image",
+    "add_channels",
+    "add_scales_apart",
+    "add_constant_relu6",
+    "sub_image",
+    "mul_image",
+    "mul_constant_relu",
+    "maximum_image",
+    "div_image",
+    "squared_difference_both_ways",
+)

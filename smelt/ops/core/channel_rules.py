@@ -1,0 +1,131 @@
+"""What operators do to channels that lie in the same place in operands and results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.ir import Array, DType, Node, Rounding, TensorType, Value
+from smelt.ir.channels import (
+    Bounds,
+    Build,
+    ChannelRule,
+    Mask,
+    Narrowed,
+    Narrowing,
+    OpT_contra,
+    channels,
+    everything,
+)
+from smelt.ops.arithmetic.fixed_point import INT32_MAX
+
+
+class ChannelsAlike(ChannelRule[OpT_contra]):
+    """Each channel of the result is of the same channel of the operands, and grows with them."""
+
+    @override
+    def bounds(self, node: Node[OpT_contra], operands: Sequence[Bounds | None]) -> Bounds:
+        if self._may_wrap(node):
+            return Bounds.anything(node.output.type)
+        found = [node.op.reference(node, inputs)[0] for inputs in self.corners(node, operands)]
+        return Bounds.among(*found)
+
+    def corners(
+        self, node: Node[OpT_contra], operands: Sequence[Bounds | None]
+    ) -> Iterator[Sequence[Array | None]]:
+        """Inputs among whose results the least and the greatest of every element are."""
+        for greatest in (False, True):
+            yield [
+                None if v is None or b is None else filled(v, b, greatest)
+                for v, b in zip(node.inputs, operands, strict=True)
+            ]
+
+    @override
+    def needs(
+        self, node: Node[OpT_contra], wanted: Mask, operands: Sequence[Bounds | None]
+    ) -> tuple[Mask, Sequence[Mask | None]]:
+        del operands
+        return wanted, [
+            None if v is None else wanted if channels(v.type) == wanted.size else everything(v.type)
+            for v in node.inputs
+        ]
+
+    @override
+    def carries(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
+        count = channels(node.output.type)
+        found: Mask | bool = False
+        for value, mask in zip(node.inputs, kept, strict=True):
+            if value is not None and value.data is None and mask is not None:
+                found = found | mask if mask.size == count else found
+        return found
+
+    @override
+    def narrow(self, node: Node[OpT_contra], to: Narrowing) -> Narrowed:
+        return node.op, tuple(
+            v if v is None or v.data is None or mask is None else _sliced(v, mask, to.build)
+            for v, mask in zip(node.inputs, to.kept, strict=True)
+        )
+
+    def reach(self, node: Node[OpT_contra]) -> float:
+        """No less than the magnitude of results, in steps of their scale."""
+        x, y = node.input(0).type, node.output.type
+        return x.scale / y.scale * levels(x)
+
+    def _may_wrap(self, node: Node[OpT_contra]) -> bool:
+        """Whether numbers may leave 32 bits when shifted left: results do not grow then."""
+        x, y = node.input(0).type, node.output.type
+        if node.rounding is not Rounding.TFLM or not (x.is_quantized and y.is_quantized):
+            return False
+        # Shifted left it is at most twice what it is multiplied by.
+        return 2 * self.reach(node) > INT32_MAX
+
+
+class ChannelFunction(ChannelsAlike):
+    """Any function of 8-bit elements, looked at for all of them."""
+
+    @override
+    def serves(self, node: Node) -> bool:
+        return node.input(0).type.dtype in (DType.INT8, DType.UINT8)
+
+    @override
+    def bounds(self, node: Node, operands: Sequence[Bounds | None]) -> Bounds:
+        x, given = node.input(0), operands[0]
+        assert given is not None
+        least, greatest = x.type.dtype.limits
+        stored = np.arange(least, greatest + 1).astype(x.type.dtype.numpy)
+        types = (x.type.with_shape(stored.shape), node.output.type.with_shape(stored.shape))
+        ends = [Value(v.name, t) for v, t in zip((x, node.output), types, strict=True)]
+        probe = replace(node, inputs=(ends[0], *node.inputs[1:]), outputs=(ends[1],))
+        others = [None if v is None else v.data for v in node.inputs[1:]]
+        (results,) = node.op.reference(probe, [stored, *others])
+        spans = [
+            results[low - least : high - least + 1].astype(np.int64)
+            for low, high in zip(given.low, given.high, strict=True)
+        ]
+        return Bounds(np.array([s.min() for s in spans]), np.array([s.max() for s in spans]))
+
+    @override
+    def narrow(self, node: Node, to: Narrowing) -> Narrowed:
+        del to
+        return node.op, node.inputs
+
+
+def levels(type_: TensorType) -> int:
+    """More than the magnitude of any stored number less the zero point."""
+    return 1 << (8 * type_.dtype.size)
+
+
+def filled(value: Value, bounds: Bounds, greatest: bool) -> Array:
+    """A tensor that holds the least or the greatest number in each channel; of a constant, it."""
+    if value.data is not None:
+        return value.data
+    row = bounds.high if greatest else bounds.low
+    return np.broadcast_to(row, value.type.shape).astype(value.type.dtype.numpy)
+
+
+def _sliced(value: Value, mask: Mask, build: Build) -> Value:
+    """A constant with some of its channels."""
+    return value if mask.all() else build(value.name, value.array[..., mask], value.type.quant)

@@ -1,0 +1,358 @@
+"""Conv3D and ConvTranspose: convolutions whose weights are a matrix `[i,o]` for each tap.
+
+ConvTranspose has an integer form too, by the rules of the TensorFlow Lite 8-bit quantization
+specification: int8 weights symmetric per output channel, int32 bias of scale
+`input scale * weight scale`; and with 16-bit activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
+from smelt.ir.budget import OPERATOR
+from smelt.ops.arithmetic.fixed_point import (
+    Activation,
+    Requantizer,
+    along_axis,
+    convolution_scales,
+    finish,
+)
+from smelt.ops.case import (
+    FLOAT_AND_INT8,
+    Argument,
+    Bias,
+    Case,
+    Data,
+    Weights,
+    onnx_cases,
+    wide_cases,
+)
+from smelt.ops.constraints import arrays, operands, quantized, same_dtype
+from smelt.ops.core.channel_products import TransposedChannels
+from smelt.ops.core.convolution import padded_size
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class ConvolutionND(Op):
+    """Base of both: input `[n,*size,i]`, weights `[*kernel,i/groups,o]`, bias `[o]` (optional).
+
+    `stride`, `padding` (before, after) and `dilation` have an entry for each axis of the image.
+    """
+
+    stride: tuple[int, ...]
+    padding: Pairs
+    dilation: tuple[int, ...]
+    groups: int = 1
+    activation: Activation = Activation.NONE
+
+    def size(self, axis: int, size: int, window: int) -> int:
+        """Size of the output along an axis of the image.
+
+        Args:
+            axis: counted among those of the image.
+            size: the input's.
+            window: from the first tap to just past the last.
+        """
+        raise NotImplementedError(f"{self.name}.size")
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, weights = operands(self, inputs, 2)
+        bias = inputs[2] if len(inputs) > 2 else None
+        rank = len(x.shape) - 2
+        fields = (self.stride, self.padding, self.dilation)
+        if rank < 1 or len(weights.shape) != rank + 2 or any(len(f) != rank for f in fields):
+            raise ModelError(f"{self.name} of {x} cannot use weights {weights} and {fields}")
+        if min(*self.stride, *self.dilation, self.groups) < 1 or x.size == 0:
+            raise ModelError(f"{self.name} cannot be computed on {x} with {fields}")
+        depth, outputs = weights.shape[-2:]
+        if x.shape[-1] != depth * self.groups or outputs % self.groups or weights.size == 0:
+            raise ModelError(
+                f"{self.name} of {x} with {self.groups} groups cannot use weights {weights}"
+            )
+        if bias is not None and bias.shape != (outputs,):
+            raise ModelError(f"{self.name} with {outputs} output channels has a bias {bias}")
+        size = tuple(
+            self.size(axis, x.shape[axis + 1], (weights.shape[axis] - 1) * self.dilation[axis] + 1)
+            for axis in range(rank)
+        )
+        if min(size) < 1:
+            raise ModelError(f"{self.name} of {x} and weights {weights} has no output")
+        return (TensorType((x.shape[0], *size, outputs), self._dtype(x, weights, bias)),)
+
+    def _dtype(self, x: TensorType, weights: TensorType, bias: TensorType | None) -> DType:
+        """The element type of the output; sums of float16 are float32, and so may a bias be."""
+        wide = x.dtype is DType.FLOAT16 and bias is not None and bias.dtype is DType.FLOAT32
+        return same_dtype(self, [t for t in (x, weights, *(() if wide else (bias,))) if t])
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        quantized(node, ())
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        x, weights = arrays(node, inputs, 2)
+        bias = inputs[2] if len(inputs) > 2 else None
+        y, quant = node.output.type, node.input(1).type.quant
+        if y.quant is not None:
+            x = x.astype(np.int64) - node.input(0).type.zero_point
+            zero_points = 0 if quant is None else along_axis(quant, weights.ndim)[1]
+            weights = weights.astype(np.int64) - zero_points
+        depth, outputs = weights.shape[-2], weights.shape[-1] // self.groups
+        # Exact for integers below 2^53.
+        total = np.zeros(y.shape, np.float64)
+        for group in range(self.groups):
+            own = slice(group * depth, (group + 1) * depth)
+            made = slice(group * outputs, (group + 1) * outputs)
+            total[..., made] = self.accumulate(
+                x[..., own].astype(np.float64), weights[..., made].astype(np.float64), y.shape[1:-1]
+            )
+        if bias is not None:
+            total += bias
+        if y.quant is not None:
+            rounding = node.rounding or Rounding.TFLM
+            types = (node.input(0).type, node.input(1).type, y)
+            requantize = Requantizer(convolution_scales(*types, rounding), rounding)
+            return (finish(np.rint(total).astype(np.int64), requantize, self.activation, y),)
+        return (np.clip(total, *self.activation.limits).astype(y.dtype.numpy),)
+
+    def overhead(self, node: Node) -> int:
+        """Each tap of each group is a product of its own, on an image with its padding."""
+        taps = prod(node.input(1).type.shape[:-2])
+        padded = padded_size(self._padded(node), [(abs(a), abs(b)) for a, b in self.padding])
+        return self.groups * taps * OPERATOR + padded
+
+    def _padded(self, node: Node) -> TensorType:
+        """The image that padding is added to, or cut off."""
+        return node.input(0).type
+
+    def accumulate(self, x: Array, weights: Array, size: Sequence[int]) -> Array:
+        """Sums of products of one group, for an output image of that size."""
+        raise NotImplementedError(f"{self.name}.accumulate")
+
+    def _taps(self, kernel: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Each tap's index, and how far it lies from the first."""
+        return [
+            (tap, tuple(t * d for t, d in zip(tap, self.dilation, strict=True)))
+            for tap in product(*map(range, kernel))
+        ]
+
+
+@dataclass(frozen=True)
+class Conv3D(ConvolutionND):
+    """3-D convolution."""
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        if len(self.stride) != 3 or min(map(min, self.padding), default=0) < 0:
+            raise ModelError(f"Conv3D has stride {self.stride} and padding {self.padding}")
+        return super().infer(inputs)
+
+    def macs(self, node: Node) -> int:
+        """Multiply-accumulates, padded taps included."""
+        return node.output.type.size * prod(node.input(1).type.shape[:-1])
+
+    def size(self, axis: int, size: int, window: int) -> int:
+        """See `ConvolutionND.size`."""
+        return (size + sum(self.padding[axis]) - window) // self.stride[axis] + 1
+
+    def accumulate(self, x: Array, weights: Array, size: Sequence[int]) -> Array:
+        """See `ConvolutionND.accumulate`."""
+        padded = np.pad(x, ((0, 0), *self.padding, (0, 0)))
+        total = np.zeros((x.shape[0], *size, weights.shape[-1]))
+        for tap, begin in self._taps(weights.shape[:-2]):
+            steps = zip(begin, size, self.stride, strict=True)
+            window = tuple(slice(b, b + (n - 1) * s + 1, s) for b, n, s in steps)
+            total += padded[(slice(None), *window)] @ weights[tap]
+        return total
+
+
+@dataclass(frozen=True)
+class ConvTranspose(ConvolutionND):
+    """Transposed convolution, along any number of axes.
+
+    Each input pixel adds its product with every tap to the output pixel `stride` times its own
+    position, plus the tap's; `padding` is what is then cut off (a negative one is added).
+    """
+
+    channel_rule = TransposedChannels()
+
+    def _dtype(self, x: TensorType, weights: TensorType, bias: TensorType | None) -> DType:
+        """See `ConvolutionND._dtype`; integers have a bias that is longer than they are."""
+        if not x.dtype.is_integer:
+            return super()._dtype(x, weights, bias)
+        if weights.dtype is not DType.INT8 or x.dtype not in (DType.INT8, DType.INT16):
+            raise ModelError(f"{self.name} of {x} cannot use weights {weights}")
+        if bias is not None and bias.dtype not in (DType.INT32, DType.INT64):
+            raise ModelError(f"{self.name} of {x} has a bias {bias}; int32 is needed")
+        return x.dtype
+
+    def check(self, node: Node) -> None:
+        """Quantized input, weights and output come together."""
+        is_quantized = quantized(node, (DType.INT8, DType.INT16))
+        weights = node.input(1).type
+        if weights.is_quantized != is_quantized:
+            raise ModelError(
+                f"{node.origin}: input {node.input(0).type} and weights {weights} must both be "
+                "quantized, or neither"
+            )
+        if is_quantized and node.rounding is None:
+            raise ModelError(f"{node.origin}: a quantized {self.name} needs a rounding")
+
+    def macs(self, node: Node) -> int:
+        """Multiply-accumulates, those of pixels cut off included."""
+        weights = node.input(1).type
+        return node.input(0).type.size * weights.size // weights.shape[-2] // self.groups
+
+    def _padded(self, node: Node) -> TensorType:
+        """See `ConvolutionND._padded`."""
+        return node.output.type
+
+    def size(self, axis: int, size: int, window: int) -> int:
+        """See `ConvolutionND.size`."""
+        return (size - 1) * self.stride[axis] + window - sum(self.padding[axis])
+
+    def accumulate(self, x: Array, weights: Array, size: Sequence[int]) -> Array:
+        """See `ConvolutionND.accumulate`."""
+        full = [n + sum(pair) for n, pair in zip(size, self.padding, strict=True)]
+        total = np.zeros((x.shape[0], *full, weights.shape[-1]))
+        for tap, begin in self._taps(weights.shape[:-2]):
+            steps = zip(begin, x.shape[1:-1], self.stride, strict=True)
+            window = tuple(slice(b, b + (n - 1) * s + 1, s) for b, n, s in steps)
+            total[(slice(None), *window)] += x @ weights[tap]
+        return self._cut(total)
+
+    def windows(self, x: Array, kernel: Sequence[int]) -> Array:
+        """What each output's taps meet, zero where nothing: `[n,*size,i]` to `[n,*size,taps,i]`."""
+        steps = list(zip(x.shape[1:-1], self.stride, self.dilation, kernel, strict=True))
+        full = [(n - 1) * s + (k - 1) * d + 1 for n, s, d, k in steps]
+        met = np.zeros((x.shape[0], *full, prod(kernel), x.shape[-1]), x.dtype)
+        for index, (_, begin) in enumerate(self._taps(kernel)):
+            spans = zip(begin, steps, strict=True)
+            window = tuple(slice(b, b + (n - 1) * s + 1, s) for b, (n, s, _, _) in spans)
+            met[(slice(None), *window, index)] = x
+        return self._cut(met)
+
+    def _cut(self, image: Array) -> Array:
+        """An image, axes of the image second, with what `padding` says cut off and added."""
+        for axis, (before, after) in enumerate(self.padding, start=1):
+            extra = [(0, 0)] * image.ndim
+            extra[axis] = max(-before, 0), max(-after, 0)
+            image = np.pad(image, extra)
+            kept = slice(max(before, 0), image.shape[axis] - max(after, 0))
+            image = image[(slice(None),) * axis + (kept,)]
+        return image
+
+
+def _case(name: str, op: ConvolutionND, x: tuple[int, ...], *arguments: Argument) -> Case:
+    dtypes = FLOAT_AND_INT8 if isinstance(op, ConvTranspose) else (DType.FLOAT32,)
+    return Case(name, op, (Data(x), *arguments), dtypes)
+
+
+def _transposed(
+    name: str,
+    x: tuple[int, ...],
+    weights: tuple[int, ...],
+    *,
+    stride: tuple[int, ...],
+    padding: Pairs | None = None,
+    dilation: tuple[int, ...] | None = None,
+    groups: int = 1,
+    activation: Activation = Activation.NONE,
+) -> Case:
+    rank = len(stride)
+    op = ConvTranspose(
+        stride, padding or ((0, 0),) * rank, dilation or (1,) * rank, groups, activation
+    )
+    return _case(name, op, x, Weights(weights, axis=rank + 1), Bias(weights[-1]))
+
+
+_CASES = (
+    _case(
+        "same_3x3x3",
+        Conv3D((1, 1, 1), ((1, 1), (1, 1), (1, 1)), (1, 1, 1)),
+        (1, 3, 4, 5, 3),
+        Weights((3, 3, 3, 3, 6)),
+        Bias(6),
+    ),
+    _case(
+        "strided",
+        Conv3D((2, 1, 2), ((0, 1), (0, 0), (2, 1)), (1, 1, 1), activation=Activation.RELU),
+        (2, 5, 4, 5, 2),
+        Weights((2, 1, 3, 2, 5)),
+    ),
+    _case(
+        "dilated_groups",
+        Conv3D((1, 1, 1), ((0, 0), (1, 0), (0, 0)), (2, 1, 3), 2),
+        (1, 4, 3, 5, 4),
+        Weights((2, 2, 2, 2, 6)),
+        Bias(6),
+    ),
+    _case(
+        "run_time_weights",
+        Conv3D((1, 1, 1), ((0, 0), (0, 0), (0, 0)), (1, 1, 1)),
+        (1, 2, 3, 3, 2),
+        Data((2, 2, 2, 2, 3)),
+        Data((3,)),
+    ),
+    _case(
+        "flat_axes",
+        Conv3D((1, 2, 1), ((0, 0), (1, 1), (0, 0)), (1, 1, 1)),
+        (1, 1, 4, 1, 3),
+        Weights((1, 2, 1, 3, 11)),
+        Bias(11),
+    ),
+    _transposed("double", (1, 3, 4, 5), (2, 2, 5, 6), stride=(2, 2)),
+    _transposed(
+        "overlapping",
+        (2, 3, 4, 2),
+        (3, 4, 2, 5),
+        stride=(2, 2),
+        padding=((1, 0), (1, 1)),
+        activation=Activation.RELU6,
+    ),
+    _transposed("stride1", (1, 4, 3, 3), (3, 3, 3, 2), stride=(1, 1), padding=((1, 1), (1, 1))),
+    _transposed(
+        "output_padding", (1, 3, 3, 2), (2, 3, 2, 4), stride=(3, 2), padding=((0, -2), (-1, -1))
+    ),
+    _transposed(
+        "dilated",
+        (1, 3, 4, 2),
+        (3, 2, 2, 3),
+        stride=(2, 3),
+        padding=((1, 2), (0, 1)),
+        dilation=(2, 2),
+    ),
+    _transposed("groups", (1, 3, 3, 6), (2, 2, 3, 4), stride=(2, 2), groups=2),
+    _transposed(
+        "depthwise",
+        (1, 3, 4, 7),
+        (4, 4, 1, 7),
+        stride=(2, 2),
+        padding=((1, 1), (1, 1)),
+        groups=7,
+    ),
+    _transposed("many_outputs", (1, 2, 3, 3), (2, 2, 3, 37), stride=(2, 1)),
+    _transposed("vector", (1, 5, 3), (4, 3, 2), stride=(2,), padding=((1, 2),)),
+    _transposed("volume", (1, 2, 3, 2, 3), (2, 3, 2, 3, 4), stride=(2, 1, 2)),
+    _case(
+        "run_time_weights",
+        ConvTranspose((2, 2), ((0, 0), (0, 0)), (1, 1)),
+        (1, 2, 3, 2),
+        Data((2, 2, 2, 3)),
+    ),
+)
+CASES = (
+    *_CASES,
+    *onnx_cases(_CASES, "double", "overlapping", "groups", "depthwise", "vector"),
+    *wide_cases(_CASES, "double", "overlapping", "groups", "depthwise"),
+)

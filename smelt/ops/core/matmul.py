@@ -1,0 +1,207 @@
+"""MatMul: products of matrices, stacked and broadcast like those of numpy.
+
+ONNX MatMul and Gemm on operands that are computed at run time, and TensorFlow Lite's BATCH_MATMUL;
+a product with constant weights is a `FullyConnected`. Integer arithmetic: TensorFlow Lite Micro's
+reference kernel of BATCH_MATMUL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
+from smelt.ops.arithmetic.fixed_point import (
+    Activation,
+    Requantizer,
+    finish,
+)
+from smelt.ops.case import Case, Constant, Data, onnx_cases
+from smelt.ops.constraints import (
+    arrays,
+    operands,
+    quantized,
+    requantizing_rounding,
+    same_dtype,
+)
+from smelt.ops.core.fully_connected import fully_connected_scales
+
+MATMUL_DTYPES = (
+    DType.FLOAT32,
+    DType.FLOAT64,
+    DType.FLOAT16,
+    DType.INT32,
+    DType.INT64,
+    DType.UINT32,
+    DType.UINT64,
+)
+"""Element types that can be multiplied as they are; the sums of integers wrap around."""
+
+DEPTH_LIMIT = 1 << 15
+"""Products of int8 numbers less their zero points, of which fewer than that fit into 32 bits."""
+
+
+def swapped(rank: int) -> tuple[int, ...]:
+    """The permutation of `rank` axes that exchanges the last two."""
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+@dataclass(frozen=True)
+class MatMul(Op):
+    """Matrices `[..., m, k]` times `[..., k, n]`, whose leading axes are broadcast.
+
+    Quantized operands are int8, each with a scale and a zero point; sums are requantized.
+
+    Attributes:
+        left: the permutation of axes that makes the first operand `[..., m, k]`; () for none.
+        right: that makes the second operand `[..., k, n]`.
+        result: that makes the output of the product `[..., m, n]`.
+    """
+
+    left: tuple[int, ...] = ()
+    right: tuple[int, ...] = ()
+    result: tuple[int, ...] = ()
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        a, b = operands(self, inputs, 2)
+        dtype = same_dtype(self, (a, b))
+        stored = dtype is DType.INT8 and a.is_quantized and b.is_quantized
+        if dtype not in MATMUL_DTYPES and not stored:
+            served = ", ".join(d.value for d in MATMUL_DTYPES)
+            raise ModelError(
+                f"MatMul of {a} and {b}: its element type must be one of {served}, or quantized i8"
+            )
+        shape = _moved(self.product_shape(a, b), self.result, "product")
+        return (TensorType(shape, dtype),)
+
+    def product_shape(self, a: TensorType, b: TensorType) -> tuple[int, ...]:
+        """`[..., m, n]`, before `result`; `ModelError` where the operands do not fit."""
+        left, right = _moved(a.shape, self.left, str(a)), _moved(b.shape, self.right, str(b))
+        if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
+            raise ModelError(f"MatMul cannot multiply matrices {left} of {a} by {right} of {b}")
+        try:
+            stack = np.broadcast_shapes(left[:-2], right[:-2])
+        except ValueError as error:
+            raise ModelError(
+                f"MatMul cannot broadcast {left} of {a} with {right} of {b}"
+            ) from error
+        return (*stack, left[-2], right[-1])
+
+    def check(self, node: Node) -> None:
+        """Operands and output are all quantized, or none; see `Op.check`."""
+        if not quantized(node, (DType.INT8,), 2):
+            return
+        requantizing_rounding(node)
+        depth = self.depth(node.input(0).type)
+        if depth >= DEPTH_LIMIT:
+            raise UnsupportedError(
+                f"{node.origin}: sums of {depth} products of int8 data may leave 32 bits; keep "
+                f"this operator in float, or split its {depth} products"
+            )
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        a, b = arrays(node, inputs, 2)
+        y = node.output.type
+        wide = np.float64 if y.dtype.is_float or y.is_quantized else y.dtype.numpy
+        a = a.transpose(self.left or range(a.ndim)).astype(wide)
+        b = b.transpose(self.right or range(b.ndim)).astype(wide)
+        if y.is_quantized:
+            a, b = a - node.input(0).type.zero_point, b - node.input(1).type.zero_point
+        with np.errstate(all="ignore"):
+            product = np.matmul(a, b)
+            if y.is_quantized:
+                product = _requantized(node, product)
+            moved = product.transpose(self.result or range(product.ndim)).astype(y.dtype.numpy)
+        return (np.ascontiguousarray(moved),)
+
+    def depth(self, a: TensorType) -> int:
+        """How many products make one element; `a` is the first operand."""
+        return a.shape[self.left[-1] if self.left else -1]
+
+    def macs(self, node: Node) -> int:
+        """Elements of the output times the depth of a sum."""
+        return node.output.type.size * self.depth(node.input(0).type)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """One operand has rows, the other is whole."""
+        del node
+        return sum(axis is not None for axis in axes) == 1
+
+
+def _requantized(node: Node, sums: Array) -> Array:
+    """Stored outputs of sums, which float64 holds exactly."""
+    types = node.input(0).type, node.input(1).type, node.output.type
+    rounding = node.rounding or Rounding.TFLM
+    requantize = Requantizer(fully_connected_scales(*types, rounding), rounding)
+    return finish(sums.astype(np.int64), requantize, Activation.NONE, node.output.type)
+
+
+def _moved(shape: tuple[int, ...], permutation: tuple[int, ...], what: str) -> tuple[int, ...]:
+    """A shape with its axes in another order, if one is given."""
+    if not permutation:
+        return shape
+    if sorted(permutation) != list(range(len(shape))):
+        raise ModelError(f"{permutation} is no permutation of the axes of {what} {shape}")
+    return tuple(shape[axis] for axis in permutation)
+
+
+def _case(
+    name: str,
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    left: tuple[int, ...] = (),
+    right: tuple[int, ...] = (),
+    result: tuple[int, ...] = (),
+) -> Case:
+    operator = MatMul(left, right, result)
+    return Case(name, operator, (Data(a), Data(b, -2.0, 1.0)))
+
+
+_PLAIN = DType.INT32, DType.INT64
+_RANGE = -50000.0, 50000.0
+_CASES = (
+    _case("square", (8, 8), (8, 8)),
+    _case("odd", (7, 5), (5, 11)),
+    _case("wide", (3, 20), (20, 37)),
+    _case("row", (1, 19), (19, 33)),
+    _case("column", (13, 18), (18, 1)),
+    _case("inner", (1, 21), (21, 1)),
+    _case("outer", (6, 1), (1, 9)),
+    _case("one", (1, 1), (1, 1)),
+    _case("stacked", (2, 3, 4, 6), (2, 3, 6, 5)),
+    _case("rows_of_all", (3, 2, 5, 6), (6, 10)),
+    _case("broadcast_left", (4, 6), (3, 6, 5)),
+    _case("broadcast_both", (2, 1, 4, 6), (3, 6, 2)),
+    _case("transposed_left", (9, 6), (9, 5), (1, 0)),
+    _case("transposed_right", (5, 18), (6, 18), (), (1, 0)),
+    _case("transposed_right_short", (5, 3), (6, 3), (), (1, 0)),
+    _case("transposed_both", (9, 6), (5, 9), (1, 0), (1, 0)),
+    _case("transposed_result", (5, 6), (6, 3), (), (), (1, 0)),
+    _case("scores", (1, 5, 3, 16), (1, 7, 3, 16), (0, 2, 1, 3), (0, 2, 3, 1)),
+    _case("context", (1, 3, 5, 7), (1, 7, 3, 16), (), (0, 2, 1, 3), (0, 2, 1, 3)),
+    Case(
+        "constant_left",
+        MatMul(),
+        (Constant(tuple(float(i % 7) - 3 for i in range(12)), (3, 4)), Data((4, 5))),
+    ),
+    Case("positive", MatMul(), (Data((3, 9), 0.0, 4.0), Data((9, 4), 0.0, 0.5))),
+    Case("centred", MatMul(), (Data((5, 9), -127.0, 128.0), Data((9, 4), -127.0, 128.0))),
+    Case("small_range", MatMul(), (Data((3, 70), -1e-3, 2e-3), Data((70, 4)))),
+)
+CASES = (
+    *_CASES,
+    *onnx_cases(_CASES, "odd", "scores", "context", "transposed_both", "positive"),
+    Case("plain", MatMul(), (Data((3, 5), *_RANGE), Data((5, 4), *_RANGE)), _PLAIN, plain=True),
+    Case(
+        "plain_transposed",
+        MatMul((), (0, 2, 1)),
+        (Data((2, 3, 5), *_RANGE), Data((1, 2, 5), *_RANGE)),
+        _PLAIN,
+        plain=True,
+    ),
+)

@@ -1,0 +1,251 @@
+"""Pool2D: largest, average or total value in a window that slides over an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
+from smelt.ops.arithmetic.fixed_point import (
+    Activation,
+    clamp_limits,
+)
+from smelt.ops.case import FLOAT_AND_INT8, Case, Data, onnx_cases
+from smelt.ops.constraints import arrays, operands, quantized
+from smelt.ops.core.channel_rules import ChannelsAlike
+from smelt.ops.core.convolution import (
+    NO_PADDING,
+    Padding2D,
+    Pair,
+    is_pointwise,
+    padded_size,
+    patches,
+    window_output,
+)
+
+KINDS = ("max", "average", "sum")
+
+
+class PoolChannels(ChannelsAlike["Pool2D"]):
+    """Of results that grow with every element."""
+
+    def serves(self, node: Node[Pool2D]) -> bool:
+        """Sums of quantized numbers there are none."""
+        return node.op.kind in ("max", "average")
+
+
+@dataclass(frozen=True)
+class Pool2D(Op):
+    """Pooling of `[n,h,w,c]`; padded positions count neither for the maximum nor the average.
+
+    With `counts_padding` they count as zeros: an average is always over the whole window.
+    Quantized averages round half away from zero on the stored integers; the output keeps the
+    input's quantization. With ONNX's rounding, they are scaled to the output's.
+    """
+
+    kind: str
+    window: Pair
+    stride: Pair = (1, 1)
+    padding: Padding2D = NO_PADDING
+    activation: Activation = Activation.NONE
+    dilation: Pair = (1, 1)
+    counts_padding: bool = False
+
+    sixteen_bits = True
+    channel_rule = PoolChannels()
+
+    @property
+    def name(self) -> str:
+        """See `Op.name`."""
+        return f"Pool2D({self.kind})"
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        if self.kind not in KINDS:
+            raise ModelError(f"there is no pooling '{self.kind}'; see {KINDS}")
+        (x,) = operands(self, inputs, 1)
+        if len(x.shape) != 4:
+            raise ModelError(f"{self.name} needs [n,h,w,c], got {x}")
+        if min(*self.window, *self.stride, *self.dilation) < 1:
+            raise ModelError(
+                f"{self.name} has window {self.window}, stride {self.stride} and dilation "
+                f"{self.dilation}"
+            )
+        n, h, w, c = x.shape
+        spatial = window_output((h, w), self.window, self.stride, self.padding, self.dilation)
+        if min(map(min, self.padding)) < 0 or any(0 in self.covered(axis, x) for axis in (0, 1)):
+            raise ModelError(
+                f"{self.name} has padding {self.padding} that holds a whole window of {self.window}"
+            )
+        return (TensorType((n, *spatial, c), x.dtype),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The input's."""
+        return operands(self, inputs, 1)[0].quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        served = () if self.kind == "sum" else (DType.INT8, DType.UINT8, DType.INT16)
+        if not quantized(node, served):
+            return
+        x, y = node.input(0).type, node.output.type
+        if self.scales(node):
+            return
+        if abs(x.scale - y.scale) > 1e-6 or x.zero_point != y.zero_point:
+            raise ModelError(
+                f"{node.origin}: {self.name} keeps the quantization, but its input has {x.quant} "
+                f"and its output {y.quant}"
+            )
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = arrays(node, inputs, 1)
+        y = node.output.type
+        low, high = self.activation.limits
+        if y.quant is not None:
+            low, high = clamp_limits(self.activation, y, node.rounding)
+        if self.kind == "max":
+            lowest = -np.inf if y.dtype.is_float else y.dtype.limits[0]
+            windows = self._patches(x, lowest)
+            return (np.clip(windows.max(axis=(3, 4)), low, high).astype(y.dtype.numpy),)
+        if self.scales(node):
+            centred = x.astype(np.int64) - node.input(0).type.zero_point
+            total = self._patches(centred, 0).sum(axis=(3, 4)).astype(np.float32)
+            count = self.counts(node.input(0).type).astype(np.float32)
+            scaled = np.rint(total * (average_scale(node.input(0).type, y) / count))
+            return (np.clip(scaled + y.zero_point, low, high).astype(y.dtype.numpy),)
+        wide = np.float64 if y.dtype.is_float else np.int64
+        total = self._patches(x.astype(wide), 0).sum(axis=(3, 4))
+        if self.kind == "average":
+            count = self.counts(node.input(0).type)
+            total = total / count if y.dtype.is_float else _round_quotient(total, count)
+        return (np.clip(total, low, high).astype(y.dtype.numpy),)
+
+    def overhead(self, node: Node) -> int:
+        """Every element of every window, and the input with its padding."""
+        windows = node.output.type.size * prod(self.window)
+        return windows + padded_size(node.input(0).type, self.padding)
+
+    def scales(self, node: Node) -> bool:
+        """Whether a node averages stored integers and brings them to another scale."""
+        average = self.kind == "average" and node.output.type.is_quantized
+        return average and node.rounding is Rounding.ONNX
+
+    def _patches(self, x: Array, fill: int | float) -> Array:
+        return patches(x, self.window, self.stride, self.padding, self.dilation, fill)
+
+    def counts(self, x: TensorType) -> Array:
+        """What each window's sum is divided by for its average: int64 `[1,oh,ow,1]`."""
+        if self.counts_padding:
+            return np.full((1, 1, 1, 1), self.window[0] * self.window[1], np.int64)
+        return np.outer(self.covered(0, x), self.covered(1, x))[None, :, :, None]
+
+    def covered(self, axis: int, x: TensorType) -> Array:
+        """How many rows (`axis` 0) or columns (1) of the image each window covers: int64 `[o]`."""
+        (before, after), size = self.padding[axis], x.shape[1 + axis]
+        window, dilation = self.window[axis], self.dilation[axis]
+        starts = np.arange(-before, size + after - (window - 1) * dilation, self.stride[axis])
+        return taps_within(starts, window, dilation, (0, size))
+
+    def selects(self, node: Node) -> int:
+        """Maxima are elements of the operand."""
+        del node
+        return int(self.kind == "max" and self.activation is Activation.NONE)
+
+    def grows(self, node: Node) -> bool:
+        """Sums do."""
+        del node
+        return self.kind == "sum"
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Windows are as high or wide as one element."""
+        del node
+        return is_pointwise(axes[0], self.window, self.stride, self.padding)
+
+    def is_identity(self, node: Node) -> bool:
+        """Of single elements."""
+        single = (self.window, self.stride, self.padding) == ((1, 1), (1, 1), NO_PADDING)
+        return (
+            single and self.activation is Activation.NONE and node.input(0).type == node.output.type
+        )
+
+
+def average_scale(x: TensorType, y: TensorType) -> np.float32:
+    """What ONNX's rounding multiplies an average of stored integers by."""
+    return np.float32(x.scale) / np.float32(y.scale)
+
+
+def taps_within(starts: Array, window: int, dilation: int, limits: Pair) -> Array:
+    """How many taps of windows that begin at `starts` lie in [low, high): int64 `[o]`."""
+    first, end = (np.clip(-((starts - bound) // dilation), 0, window) for bound in limits)
+    return end - first
+
+
+def _round_quotient(total: Array, count: Array) -> Array:
+    """`total / count`, ties away from zero."""
+    magnitude = (np.abs(total) + count // 2) // count
+    return np.where(total > 0, magnitude, -magnitude)
+
+
+def _case(
+    name: str,
+    x: Data,
+    window: Pair,
+    *,
+    stride: Pair | None = None,
+    padding: Padding2D = NO_PADDING,
+    activation: Activation = Activation.NONE,
+    dilation: Pair = (1, 1),
+    counts_padding: bool = False,
+) -> tuple[Case, ...]:
+    fields = (window, stride or window, padding, activation, dilation, counts_padding)
+    return tuple(
+        Case(
+            f"{kind}_{name}",
+            Pool2D(kind, *fields),
+            (x,),
+            (DType.FLOAT32,) if kind == "sum" else FLOAT_AND_INT8,
+        )
+        for kind in KINDS
+    )
+
+
+_CASES = (
+    *_case("2x2", Data((1, 6, 4, 8)), (2, 2)),
+    *_case("odd_channels", Data((1, 5, 5, 3)), (2, 2)),
+    *_case("whole_image", Data((1, 5, 3, 7)), (5, 3)),
+    *_case("overlapping", Data((1, 7, 6, 5)), (3, 3), stride=(1, 2)),
+    *_case("same_3x3", Data((1, 5, 6, 4)), (3, 3), stride=(1, 1), padding=((1, 1), (1, 1))),
+    *_case("same_odd", Data((1, 5, 7, 2)), (2, 2), padding=((0, 1), (0, 1))),
+    *_case("asymmetric", Data((1, 6, 5, 2)), (3, 2), stride=(2, 1), padding=((0, 2), (1, 0))),
+    *_case("row", Data((1, 1, 9, 4)), (1, 4), stride=(1, 2)),
+    *_case("batch", Data((2, 4, 4, 3)), (2, 2)),
+    *_case("pixel", Data((1, 4, 4, 3)), (1, 1), stride=(2, 2)),
+    *_case("relu", Data((1, 4, 4, 3), -2.0, 1.0), (2, 2), activation=Activation.RELU),
+    *_case("relu6", Data((1, 4, 4, 3), -4.0, 12.0), (2, 2), activation=Activation.RELU6),
+    *_case(
+        "dilated",
+        Data((1, 7, 8, 5)),
+        (3, 2),
+        stride=(2, 1),
+        padding=((2, 1), (1, 1)),
+        dilation=(2, 3),
+    ),
+    *_case("dilated_columns", Data((1, 4, 9, 3)), (1, 3), stride=(1, 2), dilation=(1, 2)),
+    *_case(
+        "padding_counts",
+        Data((1, 5, 6, 3)),
+        (3, 3),
+        stride=(2, 2),
+        padding=((1, 1), (1, 2)),
+        counts_padding=True,
+    ),
+    *_case("large_window", Data((1, 16, 16, 2), -0.01, 5.0), (13, 11), stride=(3, 5)),
+)
+CASES = _CASES + onnx_cases(
+    _CASES, "average_2x2", "average_same_3x3", "average_relu6", "average_whole_image", "max_2x2"
+)

@@ -1,0 +1,61 @@
+"""Table: the result for each 8-bit element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError
+from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.axes import Axes, of_first
+from smelt.ops.case import Case, Constant, Data
+from smelt.ops.constraints import arrays, operands
+from smelt.ops.core.channel_rules import ChannelFunction
+
+
+@dataclass(frozen=True)
+class Table(Op):
+    """A function of 8-bit elements: 256 results, for the stored inputs in ascending order.
+
+    The second operand holds the results; it must be constant.
+    """
+
+    elementwise = True
+    channel_rule = ChannelFunction()
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, table = operands(self, inputs, 2)
+        if x.dtype not in (DType.INT8, DType.UINT8) or table.shape != (256,):
+            raise ModelError(f"Table cannot look up {x} in {table}")
+        return (TensorType(x.shape, table.dtype),)
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        if not node.input(1).is_constant:
+            raise ModelError(f"{node.origin}: the results of Table must be constant")
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        x, table = arrays(node, inputs, 2)
+        return (np.asarray(table[x.astype(np.int64) - np.iinfo(x.dtype).min]),)
+
+    def axes_rule(self, node: Node) -> Axes:
+        """Tables know nothing of the axes."""
+        return of_first(node, lambda _: self)
+
+
+_RESULTS = tuple(float((7 * i * i + 3 * i) % 251 - 125) for i in range(256))
+CASES = tuple(
+    Case(
+        f"{dtype.value}_{len(shape)}d",
+        Table(),
+        (Data(shape, -200, 300), Constant(_RESULTS, (256,), DType.INT8)),
+        (dtype,),
+        plain=True,
+    )
+    for dtype in (DType.INT8, DType.UINT8)
+    for shape in ((33,), (2, 3, 5))
+)

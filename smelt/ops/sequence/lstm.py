@@ -1,0 +1,337 @@
+"""Lstm: a whole LSTM layer, the product of its input included, as integers compute it.
+
+The integer arithmetic is that of TensorFlow Lite Micro's UNIDIRECTIONAL_SEQUENCE_LSTM with int8
+activations and weights and an int16 cell state. A gate is the sum of two dense layers, of the
+input and of the hidden state, each requantized to int16 of scale 2^-12 and saturated. Their
+functions are read from samples, to int16 of scale 2^-15. The cell state's scale is a power of two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import Array, DType, Node, Op, Quant, TensorType, Value
+from smelt.ops.arithmetic.fixed_point import (
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+    wrap_int32,
+)
+from smelt.ops.case import Case, Constant, Data, Weights
+from smelt.ops.constraints import arrays, operands, tflm_rounding
+from smelt.ops.core.unary_integer import (
+    sampled_logistic,
+    sampled_tanh,
+)
+from smelt.ops.sequence.recurrence import (
+    EACH_STEP,
+    recurrence,
+)
+
+GATES = 4
+"""Input, output, forget and cell gate: the order of ONNX and of `Recurrence`."""
+
+GATE_SCALE, UNIT_SCALE = 2.0**-12, 2.0**-15
+"""Of a gate's sums, and of what its function makes of them."""
+
+CELL_POWERS = range(-24, -8)
+"""Scales of the cell state are 2 to the power of one of these."""
+
+_LOW, _HIGH = DType.INT16.limits
+
+
+@dataclass(frozen=True)
+class LstmScaling:
+    """Multipliers and left shifts of a quantized LSTM.
+
+    Attributes:
+        gates: of the input's products and of the hidden state's, each gate by gate.
+        keep: of forget gate times cell state.
+        learn: of input gate times cell gate.
+        hidden: of output gate times tanh of the cell state.
+        power: the cell state's scale is 2 to the power of this.
+        clip: largest magnitude of a stored cell state; None where it is not clipped.
+    """
+
+    gates: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
+    keep: tuple[int, int]
+    learn: tuple[int, int]
+    hidden: tuple[int, int]
+    power: int
+    clip: int | None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """What brings a cell state to the samples of tanh: a multiplier, then a right shift."""
+        left = 12 + self.power
+        return (3 << left, 0) if left >= 0 else (3, -left)
+
+
+def lstm_scaling(node: Node) -> LstmScaling:
+    """How a quantized `Lstm` rescales."""
+    op, hidden, cell = node.op, node.outputs[-2].type, node.outputs[-1].type
+    if not isinstance(op, Lstm):
+        raise TypeError(f"{op.name} is no Lstm")
+    unit = UNIT_SCALE * UNIT_SCALE
+    clip = min(int(op.cell_clip / cell.scale), _HIGH) if op.cell_clip else None
+    return LstmScaling(
+        (
+            _gate_multipliers(node.input(0).type, node.input(1)),
+            _gate_multipliers(hidden, node.input(2)),
+        ),
+        quantize_multiplier(UNIT_SCALE),
+        quantize_multiplier(unit / cell.scale),
+        quantize_multiplier(unit / hidden.scale),
+        round(math.log2(cell.scale)),
+        clip,
+    )
+
+
+def _gate_multipliers(x: TensorType, weights: Value) -> tuple[tuple[int, int], ...]:
+    """The product of input and weight scale is rounded to float32, as in a dense layer."""
+    scales = () if weights.type.quant is None else weights.type.quant.scale
+    products = (float(np.float32(x.scale) * np.float32(scale)) for scale in scales)
+    return tuple(quantize_multiplier(product / GATE_SCALE) for product in products)
+
+
+@dataclass(frozen=True)
+class Lstm(Op):
+    """An LSTM layer of H units over T time steps, for B sequences of I inputs at once.
+
+    - Operands: the input `[T, B, I]`; its weights `[4, H, I]`, gates in the order i o f c; the
+      recurrent weights `[4, H, H]`; the bias `[4, H]`; initial hidden and cell state `[B, H]`,
+      each zero where absent.
+    - Results: the hidden states of all steps `[T, B, H]` (if `sequence`); the last hidden state
+      `[B, H]`; the last cell state `[B, H]`.
+
+    Of int8 data, weights are int8 with one scale a gate, the bias is int32, the cell state int16
+    with a power of two as its scale; all hidden states share one quantization. In float32 it is
+    what `Recurrence` computes behind a dense layer, which is the form that kernels serve.
+
+    Attributes:
+        sequence: whether the hidden states of all steps are a result.
+        reverse: the last time step comes first.
+        cell_clip: bound of the cell state, in real numbers; 0 for none.
+    """
+
+    sequence: bool = True
+    reverse: bool = False
+    cell_clip: float = 0.0
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, weights, recurrent, bias = operands(self, inputs, 4)
+        if len(x.shape) != 3 or len(weights.shape) != 3 or 0 in (*x.shape, *weights.shape):
+            raise ModelError(f"Lstm cannot use {x} with weights {weights}")
+        (steps, batch, depth), units = x.shape, weights.shape[1]
+        integer = x.dtype.is_integer
+        cell_type = DType.INT16 if integer else x.dtype
+        state = TensorType((batch, units), x.dtype)
+        cell = TensorType((batch, units), cell_type)
+        expected = {
+            "weights": (weights, TensorType((GATES, units, depth), x.dtype)),
+            "recurrent weights": (recurrent, TensorType((GATES, units, units), x.dtype)),
+            "bias": (bias, TensorType((GATES, units), DType.INT32 if integer else x.dtype)),
+            "hidden state": (inputs[4] if len(inputs) > 4 else None, state),
+            "cell state": (inputs[5] if len(inputs) > 5 else None, cell),
+        }
+        for role, (found, wanted) in expected.items():
+            if found is not None and found.shape != wanted.shape:
+                raise ModelError(f"Lstm: {role} must be {wanted}, not {found}")
+        every = TensorType((steps, batch, units), x.dtype)
+        return (every, state, cell) if self.sequence else (state, cell)
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        types = [v.type for v in (*node.inputs, *node.outputs) if v is not None]
+        if all(t.dtype is DType.FLOAT32 for t in types):
+            return
+        x = node.input(0).type
+        if x.dtype is not DType.INT8 or x.quant is None or not x.quant.is_per_tensor:
+            raise UnsupportedError(
+                f"{node.origin}: an LSTM of {x} is not supported: float32 and quantized int8 are"
+            )
+        tflm_rounding(node)
+        for index, role in ((1, "weights"), (2, "recurrent weights")):
+            _check_weights(node, node.input(index).type, role)
+        if node.input(3).type.dtype is not DType.INT32:
+            raise ModelError(f"{node.origin}: bias {node.input(3).type} of an LSTM must be int32")
+        *_, hidden, cell = node.outputs
+        sequence = node.outputs[0] if self.sequence else None
+        _check_states(node, (hidden, sequence, node.optional(4)), DType.INT8)
+        _check_states(node, (cell, node.optional(5)), DType.INT16)
+        power = math.log2(cell.type.scale)
+        if power not in CELL_POWERS or cell.type.zero_point:
+            raise UnsupportedError(
+                f"{node.origin}: cell state '{cell.name}' has scale {cell.type.scale:g} and zero "
+                f"point {cell.type.zero_point}; TensorFlow Lite's rules ask for a power of two "
+                f"from 2^{CELL_POWERS[0]} to 2^{CELL_POWERS[-1]}, and for 0"
+            )
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        if node.outputs[-1].type.is_quantized:
+            return self._integer(node, inputs)
+        hidden, cell = self.trace(node, inputs)
+        last = 0 if self.reverse else -1
+        results = (hidden[last], cell[last])
+        return (hidden, *results) if self.sequence else results
+
+    def trace(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, Array]:
+        """Hidden and cell state of every step, each `[T, B, H]`, of float32 operands."""
+        x, weights, recurrent, bias = arrays(node, inputs, 4)
+        wide = GATES * weights.shape[1]
+        gates = x.astype(np.float64) @ weights.reshape(wide, -1).T + bias.ravel()
+        again = recurrent.reshape(wide, -1)
+        states = _states(inputs)
+        op = recurrence("lstm", sequence=False, cell_clip=self.cell_clip)
+        found: list[tuple[Array, ...]] = []
+        for step in self._order(len(x)):
+            states = op.reference(node, [gates[step : step + 1], again, None, *states])
+            found.append(states)
+        hidden, cell = (np.stack(s[::-1] if self.reverse else s) for s in zip(*found, strict=True))
+        return hidden, cell
+
+    def _order(self, steps: int) -> range:
+        return range(steps - 1, -1, -1) if self.reverse else range(steps)
+
+    def _integer(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        x, weights, recurrent, bias = (a.astype(np.int64) for a in arrays(node, inputs, 4))
+        types = [value.type for value in node.outputs]
+        scaling, zero = lstm_scaling(node), types[-2].zero_point
+        hidden, cell = (
+            np.full(t.shape, t.zero_point, np.int64) if s is None else s.astype(np.int64)
+            for s, t in zip(_states(inputs), types[-2:], strict=True)
+        )
+        # All gates of all steps: [T, 4, B, H].
+        sums = np.einsum("tbi,ghi->tgbh", x - node.input(0).type.zero_point, weights)
+        own = _rescaled(sums + bias[:, None], scaling.gates[0])
+        every = np.zeros((x.shape[0], *hidden.shape), np.int64)
+        for step in self._order(len(x)):
+            again = np.einsum("bk,ghk->gbh", hidden - zero, recurrent)
+            gates = np.clip(own[step] + _rescaled(again, scaling.gates[1]), _LOW, _HIGH)
+            cell, hidden = _step(gates, cell, scaling)
+            hidden = np.clip(hidden + zero, *types[-2].dtype.limits)
+            every[step] = hidden
+        results = [every, hidden, cell] if self.sequence else [hidden, cell]
+        return tuple(r.astype(t.dtype.numpy) for r, t in zip(results, types, strict=True))
+
+    def macs(self, node: Node) -> int:
+        """Both products."""
+        steps, batch, _ = node.input(0).type.shape
+        return steps * batch * (node.input(1).type.size + node.input(2).type.size)
+
+    def overhead(self, node: Node) -> int:
+        """The steps are done one by one."""
+        return node.input(0).type.shape[0] * EACH_STEP
+
+
+def _states(inputs: Sequence[Array | None]) -> tuple[Array | None, Array | None]:
+    """Initial hidden and cell state; None where absent."""
+    hidden, cell = (*inputs[4:6], None, None)[:2]
+    return hidden, cell
+
+
+def _step(gates: Array, cell: Array, scaling: LstmScaling) -> tuple[Array, Array]:
+    """Cell and hidden state, the latter before its zero point, after one step."""
+    i, o, forget = (sampled_logistic(gate * 3) for gate in gates[:3])
+    kept = _product(forget * cell, scaling.keep)
+    learnt = _product(i * sampled_tanh(gates[3] * 3), scaling.learn)
+    cell = np.clip(kept + learnt, _LOW, _HIGH)
+    if scaling.clip is not None:
+        cell = np.clip(cell, -scaling.clip, scaling.clip)
+    multiplier, shift = scaling.position
+    squashed = sampled_tanh((cell * multiplier + ((1 << shift) >> 1)) >> shift)
+    return cell, multiply_by_quantized_multiplier(squashed * o, *scaling.hidden)
+
+
+def _product(product: Array, multiplier: tuple[int, int]) -> Array:
+    return np.clip(multiply_by_quantized_multiplier(product, *multiplier), _LOW, _HIGH)
+
+
+def _rescaled(sums: Array, multipliers: Sequence[tuple[int, int]]) -> Array:
+    """Sums `[…, 4, B, H]` as int16 of `GATE_SCALE`, saturated."""
+    multiplier, shift = (np.asarray(n)[:, None, None] for n in zip(*multipliers, strict=True))
+    scaled = multiply_by_quantized_multiplier(wrap_int32(sums), multiplier, shift)
+    return np.clip(scaled, _LOW, _HIGH)
+
+
+def _check_weights(node: Node, weights: TensorType, role: str) -> None:
+    """`ModelError` unless int8, symmetric, with one scale a gate."""
+    quant = weights.quant
+    good = quant is not None and (quant.axis, len(quant.scale), any(quant.zero_point)) == (
+        0,
+        GATES,
+        False,
+    )
+    if weights.dtype is not DType.INT8 or not good:
+        raise ModelError(
+            f"{node.origin}: {role} {weights} of an int8 LSTM must be int8, with one scale a gate "
+            "and zero points of 0"
+        )
+
+
+def _check_states(node: Node, values: Sequence[Value | None], dtype: DType) -> None:
+    """`ModelError` unless all states that are given have one quantization, per tensor."""
+    first = values[0]
+    for value in values:
+        if value is None or first is None:
+            continue
+        quant = value.type.quant
+        if value.type.dtype is not dtype or quant is None or not quant.is_per_tensor:
+            raise ModelError(
+                f"{node.origin}: state '{value.name}' of an int8 LSTM must be quantized "
+                f"{dtype.value}, not {value.type}"
+            )
+        if quant != first.type.quant:
+            raise ModelError(
+                f"{node.origin}: '{value.name}' has {quant}, but '{first.name}', which holds the "
+                f"same numbers, has {first.type.quant}"
+            )
+
+
+def _case(
+    name: str,
+    op: Lstm,
+    shape: tuple[int, int, int, int],
+    *,
+    power: int = -14,
+    low: float = -1.0,
+    states: bool = False,
+) -> Case:
+    """A case of `shape` (steps, batch, inputs, units), whose cell state has scale 2^power.
+
+    The range of the results is that of the hidden state, too: a cell state has its upper end.
+    """
+    steps, batch, depth, units = shape
+    high = _HIGH * 2.0**power
+    biases = tuple(float((i * 977) % 4001 - 2000) for i in range(GATES * units))
+    initial = (
+        Data((batch, units), low, high),
+        Data((batch, units), dtype=DType.INT16, quant=Quant.per_tensor(2.0**power)),
+    )
+    arguments = (
+        Data((steps, batch, depth), -2.0, 1.0),
+        Weights((GATES, units, depth), axis=0),
+        Weights((GATES, units, units), axis=0),
+        Constant(biases, (GATES, units), DType.INT32),
+        *(initial if states else ()),
+    )
+    return Case(name, op, arguments, (DType.INT8,), output=(low, high))
+
+
+CASES = (
+    _case("sequence", Lstm(), (7, 1, 5, 6)),
+    _case("last", Lstm(sequence=False), (4, 1, 3, 9), power=-13),
+    _case("batch", Lstm(), (3, 4, 6, 5), power=-12, low=-2.0),
+    _case("reverse", Lstm(reverse=True), (5, 2, 3, 4), states=True),
+    _case("states", Lstm(sequence=False), (3, 3, 4, 5), power=-11, low=-4.0, states=True),
+    _case("step", Lstm(), (1, 1, 8, 16), states=True),
+    _case("saturated", Lstm(), (9, 1, 30, 3), power=-15, low=-0.5),
+    _case("clip", Lstm(cell_clip=0.4), (6, 1, 7, 5), states=True),
+    _case("wide_cell", Lstm(), (4, 1, 3, 4), power=-9, low=-8.0, states=True),
+)

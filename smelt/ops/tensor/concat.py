@@ -1,0 +1,104 @@
+"""Concat: tensors joined along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from typing_extensions import override
+
+from smelt.errors import ModelError
+from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ir.axes import Axes, alike
+from smelt.ir.channels import Bounds, Mask, channels
+from smelt.ops.case import Case, Constant, Data
+from smelt.ops.constraints import arrays, axis_in_range, operands, same_dtype, same_quant
+from smelt.ops.core.channel_rules import ChannelsAlike
+
+
+class ConcatChannels(ChannelsAlike["Concat"]):
+    """Along the last axis, operands hold the channels one after the other."""
+
+    @override
+    def needs(
+        self, node: Node[Concat], wanted: Mask, operands: Sequence[Bounds | None]
+    ) -> tuple[Mask, Sequence[Mask | None]]:
+        if node.op.axis != len(node.output.type.shape) - 1:
+            return super().needs(node, wanted, operands)
+        counts = [0 if v is None else channels(v.type) for v in node.inputs]
+        parts = np.split(wanted.copy(), np.cumsum(counts)[:-1])
+        for part in parts:
+            part[:1] |= not part.any()  # No operand may be empty.
+        return np.concatenate(parts), parts
+
+    @override
+    def carries(self, node: Node[Concat], kept: Sequence[Mask | None]) -> Mask | bool:
+        if node.op.axis != len(node.output.type.shape) - 1:
+            return super().carries(node, kept)
+        return np.concatenate([mask for mask in kept if mask is not None])
+
+
+@dataclass(frozen=True)
+class Concat(Op):
+    """Any number of tensors, joined along `axis` (not negative).
+
+    Quantized inputs must have the output's quantization, as TensorFlow Lite Micro demands.
+    """
+
+    axis: int
+
+    moves_data = True
+    sixteen_bits = True
+    channel_rule = ConcatChannels()
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        types = operands(self, inputs, max(len(inputs), 1))
+        axis_in_range(self, self.axis, len(types[0].shape))
+        others = {(*t.shape[: self.axis], 0, *t.shape[self.axis + 1 :]) for t in types}
+        if len(others) != 1 or len({len(t.shape) for t in types}) != 1:
+            raise ModelError(
+                f"Concat along axis {self.axis} cannot join {', '.join(map(str, types))}"
+            )
+        total = sum(t.shape[self.axis] for t in types)
+        shape = (*types[0].shape[: self.axis], total, *types[0].shape[self.axis + 1 :])
+        return (TensorType(shape, same_dtype(self, types)),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """That of every input."""
+        return operands(self, inputs, 1)[0].quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        same_quant(node, len(node.inputs))
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        return (np.concatenate(arrays(node, inputs, len(inputs)), axis=self.axis),)
+
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Rows are not joined to others."""
+        del node
+        return axes[0] != self.axis
+
+    def axes_rule(self, node: Node) -> Axes:
+        """All have the same."""
+        return alike(node, lambda order: Concat(order.index(self.axis)))
+
+    def is_identity(self, node: Node) -> bool:
+        """Of one tensor."""
+        return len(node.inputs) == 1 and node.input(0).type == node.output.type
+
+
+CASES = (
+    Case("channels", Concat(3), (Data((1, 3, 4, 5)), Data((1, 3, 4, 2))), same_scale=True),
+    Case("rows", Concat(1), (Data((1, 2, 4, 3)), Data((1, 3, 4, 3))), same_scale=True),
+    Case("columns", Concat(2), (Data((1, 2, 4, 3)), Data((1, 2, 1, 3))), same_scale=True),
+    Case("batch", Concat(0), (Data((1, 3)), Data((2, 3))), same_scale=True),
+    Case("vectors", Concat(0), (Data((3,)), Data((1,)), Data((5,))), same_scale=True),
+    Case("matrices", Concat(1), (Data((3, 2)), Data((3, 4))), same_scale=True),
+    Case("one_input", Concat(1), (Data((2, 3)),)),
+    Case("constant", Concat(0), (Data((3,)), Constant((0.5, -0.5), (2,))), same_scale=True),
+    Case("many", Concat(3), tuple(Data((1, 2, 1, n)) for n in range(1, 6)), same_scale=True),
+)

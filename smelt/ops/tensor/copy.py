@@ -1,0 +1,45 @@
+"""Copy: the same tensor in a place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from smelt.errors import ModelError
+from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ops.case import Case, Data
+from smelt.ops.core.channel_rules import ChannelsAlike
+
+
+@dataclass(frozen=True)
+class Copy(Op):
+    """The input unchanged. Puts a constant where the caller can read it.
+
+    Stored integers stay as they are where the output's quantization is another than the input's.
+    """
+
+    elementwise = True
+    moves_data = True
+    sixteen_bits = True
+    channel_rule = ChannelsAlike()
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        (x,) = inputs
+        if x is None:
+            raise ModelError("Copy needs an input")
+        return (TensorType(x.shape, x.dtype),)
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The input's."""
+        return None if inputs[0] is None else inputs[0].quant
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        (x,) = inputs
+        if x is None:
+            raise ModelError(f"{node.origin}: the input is missing")
+        return (x.copy(),)
+
+
+CASES = (Case("vector", Copy(), (Data((3, 5)),)),)

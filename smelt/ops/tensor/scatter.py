@@ -1,0 +1,248 @@
+"""ScatterElements, ScatterND, TensorScatter: data with elements replaced where indices say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smelt.errors import ModelError, UnsupportedError
+from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.budget import OPERATOR
+from smelt.ops.case import Case, Data
+from smelt.ops.constraints import arrays, axis_in_range, operands, same_dtype, same_quant
+from smelt.ops.tensor.gather import (
+    element_positions,
+    require_within,
+    tuple_positions,
+)
+from smelt.ops.tensor.indices import (
+    require_elements,
+    require_indices,
+)
+
+_UFUNCS: dict[str, Any] = {
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+REDUCTIONS = ("none", *_UFUNCS)
+"""What becomes of an element that is written: it is replaced, or combined with the update."""
+
+
+@dataclass(frozen=True)
+class _Scatter(Op):
+    """Inputs: the data, the updates, the indices (int32 or int64; see `smelt.ops.tensor.indices`).
+
+    Updates are applied in row-major order: of several to one element the last one holds.
+    Integers wrap.
+    """
+
+    def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
+        """The data's."""
+        return operands(self, inputs, 1)[0].quant
+
+    def check(self, node: Node) -> None:
+        """See `Op.check`."""
+        same_quant(node, 2)
+        reduction = getattr(self, "reduction", "none")
+        if node.output.type.is_quantized and reduction in ("add", "mul"):
+            raise UnsupportedError(
+                f"{node.origin}: {self.name} of quantized data with reduction '{reduction}' is "
+                "not supported; keep this operator in float"
+            )
+
+
+def _require_reduction(op: Op, reduction: str, x: TensorType) -> None:
+    if reduction not in REDUCTIONS:
+        raise ModelError(f"{op.name} has reduction '{reduction}'; there are {REDUCTIONS}")
+    if x.dtype is DType.BOOL and reduction != "none":
+        raise ModelError(f"{op.name} of bool data with reduction '{reduction}'")
+
+
+def _written(x: Array, where: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+    """`x` with `updates` (float32 combined in float32, in order) at the given positions."""
+    result = x.copy()
+    if reduction == "none":
+        result[where] = updates
+    else:
+        _UFUNCS[reduction].at(result, where, updates)
+    return result
+
+
+@dataclass(frozen=True)
+class ScatterElements(_Scatter):
+    """One update an index: all its positions but that along `axis` are the index's own."""
+
+    axis: int = 0
+    reduction: str = "none"
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, updates, indices = operands(self, inputs, 3)
+        require_indices(self, indices)
+        axis_in_range(self, self.axis, len(x.shape))
+        require_within(self, x, indices, self.axis)
+        _require_reduction(self, self.reduction, x)
+        if updates.shape != indices.shape:
+            raise ModelError(f"{self.name} needs an update an index, got {updates}, {indices}")
+        return (TensorType(x.shape, same_dtype(self, [x, updates])),)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        x, updates, indices = arrays(node, inputs, 3)
+        where = element_positions(indices, x.shape, self.axis)
+        return (_written(x, where, updates, self.reduction),)
+
+
+@dataclass(frozen=True)
+class ScatterND(_Scatter):
+    """Slices of the data, each named by the indices along the last axis of `indices`."""
+
+    reduction: str = "none"
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, updates, indices = operands(self, inputs, 3)
+        require_indices(self, indices)
+        _require_reduction(self, self.reduction, x)
+        if not indices.shape or not 0 < indices.shape[-1] <= len(x.shape):
+            raise ModelError(f"ScatterND into {x} cannot have indices {indices}")
+        depth = indices.shape[-1]
+        if updates.shape != (*indices.shape[:-1], *x.shape[depth:]):
+            raise ModelError(f"ScatterND into {x} by {indices} cannot have updates {updates}")
+        for size in x.shape[:depth]:
+            require_elements(self, indices, size)
+        return (TensorType(x.shape, same_dtype(self, [x, updates])),)
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        x, updates, indices = arrays(node, inputs, 3)
+        return (_written(x, tuple_positions(indices, x.shape), updates, self.reduction),)
+
+
+@dataclass(frozen=True)
+class TensorScatter(_Scatter):
+    """A cache with a run of `updates` along `axis` from an index on, one index a row of axis 0.
+
+    A `circular` cache goes on at its beginning, and takes indices modulo its length; in a linear
+    one a run that would not fit begins where it just does. Without indices it begins at 0.
+    """
+
+    axis: int
+    circular: bool = False
+
+    def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """See `Op.infer`."""
+        x, updates = operands(self, inputs, 2)
+        axis_in_range(self, self.axis, len(x.shape))
+        length = updates.shape[self.axis] if len(updates.shape) == len(x.shape) else 0
+        shape = (*x.shape[: self.axis], length, *x.shape[self.axis + 1 :])
+        if self.axis == 0 or updates.shape != shape or length > x.shape[self.axis]:
+            raise ModelError(
+                f"TensorScatter along axis {self.axis} of {x} cannot have updates {updates}"
+            )
+        indices = inputs[2] if len(inputs) > 2 else None
+        if indices is not None:
+            require_indices(self, indices)
+            if indices.shape != x.shape[:1]:
+                raise ModelError(f"TensorScatter into {x} cannot have indices {indices}")
+        return (TensorType(x.shape, same_dtype(self, [x, updates])),)
+
+    def overhead(self, node: Node) -> int:
+        """Each row of the batch is written by itself."""
+        return node.input(0).type.shape[0] * OPERATOR
+
+    def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """See `Op.reference`."""
+        x, updates = arrays(node, inputs, 2)
+        indices = inputs[2] if len(inputs) > 2 else None
+        result = x.copy()
+        size, count = x.shape[self.axis], updates.shape[self.axis]
+        begins = np.zeros(x.shape[0], np.int64) if indices is None else indices.astype(np.int64)
+        begins = begins % max(size, 1) if self.circular else np.clip(begins, 0, size - count)
+        for row, update, begin in zip(result, updates, begins, strict=True):
+            along = (slice(None),) * (self.axis - 1)
+            row[(*along, (begin + np.arange(count)) % max(size, 1))] = update
+        return (result,)
+
+
+def _elements(name: str, axis: int, shape: tuple[int, ...], count: tuple[int, ...]) -> Case:
+    size = shape[axis]
+    indices = Data(count, -size, size - 1, DType.INT64)
+    return Case(name, ScatterElements(axis), (Data(shape), Data(count), indices), same_scale=True)
+
+
+CASES = (
+    _elements("rows", 0, (4, 3), (2, 3)),
+    _elements("columns", 1, (3, 5), (2, 4)),
+    _elements("part", 1, (3, 4, 5), (2, 6, 4)),
+    Case(
+        "outside",
+        ScatterElements(0),
+        (Data((4,)), Data((6,)), Data((6,), -9, 9, DType.INT32)),
+        same_scale=True,
+    ),
+    *(
+        Case(
+            reduction,
+            ScatterElements(1, reduction),
+            (Data((2, 5)), Data((2, 4)), Data((2, 4), -5, 4, DType.INT32)),
+            (DType.FLOAT32,),
+        )
+        for reduction in ("add", "mul", "max", "min")
+    ),
+    *(
+        Case(
+            f"{reduction}_integers",
+            ScatterElements(1, reduction),
+            (Data((2, 5), -9, 9), Data((2, 4), -9, 9), Data((2, 4), -5, 4, DType.INT64)),
+            (DType.INT8, DType.UINT16, DType.INT32, DType.INT64),
+            plain=True,
+        )
+        for reduction in ("add", "mul", "max", "min")
+    ),
+    Case(
+        "slices",
+        ScatterND(),
+        (Data((4, 3, 2)), Data((2, 3, 2)), Data((2, 1), -4, 3, DType.INT64)),
+        same_scale=True,
+    ),
+    Case(
+        "elements",
+        ScatterND(),
+        (Data((3, 3)), Data((2, 3)), Data((2, 3, 2), -3, 2, DType.INT32)),
+        same_scale=True,
+    ),
+    Case(
+        "outside",
+        ScatterND(),
+        (Data((3, 2)), Data((5, 2)), Data((5, 1), -9, 9, DType.INT64)),
+        same_scale=True,
+    ),
+    *(
+        Case(
+            reduction,
+            ScatterND(reduction),
+            (Data((4, 3)), Data((3, 3)), Data((3, 1), -4, 3, DType.INT64)),
+            (DType.FLOAT32,),
+        )
+        for reduction in ("add", "mul", "max", "min")
+    ),
+    Case(
+        "linear",
+        TensorScatter(2),
+        (Data((2, 1, 4, 3)), Data((2, 1, 2, 3)), Data((2,), 0, 2, DType.INT64)),
+        same_scale=True,
+    ),
+    Case(
+        "circular",
+        TensorScatter(1, circular=True),
+        (Data((2, 5, 3)), Data((2, 3, 3)), Data((2,), 0, 4, DType.INT64)),
+        same_scale=True,
+    ),
+    Case("at_the_beginning", TensorScatter(1), (Data((2, 5)), Data((2, 3))), same_scale=True),
+)

@@ -1,0 +1,4 @@
+"""A built network on a device or simulator: run, verified, profiled, on one or on many.
+
+May import everything but the command line.
+"""

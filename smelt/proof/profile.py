@@ -1,0 +1,260 @@
+"""What each layer of an inference executes, counted in the simulator, and the cycles that takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smelt.api.report import Measured, Report, complete
+from smelt.boards import ElfInfo
+from smelt.boards.counts import Counter, Region
+from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
+from smelt.codegen.schedule.steps import (
+    Call,
+    Step,
+)
+from smelt.errors import ConfigError, ToolError
+from smelt.files import temporary_folder
+from smelt.proof.run import (
+    built,
+    connected,
+    device_inputs,
+    set_sizes,
+)
+from smelt.samples import Sample
+from smelt.targets.cycles import WAIT_STATES_ASSUMED, Counts, cycles, unknown
+from smelt.targets.instructions import Kind
+from smelt.targets.timings import Core, core
+
+if TYPE_CHECKING:
+    from smelt.api.artefact import Artefact
+
+AddressCounts = Mapping[int, Counts]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What one inference executed, from the network's first instruction to its last.
+
+    Attributes:
+        target: name of the target that the code is for.
+        clock_hz: of the board.
+        code: of the firmware.
+        steps: counts by the index of the step, from its kernel's call to its return. A step that
+            controls others has none of its own. None: the compiler has removed its call, since
+            it is never reached, or merged it with another step's, where it is counted.
+        outside: counts of what is between the kernels: operands, copies, loops, interrupts.
+        measured: flash, and what the device's own timer says.
+    """
+
+    target: str
+    clock_hz: int
+    code: Code
+    steps: tuple[AddressCounts | None, ...]
+    outside: AddressCounts
+    measured: Measured
+
+    @property
+    def instructions(self) -> int:
+        """Of the whole inference, exactly."""
+        return sum(map(executed, self._parts))
+
+    @cached_property
+    def core(self) -> Core:
+        """The timings of the target's core; `ConfigError` where none are known."""
+        return core(self.target)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Mnemonics that were executed and that no table of timings knows: one cycle each."""
+        names = (unknown(self.code.instructions, part) for part in self._parts)
+        return tuple(sorted({name for part in names for name in part}))
+
+    def cycles(self, counts: AddressCounts, wait_states: int = 0) -> int:
+        """Cycles of a step's counts, or of those outside."""
+        return cycles(self.core, self.code.instructions, counts, wait_states)
+
+    def total_cycles(self, wait_states: int = 0) -> int:
+        """Cycles of the whole inference."""
+        return sum(self.cycles(part, wait_states) for part in self._parts)
+
+    @property
+    def _parts(self) -> Iterable[AddressCounts]:
+        return (*(step for step in self.steps if step is not None), self.outside)
+
+
+def executed(counts: AddressCounts) -> int:
+    """Number of instructions."""
+    return sum(found.executions for found in counts.values())
+
+
+def profile_model(artefact: Artefact, sample: Sample) -> Profile:
+    """Run one inference in the simulator, counting every instruction by layer and address.
+
+    The code is the same that every other build makes: calls of kernels are found by the debug
+    information that is compiled in beside it.
+
+    Args:
+        artefact: a network compiled for a board that QEMU simulates.
+        sample: one array per input, of exactly its type.
+
+    Raises:
+        ConfigError: there is no board, or no machine of QEMU for it.
+        ToolError: a compiler, the disassembler or the simulator is missing or failed, or QEMU was
+            built without plugins.
+        DeviceError: the device does not answer as it should.
+    """
+    if artefact.board is None:
+        raise ConfigError(
+            "a profile by layer needs the simulator: choose a --board (see `smelt boards`)"
+        )
+    if artefact.platform.firmware != "cortexm":
+        raise ConfigError(
+            f"a profile by layer is made on boards with a Cortex-M only, not on "
+            f"'{artefact.platform.name}'; `smelt run` counts the instructions of a whole inference"
+        )
+    name = artefact.network.name
+    with (
+        temporary_folder() as folder,
+        built(artefact, extra_cflags="-g1") as elf,
+    ):
+        code = disassemble(elf.path, artefact.platform.target)
+        calls = _calls(artefact, elf, code)
+        parts = [(address, code.instructions[address].after) for address, _ in calls]
+        start = code.function(f"{name}_invoke")
+        region = Region((code.low, code.high), _flash(artefact), start, _stop(code, start), parts)
+        counter = Counter(region, Path(folder))
+        with connected(elf, artefact, "qemu", counter.arguments) as device:
+            set_sizes(device, artefact.graph, sample)
+            _, invocation = device.run(device_inputs(artefact.graph, sample))
+            outside, *found = counter.read()
+    steps: list[dict[int, Counts] | None] = [
+        None if isinstance(step, Call) else {} for step in artefact.schedule.steps
+    ]
+    for (_, index), counts in zip(calls, found, strict=True):
+        own = steps[index]
+        if own is None:
+            own = steps[index] = {}
+        _split(counts, code, own, outside)
+    measured = Measured(
+        elf.flash_network.total, elf.flash_elf, invocation.instructions, invocation.stack_bytes
+    )
+    return Profile(
+        artefact.platform.target.name,
+        artefact.board.clock_hz,
+        code,
+        tuple(steps),
+        outside,
+        measured,
+    )
+
+
+def profiled(
+    report: Mapping[str, Any], profile: Profile, *, cycles: bool = False, wait_states: int = 0
+) -> Report:
+    """The report completed by a profile: `profile`, and in every layer `instructions`.
+
+    Args:
+        report: of the artefact that was profiled.
+        profile: what was counted.
+        cycles: whether to estimate cycles and milliseconds too.
+        wait_states: of the flash.
+
+    Raises:
+        ConfigError: cycles are asked for, and no timings are known for the target.
+    """
+    total = profile.instructions
+    whole = profile.total_cycles(wait_states) if cycles else None
+
+    def figures(counts: AddressCounts | None, macs: int) -> Report:
+        count = None if counts is None else executed(counts)
+        found: Report = {
+            "instructions": count,
+            "share": None if count is None else count / total,
+            "instructions_per_mac": None if not macs or count is None else count / macs,
+        }
+        if whole is not None:
+            taken = None if counts is None else profile.cycles(counts, wait_states)
+            found["cycles"] = taken
+            found["milliseconds"] = None if taken is None else 1e3 * taken / profile.clock_hz
+        return found
+
+    layers = [
+        {**layer, **figures(counts, layer["macs"])}
+        for layer, counts in zip(report["layers"], profile.steps, strict=True)
+    ]
+    summary: Report = {"instructions": total, "outside": figures(profile.outside, 0)}
+    if whole is not None:
+        summary |= {
+            "cycles": whole,
+            "milliseconds": 1e3 * whole / profile.clock_hz,
+            "clock_hz": profile.clock_hz,
+            "core": profile.core.name,
+            "estimated_timings": profile.core.estimate,
+            "wait_states": wait_states,
+            "wait_states_assumed": WAIT_STATES_ASSUMED,
+            "unknown_mnemonics": list(profile.unknown),
+        }
+    return {**complete(report, profile.measured), "layers": layers, "profile": summary}
+
+
+def _calls(artefact: Artefact, elf: ElfInfo, code: Code) -> list[tuple[int, int]]:
+    """Addresses of the calls of kernels, each with the index of its step."""
+    name = artefact.network.name
+    source = f"{name}.c"
+    steps = _lines_of_steps(artefact.project.files[source], artefact.schedule.steps)
+    lines = source_lines(elf.path, source)
+    found: list[tuple[int, int]] = []
+    for instruction in code.instructions.values():
+        # Parts of a function that the compiler splits off are called NAME.part.0 or NAME.cold.
+        function = code.function_at(instruction.address).partition(".")[0]
+        if instruction.kind not in (Kind.CALL, Kind.JUMP) or function != f"{name}_invoke":
+            continue
+        line = line_at(lines, instruction.address)
+        if line in steps:
+            found.append((instruction.address, steps[line]))
+    if not found and artefact.schedule.calls:
+        raise ToolError(f"no call of a kernel was found in the machine code of {name}_invoke")
+    return found
+
+
+_MARK = re.compile(r"\s*/\* (\d+): ")
+
+
+def _lines_of_steps(source: str, steps: Iterable[Step]) -> dict[int, int]:
+    """The lines of the generated C on which steps call their kernels, with the steps' indices."""
+    functions = [step.function if isinstance(step, Call) else None for step in steps]
+    found: dict[int, int] = {}
+    index: int | None = None
+    for number, line in enumerate(source.splitlines(), start=1):
+        if mark := _MARK.match(line):
+            index = int(mark.group(1))
+        elif index is not None and line.lstrip().startswith(f"{functions[index]}("):
+            found[number] = index
+    return found
+
+
+def _stop(code: Code, start: int) -> int:
+    """Where the one call of the network returns to."""
+    calls = [i for i in code.instructions.values() if i.kind is Kind.CALL and i.target == start]
+    if len(calls) != 1:
+        raise ToolError(f"the firmware calls the network in {len(calls)} places, not in one")
+    return calls[0].after
+
+
+def _flash(artefact: Artefact) -> tuple[int, int] | None:
+    memory = artefact.platform.memory_of("weights")
+    return None if memory is None else (memory.origin, memory.origin + memory.size)
+
+
+def _split(
+    counts: AddressCounts, code: Code, own: dict[int, Counts], outside: dict[int, Counts]
+) -> None:
+    """Add a call's counts to its step's, those of interrupts in its time to `outside`."""
+    for address, found in counts.items():
+        interrupt = code.function_at(address).endswith("_Handler")
+        (outside if interrupt else own).setdefault(address, Counts()).add(found)

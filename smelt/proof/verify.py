@@ -1,0 +1,337 @@
+"""Checks that a device has what was built, and computes what the model says on samples.
+
+What it finds wrong it names: the array or function, or the first layer that differs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smelt.api.artefact import Artefact
+from smelt.api.report import Report
+from smelt.boards import Device, ElfInfo
+from smelt.codegen.passes.quantized.integers import use_integer_arithmetic
+from smelt.codegen.passes.subgraphs import everywhere
+from smelt.codegen.schedule.steps import Call
+from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError
+from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
+from smelt.ops.core.cast import Cast
+from smelt.ops.lengths import cut, evaluate_at_size, trace
+from smelt.proof.memory import (
+    Memory,
+    MemoryProgress,
+    compare_memory,
+)
+from smelt.proof.run import (
+    Progress,
+    Result,
+    Rig,
+    device_inputs,
+    run,
+    set_sizes,
+    step_sizes,
+)
+from smelt.proof.tolerances import (
+    FLOAT_TOLERANCE,
+    Difference,
+    compare,
+    inexact,
+)
+from smelt.samples import Sample, check_samples
+from smelt.wording import counted
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verification that succeeded.
+
+    Attributes:
+        samples: how many it was tried on.
+        tolerance: the part of an output's range that was accepted; 0: bit-exact.
+        result: what the device gave.
+        memory: what of the device's memory was compared.
+        real: where the file dequantizes, operates on real numbers and quantizes, and the network
+            computes with integers: how that differs from real numbers; None: not at all.
+    """
+
+    samples: int
+    tolerance: float
+    result: Result
+    memory: Memory
+    real: Difference | None = None
+
+    def __str__(self) -> str:
+        how = (
+            f"within {self.tolerance:.3g} of the output's range" if self.tolerance else "bit-exact"
+        )
+        text = f"{how}, {counted(self.samples, 'sample')}; {self.memory}"
+        if self.real is None:
+            return text
+        return (
+            f"{text}; beside the file's real numbers, which integers stand for, "
+            f"{self.real.elements:,} of {self.real.total:,} outputs differ, at most by "
+            f"{self.real.largest:g}"
+        )
+
+
+def verify_model(
+    artefact: Artefact,
+    samples: Sequence[Sample],
+    rig: Rig | None = None,
+    expected: Sequence[Sequence[Array]] | None = None,
+    progress: Progress | None = None,
+    memory_progress: MemoryProgress | None = None,
+    *,
+    any_build: bool = False,
+) -> Verdict:
+    """Check every step of the road on every sample, one after the other as a device takes them.
+
+    (1) The reference of the imported graph equals that of the optimized graph; integers that stand
+    for the real numbers of a quantized ONNX file count as imported. (2) The device's memory holds
+    the constants and the code that were built, see `smelt.proof.memory`. (3) The reference of the
+    optimized graph equals the device. (4) If `expected` is given, the device's outputs equal it.
+    On a mismatch in (3), a second build with taps finds the first step that differs. What equal
+    means is in `smelt.proof.tolerances`.
+
+    With `any_build`, firmware that was flashed earlier may be another build of the network; its
+    memory then goes uncompared.
+
+    Raises:
+        ConfigError: the samples do not fit the network, or outputs are expected of another number
+            of samples.
+        VerifyError: something differs; the message says where, in how many elements, by how much.
+    """
+    rig = rig or Rig()
+    samples = check_samples(artefact.graph, samples)
+    if expected is not None and len(expected) != len(samples):
+        raise ConfigError(
+            f"outputs are expected of {counted(len(expected), 'sample')}, and there are inputs of "
+            f"{counted(len(samples), 'sample')}"
+        )
+    references = [
+        {value: e.values[value] for value in artefact.graph.outputs}
+        for e in _evaluations(artefact.graph, samples)
+    ]
+    parts = inexact(artefact.graph)
+    real = _check_passes(artefact, samples, references, parts)
+    compared: list[Memory] = []
+
+    def inspect(elf: ElfInfo, device: Device) -> None:
+        found = compare_memory(
+            artefact,
+            elf,
+            device,
+            loaded=rig.loads(artefact),
+            any_build=any_build,
+            progress=memory_progress,
+        )
+        compared.append(found)
+
+    result = run(artefact, samples, rig, progress, inspect)
+    for index, (reference, outputs) in enumerate(zip(references, result.outputs, strict=True)):
+        for value, found in zip(artefact.graph.outputs, outputs, strict=True):
+            difference = compare(reference[value], found, parts.get(value, 0.0))
+            if difference is not None:
+                culprit = _culprit(artefact, samples[: index + 1], rig)
+                raise VerifyError(
+                    f"sample {index}: the device differs from the reference. {culprit} "
+                    f"Output '{value.name}': {difference}."
+                )
+    if expected is not None:
+        _check_expected(artefact, result, expected, parts)
+    floats = any(v.type.dtype.is_float for v in artefact.graph.outputs)
+    accepted = max(parts.get(v, 0.0) for v in artefact.graph.outputs)
+    tolerance = max(accepted, FLOAT_TOLERANCE if floats else 0.0)
+    return Verdict(len(samples), tolerance, result, compared[0], real)
+
+
+def _culprit(artefact: Artefact, samples: Sequence[Sample], rig: Rig) -> str:
+    """The first step that differs, in a sentence; a line that loses bytes gets a second chance."""
+    relevant = samples if artefact.graph.states else samples[-1:]
+    (reference,) = deque(_evaluations(artefact.graph, relevant), maxlen=1)
+    problem = ""
+    for _ in range(2):
+        try:
+            return find_first_difference(artefact, samples, reference.values, rig)
+        except DeviceError as error:
+            problem = str(error)
+    return f"Which layer is the first that differs could not be found: {problem}."
+
+
+def verified(verdict: Verdict) -> Report:
+    """The completed report of a verification that succeeded, with `verification`."""
+    judged = {
+        "passed": True,
+        "message": str(verdict),
+        "samples": verdict.samples,
+        "tolerance": verdict.tolerance,
+        "memory": {
+            "bytes": verdict.memory.bytes,
+            "arrays": verdict.memory.arrays,
+            "why_not": verdict.memory.why_not or None,
+        },
+        "seconds": verdict.result.seconds,
+    }
+    return {**verdict.result.report, "verification": judged}
+
+
+def failed(report: Mapping[str, Any], error: SmeltError, seconds: float) -> Report:
+    """The report of a network whose verification ended with an error, with `verification`."""
+    judged = {
+        "passed": False,
+        "message": str(error),
+        "samples": None,
+        "tolerance": None,
+        "memory": None,
+        "seconds": seconds,
+    }
+    return {**report, "verification": judged}
+
+
+def find_first_difference(
+    artefact: Artefact,
+    samples: Sequence[Sample],
+    reference: dict[Value, Array],
+    rig: Rig | None = None,
+) -> str:
+    """One sentence naming the first step whose output differs on the device.
+
+    Builds again with taps: same plan, same kernels, each step's output streamed as it is made.
+
+    Args:
+        artefact: a compiled network.
+        samples: what differed in the end is the last; those before it lead to its state.
+        reference: every value for the last sample.
+        rig: where it ran; see `run`.
+    """
+    with (rig or Rig()).open(artefact, taps=True) as (_, device):
+        if not device.info.taps:
+            return (
+                "Which layer is the first that differs, the firmware on the device cannot tell; "
+                "`smelt deploy` flashes one that can where outputs differ."
+            )
+        if artefact.graph.states:
+            for sample in samples[:-1]:
+                set_sizes(device, artefact.graph, sample)
+                device.run(device_inputs(artefact.graph, sample))
+        parts = inexact(artefact.graph)
+        sizes, marks = set_sizes(device, artefact.graph, samples[-1]), trace(artefact.graph)
+        device.load_all(device_inputs(artefact.graph, samples[-1]))
+        counts: dict[int, int] = {}
+        for tap in device.taps(step_sizes(artefact)):
+            step = artefact.schedule.steps[tap.step]
+            if step.inside is not None:  # runs any number of times; what controls it is compared
+                continue
+            made = counts.get(tap.step, 0)
+            counts[tap.step] = made + 1
+            if made >= len(step.node.outputs):
+                raise DeviceError(f"the device tells of step {tap.step} more than once")
+            value = step.node.outputs[made]
+            if len(tap.data) != value.type.bytes:
+                raise DeviceError(
+                    f"the device says that step {tap.step} makes {len(tap.data)} bytes, not "
+                    f"{value.type.bytes}"
+                )
+            dtype = value.type.dtype.numpy
+            found = cut(value, np.frombuffer(tap.data, dtype), marks, sizes)
+            difference = compare(reference[value], found, parts.get(value, 0.0))
+            if difference is not None:
+                kernel = f", kernel {step.function}" if isinstance(step, Call) else ""
+                return (
+                    f"First layer that differs: step {tap.step}, {step.node.op.name} of "
+                    f"{step.node.origin}{kernel}: {difference}."
+                )
+    return "With taps every step agrees: the fault is in what happens after a step is done."
+
+
+def _evaluations(graph: Graph, samples: Sequence[Sample]) -> Iterator[Evaluation]:
+    """The reference on every sample; state goes from each to the next."""
+    states: Sequence[Array] | None = None
+    for sample in samples:
+        evaluation = evaluate_at_size(graph, sample, states)
+        states = evaluation.states
+        yield evaluation
+
+
+def _check_passes(
+    artefact: Artefact,
+    samples: Sequence[Sample],
+    optimized: Sequence[Mapping[Value, Array]],
+    parts: Mapping[Value, float],
+) -> Difference | None:
+    """Check the passes; how integer arithmetic differs from that of a file with real numbers."""
+    graph = artefact.imported.graph
+    integers = everywhere(use_integer_arithmetic)(graph)
+    for index, imported in enumerate(_evaluations(integers, samples)):
+        for before, value in zip(imported.outputs, artefact.graph.outputs, strict=True):
+            difference = compare(before, optimized[index][value], parts.get(value, 0.0))
+            if difference is not None:
+                raise VerifyError(
+                    f"sample {index}: the optimized graph differs from the imported one in output "
+                    f"'{value.name}': {difference}. "
+                    + _why_it_differs(artefact.graph, samples[: index + 1])
+                )
+    if len(integers.nodes) == len(graph.nodes):
+        return None
+    reals = [e.outputs for e in _evaluations(graph, samples)]
+    found = [
+        compare(real, values[value])
+        for outputs, values in zip(reals, optimized, strict=True)
+        for real, value in zip(outputs, artefact.graph.outputs, strict=True)
+    ]
+    differing = [d for d in found if d is not None]
+    if not differing:
+        return None
+    return Difference(
+        sum(d.elements for d in differing),
+        sum(real.size for outputs in reals for real in outputs),
+        max(d.largest for d in differing),
+    )
+
+
+def _why_it_differs(graph: Graph, samples: Sequence[Sample]) -> str:
+    """Where the last sample's numbers leave float16, or that it is a bug, in a sentence."""
+    halves = [v for node in graph.nodes for v in node.outputs if v.type.dtype is DType.FLOAT16]
+    if not halves:
+        return "This is a bug in Smelt; please report it."
+    remedy = "leave --float16 out, or keep {} in float32 with --place {}=c"
+    *_, last = _evaluations(graph, samples)
+
+    def finite(value: Value) -> bool:
+        return bool(np.isfinite(last.values[value] if value.data is None else value.data).all())
+
+    for value in halves:
+        makes = graph.producer[value]
+        if not finite(value) and all(finite(v) for v in makes.inputs if v is not None):
+            reads = next((n for n in graph.nodes if value in n.inputs), makes)
+            layer = reads if isinstance(makes.op, Cast) else makes
+            what = f"'{value.name}' at {layer.op.name} of {layer.origin} leaves float16 (65504)"
+            return f"{what}: {remedy.format('it', repr(_name_of(layer, graph)))}."
+    return f"It needs more precision than float16 has: {remedy.format('layers', 'LAYER')}."
+
+
+def _name_of(layer: Node, graph: Graph) -> str:
+    """As `--place` knows it: a result of the network is widened, and then has the name."""
+    widened = (n for n in graph.nodes if isinstance(n.op, Cast) and n.inputs[0] in layer.outputs)
+    return next((n.name for n in widened if n.output in graph.results), layer.name)
+
+
+def _check_expected(
+    artefact: Artefact,
+    result: Result,
+    expected: Sequence[Sequence[Array]],
+    parts: Mapping[Value, float],
+) -> None:
+    for index, (wanted, outputs) in enumerate(zip(expected, result.outputs, strict=True)):
+        for value, want, found in zip(artefact.graph.outputs, wanted, outputs, strict=True):
+            difference = compare(want, found, parts.get(value, 0.0))
+            if difference is not None:
+                raise VerifyError(
+                    f"sample {index}: the device computes what Smelt's reference says, but output "
+                    f"'{value.name}' is not what --expect says: {difference}."
+                )
