@@ -15,14 +15,14 @@ class Recipe:
     """The steps of a quantization after training.
 
     Attributes:
-        ranges: how the range of each activation is chosen; see `smelt.quant.ranges.activation_ranges`.
+        ranges: how the range of each activation is chosen; see `quant/ranges/activation_ranges.py`.
         percentile: of the method of that name: the part of the elements that is represented, in %.
-        equalize: whether channels are rescaled across layers; see `smelt.quant.weights.equalization`.
+        equalize: whether channels are rescaled across layers; see `quant/weights/equalization.py`.
         clip_weights: whether the largest weights may be clipped where that lessens the noise.
         rounding: of weights: each to its nearest; each so that it makes up for the errors of those
             before it; or that, of weights that are fitted to the noise of their inputs first, with
-            the best of several scales; see `smelt.quant.weights.rounding` and `smelt.quant.weights.fitting`.
-        correct_bias: whether biases take up the mean of the errors; see `smelt.quant.weights.correction`.
+            the best of several scales; see `quant/weights/rounding.py` and `fitting.py` there.
+        correct_bias: whether biases take up the mean of the errors; see `correction.py` there.
         seed: of the choice of elements that ranges are found on.
     """
 

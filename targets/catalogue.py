@@ -20,18 +20,29 @@ def _cortex_m(
     description: str,
     *,
     features: frozenset[Feature] = frozenset(),
+    kernels: str,
     runs: tuple[str, ...] = (),
     fpu: str | None = None,
     flags: tuple[str, ...] = (),
 ) -> Target:
-    """A Cortex-M target; `fpu` is gcc's name for it, None where there is none."""
+    """A Cortex-M target.
+
+    Args:
+        core: as in `cortex-CORE`.
+        description: of the core.
+        features: of its instruction set.
+        kernels: the backend for it, beside the portable one.
+        runs: cores whose code it executes too.
+        fpu: gcc's name for it, None where there is none.
+        flags: for the compiler, in addition.
+    """
     floats = ("-mfloat-abi=soft",) if fpu is None else ("-mfloat-abi=hard", f"-mfpu={fpu}")
     return Target(
         name=f"cortex-{core}",
         description=description,
         arch_flags=(f"-mcpu=cortex-{core}", "-mthumb", *floats, *flags),
         features=features,
-        backends=("cortexm", "c"),
+        backends=(kernels, "c"),
         libraries=("cmsis_nn",),
         runs_code_of=tuple(f"cortex-{lesser}" for lesser in runs),
     )
@@ -54,13 +65,16 @@ _TARGETS = (
         host_libraries=(HostLibrary("vulkan", "vulkan/vulkan.h", "libvulkan-dev"),),
         granularity=4,
     ),
-    _cortex_m("m0", "Armv6-M: no division, aligned access only", runs=("m0plus",)),
-    _cortex_m("m0plus", "Armv6-M, two pipeline stages", runs=("m0",)),
-    _cortex_m("m3", "Armv7-M", features=_V7M, runs=("m0", "m0plus")),
+    _cortex_m(
+        "m0", "Armv6-M: no division, aligned access only", kernels="armv6m", runs=("m0plus",)
+    ),
+    _cortex_m("m0plus", "Armv6-M, two pipeline stages", kernels="armv6m", runs=("m0",)),
+    _cortex_m("m3", "Armv7-M", features=_V7M, kernels="armv7m", runs=("m0", "m0plus")),
     _cortex_m(
         "m4",
         "Armv7E-M: DSP extension, single-precision FPU",
         features=_V7EM,
+        kernels="dsp",
         runs=("m0", "m0plus", "m3"),
         fpu="fpv4-sp-d16",
     ),
@@ -68,6 +82,7 @@ _TARGETS = (
         "m7",
         "Armv7E-M, dual issue: DSP extension, single-precision FPU",
         features=_V7EM,
+        kernels="dsp",
         runs=("m0", "m0plus", "m3", "m4"),
         fpu="fpv5-sp-d16",
     ),
@@ -75,6 +90,7 @@ _TARGETS = (
         "m33",
         "Armv8-M: DSP extension, single-precision FPU",
         features=_V7EM,
+        kernels="dsp",
         runs=("m0", "m0plus", "m3", "m4", "m7"),
         fpu="fpv5-sp-d16",
     ),
@@ -82,6 +98,7 @@ _TARGETS = (
         "m55",
         "Armv8.1-M: Helium (MVE), FPU, low-overhead loops",
         features=_V7EM | frozenset[Feature]({"fpu_double", "mve", "mve_float", "loops"}),
+        kernels="helium",
         runs=("m0", "m0plus", "m3", "m4", "m7", "m33"),
         fpu="auto",
         # Faults of the tools (gcc 12.2, binutils 2.40). The assembler takes the conditional
@@ -96,7 +113,7 @@ _TARGETS = (
         arch_flags=("-march=rv32imac", "-mabi=ilp32"),
         cross="riscv64-unknown-elf-",
         features=frozenset({"divide"}),
-        backends=("cortexm", "c"),
+        backends=("armv6m", "c"),
     ),
 )
 

@@ -196,11 +196,6 @@ class Kernel(ABC, Generic[OpT_contra]):
     floats: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
     """The floating-point types that data may have; `offer` is not asked about others."""
 
-    def runs_on(self, target: Target) -> bool:
-        """Whether the target's processor is one that the kernel was made for."""
-        del target
-        return True
-
     @abstractmethod
     def offer(self, node: Node[OpT_contra], request: Request) -> KernelCall | Refusal:
         """The call that computes the node, or why the kernel does not serve it."""
@@ -282,7 +277,7 @@ class Backend:
         reasons: dict[str, None] = {}
         entries = 0
         for kernel in (*self.plugins, *self.kernels):
-            if not isinstance(node.op, kernel.op) or not kernel.runs_on(request.target):
+            if not isinstance(node.op, kernel.op):
                 continue
             answer = (
                 _refuse_float(node, kernel)
@@ -345,7 +340,7 @@ def backend(name: str, plugins: tuple[Kernel[Any], ...] = ()) -> Backend:
 @cache
 def modules_of(name: str) -> tuple[ModuleType, ...]:
     """The modules of a backend's package."""
-    package = import_module(f"{__package__}.{name}")
+    package = import_module(f"smelt.codegen.backends.{name}")
     return tuple(
         import_module(f"{package.__name__}.{module.name}")
         for module in iter_modules(package.__path__)

@@ -30,7 +30,7 @@ class Options:
         backends: those to use, in order of preference, the target's last one as fallback; where
             None, the target's own, of which the cheapest serves each layer.
         place: backends that must serve certain layers, by name or pattern (`conv*`); one form of a
-            backend's kernels as `cortexm:dsp_dot_3x2`.
+            backend's kernels as `dsp:dsp_dot_3x2`.
         fallback: whether the last backend may serve what those of higher preference do not.
         expand_weights: whether weights may be stored several times as large where that is faster.
         cmsis_nn: the folder of CMSIS-NN, for compiling what calls it; what the environment variable

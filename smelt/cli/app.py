@@ -256,7 +256,7 @@ def partition(
 
     `smelt partition model.tflite --target cortex-m4`
 
-    `smelt partition model.tflite --target cortex-m4 --backends cmsis_nn,cortexm --place conv1=c`
+    `smelt partition model.tflite --target cortex-m4 --backends cmsis_nn,dsp --place conv1=c`
     """
     options = network.build_options()
     console = progress_console(json_)

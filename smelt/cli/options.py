@@ -125,7 +125,7 @@ BackendsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--backends",
-        help="Backends in order of preference, as `cmsis_nn,cortexm` or one an option [default: "
+        help="Backends in order of preference, as `cmsis_nn,dsp` or one an option [default: "
         "the target's own, the cheapest for each layer].",
     ),
 ]
@@ -134,7 +134,7 @@ PlaceOption = Annotated[
     typer.Option(
         "--place",
         help="Backend that must serve a layer, as `conv1=c`, `conv*=c` "
-        "or, for one form of kernel, `conv1=cortexm:dsp_dot_3x2`.",
+        "or, for one form of kernel, `conv1=dsp:dsp_dot_3x2`.",
     ),
 ]
 FallbackOption = Annotated[

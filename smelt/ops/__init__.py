@@ -4,7 +4,7 @@ Each module defines `Op` subclasses and a table `CASES` of named test cases.
 """
 
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 from smelt.ops.case import Case
 
@@ -14,4 +14,5 @@ def all_cases() -> tuple[Case, ...]:
     return tuple(case for module in _MODULES for case in getattr(module, "CASES", ()))
 
 
-_MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+_FOUND = (info.name for info in walk_packages(__path__, f"{__name__}.") if not info.ispkg)
+_MODULES = [import_module(name) for name in sorted(_FOUND, key=lambda name: name.split(".")[-1])]

@@ -27,7 +27,8 @@ from tests.support.graphs import LIKE_M4, SETUPS, TWINS, Member, assert_same, ru
 from tests.support.vulkan_tools import requires_vulkan
 
 SHARDS = 6
-OWN = tuple({kernel.op for kernel in backend("cortexm").kernels})
+_FAMILIES = ("dsp", "helium", "armv6m", "armv7m")
+OWN = tuple({kernel.op for family in _FAMILIES for kernel in backend(family).kernels})
 """Operators that have kernels of a core's own; others compile to the same C for all."""
 
 CORES = ("m0", "m3", "m4", "m55")

@@ -611,7 +611,8 @@ def test_ctrl_c_stays_ignored_where_it_was() -> None:
     code = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
         "sys.addaudithook(lambda event, arguments: os.kill(os.getpid(), signal.SIGINT) "
-        "if event == 'import' and arguments[0] in ('smelt.cli.app', 'smelt.cli.show.pages') else None); "
+        "if event == 'import' and "
+        "arguments[0] in ('smelt.cli.app', 'smelt.cli.show.pages') else None); "
         "sys.argv = ['smelt', '--version']; from smelt.__main__ import main; main()"
     )
     done = subprocess.run(

@@ -123,13 +123,13 @@ def test_what_several_are_read_as() -> None:
     assert dims(["a=1,b=2..3", "c=4"]) == {"a": 1, "b": (2, 3), "c": 4}
     assert shapes(["a=1,3,8=2x2", "b=7"]) == {"a": (1, 3), "8": (2, 2), "b": (7,)}
     assert values(["a=0,2,b=true", "c=1e3"]) == {"a": (0.0, 2.0), "b": (1.0,), "c": (1000.0,)}
-    both = {"conv,1": "c", "conv*": "cortexm:dsp_dot_3x2", "x": "c"}
-    assert places(["conv,1=c,conv*=cortexm:dsp_dot_3x2", "x=c"]) == both
+    both = {"conv,1": "c", "conv*": "dsp:dsp_dot_3x2", "x": "c"}
+    assert places(["conv,1=c,conv*=dsp:dsp_dot_3x2", "x=c"]) == both
     assert plugins([Path("a,b.py"), Path("c.py,d.py")]) == tuple(
         map(Path, ("a,b.py", "c.py", "d.py"))
     )
-    group = BuildGroup(backends=["cmsis_nn,cortexm", "c"])
-    assert group.build_options().backends == ("cmsis_nn", "cortexm", "c")
+    group = BuildGroup(backends=["cmsis_nn,dsp", "c"])
+    assert group.build_options().backends == ("cmsis_nn", "dsp", "c")
     assert BuildGroup().build_options().backends is None
 
 

@@ -310,7 +310,7 @@ def check_layers(layers: Sequence[Mapping[str, object]]) -> None:
     assert sum(int(str(layer["macs"])) for layer in layers) == 102_912
     for step, layer in enumerate(layers):
         assert layer["step"] == step
-        assert layer["backend"] in ("cortexm", "c")
+        assert layer["backend"] in ("dsp", "c")
         assert str(layer["kernel"]).startswith("digits_int8_")
         assert "#" in str(layer["origin"])
         assert layer["name"]

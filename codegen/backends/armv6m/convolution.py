@@ -6,12 +6,12 @@ from typing_extensions import override
 
 from smelt.codegen.backends.armv6m.block import block
 from smelt.codegen.backends.armv6m.instructions import CONDITION
-from smelt.codegen.lower.cores import ThumbKernel
 from smelt.codegen.lower.halves_convolution import (
     HalvesCore,
     convolution_by_halves,
 )
 from smelt.codegen.lower.offer import (
+    Kernel,
     KernelCall,
     Refusal,
     Request,
@@ -22,7 +22,7 @@ from smelt.ops.core.convolution import Conv2D
 THUMB = HalvesCore(CONDITION, block, "thumb_halves", interleaves=True, saturates=False)
 
 
-class ThumbConv2D(ThumbKernel[Conv2D]):
+class ThumbConv2D(Kernel[Conv2D]):
     """Convolutions of one group."""
 
     op = Conv2D

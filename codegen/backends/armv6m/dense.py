@@ -18,11 +18,11 @@ from typing_extensions import override
 from smelt.codegen.backends.armv6m.convolution import THUMB
 from smelt.codegen.backends.armv6m.instructions import CONDITION
 from smelt.codegen.backends.armv6m.words import dense
-from smelt.codegen.lower.cores import ThumbKernel
 from smelt.codegen.lower.halves_convolution import halves
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -60,7 +60,7 @@ class FourWeightsParameters(Parameters):
     fields: int
 
 
-class ThumbFullyConnected(ThumbKernel[FullyConnected]):
+class ThumbFullyConnected(Kernel[FullyConnected]):
     """Dense layers: a row in words of four weights, several rows as pixels of a 1x1 convolution."""
 
     op = FullyConnected

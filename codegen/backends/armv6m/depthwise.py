@@ -6,12 +6,12 @@ from typing_extensions import override
 
 from smelt.codegen.backends.armv6m.instructions import CONDITION
 from smelt.codegen.backends.armv6m.pairs import pairs
-from smelt.codegen.lower.cores import ThumbKernel
 from smelt.codegen.lower.halves_depthwise import (
     DepthwiseCore,
     depthwise,
 )
 from smelt.codegen.lower.offer import (
+    Kernel,
     KernelCall,
     Refusal,
     Request,
@@ -22,7 +22,7 @@ from smelt.ops.core.convolution import DepthwiseConv2D
 THUMB = DepthwiseCore(CONDITION, pairs, "thumb_halves_depthwise", by_line=True, saturates=False)
 
 
-class ThumbDepthwiseConv2D(ThumbKernel[DepthwiseConv2D]):
+class ThumbDepthwiseConv2D(Kernel[DepthwiseConv2D]):
     """Depthwise convolutions whose lines fit into scratch."""
 
     op = DepthwiseConv2D

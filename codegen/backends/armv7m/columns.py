@@ -29,13 +29,13 @@ from smelt.codegen.backends.armv7m.products import (
     LIFT,
     split_pairs,
 )
-from smelt.codegen.lower.cores import WideKernel
 from smelt.codegen.lower.images import (
     Frame,
     ImageLoop,
 )
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -159,7 +159,7 @@ class SlidingColumnsParameters(Parameters):
     before: int
 
 
-class WideSlidingDepthwise(WideKernel[DepthwiseConv2D]):
+class WideSlidingDepthwise(Kernel[DepthwiseConv2D]):
     """Depthwise convolutions of 3x3 taps, stride 1, whose lines fit into scratch."""
 
     op = DepthwiseConv2D

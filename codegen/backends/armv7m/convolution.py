@@ -12,13 +12,13 @@ from typing_extensions import override
 from smelt.codegen.backends.armv7m.block import block
 from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.products import convolution
-from smelt.codegen.lower.cores import WideKernel
 from smelt.codegen.lower.halves_convolution import (
     HalvesCore,
     convolution_by_halves,
 )
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
+    Kernel,
     KernelCall,
     Refusal,
     Request,
@@ -30,7 +30,7 @@ from smelt.ops.core.convolution import Conv2D
 WIDE = HalvesCore(CONDITION, block, "wide_halves", interleaves=False, saturates=True)
 
 
-class WidePairsConv2D(WideKernel[Conv2D]):
+class WidePairsConv2D(Kernel[Conv2D]):
     """Convolutions of one group, two taps in one multiplication."""
 
     op = Conv2D
@@ -44,7 +44,7 @@ class WidePairsConv2D(WideKernel[Conv2D]):
         return convolution(node, window, Frame.of(node), request, stem=stem)
 
 
-class WideConv2D(WideKernel[Conv2D]):
+class WideConv2D(Kernel[Conv2D]):
     """Convolutions of one group, two pixels in one multiplication."""
 
     op = Conv2D

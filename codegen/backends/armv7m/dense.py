@@ -36,10 +36,10 @@ from smelt.codegen.backends.armv7m.products import (
     PIXELS,
     convolution,
 )
-from smelt.codegen.lower.cores import WideKernel
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -107,7 +107,7 @@ class PairsOfInputsParameters(Parameters):
     own: tuple[str, ...]
 
 
-class WideFullyConnected(WideKernel[FullyConnected]):
+class WideFullyConnected(Kernel[FullyConnected]):
     """Dense layers: row by row, or rows as the pixels of a 1x1 convolution."""
 
     op = FullyConnected

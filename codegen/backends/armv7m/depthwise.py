@@ -6,12 +6,12 @@ from typing_extensions import override
 
 from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.pairs import pairs
-from smelt.codegen.lower.cores import WideKernel
 from smelt.codegen.lower.halves_depthwise import (
     DepthwiseCore,
     depthwise,
 )
 from smelt.codegen.lower.offer import (
+    Kernel,
     KernelCall,
     Refusal,
     Request,
@@ -22,7 +22,7 @@ from smelt.ops.core.convolution import DepthwiseConv2D
 WIDE = DepthwiseCore(CONDITION, pairs, "wide_halves_depthwise", by_line=False, saturates=True)
 
 
-class WideDepthwiseConv2D(WideKernel[DepthwiseConv2D]):
+class WideDepthwiseConv2D(Kernel[DepthwiseConv2D]):
     """Depthwise convolutions whose lines fit into scratch."""
 
     op = DepthwiseConv2D

@@ -38,10 +38,10 @@ from smelt.codegen.backends.armv7m.rows_parameters import (
     RowsOfPairsParameters,
     Widening,
 )
-from smelt.codegen.lower.cores import WideKernel
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -122,7 +122,7 @@ class _Lines:
         return x if self.stride == 1 else f"({x} & 1) * {self.even} + {x} / 2"
 
 
-class WideRowsConv2D(WideKernel[Conv2D]):
+class WideRowsConv2D(Kernel[Conv2D]):
     """Convolutions of one group, three columns wide, of at least four outputs a row."""
 
     op = Conv2D

@@ -20,7 +20,7 @@ from smelt.ops.core.add_n import AddN
 
 @dataclass(frozen=True)
 class AddNParameters(Parameters):
-    """What `backends/c/add_n.j2` prints: `type` of each tensor, and the `sum` of their elements `i`."""
+    """What `add_n.j2` prints: `type` of each tensor, and the `sum` of their elements `i`."""
 
     type: str
     terms: int

@@ -74,7 +74,7 @@ class MaxPoolIndicesParameters(Parameters):
 
 @dataclass(frozen=True)
 class MaxUnpoolParameters(Parameters):
-    """The variables of `backends/c/max_unpool.j2`: both types, elements of both, bytes of the output."""
+    """The variables of `max_unpool.j2`: both types, elements of both, bytes of the output."""
 
     x: str
     y: str

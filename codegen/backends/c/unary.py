@@ -119,7 +119,7 @@ UNSIGNED = SIGNED | {"abs": "x", "sign": "x > 0", "not": "x == 0"}
 
 @dataclass(frozen=True)
 class TableParameters(Parameters):
-    """The variables of `backends/c/table.j2`; `index` is the C expression of where a result stands."""
+    """The variables of `table.j2`; `index` is the C expression of where a result stands."""
 
     title: str
     size: int

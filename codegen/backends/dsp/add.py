@@ -22,9 +22,9 @@ from smelt.codegen.lower.additions import (
     addition,
     refuse_addition,
 )
-from smelt.codegen.lower.cores import DspKernel
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Parameters,
@@ -124,7 +124,7 @@ def sum_scaling(node: Node[Binary]) -> SumScaling | None:
     return None
 
 
-class DspAdd(DspKernel[Binary]):
+class DspAdd(Kernel[Binary]):
     """Sums and differences of tensors of equal shapes, four elements at a time."""
 
     op = Binary

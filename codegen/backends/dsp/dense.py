@@ -31,9 +31,9 @@ from smelt.codegen.backends.dsp.tile_assembly import (
     WideningFunction,
     shifted,
 )
-from smelt.codegen.lower.cores import DspKernel
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -214,7 +214,7 @@ def _covers(window: Window, node: Node) -> bool:
     return single and not window.padded and window.kernel == window.size
 
 
-class DspDense(DspKernel[FullyConnected | Conv2D]):
+class DspDense(Kernel[FullyConnected | Conv2D]):
     """Dense layers of one row, and convolutions whose window covers the whole input."""
 
     op = FullyConnected | Conv2D

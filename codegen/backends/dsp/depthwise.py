@@ -23,10 +23,10 @@ from smelt.codegen.backends.dsp.taps import (
     SCRATCH_WORDS,
     ChannelFunction,
 )
-from smelt.codegen.lower.cores import DspKernel
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -135,7 +135,7 @@ def _parameters(
     )
 
 
-class DspDepthwise(DspKernel[DepthwiseConv2D]):
+class DspDepthwise(Kernel[DepthwiseConv2D]):
     """Depthwise convolutions of at least four channels, each with one output."""
 
     op = DepthwiseConv2D

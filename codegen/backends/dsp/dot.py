@@ -25,10 +25,10 @@ from smelt.codegen.backends.dsp.tile_assembly import (
     TileFunction,
     WideningFunction,
 )
-from smelt.codegen.lower.cores import DspKernel
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Operand,
     Output,
@@ -98,7 +98,7 @@ def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> DspProduc
     return DspProducts(window, weights, scaling)
 
 
-class DspDot(DspKernel[Conv2D | FullyConnected | DepthwiseConv2D]):
+class DspDot(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
     """Sums of products over the inputs of several pixels, of one group.
 
     A depthwise convolution is one where all outputs see its only input channel.

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from smelt.codegen.lower.cores import DspKernel
 from smelt.codegen.lower.offer import (
+    Kernel,
     KernelCall,
     Refusal,
     Request,
@@ -38,7 +38,7 @@ def _quotients(p: Pooling) -> Quotients | None:
     return p.quotients(_SHIFTS, unit=1 << 16)
 
 
-class DspPool(DspKernel[Pool2D | Reduce]):
+class DspPool(Kernel[Pool2D | Reduce]):
     """Maxima and averages of four channels or more."""
 
     op = Pool2D | Reduce

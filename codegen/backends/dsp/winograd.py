@@ -27,10 +27,10 @@ from smelt.codegen.backends.dsp.winograd_inputs import (
     Transform,
     TransformStep,
 )
-from smelt.codegen.lower.cores import DspKernel
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Operand,
     Output,
@@ -205,7 +205,7 @@ def _rows(name: str, step: int) -> tuple[str, ...]:
     return (name, *(f"{name} + {i * step}" for i in range(1, 4)))
 
 
-class DspWinograd(DspKernel[Conv2D]):
+class DspWinograd(Kernel[Conv2D]):
     """3x3 convolutions of stride 1, tiles of 2x2 outputs at a time."""
 
     op = Conv2D

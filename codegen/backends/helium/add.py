@@ -25,9 +25,9 @@ from smelt.codegen.lower.additions import (
     addition,
     refuse_addition,
 )
-from smelt.codegen.lower.cores import HeliumKernel
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Parameters,
@@ -106,7 +106,7 @@ class MveAddParameters(Parameters):
     body: Body
 
 
-class AddKernel(HeliumKernel[Binary]):
+class AddKernel(Kernel[Binary]):
     """Four elements at a time, each a multiply-add of both inputs."""
 
     op = Binary

@@ -38,9 +38,9 @@ from smelt.codegen.backends.helium.strips import (
     interleave_assembly,
     strip_assembly,
 )
-from smelt.codegen.lower.cores import HeliumKernel
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -224,7 +224,7 @@ def _summary(p: Patches) -> str:
     return f"patches of {shape}, {p.outputs} outputs each"
 
 
-class DepthwiseKernel(HeliumKernel[DepthwiseConv2D]):
+class DepthwiseKernel(Kernel[DepthwiseConv2D]):
     """Dot products of patches of one channel each."""
 
     op = DepthwiseConv2D

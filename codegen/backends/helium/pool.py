@@ -14,9 +14,9 @@ from smelt.codegen.backends.helium.pool_assembly import (
     SumNarrowing,
     assembly,
 )
-from smelt.codegen.lower.cores import HeliumKernel
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Operand,
     Output,
@@ -154,7 +154,7 @@ class MvePoolParameters(Parameters):
     high: int
 
 
-class MvePool(HeliumKernel[Pool2D | Reduce]):
+class MvePool(Kernel[Pool2D | Reduce]):
     """Maxima and averages of windows without gaps."""
 
     op = Pool2D | Reduce

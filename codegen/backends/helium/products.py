@@ -23,9 +23,9 @@ from smelt.codegen.backends.helium.product_parameters import (
     windows_parameters,
 )
 from smelt.codegen.backends.helium.scaling import HeliumScaling
-from smelt.codegen.lower.cores import HeliumKernel
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -81,7 +81,7 @@ def scaling_of(
     return Refusal(f"{op.name}: {found}") if isinstance(found, str) else found
 
 
-class HeliumProducts(HeliumKernel[Conv2D | FullyConnected | DepthwiseConv2D]):
+class HeliumProducts(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):
     """Dot products of rows of bytes.
 
     A depthwise convolution is one where all outputs see its only input channel.

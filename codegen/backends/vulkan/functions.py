@@ -1,4 +1,4 @@
-"""The small GLSL functions that shaders share, each in one block of `backends/vulkan/functions.j2`."""
+"""The small GLSL functions that shaders share, each in one block of `functions.j2`."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _below(folder: str, pattern: str) -> list[Path]:
     return [p for p in (ROOT / folder).rglob(pattern) if set(p.parts) & _WITH_KERNELS]
 
 
-_WITH_KERNELS = {"c", "cortexm", "cmsis_nn"}
+_WITH_KERNELS = {"c", "armv6m", "armv7m", "dsp", "helium", "cmsis_nn"}
 _HOLE = r"\{+[^{}]*\}+"
 _ARRAY = re.compile(
     rf"(?:\b(?:u?int\d+_t|float|double|char|size_t)|\}}) \**(?:const \**)?(?:\w|{_HOLE})+\["

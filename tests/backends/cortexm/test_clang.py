@@ -111,7 +111,7 @@ def clang_takes(target: str, calls: Iterable[tuple[Node, KernelCall]], folder: P
 @pytest.mark.parametrize("layer", layers())
 def test_layers_of_networks(layer: str, target: str, tmp_path: Path) -> None:
     node = layers()[layer].node
-    offers = backend("cortexm").offers(node, Request(get(target)))
+    offers = backend(get(target).backends[0]).offers(node, Request(get(target)))
     assert not isinstance(offers, Refusal), offers
     clang_takes(target, ((node, call) for call in offers.calls), tmp_path)
 

@@ -61,9 +61,9 @@ from tests.support.library_nodes import data, graph_of, products, random_graph, 
 from tests.support.random_runs import runs_of
 
 KERNELS = (*dsp_add.KERNELS, *dsp_dense.KERNELS, *dsp_depthwise.KERNELS, *dsp_dot.KERNELS)
-DSP = Backend("cortexm", KERNELS)
-WINOGRAD = Backend("cortexm", dsp_winograd.KERNELS)
-ALL = Backend("cortexm", (*KERNELS, *dsp_winograd.KERNELS))
+DSP = Backend("dsp", KERNELS)
+WINOGRAD = Backend("dsp", dsp_winograd.KERNELS)
+ALL = Backend("dsp", (*KERNELS, *dsp_winograd.KERNELS))
 M4 = get("cortex-m4")
 SCRATCH_LIMIT = 4096
 CORE = Core(

@@ -17,9 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smelt.codegen.backends.armv6m import (
-    add as thumb_add,
-)
-from smelt.codegen.backends.armv6m import (
     convolution as thumb_convolution,
 )
 from smelt.codegen.backends.armv6m import (
@@ -40,6 +37,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.plain_add import PlainAdd
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.short_scaling import short_scaling
 from smelt.codegen.lower.tap_groups import (
@@ -73,17 +71,17 @@ NONE, SAME, AFTER = ((0, 0), (0, 0)), ((1, 1), (1, 1)), ((0, 1), (0, 1))
 RELU, FREE, NARROW = Activation.RELU, Activation.NONE, Activation.RELU6
 BACKENDS = {
     "cortex-m0": Backend(
-        "cortexm",
+        "armv6m",
         (
-            *thumb_add.KERNELS,
+            PlainAdd(),
             *thumb_convolution.KERNELS,
             *thumb_dense.KERNELS,
             *thumb_depthwise.KERNELS,
         ),
     ),
     "cortex-m3": Backend(
-        "cortexm",
-        (*thumb_add.KERNELS, wide_convolution.WideConv2D(), *wide_depthwise.KERNELS),
+        "armv7m",
+        (PlainAdd(), wide_convolution.WideConv2D(), *wide_depthwise.KERNELS),
     ),
 }
 SCRATCH_LIMIT = 4096

@@ -66,7 +66,7 @@ from tests.support.library_nodes import random_graph, samples_of
 
 M3 = get("cortex-m3")
 BACKEND = Backend(
-    "cortexm",
+    "armv7m",
     (wide_convolution.WidePairsConv2D(), *wide_dense.KERNELS, *wide_columns.KERNELS),
 )
 SCRATCH_LIMIT = 4096
@@ -173,7 +173,7 @@ def entries() -> tuple[tuple[Case, Entry], ...]:
     """The cases that are served."""
     calls = ((case, call_of(case)) for case in cases())
     found = [(case, Entry(case.node, call)) for case, call in calls if call is not None]
-    rows = Backend("cortexm", wide_rows.KERNELS)
+    rows = Backend("armv7m", wide_rows.KERNELS)
     for case, room in three_columns():
         call = rows.find(case.node, Request(M3, case.optimize, room=room))
         assert not isinstance(call, Refusal), call

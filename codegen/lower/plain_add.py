@@ -15,9 +15,9 @@ from smelt.codegen.lower.additions import (
     addition,
     refuse_addition,
 )
-from smelt.codegen.lower.cores import PlainKernel
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Parameters,
@@ -67,7 +67,7 @@ def sum_of_products(node: Node[Binary]) -> SumOfProducts | None:
 
 @dataclass(frozen=True)
 class SumOfProductsParameters(Parameters):
-    """Variables of `backends/armv6m/add.j2`; `output` is C of the stored element."""
+    """Variables of `lower/plain_add.j2`; `output` is C of the stored element."""
 
     title: str
     count: int
@@ -78,7 +78,7 @@ class SumOfProductsParameters(Parameters):
     output: str
 
 
-class ThumbAdd(PlainKernel[Binary]):
+class PlainAdd(Kernel[Binary]):
     """Sums and differences of tensors of equal shapes."""
 
     op = Binary
@@ -92,7 +92,7 @@ class ThumbAdd(PlainKernel[Binary]):
         if scaling is None:
             return Refusal(f"{op.name} has scales for which no sum of two products was found.")
         return KernelCall(
-            template="backends/armv6m/add.j2",
+            template="lower/plain_add.j2",
             stem=op.kind,
             parameters=SumOfProductsParameters(
                 title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
@@ -109,6 +109,3 @@ class ThumbAdd(PlainKernel[Binary]):
             form="thumb_add",
             work={"outputs": y.size, "calls": 1},
         )
-
-
-KERNELS = (ThumbAdd(),)

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from smelt.codegen.lower.cores import PlainKernel
 from smelt.codegen.lower.offer import (
+    Kernel,
     KernelCall,
     Refusal,
     Request,
@@ -36,7 +36,7 @@ def _quotients(p: Pooling) -> Quotients | None:
     return whole or p.quotients(range(_WHOLE - 1, 9, -1), start=128)
 
 
-class ThumbPool(PlainKernel[Pool2D | Reduce]):
+class PlainPool(Kernel[Pool2D | Reduce]):
     """Maxima and averages of four channels or more, a multiple where words must be aligned."""
 
     op = Pool2D | Reduce
@@ -61,13 +61,10 @@ class ThumbPool(PlainKernel[Pool2D | Reduce]):
             p,
             quotients,
             request,
-            instructions="backends/armv6m/pool.j2",
+            instructions="lower/plain_pool.j2",
             form="thumb_max_pool"
             if p.largest
             else "thumb_average_pool" + ("_steps" if finish else ""),
             finish=finish,
             aligned=aligned,
         )
-
-
-KERNELS = (ThumbPool(),)
