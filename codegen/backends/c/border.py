@@ -28,6 +28,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.tables import padded_sizes
 from smelt.ir import Node
 from smelt.ops.tensor.pad import Pad
 
@@ -82,12 +83,6 @@ class BorderKernel(Kernel[Pad]):
             operands=operands,
             summary=f"{len(loops)} nested loops, {block} elements at a time",
         )
-
-
-def padded_sizes(node: Node) -> int:
-    """The sizes of all axes that a Pad makes longer, added up."""
-    sizes = zip(node.input(0).type.shape, node.output.type.shape, strict=True)
-    return sum(after for before, after in sizes if before != after)
 
 
 KERNELS = (BorderKernel(),)

@@ -27,6 +27,7 @@ from smelt.codegen.backends.c.matrix_product import (
     single_lines,
 )
 from smelt.codegen.backends.c.vectors import vectors_of
+from smelt.codegen.lower.matrices import strides_of
 from smelt.codegen.lower.nested_loops import (
     NestedLoop,
     dense_strides,
@@ -179,50 +180,7 @@ def product_of(node: Node[MatMul]) -> MatrixProduct:
     return MatrixProduct(loops, rows, columns, depth, *strides)
 
 
-Strides = tuple[int, ...]
-
-
-def strides_of(node: Node) -> tuple[tuple[int, ...], Strides, Strides, tuple[int, int]]:
-    """The shape `[..., m, n]` of a MatMul's product, and how its operands are crossed, in elements.
-
-    Returns:
-        The shape; strides along its axes of the left and of the right operand, 0 where it has only
-        one element or none; strides of both from one factor of a sum to the next.
-    """
-    op, a, b = node.op, node.input(0).type, node.input(1).type
-    if not isinstance(op, MatMul):
-        raise TypeError(f"{op.name} is no MatMul")
-    shape = op.product_shape(a, b)
-    left = _strides(a.shape, op.left)
-    right = _strides(b.shape, op.right)
-    stack = len(shape) - 2
-    return (
-        shape,
-        (*_stack(a.shape, op.left, left, stack), left[-2], 0),
-        (*_stack(b.shape, op.right, right, stack), 0, right[-1]),
-        (left[-1], right[-2]),
-    )
-
-
 _NAMES = "pqrstuvw"
-
-
-def _strides(shape: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a dense array whose axes are taken in another order."""
-    strides = dense_strides(shape)
-    return tuple(strides[axis] for axis in permutation) if permutation else strides
-
-
-def _stack(
-    shape: tuple[int, ...],
-    permutation: tuple[int, ...],
-    strides: tuple[int, ...],
-    rank: int,
-) -> list[int]:
-    """Strides of an operand along the `rank` axes of the stack: 0 where it is broadcast."""
-    sizes = [shape[axis] for axis in permutation] if permutation else list(shape)
-    own = [0 if size == 1 else s for size, s in zip(sizes[:-2], strides[:-2], strict=True)]
-    return [0] * (rank - len(own)) + own
 
 
 def _form(product: MatrixProduct, dtype: DType, request: Request) -> MatMulForm:

@@ -6,7 +6,6 @@ from typing_extensions import override
 
 from smelt.codegen.backends.c.unary import (
     table_call,
-    tabulate,
 )
 from smelt.codegen.lower.nested_loops import each_element
 from smelt.codegen.lower.offer import (
@@ -22,6 +21,7 @@ from smelt.codegen.lower.store import (
     offset,
     stored,
 )
+from smelt.codegen.lower.tables import tabulate
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation

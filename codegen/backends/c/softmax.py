@@ -26,10 +26,10 @@ from smelt.codegen.lower.store import (
     helpers_in,
     in_precision_of,
 )
+from smelt.codegen.lower.tables import exponentials
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import quantize_multiplier
-from smelt.ops.arithmetic.gemmlowp import exp_on_negative_values
 from smelt.ops.core.softmax import (
     Hardmax,
     LogSoftmax,
@@ -303,16 +303,6 @@ class LogSoftmaxKernel(Kernel[LogSoftmax]):
         )
         helpers = "log_of_sum", "requantize", "rounding_shift_right"
         return _int8_call("log_softmax", parameters, table, helpers)
-
-
-def exponentials(scale: float, beta: float) -> Array:
-    """exp of `-beta · scale · difference` for stored differences 0, 1, … as Q0 (int32).
-
-    The table ends where the exponentials are negligible, after at most 256 entries.
-    """
-    scaling = difference_scaling(scale, beta)
-    differences = np.arange(0, -min(256, 1 - scaling.lowest), -1, dtype=np.int64)
-    return exp_on_negative_values(scaling(differences), 5).astype(np.int32)
 
 
 class HardmaxKernel(Kernel[Hardmax]):

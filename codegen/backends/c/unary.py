@@ -38,6 +38,7 @@ from smelt.codegen.lower.store import (
     helpers_in,
     in_precision_of,
 )
+from smelt.codegen.lower.tables import tabulate
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.core.unary import Unary
@@ -241,13 +242,6 @@ def _expression(op: Unary, dtype: DType) -> str:
         alpha_beta=c_float(op.alpha * op.beta),
     )
     return in_precision_of(dtype, expression)
-
-
-def tabulate(node: Node) -> Array:
-    """What the operator's reference computes for all 256 stored inputs, in ascending order."""
-    low, high = node.input(0).type.dtype.limits
-    inputs = np.arange(low, high + 1, dtype=node.input(0).type.dtype.numpy)
-    return node.op.reference(node, [inputs])[0]
 
 
 KERNELS = (UnaryKernel(),)

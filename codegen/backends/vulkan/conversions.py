@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.backends.c.unary import tabulate
 from smelt.codegen.backends.vulkan.elements import (
     ElementBody,
     Read,
@@ -23,6 +22,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.tables import tabulate
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.quantize import (

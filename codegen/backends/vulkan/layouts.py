@@ -8,7 +8,6 @@ from math import gcd, prod
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.c.border import padded_sizes
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import (
     operand_of,
@@ -30,6 +29,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.tables import padded_sizes
 from smelt.ir import Node
 from smelt.ops.core.bit_cast import BitCast
 from smelt.ops.tensor.concat import Concat

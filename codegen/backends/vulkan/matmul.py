@@ -13,7 +13,6 @@ from typing import Literal
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.c.matmul import strides_of
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import (
     MAX_LOOPS,
@@ -31,6 +30,7 @@ from smelt.codegen.backends.vulkan.finish import (
 )
 from smelt.codegen.backends.vulkan.functions import called_in
 from smelt.codegen.backends.vulkan.product import variants_of
+from smelt.codegen.lower.matrices import strides_of
 from smelt.codegen.lower.nested_loops import (
     dense_strides,
     nest,

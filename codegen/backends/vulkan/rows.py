@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from smelt.codegen.backends.c.softmax import exponentials
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import (
     spread,
@@ -31,6 +30,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.tables import exponentials
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import quantize_multiplier
 from smelt.ops.core.l2_normalization import L2Normalization

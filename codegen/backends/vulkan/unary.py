@@ -7,7 +7,6 @@ import re
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.c.unary import tabulate
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import (
     ElementBody,
@@ -23,6 +22,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.tables import tabulate
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.table import Table
 from smelt.ops.core.unary import Unary
