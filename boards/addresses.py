@@ -24,7 +24,7 @@ UART_BYTES = {
     "stm32v1": 0x10,
     "stm32v2": 0x2C,
 }
-"""How far the registers reach that a driver of a UART uses (`templates/project/uart_*.c`)."""
+"""How far the registers reach that a driver of a UART uses (`templates/emit/project/uart_*.c`)."""
 _PORT_BYTES = 0x400
 _PLIC_BYTES, _CLINT_BYTES = 0x20_0008, 0xC000
 _NRF5_BYTES = 0x1000

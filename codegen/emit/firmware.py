@@ -45,7 +45,7 @@ class Firmware:
         if p.bare:
             copied.append((f"emit/project/core_{p.firmware}.h", "firmware/core.h"))
             rendered.append(("emit/project/board.h.j2", "firmware/board.h"))
-            rendered.append((f"project/{p.firmware}.ld.j2", self.linker_script))
+            rendered.append((f"emit/project/{p.firmware}.ld.j2", self.linker_script))
         if p.setup:
             rendered.append(("emit/project/board.c.j2", "firmware/board.c"))
         return (*build, *rendered, *copied)

@@ -16,7 +16,6 @@ from pkgutil import iter_modules
 from types import ModuleType, UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
-import numpy as np
 from typing_extensions import TypeVar
 
 from smelt.ir import Array, DType, Node, Op
@@ -110,13 +109,8 @@ def _key(value: object) -> Hashable:
         return type(value), tuple(_key(getattr(value, item.name)) for item in fields(value))
     if isinstance(value, tuple | list):
         return type(value), tuple(map(_key, cast("Sequence[object]", value)))
-    if isinstance(value, Mapping):
-        items = cast("Mapping[str, object]", value)
-        return tuple((name, _key(items[name])) for name in sorted(items))
     if isinstance(value, float):
         return value.hex()  # 0 and -0 are equal, and written differently
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
     return type(value), cast("Hashable", value)
 
 
@@ -140,7 +134,7 @@ class KernelCall:
 
     template: str
     stem: str
-    parameters: Parameters | Mapping[str, object]
+    parameters: Parameters
     operands: tuple[Operand, ...]
     in_place: tuple[tuple[int, int], ...] = ()
     helpers: frozenset[str] = field(default_factory=lambda: frozenset[str]())
@@ -151,8 +145,7 @@ class KernelCall:
     @property
     def variables(self) -> Mapping[str, object]:
         """The template's variables by name."""
-        own = self.parameters
-        return own.variables if isinstance(own, Parameters) else own
+        return self.parameters.variables
 
     @property
     def key(self) -> Hashable:

@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from smelt.codegen.kernels.base import Input, Kernel, KernelCall, Output, Request
+from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Parameters, Request
 from smelt.frontend.tflite import Converter, Operation
 from smelt.ir import Array, Node, Op, TensorType
 
@@ -52,14 +52,19 @@ class Cube(Op):
         return (x * x * x,)
 
 
-class CubeKernel(Kernel):
+@dataclass(frozen=True)
+class CubeParameters(Parameters):
+    count: int
+
+
+class CubeKernel(Kernel[Cube]):
     op = Cube
 
-    def offer(self, node: Node, request: Request) -> KernelCall:
+    def offer(self, node: Node[Cube], request: Request) -> KernelCall:
         return KernelCall(
             template="cube.j2",
             stem="cube",
-            parameters={"count": node.output.type.size},
+            parameters=CubeParameters(node.output.type.size),
             operands=(Input(0, "x"), Output(0, "y")),
             in_place=((0, 0),),
         )
@@ -161,8 +166,8 @@ def test_later_plugins_serve_first(tmp_path: Path, cube: Path) -> None:
     other = plugin(
         tmp_path,
         """\
-        from smelt.codegen.kernels.base import Kernel, KernelCall
-        from smelt.ops.copy import Copy
+        from smelt.codegen.lower.offer import Kernel, KernelCall
+        from smelt.ops.tensor.copy import Copy
 
         class Mine(Kernel):
             op = Copy

@@ -33,6 +33,7 @@ from smelt.codegen.lower.offer import (
     Kernel,
     KernelCall,
     Output,
+    Parameters,
     Refusal,
     Request,
     backend,
@@ -48,7 +49,7 @@ from tests.support.graphs import compile_graph
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("codegen", "smelt", "boards", "targets", "templates")
-OWN = ("codegen/kernels/vulkan/", "templates/vulkan/")
+OWN = ("codegen/backends/vulkan/", "templates/backends/vulkan/")
 NAMED = {
     "targets/catalogue.py",
     "smelt/cli/options.py",
@@ -94,7 +95,7 @@ class ToyKernel(Kernel[Unary]):
     def offer(self, node: Node[Unary], request: Request) -> KernelCall | Refusal:
         if node.op.kind != "neg":
             return Refusal(f"the toy cannot compute {node.op.name}.")
-        return ToyCall("", "toy", {}, (Input(0, "x"), Output(0, "y")), form="toy")
+        return ToyCall("", "toy", Parameters(), (Input(0, "x"), Output(0, "y")), form="toy")
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Target:
         host_libraries=(HostLibrary("toys", "toys.h", "libtoys-dev"),),
     )
     monkeypatch.setitem(vars(catalogue)["_BY_NAME"], "toy", target)
-    names = (path.name for path in (ROOT / "templates/vulkan/network").iterdir())
+    names = (path.name for path in (ROOT / "templates/backends/vulkan/network").iterdir())
     own = DictLoader({f"toy/{name}": f"/* toy: {name} */\n" for name in names})
     loader = environment().loader
     assert isinstance(loader, BaseLoader)

@@ -51,6 +51,7 @@ def write_project(directory: Path, platform: Platform, optimize: Optimize = "spe
     variables: dict[str, object] = {
         "net": network,
         "platform": platform,
+        "firmware": Firmware(platform),
         "cmsis_nn": "",
         "optimize": optimize,
         "db": True,

@@ -133,7 +133,7 @@ class DispatchProgram(DeviceProgram):
     weights_bytes: int
     stores_halves: bool
 
-    templates = "vulkan/network"
+    templates = "backends/vulkan/network"
     absent = "ctx->gpu == 0"
     refusal = "it runs on a GPU, whose loader users of this format could not link"
 

@@ -108,7 +108,7 @@ class Library:
 
 
 class Format:
-    """One way to export a library: the templates in `templates/export/NAME`, and this.
+    """One way to export a library: the templates in `templates/emit/export/NAME`, and this.
 
     In the paths of the templates `NAME` stands for the network's name in C, `TITLE` for what people
     call it, `VENDOR` for the vendor's name.

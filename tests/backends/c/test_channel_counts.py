@@ -141,7 +141,7 @@ def test_every_count(setup: str, first: int) -> None:
 def test_arrays_of_kernels_are_declared_in_one_way() -> None:
     """`SMELT_ARRAY` is before each array on the stack, in templates and in lines made in Python."""
     wrong: list[str] = []
-    for path in (*_below("templates", "*.j2"), *_below("codegen/kernels", "*.py")):
+    for path in (*_below("templates", "*.j2"), *_below("codegen/backends", "*.py")):
         text = re.sub(r"\{%.*?%\}|\{#.*?#\}", "", path.read_text(encoding="utf-8"))
         for line in text.splitlines():
             found = _ARRAY.search(line)
