@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.shared_folder import SHARED, absent
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 
 ROUNDS = 3
 
@@ -27,7 +27,7 @@ def main() -> None:
             continue
         seconds = sorted(_build(model) for _ in range(ROUNDS))
         rows.append((network, f"{seconds[0]:.2f}", f"{seconds[-1]:.2f}"))
-    Table(("network", "fastest, s", "slowest, s"), tuple(rows), "smelt build").print(console)
+    TextTable(("network", "fastest, s", "slowest, s"), tuple(rows), "smelt build").print(console)
 
 
 def _build(model: Path) -> float:

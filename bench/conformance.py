@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.progress import track
 
 from bench.combined import Member, Outputs, run_combined
-from bench.onnx_suite import SETS, Expectation, Imported, Set, Status, SuiteCase, cases
+from bench.onnx_suite import SETS, Expectation, ImportedCase, Set, Status, SuiteCase, cases
 from smelt.api.compile import compile_model
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.errors import ToolError, UnsupportedError
 from smelt.frontend import Imported as Network
 from smelt.ir import Graph
@@ -36,7 +36,7 @@ COUNTED: tuple[Status, ...] = ("passed", "frozen")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CaseVerdict:
     """What became of a case, whether it counts as right, and the reason where it did not pass."""
 
     name: str
@@ -50,15 +50,15 @@ class Verdict:
 @dataclass(frozen=True)
 class _Candidate:
     case: SuiteCase
-    imported: Imported
+    imported: ImportedCase
 
 
-def judge(chosen: Iterable[SuiteCase], *, execute: bool = True) -> Iterator[Verdict]:
+def judge(chosen: Iterable[SuiteCase], *, execute: bool = True) -> Iterator[CaseVerdict]:
     """The verdict of every case; without `execute`, what runs is taken to pass."""
     waiting: list[_Candidate] = []
     for case in chosen:
         found = _prepared(case)
-        if isinstance(found, Verdict):
+        if isinstance(found, CaseVerdict):
             yield found
         elif not execute:
             yield _verdict(case, found.imported.status)
@@ -72,7 +72,7 @@ def judge(chosen: Iterable[SuiteCase], *, execute: bool = True) -> Iterator[Verd
     yield from _run(waiting)
 
 
-def _prepared(case: SuiteCase) -> _Candidate | Verdict:
+def _prepared(case: SuiteCase) -> _Candidate | CaseVerdict:
     try:
         imported = case.imported()
         compiled = compile_model(Network(imported.graph))
@@ -85,7 +85,7 @@ def _prepared(case: SuiteCase) -> _Candidate | Verdict:
     return _Candidate(case, imported)
 
 
-def _run(batch: Sequence[_Candidate]) -> Iterator[Verdict]:
+def _run(batch: Sequence[_Candidate]) -> Iterator[CaseVerdict]:
     """Run networks in one program; where that breaks, in halves, to find the culprit."""
     if not batch:
         return
@@ -111,7 +111,7 @@ def _on_the_host(graph: Graph, samples: Sequence[Sample]) -> Outputs:
     return list(run(compile_model(Network(graph)), samples).outputs)
 
 
-def _judged(candidate: _Candidate, outputs: Outputs) -> Verdict:
+def _judged(candidate: _Candidate, outputs: Outputs) -> CaseVerdict:
     """By the suite's stored outputs; where these differ, by ONNX Runtime's on the same file."""
     case, imported = candidate.case, candidate.imported
     wrong = _mismatches(case, outputs, imported.expectations)
@@ -130,9 +130,9 @@ def _mismatches(
     return [reason for reason in found if reason is not None]
 
 
-def _verdict(case: SuiteCase, status: Status, reason: str = "") -> Verdict:
+def _verdict(case: SuiteCase, status: Status, reason: str = "") -> CaseVerdict:
     counted = status in COUNTED
-    return Verdict(case.name, case.kind, case.operator, status, counted, _general(reason))
+    return CaseVerdict(case.name, case.kind, case.operator, status, counted, _general(reason))
 
 
 def _general(reason: str) -> str:
@@ -145,7 +145,7 @@ def _general(reason: str) -> str:
     return text.partition(". `smelt ops`")[0].partition(": export")[0]
 
 
-def summary(verdicts: Sequence[Verdict]) -> Table:
+def summary(verdicts: Sequence[CaseVerdict]) -> TextTable:
     """How many cases of each set ended in which way."""
     counts = Counter((v.kind, v.status) for v in verdicts)
     rows = [
@@ -153,17 +153,17 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
         for kind in SETS
         if any(v.kind == kind for v in verdicts)
     ]
-    return Table(("set", *STATUSES, "passed or frozen"), tuple(rows))
+    return TextTable(("set", *STATUSES, "passed or frozen"), tuple(rows))
 
 
-def _share(verdicts: Sequence[Verdict], kind: Set) -> float:
+def _share(verdicts: Sequence[CaseVerdict], kind: Set) -> float:
     own = [v.counted for v in verdicts if v.kind == kind]
     return sum(own) / max(len(own), 1)
 
 
-def by_operator(verdicts: Sequence[Verdict]) -> Table:
+def by_operator(verdicts: Sequence[CaseVerdict]) -> TextTable:
     """The node cases by operator, with the reasons of refusals."""
-    groups: dict[str, list[Verdict]] = defaultdict(list)
+    groups: dict[str, list[CaseVerdict]] = defaultdict(list)
     for verdict in verdicts:
         if verdict.kind == "node":
             groups[verdict.operator].append(verdict)
@@ -175,10 +175,10 @@ def by_operator(verdicts: Sequence[Verdict]) -> Table:
         )
         for operator, own in sorted(groups.items())
     ]
-    return Table(("operator", *STATUSES, "why not"), tuple(rows))
+    return TextTable(("operator", *STATUSES, "why not"), tuple(rows))
 
 
-def _reasons(verdicts: Sequence[Verdict]) -> str:
+def _reasons(verdicts: Sequence[CaseVerdict]) -> str:
     """The first clause of each reason; element types in one."""
     reasons = {re.split(_CLAUSE, v.reason)[0] for v in verdicts if v.reason}
     kinds = {reason: re.search(r"has element type (\w+)", reason) for reason in reasons}
@@ -190,17 +190,17 @@ def _reasons(verdicts: Sequence[Verdict]) -> str:
 _CLAUSE = r"[;.] |, (?=which|Smelt|whose)|: (?=export|give|its|fix|leave|the)"
 
 
-def refusals(verdicts: Sequence[Verdict]) -> Table:
+def refusals(verdicts: Sequence[CaseVerdict]) -> TextTable:
     """The cases of the other sets that are not supported."""
     rows = [
         (v.kind, v.name, _reasons([v]))
         for v in verdicts
         if v.kind != "node" and v.status == "unsupported"
     ]
-    return Table(("set", "case", "why not"), tuple(rows))
+    return TextTable(("set", "case", "why not"), tuple(rows))
 
 
-def page(verdicts: Sequence[Verdict]) -> str:
+def page(verdicts: Sequence[CaseVerdict]) -> str:
     """The page `docs/conformance.md`."""
     judged = [f"- {v.name}\n" for v in verdicts if v.status == "onnxruntime"]
     failures = [f"- {v.name}: {v.reason}\n" for v in verdicts if v.status == "failed"]

@@ -20,7 +20,7 @@ from bench.peers import CYCLES_AN_INSTRUCTION, TFLM_CMSIS_NN
 from bench.shared_folder import SHARED, absent
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.proof.profile import profile_model
 from smelt.samples import random_samples
 from smelt.targets import Optimize
@@ -92,7 +92,7 @@ def main(
     )  # fmt: skip
     expanded = ", --expand-weights" if expand else ""
     title = f"One inference, --optimize {optimize}{expanded}; flash is code and weights"
-    Table(columns, tuple(rows), title).print(console)
+    TextTable(columns, tuple(rows), title).print(console)
 
 
 def _measure(model: Path, core: str, options: Options) -> tuple[object, ...]:

@@ -23,13 +23,13 @@ import typer
 from ai_edge_litert.interpreter import Interpreter
 from rich.console import Console
 
-from bench.library import Library, build_library
+from bench.library import MeasuredLibrary, build_library
 from bench.peers import ONNX2C
 from bench.shared_folder import SHARED, absent
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.errors import SmeltError
 from smelt.frontend import InputOptions, load
 from smelt.ir import Array
@@ -48,7 +48,7 @@ ROUND_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
-class Peer:
+class FloatPeer:
     """Another engine with a network loaded: its outputs, and one inference of it."""
 
     name: str
@@ -82,11 +82,11 @@ def main(
     if m4:
         rows = (_instructions(path) for path in files if path.stem in ONNX2C)
         columns = ("network", "MACs", "instructions", "a MAC", "onnx2c", "ratio", "error")
-        Table(columns, tuple(rows), "One inference on a Cortex-M4F").print(console)
+        TextTable(columns, tuple(rows), "One inference on a Cortex-M4F").print(console)
     if host:
         columns = ("network", "MACs", "µs", "peer", "its µs", "ratio", "error")
         rows = (_times(path, compiler) for path in files)
-        Table(columns, tuple(rows), f"One inference on the host, one thread, {compiler}").print(
+        TextTable(columns, tuple(rows), f"One inference on the host, one thread, {compiler}").print(
             console
         )
 
@@ -133,7 +133,7 @@ def _times(path: Path, compiler: str) -> tuple[object, ...]:
     )
 
 
-def _interleaved(ours: Library, peer: Peer) -> tuple[list[float], list[float]]:
+def _interleaved(ours: MeasuredLibrary, peer: FloatPeer) -> tuple[list[float], list[float]]:
     """Seconds of an inference of either, measured in turns so that both see the same machine."""
     pairs: list[tuple[float, float]] = []
     counts: list[int] = []
@@ -163,7 +163,7 @@ def _open_dimensions(path: Path) -> Iterator[str]:
                 yield dimension.dim_param
 
 
-def _peer(path: Path, sample: Sample) -> Peer:
+def _peer(path: Path, sample: Sample) -> FloatPeer:
     return _litert(path, sample) if path.suffix == ".tflite" else _onnxruntime(path, sample)
 
 
@@ -177,7 +177,7 @@ def _with_constant_weights(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _onnxruntime(path: Path, sample: Sample) -> Peer:
+def _onnxruntime(path: Path, sample: Sample) -> FloatPeer:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -188,10 +188,10 @@ def _onnxruntime(path: Path, sample: Sample) -> Peer:
     def infer() -> list[Array]:
         return [np.asarray(output) for output in session.run(None, feed)]
 
-    return Peer("onnxruntime", infer, infer)
+    return FloatPeer("onnxruntime", infer, infer)
 
 
-def _litert(path: Path, sample: Sample) -> Peer:
+def _litert(path: Path, sample: Sample) -> FloatPeer:
     interpreter = Interpreter(str(path), num_threads=1)
     interpreter.allocate_tensors()
     for details, x in zip(interpreter.get_input_details(), sample, strict=True):
@@ -201,7 +201,7 @@ def _litert(path: Path, sample: Sample) -> Peer:
         interpreter.invoke()
         return [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
 
-    return Peer("LiteRT", outputs, interpreter.invoke)
+    return FloatPeer("LiteRT", outputs, interpreter.invoke)
 
 
 def _error(found: Any, expected: list[Array]) -> str:

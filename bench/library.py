@@ -45,7 +45,7 @@ const void *driver_output(int index) {
 """
 
 
-class Library:
+class MeasuredLibrary:
     """A network that computes one sample over and over."""
 
     def __init__(self, path: Path, sample: Sample, outputs: tuple[Value, ...]) -> None:
@@ -76,7 +76,9 @@ class Library:
         return found
 
 
-def build_library(artefact: Artefact, sample: Sample, folder: Path, compiler: str) -> Library:
+def build_library(
+    artefact: Artefact, sample: Sample, folder: Path, compiler: str
+) -> MeasuredLibrary:
     """Compile a network for the host with the flags of its project, and load it.
 
     Args:
@@ -93,4 +95,4 @@ def build_library(artefact: Artefact, sample: Sample, folder: Path, compiler: st
     sources = ["driver.c", *artefact.network.sources]
     command = [compiler, *flags, "-fPIC", "-shared", *sources, "-lm", "-o", "library.so"]
     subprocess.run(command, cwd=folder / name, check=True)
-    return Library(folder / name / "library.so", sample, artefact.graph.outputs)
+    return MeasuredLibrary(folder / name / "library.so", sample, artefact.graph.outputs)

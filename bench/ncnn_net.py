@@ -17,7 +17,7 @@ _RAW = b"\0\0\0\0"
 """Before weights that are plain float32."""
 
 
-class Converter:
+class NcnnWriter:
     """Writes a network as ncnn reads it, activations fused as its own optimizer does."""
 
     def __init__(self, model: onnx.ModelProto) -> None:

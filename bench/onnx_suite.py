@@ -110,7 +110,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedCase:
     """A case whose network was imported."""
 
     graph: Graph
@@ -138,7 +138,7 @@ class SuiteCase:
             return main.most_common(1)[0][0] if main else kinds[0] if kinds else "none"
         return _operators().get(self.name.partition("_expanded")[0], kinds[0])
 
-    def imported(self) -> Imported:
+    def imported(self) -> ImportedCase:
         """The network and its data.
 
         Raises:
@@ -158,7 +158,7 @@ class SuiteCase:
                         raise
             return self._imported(operands | reals, "frozen reals")
 
-    def _imported(self, frozen: frozenset[str], status: Status = "frozen") -> Imported:
+    def _imported(self, frozen: frozenset[str], status: Status = "frozen") -> ImportedCase:
         model, expectations = onnx.ModelProto(), []
         model.CopyFrom(self.model)
         fed = [i.name for i in _inputs(self.model)]
@@ -176,8 +176,8 @@ class SuiteCase:
             given = tuple(a.astype(t) for a, t in zip(arrays, types, strict=True))
             expectations.append(Expectation(given, tuple(map(_array, outputs))))
         if not _reads_data(graph):
-            return Imported(graph, tuple(expectations), "constant")
-        return Imported(graph, tuple(expectations), status if frozen else "passed")
+            return ImportedCase(graph, tuple(expectations), "constant")
+        return ImportedCase(graph, tuple(expectations), status if frozen else "passed")
 
     def _frozen(self, table: dict[str, tuple[int, ...]]) -> frozenset[str]:
         """Inputs that reach an operand of the table, through arithmetic on vectors at most."""

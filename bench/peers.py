@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 
 TFLM_CMSIS_NN: dict[str, Any] = json.loads(
     (Path(__file__).parent / "tflm_cmsis_nn.json").read_text()
@@ -86,4 +86,4 @@ def main() -> None:
     """Print whom we compare with, in which version, and how to measure their figures again."""
     columns = ("peer", "figures", "version", "measure again")
     rows = tuple((p.name, p.figures, p.version, p.again) for p in PEERS)
-    Table(columns, rows, "Peers").print(Console())
+    TextTable(columns, rows, "Peers").print(Console())

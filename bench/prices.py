@@ -26,7 +26,7 @@ from bench.combined import combine
 from bench.cortexm import CORES
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.codegen.lower.offer import (
     Request,
     backend,
@@ -172,7 +172,7 @@ def fit(measured: Sequence[Measurement]) -> dict[str, dict[str, float]]:
     return prices
 
 
-def _errors(measured: Sequence[Measurement], prices: dict[str, dict[str, float]]) -> Table:
+def _errors(measured: Sequence[Measurement], prices: dict[str, dict[str, float]]) -> TextTable:
     errors: dict[str, list[float]] = defaultdict(list)
     for one in measured:
         told = sum(prices[one.form].get(unit, 0.0) * n for unit, n in one.work.items())
@@ -181,7 +181,7 @@ def _errors(measured: Sequence[Measurement], prices: dict[str, dict[str, float]]
         (form, len(found), f"{np.median(found):.1%}", f"{max(found):.1%}", str(prices[form]))
         for form, found in sorted(errors.items())
     )
-    return Table(("form", "layers", "median error", "largest", "prices"), rows)
+    return TextTable(("form", "layers", "median error", "largest", "prices"), rows)
 
 
 def _candidates(node: Node, target: str) -> list[Candidate]:

@@ -29,10 +29,10 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from rich.console import Console
 
-from bench.quantization_data import Candidate, Missing, candidates
+from bench.quantization_data import Missing, TrainedNetwork, candidates
 from smelt.api.compile import compile_model
 from smelt.api.quantize import as_stored
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.codegen.passes import run_passes
 from smelt.errors import SmeltError
 from smelt.frontend import Imported, load
@@ -77,14 +77,14 @@ def main(
             continue
         with console.status(candidate.name):
             rows += _rows(candidate, recipes.split(","))
-    table = Table(_COLUMNS, tuple(rows))
+    table = TextTable(_COLUMNS, tuple(rows))
     if markdown:
         typer.echo(table.markdown(), nl=False)
     else:
         table.print(Console())
 
 
-def _rows(candidate: Candidate, recipes: Sequence[str]) -> Iterator[tuple[object, ...]]:
+def _rows(candidate: TrainedNetwork, recipes: Sequence[str]) -> Iterator[tuple[object, ...]]:
     network = load(candidate.model, inputs=candidate.inputs)
     original = run_passes(network.graph)
     onnx_file = candidate.model.suffix == ".onnx"
@@ -109,7 +109,7 @@ def _rows(candidate: Candidate, recipes: Sequence[str]) -> Iterator[tuple[object
 
 
 def _measured(
-    candidate: Candidate,
+    candidate: TrainedNetwork,
     method: str,
     expected: Outputs,
     compute: Callable[[], tuple[Outputs, str]],
@@ -124,7 +124,7 @@ def _measured(
 
 
 def _row(
-    candidate: Candidate, method: str, expected: Outputs, found: Outputs, exceptions: str
+    candidate: TrainedNetwork, method: str, expected: Outputs, found: Outputs, exceptions: str
 ) -> tuple[object, ...]:
     noise = ", ".join(
         f"{sqnr(_power(a), _power(a - b)):.1f} dB"
@@ -152,7 +152,7 @@ def _accuracy(outputs: Outputs, labels: Array) -> float:
     return 100.0 * float(np.mean(found == labels))
 
 
-def _smelt(candidate: Candidate, original: Graph, recipe: str) -> tuple[Outputs, str]:
+def _smelt(candidate: TrainedNetwork, original: Graph, recipe: str) -> tuple[Outputs, str]:
     done = quantize(
         original, candidate.calibration, RECIPES[recipe], candidate.allow, measure=False
     )
@@ -189,7 +189,7 @@ def _session(model: bytes, graph: Graph, samples: Sequence[Sample]) -> Outputs:
     return found
 
 
-class _Reader(CalibrationDataReader):
+class _SampleReader(CalibrationDataReader):
     def __init__(self, names: Sequence[str], samples: Sequence[Sample]) -> None:
         self._feeds = iter([dict(zip(names, sample, strict=True)) for sample in samples])
 
@@ -198,7 +198,7 @@ class _Reader(CalibrationDataReader):
 
 
 def _onnxruntime(
-    candidate: Candidate, original: Graph, method: CalibrationMethod
+    candidate: TrainedNetwork, original: Graph, method: CalibrationMethod
 ) -> tuple[Outputs, str]:
     """Quantized by onnxruntime as its documentation says: prepared, QDQ, one scale a channel."""
     with tempfile.TemporaryDirectory() as name:
@@ -211,7 +211,7 @@ def _onnxruntime(
             quantize_static(
                 prepared,
                 result,
-                _Reader(names, candidate.calibration),
+                _SampleReader(names, candidate.calibration),
                 quant_format=QuantFormat.QDQ,
                 per_channel=True,
                 activation_type=QuantType.QInt8,
@@ -246,7 +246,7 @@ def _left_in_float(graph: onnx.GraphProto) -> set[str]:
     }
 
 
-def _proto(candidate: Candidate, original: Graph) -> onnx.ModelProto:
+def _proto(candidate: TrainedNetwork, original: Graph) -> onnx.ModelProto:
     """The user's ONNX file; of another format, or too old to be quantized, what Smelt makes of it.
 
     onnxruntime's quantizer wants operator set 13 for one scale a channel.

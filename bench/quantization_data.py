@@ -24,7 +24,7 @@ _PHOTOGRAPHS = ("astronaut.png", "coffee.png", "chelsea.png", "rocket.jpg", "mot
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TrainedNetwork:
     """A float network.
 
     Attributes:
@@ -55,13 +55,13 @@ class Missing:
     reason: str
 
 
-def candidates(names: str = "*") -> Iterator[Candidate | Missing]:
+def candidates(names: str = "*") -> Iterator[TrainedNetwork | Missing]:
     """The networks whose names match a pattern."""
     for kind in (_digits, _mlperf, _faces):
         yield from kind(names)
 
 
-def _digits(names: str) -> Iterator[Candidate | Missing]:
+def _digits(names: str) -> Iterator[TrainedNetwork | Missing]:
     every = sorted(SHARED.glob("quant/*.onnx"))
     if not every and fnmatch("digits", names):
         yield Missing("digits", absent("quant/*.onnx"))
@@ -79,16 +79,16 @@ def _digits(names: str) -> Iterator[Candidate | Missing]:
         allow = frozenset({"float"}) if path.stem.startswith("gru") else frozenset[str]()
         options = InputOptions({"N": 1})
         if fnmatch(path.stem, names):
-            yield Candidate(path.stem, path, calibration, tests, labels, options, allow)
+            yield TrainedNetwork(path.stem, path, calibration, tests, labels, options, allow)
         if path.stem == "dscnn_0":
             loud = list(calibration)
             loud[7] = (loud[7][0] * np.float32(LOUD),)
             name = f"{path.stem}, one sample × {LOUD:.0f}"
             if fnmatch(name, names):
-                yield Candidate(name, path, loud, tests, labels, options)
+                yield TrainedNetwork(name, path, loud, tests, labels, options)
 
 
-def _mlperf(names: str) -> Iterator[Candidate | Missing]:
+def _mlperf(names: str) -> Iterator[TrainedNetwork | Missing]:
     """Smooth inputs, over the range that the published int8 file expects."""
     for name in ("ad", "ic", "kws", "vww"):
         if not fnmatch(f"{name}_float32", names):
@@ -102,7 +102,7 @@ def _mlperf(names: str) -> Iterator[Candidate | Missing]:
         low, high = ((q - value.type.zero_point) * value.type.scale for q in (-128, 127))
         rng = np.random.default_rng(0)
         samples = [(_smooth(value.type.shape, low, high, rng),) for _ in range(CALIBRATION + TESTS)]
-        yield Candidate(
+        yield TrainedNetwork(
             f"{name}_float32",
             model,
             samples[:CALIBRATION],
@@ -128,7 +128,7 @@ def _smooth(shape: Sequence[int], low: float, high: float, rng: np.random.Genera
     return (low + (high - low) * (first + (last - first) * total)).astype(np.float32)
 
 
-def _faces(names: str) -> Iterator[Candidate | Missing]:
+def _faces(names: str) -> Iterator[TrainedNetwork | Missing]:
     """UltraFace on crops of photographs; every other crop is tested on."""
     name = "ultraface_slim_320"
     if not fnmatch(name, names):
@@ -161,4 +161,4 @@ def _faces(names: str) -> Iterator[Candidate | Missing]:
                 crops.append(
                     (np.ascontiguousarray(((pixels - 127) / 128).transpose(2, 0, 1))[None],)
                 )
-    yield Candidate(name, model, crops[::2], crops[1::2])
+    yield TrainedNetwork(name, model, crops[::2], crops[1::2])

@@ -31,7 +31,7 @@ from bench.quantized_networks import (
 )
 from bench.shared_folder import SHARED
 from smelt.api.compile import compile_model
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.proof.run import run
 
 CALIBRATION = 40
@@ -39,7 +39,7 @@ TESTS = 50
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CalibratedNetwork:
     """A float network, and inputs to calibrate and to compare with."""
 
     name: str
@@ -62,10 +62,10 @@ def main() -> None:
         for (name, kind), d in found.items()
     ]
     header = ("network", "format", "outputs", "differ", "share", "largest difference (steps)")
-    Table(header, tuple(rows)).print(Console())
+    TextTable(header, tuple(rows)).print(Console())
 
 
-def measure(candidate: Candidate, scheme: Scheme) -> Departures:
+def measure(candidate: CalibratedNetwork, scheme: Scheme) -> Departures:
     """The network in one scheme: generated C on the host beside onnxruntime."""
     with tempfile.TemporaryDirectory() as folder:
         proto = quantize(candidate.proto, scheme, candidate.calibration, Path(folder))
@@ -74,14 +74,14 @@ def measure(candidate: Candidate, scheme: Scheme) -> Departures:
     return departures(proto, candidate.tests, outputs)
 
 
-def candidates() -> Iterator[Candidate]:
+def candidates() -> Iterator[CalibratedNetwork]:
     """Networks made for this, and the trained ones of the shared folder."""
     networks: tuple[tuple[Callable[[], onnx.ModelProto], tuple[int, ...]], ...] = (
         (image_network, (1, 3, 16, 16)),
         (dense_network, (4, 20)),
     )
     for network, shape in networks:
-        yield Candidate(
+        yield CalibratedNetwork(
             network.__name__, network(), samples(shape, CALIBRATION, 1), samples(shape, TESTS, 2)
         )
     paths = sorted(SHARED.glob("quant/*.onnx"))
@@ -97,4 +97,4 @@ def candidates() -> Iterator[Candidate]:
             [{given.name: images[i]} for i in digits[part][:count]]
             for part, count in (("calib", CALIBRATION), ("test", TESTS))
         ]
-        yield Candidate(path.stem, proto, *feeds)
+        yield CalibratedNetwork(path.stem, proto, *feeds)

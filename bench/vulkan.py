@@ -30,8 +30,8 @@ import typer
 from rich.console import Console
 
 from bench import ncnn_peer
-from bench.library import Library
-from bench.ncnn_net import Converter
+from bench.library import MeasuredLibrary
+from bench.ncnn_net import NcnnWriter
 from bench.shared_folder import SHARED, absent
 from bench.vulkan_net import CACHE_FILE, DRIVER_CACHE, build_library, build_program, first_seconds
 from bench.vulkan_tuned import COLUMNS, tuned_row
@@ -42,7 +42,7 @@ from smelt.api.quantize import (
     Settings,
     quantize_network,
 )
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
 from smelt.frontend import Imported, load
 from smelt.ir import Array
@@ -63,11 +63,11 @@ STARTS = 5
 NO_CACHE = {"MESA_SHADER_CACHE_DISABLE": "true", "MESA_GLSL_CACHE_DISABLE": "true"}
 
 
-class Peer:
+class NcnnPeer:
     """ncnn with a network loaded, in another process."""
 
     def __init__(self, python: str, folder: Path, model: onnx.ModelProto, sample: Array) -> None:
-        converter = Converter(model)
+        converter = NcnnWriter(model)
         converter.write(folder)
         np.save(folder / "input.npy", sample)
         self._command = [python, ncnn_peer.__file__, str(folder), converter.input, converter.output]
@@ -119,7 +119,7 @@ class Ours:
     """One of our networks, loaded, and as a program."""
 
     artefact: Artefact
-    library: Library
+    library: MeasuredLibrary
     program: Path
 
     @staticmethod
@@ -175,7 +175,7 @@ def main(
         os.environ.pop(variable, None)
     if tuned:
         rows = [row for name in networks or LATENCY for row in _tuned(name, gpu, compiler)]
-        Table(COLUMNS, tuple(rows), f"Blocks that were measured, {threads} thread(s)").print(
+        TextTable(COLUMNS, tuple(rows), f"Blocks that were measured, {threads} thread(s)").print(
             console
         )
         return
@@ -195,7 +195,7 @@ def main(
         *("int8 ms", "of f32", "bar", "f16 ms", "of f32"),
     )
     title = f"One inference, {threads} thread(s), medians of {ROUNDS} interleaved rounds"
-    Table(columns, tuple(latencies), title).print(console)
+    TextTable(columns, tuple(latencies), title).print(console)
     columns = (
         *("network", "build s", "KB", "weights KB", "arena KB"),
         *("first ms", "of ncnn's", "file alone, of first", "cached ms", "of first"),
@@ -204,7 +204,7 @@ def main(
     title = (
         "Build, program without weights, first inference of a process without the driver's cache"
     )
-    Table(columns, (*starts, ("bar", *bars)), title).print(console)
+    TextTable(columns, (*starts, ("bar", *bars)), title).print(console)
 
 
 def _measured(
@@ -217,7 +217,7 @@ def _measured(
     small = Ours.of(_quantized(imported, folder), "bytes", folder, compiler)
     half = Ours.of(imported, "halves", folder, compiler, float16=True)
     model = onnx.load(path)
-    peer = Peer(peer_python, folder, model, sample[0][0])
+    peer = NcnnPeer(peer_python, folder, model, sample[0][0])
     ours = {"f32": real, "int8": small, "f16": half}
     firsts = _first_inferences(peer, ours, folder)
     _, result = peer.start({})
@@ -265,7 +265,7 @@ def _measured(
 
 
 def _first_inferences(
-    peer: Peer, ours: Mapping[str, Ours], folder: Path
+    peer: NcnnPeer, ours: Mapping[str, Ours], folder: Path
 ) -> dict[str, list[tuple[float, ...]]]:
     """By kind of network, seconds of ncnn and of each of `Ours.ways_to_start`, by round.
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.library import DRIVER, Library
+from bench.library import DRIVER, MeasuredLibrary
 from smelt.api.artefact import Artefact
 from smelt.samples import Sample
 
@@ -55,7 +55,9 @@ int main(void) {
 _INFER = DRIVER[DRIVER.index("/* Inferences") :]
 
 
-def build_library(artefact: Artefact, sample: Sample, folder: Path, compiler: str) -> Library:
+def build_library(
+    artefact: Artefact, sample: Sample, folder: Path, compiler: str
+) -> MeasuredLibrary:
     """Compile a network for a GPU with the flags of its project, and open it.
 
     Args:
@@ -66,7 +68,7 @@ def build_library(artefact: Artefact, sample: Sample, folder: Path, compiler: st
     """
     place = _write(artefact, folder, OPEN + _INFER, "driver.c")
     _compile(artefact, place, compiler, ("-fPIC", "-shared"), "driver.c", "library.so")
-    return Library(place / "library.so", sample, artefact.graph.outputs)
+    return MeasuredLibrary(place / "library.so", sample, artefact.graph.outputs)
 
 
 def build_program(artefact: Artefact, folder: Path, compiler: str) -> Path:

@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from smelt.boards.addresses import check_apart, check_interrupts, registers
 from smelt.boards.tables import (
+    BoardTable,
     Comment,
     FlashTable,
     Hertz,
@@ -32,13 +33,22 @@ from smelt.boards.tables import (
     SetupTable,
     Size,
     Stm32Table,
-    Table,
     TimerTable,
     UartTable,
     UsbId,
 )
 from smelt.errors import ConfigError
-from smelt.targets import Memory, Part, Placement, Platform, RiscvCore, Target, Timer, Uart, get
+from smelt.targets import (
+    FirmwarePlacement,
+    Part,
+    Platform,
+    PlatformMemory,
+    RiscvCore,
+    Target,
+    Timer,
+    Uart,
+    get,
+)
 
 _PARTS: tuple[Part, ...] = get_args(Part)
 LEAST_CODE, LEAST_DATA = 8192, 128
@@ -46,7 +56,7 @@ LEAST_CODE, LEAST_DATA = 8192, 128
 _SYSTEM_VECTORS = 16
 
 
-class Board(Table):
+class Board(BoardTable):
     """A device: what a board file says.
 
     Attributes:
@@ -181,8 +191,8 @@ class Board(Table):
             target=chosen,
             firmware=self.startup,
             boot=self.boot,
-            memories=tuple(Memory(m.name, m.origin, m.size) for m in self.memory),
-            placement=Placement(**place),
+            memories=tuple(PlatformMemory(m.name, m.origin, m.size) for m in self.memory),
+            placement=FirmwarePlacement(**place),
             stack_bytes=self.stack_bytes,
             clock_hz=self.clock_hz,
             uart=Uart(

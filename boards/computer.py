@@ -10,13 +10,13 @@ from typing import Literal
 from pydantic import ValidationError, field_validator
 
 from smelt.boards.board import complaints, computers, read_table
-from smelt.boards.tables import Comment, Identifier, Table
+from smelt.boards.tables import BoardTable, Comment, Identifier
 from smelt.errors import ConfigError
 from smelt.targets import Platform, available, get, library
 from smelt.targets.gpus import gpu_called
 
 
-class Computer(Table):
+class Computer(BoardTable):
     """What a board file says that has a `gpu`.
 
     Attributes:

@@ -18,7 +18,7 @@ PartCounts = tuple[dict[int, Counts], ...]
 
 
 @dataclass(frozen=True)
-class Region:
+class CountedRegion:
     """What is counted: addresses of a program.
 
     Attributes:
@@ -43,7 +43,7 @@ class Counter:
         arguments: what QEMU is started with.
     """
 
-    def __init__(self, region: Region, folder: Path) -> None:
+    def __init__(self, region: CountedRegion, folder: Path) -> None:
         """Compile the plugin into `folder`, where its results will be too.
 
         Raises:
@@ -76,7 +76,7 @@ class Counter:
         return found
 
 
-def _specification(region: Region, result: Path) -> str:
+def _specification(region: CountedRegion, result: Path) -> str:
     lines = ["code {:x} {:x}".format(*region.code)]
     lines += [] if region.flash is None else ["flash {:x} {:x}".format(*region.flash)]
     lines += [f"start {region.start:x}", f"stop {region.stop:x}"]

@@ -56,13 +56,13 @@ _TOLD_THE_CHIP = ("esptool", "jlink", "probe-rs", "pyocd")
 """Runners that must be told which chip it is."""
 
 
-class Table(BaseModel):
+class BoardTable(BaseModel):
     """What all tables of a board file are: immutable, with known keys of exact types only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class MemoryTable(Table):
+class MemoryTable(BoardTable):
     """`[[memory]]`: a stretch of addresses, and the parts of the firmware that go there."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -77,7 +77,7 @@ class MemoryTable(Table):
         return self
 
 
-class UartTable(Table):
+class UartTable(BoardTable):
     """`[uart]`: the wire's serial port.
 
     Attributes:
@@ -131,7 +131,7 @@ _DIVISORS = {
 """By how much a driver's UART divides its clock, at least and at most; nRF's has one of its own."""
 
 
-class TimerTable(Table):
+class TimerTable(BoardTable):
     """`[timer]`: what inferences are timed with; `hz` is the core's clock unless given."""
 
     driver: Literal["systick", "mcycle", "nrf5"] = "systick"
@@ -145,7 +145,7 @@ class TimerTable(Table):
         return self
 
 
-class SetupTable(Table):
+class SetupTable(BoardTable):
     """A row of `setup`: what is done to one register before anything else runs.
 
     Exactly one of: `write` a value; `clear` and `set` bits of what is there, in this order;
@@ -178,7 +178,7 @@ class SetupTable(Table):
         return RegisterStep("change", self.address, self.does, self.clear or 0, self.set or 0)
 
 
-class Stm32Table(Table):
+class Stm32Table(BoardTable):
     """`[stm32]`: the UART's pins, of all families of STM32 but the F1.
 
     Attributes:
@@ -228,7 +228,7 @@ def _field(register: int, shift: int, ones: int, value: int, does: str) -> Regis
     return RegisterStep("change", register, does, ones << shift, value << shift)
 
 
-class RiscvTable(Table):
+class RiscvTable(BoardTable):
     """`[riscv]`: the interrupt controller, and the timer that wakes the core, with its rate."""
 
     plic: Registers
@@ -236,7 +236,7 @@ class RiscvTable(Table):
     mtime_hz: Hertz
 
 
-class FlashTable(Table):
+class FlashTable(BoardTable):
     """`[[flash]]`: a program that puts firmware on the device, the preferred one first.
 
     Attributes:
@@ -266,7 +266,7 @@ class FlashTable(Table):
         return self
 
 
-class QemuTable(Table):
+class QemuTable(BoardTable):
     """`[qemu]`: the machine that stands in for the board, and further arguments for QEMU."""
 
     machine: Identifier

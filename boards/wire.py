@@ -59,7 +59,7 @@ class Tap:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _FinishedStep:
     """One that has just been done.
 
     Attributes:
@@ -333,7 +333,7 @@ class Device:
             found[step.index] += step.ticks
         return found
 
-    def _steps(self, timeout_s: float) -> Iterator[_Step]:
+    def _steps(self, timeout_s: float) -> Iterator[_FinishedStep]:
         """One inference that waits after every step."""
         self._require_taps()
         number = 0
@@ -344,7 +344,7 @@ class Device:
             number = step.number
         self._invocation(self._counted(self._last()))
 
-    def _next_step(self, number: int, timeout_s: float) -> _Step | None:
+    def _next_step(self, number: int, timeout_s: float) -> _FinishedStep | None:
         """The step after so many, which ends the wait after the one before; None at the end."""
         try:
             self._line.send(f"smelt step {self._count} {number}")
@@ -361,7 +361,7 @@ class Device:
             return None
         if kind == "m-invoke-[":
             return None
-        step = _Step(*integers(rest, 4))
+        step = _FinishedStep(*integers(rest, 4))
         if step.number != number + 1:
             raise Lost(f"step {step.number} came after {number}")
         return step

@@ -24,7 +24,7 @@ from smelt.ops.core.table import Table
 from smelt.quant.forms import Form, Forms, apply, is_real, tied_inputs
 from smelt.quant.rewrites.recurrent import apart
 from smelt.quant.weights.integers import (
-    Stored,
+    StoredProduct,
     channel_axis,
 )
 from smelt.quant.weights.lstm import StoredLstm
@@ -39,7 +39,7 @@ class Choosers:
         lstm: those of an LSTM, given the quantization of its hidden state too.
     """
 
-    product: Callable[[Node, Value], Stored]
+    product: Callable[[Node, Value], StoredProduct]
     lstm: Callable[[Node, Value, Quant], StoredLstm]
 
 
@@ -57,7 +57,7 @@ class Wide:
     quants: Mapping[Value, Quant]
 
 
-class Converter:
+class Int8Builder:
     """Turns float nodes into int8 ones, in order.
 
     Attributes:

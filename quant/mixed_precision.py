@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
 from smelt.quant.forms import Form, Forms
-from smelt.quant.network import Network
+from smelt.quant.network import FloatNetwork
 from smelt.quant.quantized import Island, output_noise
 from smelt.quant.ranges.int16 import serves as serves_sixteen
 from smelt.quant.ranges.int16 import wide_quants
@@ -77,7 +77,7 @@ class Freed:
     """
 
     level: Level
-    network: Network
+    network: FloatNetwork
     wide: Wide | None
     nodes: frozenset[Node]
     sqnr: float
@@ -92,7 +92,7 @@ class Freed:
 
 
 def freed(
-    network: Network,
+    network: FloatNetwork,
     samples: Sequence[Sample],
     some: Sequence[Sample],
     recipe: Recipe,
@@ -125,7 +125,7 @@ def freed(
 
 
 def _search(
-    network: Network,
+    network: FloatNetwork,
     some: Sequence[Sample],
     recipe: Recipe,
     level: Level,
@@ -159,7 +159,7 @@ def _search(
     return best
 
 
-def _in_float(network: Network) -> frozenset[Node]:
+def _in_float(network: FloatNetwork) -> frozenset[Node]:
     form = network.forms.form
     return frozenset(node for node in form if form[node] is Form.FLOAT)
 
@@ -178,7 +178,9 @@ def _noise(
     return [value for _, value in sorted(found, key=lambda pair: -pair[0])]
 
 
-def _candidates(network: Network, values: Sequence[Value], level: Level) -> list[tuple[Node, ...]]:
+def _candidates(
+    network: FloatNetwork, values: Sequence[Value], level: Level
+) -> list[tuple[Node, ...]]:
     """For each tensor that can be freed, the layers that must compute in the level's type."""
     forms = network.forms
     found: list[tuple[Node, ...]] = []

@@ -10,7 +10,7 @@ from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
 from smelt.quant.forms import Form, Forms, apply, classify, only_moves
 from smelt.quant.ranges.activation_ranges import (
-    View,
+    ReaderView,
     choose,
     quant_of,
 )
@@ -30,7 +30,7 @@ from smelt.quant.weights.lstm import cell_quant
 
 
 @dataclass(frozen=True)
-class Network:
+class FloatNetwork:
     """A float network, how it is to be quantized, and what its values hold.
 
     Attributes:
@@ -51,24 +51,24 @@ class Network:
         samples: Sequence[Sample],
         seed: int,
         numbers: Sequence[int] | None = None,
-    ) -> Network:
+    ) -> FloatNetwork:
         """A network that was run on samples, which messages call by these numbers.
 
         Raises:
             QuantizationError: the network computes something that is not finite.
         """
-        return Network(graph, classify(graph), observe(graph, samples, seed, numbers))
+        return FloatNetwork(graph, classify(graph), observe(graph, samples, seed, numbers))
 
-    def equalized(self, samples: Sequence[Sample], seed: int) -> Network:
+    def equalized(self, samples: Sequence[Sample], seed: int) -> FloatNetwork:
         """The same with rescaled channels."""
         graph, rescaled = equalize(self.graph, self.forms, self.seen, samples)
-        return replace(Network.observed(graph, samples, seed), rescaled=rescaled)
+        return replace(FloatNetwork.observed(graph, samples, seed), rescaled=rescaled)
 
-    def seeing(self, samples: slice) -> Network:
+    def seeing(self, samples: slice) -> FloatNetwork:
         """The same, knowing only what its values hold for these of the samples."""
         return replace(self, seen={value: o.part(samples) for value, o in self.seen.items()})
 
-    def in_float(self, nodes: frozenset[Node]) -> Network:
+    def in_float(self, nodes: frozenset[Node]) -> FloatNetwork:
         """The same with more nodes that stay in float."""
         return replace(self, forms=classify(self.graph, nodes))
 
@@ -108,7 +108,7 @@ class Network:
         quants = self.quants(recipe)
         return Sweep(self.graph, self.forms, quants, samples, recipe, rescaled, wide).run()
 
-    def _views(self, group: Group) -> list[View]:
+    def _views(self, group: Group) -> list[ReaderView]:
         """What reads a group's tensors: operators that take them as they are, and functions.
 
         What only moves elements within the group does not read them: where tensors are joined, an
@@ -117,15 +117,15 @@ class Network:
         views = [view for value in group.values for view in self._functions(value)]
         for value in group.values:
             if value.data is None and self._is_read(value, group):
-                views.append(View(self.seen[value]))
+                views.append(ReaderView(self.seen[value]))
         return views or [
-            View(Observation.of_constant(v.data) if v.data is not None else self.seen[v])
+            ReaderView(Observation.of_constant(v.data) if v.data is not None else self.seen[v])
             for v in group.values
         ]
 
-    def _functions(self, value: Value) -> list[View]:
+    def _functions(self, value: Value) -> list[ReaderView]:
         return [
-            View(self.seen[value], partial(apply, self.forms.path[result], value))
+            ReaderView(self.seen[value], partial(apply, self.forms.path[result], value))
             for result in self.forms.stored
             if self.forms.root.get(result) is value
         ]

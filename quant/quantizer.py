@@ -13,7 +13,7 @@ from smelt.quant.data.samples import (
 )
 from smelt.quant.forms import Form, Forms, classify
 from smelt.quant.mixed_precision import freed
-from smelt.quant.network import Network
+from smelt.quant.network import FloatNetwork
 from smelt.quant.quantized import Island, Quantized, StepGain, output_noise
 from smelt.quant.ranges.observation import Sample
 from smelt.quant.recipe import Recipe
@@ -55,7 +55,7 @@ def quantize(
     kept = [samples[index] for index in numbers]
     graph = prepare_scores(prepare(graph), kept)
     islands = _islands(classify(graph), allow)
-    plain = Network.observed(graph, kept, recipe.seed, numbers)
+    plain = FloatNetwork.observed(graph, kept, recipe.seed, numbers)
     even = plain.equalized(kept, recipe.seed) if recipe.equalize else plain
     some = slice(None, None, _stride(graph, len(kept)))
     recipe, swept = _settled(even, kept, _ranged(even, kept, recipe), measure=measure)
@@ -90,7 +90,7 @@ _MARGIN = 3.0
 as equalization has seen all samples."""
 
 
-def _ranged(network: Network, samples: Sequence[Sample], recipe: Recipe) -> Recipe:
+def _ranged(network: FloatNetwork, samples: Sequence[Sample], recipe: Recipe) -> Recipe:
     """The recipe with min-max ranges where those of least error make the outputs worse.
 
     Each range is the best for those who read the tensor, which need not be best for the network's
@@ -110,7 +110,7 @@ def _ranged(network: Network, samples: Sequence[Sample], recipe: Recipe) -> Reci
 
 
 def _settled(
-    network: Network, samples: Sequence[Sample], recipe: Recipe, *, measure: bool
+    network: FloatNetwork, samples: Sequence[Sample], recipe: Recipe, *, measure: bool
 ) -> tuple[Recipe, Swept]:
     """The recipe without its search for weights where that makes the outputs worse.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from smelt.ir import Array, Graph, Node, Quant, Value
 from smelt.ops.arithmetic.fixed_point import dequantize_onnx
-from smelt.quant.convert import Choosers, Converter, Wide, store
+from smelt.quant.convert import Choosers, Int8Builder, Wide, store
 from smelt.quant.forms import Forms
 from smelt.quant.quantized import Layer, sqnr
 from smelt.quant.ranges.observation import (
@@ -29,7 +29,7 @@ from smelt.quant.weights.correction import (
     needs_errors,
     needs_statistics,
 )
-from smelt.quant.weights.integers import Stored
+from smelt.quant.weights.integers import StoredProduct
 from smelt.quant.weights.lstm import (
     StoredLstm,
     choose_lstm,
@@ -108,7 +108,7 @@ class Sweep:
         self._graph, self._forms, self._recipe = graph, forms, recipe
         self._equalized = equalized
         choosers = Choosers(self._choose, self._choose_lstm)
-        self._converter = Converter(graph, forms, quants, choosers, wide)
+        self._converter = Int8Builder(graph, forms, quants, choosers, wide)
         self._real, self._ours = Carried(len(samples)), Carried(len(samples))
         self._ran = 0
         self._layers: list[Layer] = []
@@ -166,7 +166,7 @@ class Sweep:
         arrays = self._ours[value]
         return arrays if quant is None else [dequantize_onnx(array, quant) for array in arrays]
 
-    def _choose(self, node: Node, x: Value) -> Stored:
+    def _choose(self, node: Node, x: Value) -> StoredProduct:
         halves: list[Statistics] = []
         if needs_statistics(self._recipe):
             self._catch_up()

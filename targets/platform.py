@@ -17,7 +17,7 @@ Part = Literal["code", "weights", "data", "stack", "arena"]
 
 
 @dataclass(frozen=True)
-class Memory:
+class PlatformMemory:
     """A named stretch of addresses, in bytes."""
 
     name: str
@@ -26,7 +26,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Placement:
+class FirmwarePlacement:
     """The memory that each part of the firmware goes to, by name."""
 
     code: str
@@ -110,8 +110,8 @@ class Platform:
     description: str
     target: Target
     firmware: Literal["host", "cortexm", "riscv"] | None
-    memories: tuple[Memory, ...] = ()
-    placement: Placement | None = None
+    memories: tuple[PlatformMemory, ...] = ()
+    placement: FirmwarePlacement | None = None
     stack_bytes: int = 0
     clock_hz: int = 0
     uart: Uart | None = None
@@ -120,7 +120,7 @@ class Platform:
     boot: str | None = None
     riscv: RiscvCore | None = None
 
-    def memory_of(self, part: Part) -> Memory | None:
+    def memory_of(self, part: Part) -> PlatformMemory | None:
         """The memory that a part of the firmware goes to; None where nothing limits it."""
         if self.placement is None:
             return None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from smelt.codegen.arena.conflict import (
     Arena,
-    Choice,
+    OffsetRange,
     Pair,
     align_down,
     align_up,
@@ -69,7 +69,7 @@ def _saving(pair: Pair, sizes: Sequence[int], order: WriteOrder | None, granule:
     return max(_shared(choice, first, second, granule) for choice in usable)
 
 
-def _shared(choice: Choice, first: int, second: int, granule: int) -> int:
+def _shared(choice: OffsetRange, first: int, second: int, granule: int) -> int:
     low, high = align_up(choice.low, granule), align_down(choice.high, granule)
     if low > high:
         return 0

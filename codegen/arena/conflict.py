@@ -13,7 +13,7 @@ FAR = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OffsetRange:
     """One way for a pair to coexist: `low <= offset(second) - offset(first) <= high` (bytes).
 
     `order` is the write order that the pair's step must then have; None if it does not matter.
@@ -27,7 +27,7 @@ class Choice:
         """Whether the choice is open when the step writes in `order` (None: not yet decided)."""
         return self.order is None or order is None or self.order is order
 
-    def within(self, other: "Choice") -> bool:
+    def within(self, other: "OffsetRange") -> bool:
         """Whether every layout of this choice is also one of `other`."""
         inside = other.low <= self.low and self.high <= other.high
         return inside and (other.order is None or other.order is self.order)
@@ -43,7 +43,7 @@ class Pair:
     first: int
     second: int
     step: int
-    choices: tuple[Choice, ...]
+    choices: tuple[OffsetRange, ...]
     apart: bool
 
     def gaps(self, order: WriteOrder | None) -> tuple[tuple[int, int], ...]:
@@ -149,26 +149,26 @@ def _make_pair(
     a, b = buffers[first], buffers[second]
     apart = _apart(a.size, b.size)
     alignment = min(a.alignment, b.alignment)
-    choices = [*apart, *(Choice(d, d) for d in overlap.deltas if d % alignment == 0)]
+    choices = [*apart, *(OffsetRange(d, d) for d in overlap.deltas if d % alignment == 0)]
     free = b.start not in contested
     if overlap.ascending is not None:
         order = None if free else WriteOrder.ASCENDING
-        choices.append(Choice(-FAR, -overlap.ascending, order))
+        choices.append(OffsetRange(-FAR, -overlap.ascending, order))
     if overlap.descending is not None:
         order = None if free else WriteOrder.DESCENDING
-        choices.append(Choice(overlap.descending, FAR, order))
+        choices.append(OffsetRange(overlap.descending, FAR, order))
     kept = _undominated(choices)
     return Pair(first, second, b.start, kept, apart=kept == apart)
 
 
 @lru_cache(1 << 12)
-def _apart(first: int, second: int) -> tuple[Choice, Choice]:
+def _apart(first: int, second: int) -> tuple[OffsetRange, OffsetRange]:
     """The choices of buffers of so many bytes that share none: one behind the other."""
-    return Choice(-FAR, -second), Choice(first, FAR)
+    return OffsetRange(-FAR, -second), OffsetRange(first, FAR)
 
 
-def _undominated(choices: list[Choice]) -> tuple[Choice, ...]:
-    kept: list[Choice] = []
+def _undominated(choices: list[OffsetRange]) -> tuple[OffsetRange, ...]:
+    kept: list[OffsetRange] = []
     for choice in sorted(set(choices), key=lambda c: (c.low - c.high, c.low, c.order or "")):
         if not any(choice.within(other) for other in kept):
             kept.append(choice)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from smelt.codegen.arena.conflict import Arena, Choice, Pair, align_down, align_up
+from smelt.codegen.arena.conflict import Arena, OffsetRange, Pair, align_down, align_up
 from smelt.codegen.arena.problem import WriteOrder
 
 
@@ -19,10 +19,10 @@ from smelt.codegen.arena.problem import WriteOrder
 class _Node:
     low: list[int]
     high: list[int]
-    choices: list[tuple[Choice, ...]]
+    choices: list[tuple[OffsetRange, ...]]
     orders: dict[int, WriteOrder] = field(default_factory=dict[int, WriteOrder])
 
-    def child(self, pair: int, choice: Choice) -> "_Node":
+    def child(self, pair: int, choice: OffsetRange) -> "_Node":
         choices = self.choices.copy()
         choices[pair] = (choice,)
         return _Node(self.low.copy(), self.high.copy(), choices, self.orders.copy())
@@ -94,7 +94,7 @@ class ExactSearch:
                 high[i] = min(high[i], b.offset)
         return _Node(low, high, self._root_choices())
 
-    def _root_choices(self) -> list[tuple[Choice, ...]]:
+    def _root_choices(self) -> list[tuple[OffsetRange, ...]]:
         """All choices, but one only between buffers that could swap places: symmetry."""
         buffers, pairs = self.arena.buffers, self._pairs
 
@@ -172,7 +172,7 @@ class ExactSearch:
                 best, best_key = p, key
         return best
 
-    def _cheapest_last(self, node: _Node, p: int) -> list[Choice]:
+    def _cheapest_last(self, node: _Node, p: int) -> list[OffsetRange]:
         """The pair's choices; the one that raises an offset least will be explored first."""
         pair = self._pairs[p]
         delta = node.low[pair.second] - node.low[pair.first]

@@ -43,14 +43,14 @@ def pack(arena: Arena, *, enough: int = 0) -> Packing:
     or when the budgets are spent; these count work, not time, so the answer never varies.
     """
     bound, peak_step = lower_bound(arena)
-    search = _Search(arena, max(bound, enough))
+    search = _PackSearch(arena, max(bound, enough))
     search.run()
     effort = Effort(sum(f.layouts for f in search.fits), search.exact.checks)
     optimal = search.settled or search.bytes == bound
     return Packing(tuple(search.best), search.bytes, bound, peak_step, optimal, effort)
 
 
-class _Search:
+class _PackSearch:
     def __init__(self, arena: Arena, goal: int) -> None:
         self.arena, self.goal = arena, goal
         self.exact = ExactSearch(arena)

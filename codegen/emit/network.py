@@ -88,7 +88,7 @@ class LengthView:
 
 
 @dataclass(frozen=True)
-class Network:
+class EmittedNetwork:
     """Everything that the templates of the network and of the project ask about it.
 
     `title` is what people call it, and `name` what every file and C identifier of it begins with.
@@ -168,7 +168,7 @@ def describe(
     *,
     target: Target,
     keep_inputs: bool,
-) -> Network:
+) -> EmittedNetwork:
     """The network as the templates see it."""
     graph = schedule.graph
 
@@ -204,7 +204,7 @@ def describe(
         for s in graph.states
     )
     memories = {use.name: use.bytes for use in plan.memories}
-    return Network(
+    return EmittedNetwork(
         title,
         f"{len(schedule.steps)} steps, {graph.macs:,} multiply-accumulates",
         hash_,
@@ -230,7 +230,7 @@ def _address(plan: arena.Plan, buffer: str) -> str:
     return f"{base_of(plan, buffer)} + {plan[buffer].offset}"
 
 
-def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
+def render_network(network: EmittedNetwork, schedule: Schedule) -> dict[str, str]:
     """The network's text files: name to contents."""
     functions = [
         {
@@ -264,7 +264,7 @@ def render_network(network: Network, schedule: Schedule) -> dict[str, str]:
     return rendered if begun is None else {**begun(), **rendered}
 
 
-def stored_arrays(network: Network, schedule: Schedule) -> Mapping[str, Array]:
+def stored_arrays(network: EmittedNetwork, schedule: Schedule) -> Mapping[str, Array]:
     """What memory holds of a network beside code, by the names of the arrays."""
     device = network.device
     return {**stored(schedule), **({} if device is None else device.arrays(network.name))}

@@ -25,7 +25,7 @@ from smelt.codegen.emit.destination import (
 )
 from smelt.codegen.emit.firmware import Firmware
 from smelt.codegen.emit.network import (
-    Network,
+    EmittedNetwork,
     render_network,
 )
 from smelt.codegen.emit.weights import binary
@@ -50,7 +50,7 @@ class Project:
     in memory twice.
     """
 
-    network: Network
+    network: EmittedNetwork
     files: Mapping[str, str]
     report: Mapping[str, object]
     binaries: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
@@ -114,7 +114,7 @@ class Project:
 
 
 def render_project(
-    network: Network,
+    network: EmittedNetwork,
     schedule: Schedule,
     platform: Platform,
     optimize: Optimize,
@@ -157,7 +157,7 @@ def _calls_cmsis_nn(schedule: Schedule) -> bool:
     return HEADER in required_headers("".join(f.definition for f in schedule.functions))
 
 
-def _has_room_for_db(network: Network, platform: Platform) -> bool:
+def _has_room_for_db(network: EmittedNetwork, platform: Platform) -> bool:
     """Whether MLPerf Tiny's buffer for the first input, up to float32, fits beside the rest."""
     memory, stack = platform.memory_of("data"), platform.memory_of("stack")
     if memory is None:

@@ -26,7 +26,7 @@ BINARY_FROM = 8 << 20
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantArray:
     """A constant as the templates see it."""
 
     name: str
@@ -36,14 +36,14 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class TextConstant(Constant):
+class TextConstant(ConstantArray):
     """A constant in a C file; `lines` is its initializer."""
 
     lines: list[str]
 
 
 @dataclass(frozen=True)
-class BinaryConstant(Constant):
+class BinaryConstant(ConstantArray):
     """A constant in an assembler file: so many bytes of the binary file."""
 
     start: int
@@ -55,10 +55,10 @@ def is_binary(schedule: Schedule) -> bool:
     return sum(array.nbytes for array in schedule.constants.values()) >= BINARY_FROM
 
 
-def declared(schedule: Schedule) -> list[Constant]:
+def declared(schedule: Schedule) -> list[ConstantArray]:
     """What a header says of every constant."""
     return [
-        Constant(name, DType.of(array).c_name, _count(array), schedule.constant_comments[name])
+        ConstantArray(name, DType.of(array).c_name, _count(array), schedule.constant_comments[name])
         for name, array in schedule.constants.items()
     ]
 

@@ -28,7 +28,7 @@ from smelt.targets import DeviceProfile, Target, available
 
 if TYPE_CHECKING:
     from smelt.codegen import arena
-    from smelt.codegen.emit.network import Network
+    from smelt.codegen.emit.network import EmittedNetwork
     from smelt.codegen.partition.partitioner import Partitioner
     from smelt.codegen.schedule.schedule import Schedule
 
@@ -196,7 +196,7 @@ class DeviceProgram(ABC):
 
     @abstractmethod
     def render(
-        self, network: Network, schedule: Schedule, common: Mapping[str, object]
+        self, network: EmittedNetwork, schedule: Schedule, common: Mapping[str, object]
     ) -> Callable[[], dict[str, str]]:
         """Begin to write all these files; what it returns waits for the rest: name to contents.
 

@@ -21,7 +21,7 @@ ALL_NAMES = _NAMES + "stuvwxyz"
 
 
 @dataclass(frozen=True)
-class Loop:
+class ArrayLoop:
     """One level: a C variable that counts to `size`; `strides` in elements, one per array."""
 
     name: str
@@ -67,7 +67,9 @@ def unbroadcast(operands: Sequence[TensorType], y: TensorType) -> tuple[tuple[in
     return tuple((0, i) for i, x in enumerate(operands) if (x.size, x.bytes) == (y.size, y.bytes))
 
 
-def nest(shape: Sequence[int], *strides: Sequence[int], names: str = _NAMES) -> tuple[Loop, ...]:
+def nest(
+    shape: Sequence[int], *strides: Sequence[int], names: str = _NAMES
+) -> tuple[ArrayLoop, ...]:
     """Loops over `shape`, outermost first; axes that every array crosses evenly are merged."""
     merged: list[tuple[int, tuple[int, ...]]] = []
     for size, *own in zip(shape, *strides, strict=True):
@@ -78,15 +80,15 @@ def nest(shape: Sequence[int], *strides: Sequence[int], names: str = _NAMES) -> 
             merged[-1] = merged[-1][0] * size, steps
         else:
             merged.append((size, steps))
-    return tuple(Loop(names[level], size, steps) for level, (size, steps) in enumerate(merged))
+    return tuple(ArrayLoop(names[level], size, steps) for level, (size, steps) in enumerate(merged))
 
 
-def index(loops: Sequence[Loop], array: int) -> str:
+def index(loops: Sequence[ArrayLoop], array: int) -> str:
     """The C expression of the element's index in the array, as `i * 48 + j`."""
     return total(times(loop.name, loop.strides[array]) for loop in loops if loop.strides[array])
 
 
-def in_loops(loops: Sequence[Loop], lines: Sequence[str]) -> tuple[str, ...]:
+def in_loops(loops: Sequence[ArrayLoop], lines: Sequence[str]) -> tuple[str, ...]:
     """The C lines of nested loops with `lines` inside of all of them."""
     return nested([loop.head for loop in loops], (*(() for _ in loops), lines))
 
@@ -106,7 +108,7 @@ def each_element(what: str, x: TensorType, y: TensorType, lines: Sequence[str]) 
     """A function that makes every element `output[i]` by the same C lines."""
     sides = ("input", x), ("output", y)
     notes = (quantization(name, type_) for name, type_ in sides if type_.is_quantized)
-    loop = Loop("i", x.size, ())
+    loop = ArrayLoop("i", x.size, ())
     return LoopsParameters((f"{what}: {x} -> {y}.", *notes), in_loops((loop,), lines))
 
 
@@ -139,7 +141,7 @@ def total(terms: Iterable[str]) -> str:
 class Copies:
     """Nested loops around a C statement that copies `block` elements of `input` to `output`."""
 
-    loops: tuple[Loop, ...]
+    loops: tuple[ArrayLoop, ...]
     statement: str
     block: int
 
@@ -198,13 +200,13 @@ class NestedLoop:
     lines: tuple[str, ...] = ()
 
 
-def depth(loops: Sequence[Loop], array: int) -> int:
+def depth(loops: Sequence[ArrayLoop], array: int) -> int:
     """How many loops the array's element depends on: 0 if it is the same throughout."""
     return max((level + 1 for level, loop in enumerate(loops) if loop.strides[array]), default=0)
 
 
 @dataclass(frozen=True)
-class Block:
+class LaneBlock:
     """Neighbouring elements from `begin` to `end`, so many `lanes` of them at a time."""
 
     begin: int
@@ -235,14 +237,14 @@ class Block:
         return str(self.begin + number)
 
 
-def lane_blocks(size: int, lanes: int = LANES) -> tuple[Block, ...]:
+def lane_blocks(size: int, lanes: int = LANES) -> tuple[LaneBlock, ...]:
     """The blocks of a row of elements that are computed so many at a time, in registers."""
     whole = size - size % lanes
-    blocks = (Block(0, whole, lanes), Block(whole, size, size % lanes))
+    blocks = (LaneBlock(0, whole, lanes), LaneBlock(whole, size, size % lanes))
     return tuple(block for block in blocks if block.end > block.begin)
 
 
-def in_blocks(blocks: Sequence[Block], lines: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def in_blocks(blocks: Sequence[LaneBlock], lines: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """The C lines of blocks, each around its own; none around a single one that does not repeat."""
     if len(blocks) == 1 and not blocks[0].repeats:
         return tuple(lines[0])

@@ -173,13 +173,13 @@ def short_scaling(requantization: Requantization, bias: Array) -> ShortScaling |
     for parts in range(1, _MOST_PARTS + 1):
         for apart in (False, True):
             for nudged in (False, True) if requantization.reals is None else (False,):
-                found = _Search(requantization, bias, parts, nudged, apart).found()
+                found = _ScalingSearch(requantization, bias, parts, nudged, apart).found()
                 if found is not None:
                     return found
     return None
 
 
-class _Search:
+class _ScalingSearch:
     """The search for one number of parts."""
 
     def __init__(

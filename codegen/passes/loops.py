@@ -20,7 +20,7 @@ InPlace = Callable[[Node], Sequence[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
-class Form:
+class LoopForm:
     """A node that repeats a graph: its operands by their roles, and its graphs.
 
     `test`, if any, says before every turn whether it takes place. `number`, `entries` and `again`,
@@ -45,20 +45,20 @@ class Form:
     results: tuple[Value, ...]
 
     @staticmethod
-    def of(node: Node, op: While | Loop) -> Form:
+    def of(node: Node, op: While | Loop) -> LoopForm:
         """The form of a verified node."""
         operands = tuple(value for value in node.inputs if value is not None)
         body = op.body
         if isinstance(op, While):
             given = "while", None, None, operands, (), (), None, (), ()
-            return Form(*given, op.condition, body, None, body.inputs, None, body.outputs)
+            return LoopForm(*given, op.condition, body, None, body.inputs, None, body.outputs)
         limit, condition = node.inputs[:2]
         operands = operands[sum(value is not None for value in (limit, condition)) :]
         middle, end = op.carried, op.carried + len(op.scans)
         parts = operands[:middle], operands[middle:end], operands[end:]
         again, results = (body.outputs[0], body.outputs[1:]) if op.stops else (None, body.outputs)
         known = op.turns, op.scans, op.stacks, None, body, body.inputs[0], body.inputs[1:]
-        return Form("for", limit, condition, *parts, *known, again, results)
+        return LoopForm("for", limit, condition, *parts, *known, again, results)
 
     @property
     def numbered(self) -> bool:

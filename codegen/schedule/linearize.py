@@ -20,7 +20,7 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.partition.partitioner import Choice
 from smelt.codegen.passes.loops import (
-    Form,
+    LoopForm,
     in_safe_order,
     is_read,
     root_of,
@@ -64,14 +64,14 @@ _COUNTERS = "ijkmnpqrstuvwxyz"
 
 
 @dataclass(frozen=True)
-class View:
+class ValueView:
     """Where a value is: in a buffer or a constant, or in a slice of it."""
 
     place: str | Value
     turns: tuple[Turn, ...] = ()
 
 
-Scope = dict[Value, View]
+Scope = dict[Value, ValueView]
 """Where the values of one graph are."""
 
 
@@ -206,13 +206,13 @@ class Linearizer:
     def _arm(
         self,
         graph: Graph,
-        arguments: Sequence[View],
-        targets: Sequence[View],
+        arguments: Sequence[ValueView],
+        targets: Sequence[ValueView],
         around: _Surroundings,
     ) -> Block:
         """A branch: its graph's steps, and copies of results that no step can write in place."""
         scope: Scope = dict(zip(graph.inputs, arguments, strict=True))
-        moved: list[tuple[Value, View]] = []
+        moved: list[tuple[Value, ValueView]] = []
         for value, target in zip(graph.outputs, targets, strict=True):
             root = root_of(graph, value)
             if root in graph.producer and root not in scope:
@@ -247,7 +247,7 @@ class Linearizer:
         start = self._read(form.condition, scope, head, index, "condition")
         number = None
         if form.number is not None and form.numbered:
-            number = View(self._lifetimes.buffer(f"step {index} turn", form.number.type.bytes))
+            number = ValueView(self._lifetimes.buffer(f"step {index} turn", form.number.type.bytes))
             own.append(number)
         for view in own:
             self._use(view, head)
@@ -280,7 +280,7 @@ class Linearizer:
         return loop, after
 
     def _test(
-        self, form: Form, entries: Sequence[View], index: int, around: _Surroundings
+        self, form: LoopForm, entries: Sequence[ValueView], index: int, around: _Surroundings
     ) -> tuple[Block | None, Argument | None]:
         """What runs before every turn of While, and the bool that it computes."""
         if form.test is None:
@@ -292,10 +292,10 @@ class Linearizer:
 
     def _body(
         self,
-        form: Form,
-        entries: Sequence[View],
-        results: Sequence[View],
-        number: View | None,
+        form: LoopForm,
+        entries: Sequence[ValueView],
+        results: Sequence[ValueView],
+        number: ValueView | None,
         index: int,
         around: _Surroundings,
     ) -> tuple[Block, Argument | None]:
@@ -317,7 +317,7 @@ class Linearizer:
             actions.append(self._move(_view(scope, value), value, target))
         again = form.again
         if again is not None and root_of(form.body, again) not in form.body.producer:
-            target = View(self._lifetimes.buffer(f"step {index} again", again.type.bytes))
+            target = ValueView(self._lifetimes.buffer(f"step {index} again", again.type.bytes))
             actions.append(self._move(_view(scope, again), again, target))
             scope[again] = target
         carried = {results[k]: form.results[k] for k in late if k < len(form.carried)}
@@ -325,13 +325,13 @@ class Linearizer:
         time = self._lifetimes.slot(f"turn of step {index}")
         return tuple(actions), self._read(again, scope, time, index, "again")
 
-    def _moves(self, carried: Mapping[View, Value], scope: Scope, index: int) -> list[Move]:
+    def _moves(self, carried: Mapping[ValueView, Value], scope: Scope, index: int) -> list[Move]:
         """Copies of results to their places, none of which destroys what another one reads."""
         types = dict(carried)
 
-        def spare(place: View) -> View:
+        def spare(place: ValueView) -> ValueView:
             name = f"step {index} {types[place].name}"
-            kept = View(self._lifetimes.buffer(name, types[place].type.bytes))
+            kept = ValueView(self._lifetimes.buffer(name, types[place].type.bytes))
             types[kept] = types[place]
             return kept
 
@@ -347,17 +347,17 @@ class Linearizer:
         self._count += 1
         return self._count - 1
 
-    def _define(self, value: Value, scope: Scope) -> View:
+    def _define(self, value: Value, scope: Scope) -> ValueView:
         """The place of what a node makes: the one that is ready for it, or a buffer of its own."""
         if value not in scope:
-            scope[value] = View(self._lifetimes.buffer(value.name, value.type.bytes))
+            scope[value] = ValueView(self._lifetimes.buffer(value.name, value.type.bytes))
         return scope[value]
 
-    def _use(self, view: View, time: int) -> None:
+    def _use(self, view: ValueView, time: int) -> None:
         if isinstance(view.place, str):
             self._lifetimes.use(view.place, time)
 
-    def _allow(self, time: int, source: View, target: View) -> None:
+    def _allow(self, time: int, source: ValueView, target: ValueView) -> None:
         whole = not source.turns and not target.turns
         if whole and isinstance(source.place, str) and isinstance(target.place, str):
             self._lifetimes.allow(Reuse(time, source.place, target.place))
@@ -372,7 +372,7 @@ class Linearizer:
         self._use(view, time)
         return self._argument(view, value.type, f"step{index}", name)
 
-    def _move(self, source: View, value: Value, target: View) -> Move:
+    def _move(self, source: ValueView, value: Value, target: ValueView) -> Move:
         """A copy in a slot of its own, which is free if the plan gives both the same place."""
         time = self._lifetimes.slot(f"copy of {value.name}")
         self._use(source, time)
@@ -385,13 +385,13 @@ class Linearizer:
             value.name,
         )
 
-    def _argument(self, view: View, type_: TensorType, owner: str, role: str) -> Argument:
+    def _argument(self, view: ValueView, type_: TensorType, owner: str, role: str) -> Argument:
         if isinstance(view.place, str):
             return InBuffer(view.place, type_.dtype, constant=True, turns=view.turns)
         name = self._constants.add(owner, role, view.place.name, view.place.array)
         return InFlash(name, view.turns)
 
-    def _target(self, view: View, type_: TensorType) -> InBuffer:
+    def _target(self, view: ValueView, type_: TensorType) -> InBuffer:
         if not isinstance(view.place, str):
             raise TypeError(f"constant {view.place.name} cannot be written")
         return InBuffer(view.place, type_.dtype, constant=False, turns=view.turns)
@@ -402,8 +402,8 @@ class Linearizer:
         )
 
 
-def _view(scope: Scope, value: Value) -> View:
-    return scope[value] if value.data is None else View(value)
+def _view(scope: Scope, value: Value) -> ValueView:
+    return scope[value] if value.data is None else ValueView(value)
 
 
 def _in_row(node: Node, scope: Scope, rows: Rows, counter: str) -> Scope:
@@ -413,19 +413,21 @@ def _in_row(node: Node, scope: Scope, rows: Rows, counter: str) -> Scope:
         if value is not None and value.data is None:
             elements, view = rows.elements(value), scope[value]
             turns = () if elements is None else (Turn(counter, elements),)
-            seen[value] = View(view.place, (*view.turns, *turns))
+            seen[value] = ValueView(view.place, (*view.turns, *turns))
     return seen
 
 
-def _slice(view: View, counter: str, turns: int | None, order: Order, elements: int) -> View:
+def _slice(
+    view: ValueView, counter: str, turns: int | None, order: Order, elements: int
+) -> ValueView:
     """The slice along axis 0 that belongs to a loop's turn."""
     last = (turns or 0) - 1 if order is Order.BACKWARD else None
-    return View(view.place, (*view.turns, Turn(counter, elements, last)))
+    return ValueView(view.place, (*view.turns, Turn(counter, elements, last)))
 
 
 def _views_in_turn(
-    form: Form, node: Node, scope: Scope, targets: Sequence[View], counter: str
-) -> tuple[list[View], list[View]]:
+    form: LoopForm, node: Node, scope: Scope, targets: Sequence[ValueView], counter: str
+) -> tuple[list[ValueView], list[ValueView]]:
     """Where the body finds what it is passed, and where its results belong."""
     count = len(form.carried)
     carried = [
@@ -448,10 +450,10 @@ def _views_in_turn(
     return [*carried, *slices, *invariant], [*carried, *stacked]
 
 
-def _form(node: Node) -> Form:
+def _form(node: Node) -> LoopForm:
     if not isinstance(node.op, While | Loop):
         raise TypeError(f"{node.op.name} is no loop")
-    return Form.of(node, node.op)
+    return LoopForm.of(node, node.op)
 
 
 def _counter(depth: int) -> str:

@@ -19,7 +19,7 @@ from smelt.codegen.schedule.lifetimes import Lifetimes
 from smelt.codegen.schedule.linearize import (
     Linearizer,
     Scope,
-    View,
+    ValueView,
 )
 from smelt.codegen.schedule.steps import (
     Argument,
@@ -108,7 +108,7 @@ def schedule(
     functions, constants, lifetimes = Functions(prefix, device), Constants(prefix), Lifetimes()
     scope: Scope = {}
     for value in (*graph.inputs, *(state.before for state in graph.states)):
-        scope[value] = View(lifetimes.buffer(value.name, value.type.bytes))
+        scope[value] = ValueView(lifetimes.buffer(value.name, value.type.bytes))
     for value in graph.inputs:
         lifetimes.use(_buffer(scope, value), 0)
     linearizer = Linearizer(

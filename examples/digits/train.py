@@ -52,7 +52,7 @@ Attribute: TypeAlias = int | list[int]
 
 
 @dataclass(frozen=True)
-class Data:
+class DigitImages:
     """Images (n, 8, 8, 1) in 0..1 and labels (n,), split by the seed."""
 
     train_images: Floats
@@ -61,7 +61,7 @@ class Data:
     test_labels: Labels
 
 
-def load_data() -> Data:
+def load_data() -> DigitImages:
     """The 1797 digits, 360 of them held out, every class in proportion."""
     digits = load_digits()
     images = (digits.images / 16.0).astype(np.float32)[..., np.newaxis]
@@ -69,7 +69,7 @@ def load_data() -> Data:
         images, digits.target, test_size=TEST_IMAGES, stratify=digits.target, random_state=SEED
     )
     train_images, test_images, train_labels, test_labels = parts
-    return Data(train_images, train_labels, test_images, test_labels)
+    return DigitImages(train_images, train_labels, test_images, test_labels)
 
 
 def augment(images: Floats, labels: Labels) -> tuple[Floats, Labels]:

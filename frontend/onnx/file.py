@@ -22,7 +22,7 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 
 
 @dataclass(frozen=True)
-class StoredModel:
+class OnnxFile:
     """A file's graph, with its constants in memory and its local functions inlined.
 
     `opsets` gives the version of every operator domain; that of ONNX's own is called "".
@@ -32,7 +32,7 @@ class StoredModel:
     opsets: dict[str, int]
 
 
-def read(data: bytes, folder: Path | None) -> StoredModel:
+def read(data: bytes, folder: Path | None) -> OnnxFile:
     """Parse a model.
 
     Args:
@@ -53,7 +53,7 @@ def read(data: bytes, folder: Path | None) -> StoredModel:
     if model.functions:  # before anything else that writes out what functions call
         model = inlined(model)
     model = _upgraded(model)
-    return StoredModel(model.graph, _opsets(model))
+    return OnnxFile(model.graph, _opsets(model))
 
 
 def _parse(data: bytes) -> onnx.ModelProto:

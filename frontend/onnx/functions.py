@@ -53,7 +53,7 @@ class _Extent:
 
 
 @dataclass(frozen=True)
-class _Body:
+class _FunctionExtent:
     """A function's extent, and the bytes of its nodes with that."""
 
     extent: _Extent
@@ -169,10 +169,10 @@ def _require_small(model: onnx.ModelProto, functions: _Functions) -> None:
     most = LEAST_BYTES + _LARGER * (
         model.ByteSize() + sum(function.ByteSize() for function in functions.values())
     )
-    bodies: dict[_Key, _Body] = {}
+    bodies: dict[_Key, _FunctionExtent] = {}
     for key, function in functions.items():
         extent = _extent(function.node, functions, bodies)
-        bodies[key] = _Body(extent, _bytes(function.node) + extent.growth)
+        bodies[key] = _FunctionExtent(extent, _bytes(function.node) + extent.growth)
     whole = _extent(model.graph.node, functions, bodies)
     require_size(whole.operators)
     if whole.growth > most:
@@ -187,7 +187,7 @@ def _require_small(model: onnx.ModelProto, functions: _Functions) -> None:
 
 
 def _extent(
-    nodes: Iterable[onnx.NodeProto], functions: _Functions, bodies: Mapping[_Key, _Body]
+    nodes: Iterable[onnx.NodeProto], functions: _Functions, bodies: Mapping[_Key, _FunctionExtent]
 ) -> _Extent:
     """What nodes become, the functions that they call being known."""
     found = _Extent()

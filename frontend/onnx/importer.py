@@ -13,7 +13,7 @@ from smelt.frontend.imported import Imported
 from smelt.frontend.onnx import expansion
 from smelt.frontend.onnx.checks import require_known_attributes, require_size
 from smelt.frontend.onnx.converters import CONVERTERS
-from smelt.frontend.onnx.file import STANDARD_DOMAINS, StoredModel
+from smelt.frontend.onnx.file import STANDARD_DOMAINS, OnnxFile
 from smelt.frontend.onnx.inputs import Inputs
 from smelt.frontend.onnx.lengths import checked
 from smelt.frontend.onnx.narrowed import ElementTypes
@@ -42,7 +42,7 @@ _OF_SHAPES = frozenset({"Shape", "Size"})
 """Operators whose results are known at compile time, whatever they are applied to."""
 
 
-def load(model: StoredModel, name: str, options: InputOptions) -> Imported:
+def load(model: OnnxFile, name: str, options: InputOptions) -> Imported:
     """The network as a graph called `name`.
 
     A size that is known at run time only is the largest one in the graph. The file is imported at
@@ -60,7 +60,7 @@ def load(model: StoredModel, name: str, options: InputOptions) -> Imported:
     )
 
 
-def _load(model: StoredModel, name: str, options: InputOptions) -> Imported:
+def _load(model: OnnxFile, name: str, options: InputOptions) -> Imported:
     inputs = Inputs(model.graph, options)
     if not inputs.tensors:
         raise UnsupportedError(

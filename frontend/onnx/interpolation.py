@@ -25,7 +25,7 @@ SIMPLE = "simple"
 
 
 @dataclass(frozen=True)
-class Table:
+class InterpolationTable:
     """For each output index its positions `i64[o,t]` along the input and their weights (float64).
 
     A position of -1 in the first place stands for a coordinate outside of the input.
@@ -48,7 +48,7 @@ class Interpolation:
 
     def table(
         self, size: int, outputs: int, scale: np.float32, roi: tuple[float, float] = (0.0, 1.0)
-    ) -> Table:
+    ) -> InterpolationTable:
         """The table of an axis.
 
         Args:
@@ -72,7 +72,7 @@ class Interpolation:
         if self.coordinates == "tf_crop_and_resize":
             beyond = (at < 0) | (at > size - 1)
             positions = np.where(beyond[:, None], -1, positions)
-        return Table(positions, weights)
+        return InterpolationTable(positions, weights)
 
     def _coordinates(
         self, size: int, outputs: int, scale: np.float32, roi: tuple[float, float]

@@ -19,7 +19,7 @@ _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
 @dataclass(frozen=True)
-class Window:
+class OnnxWindow:
     """A window over spatial axes; every field has an entry for each axis.
 
     Attributes:
@@ -41,7 +41,7 @@ class Window:
     padded: tuple[Pair, ...]
 
     @staticmethod
-    def of(operation: Operation, size: Sequence[int], kernel: Sequence[int]) -> Window:
+    def of(operation: Operation, size: Sequence[int], kernel: Sequence[int]) -> OnnxWindow:
         """The window of a convolution or a pool.
 
         Args:
@@ -77,7 +77,7 @@ class Window:
             strides.append(min(step, beyond) if count == 1 else step)
             padding.append((before, after))
             outputs.append(count)
-        return Window(
+        return OnnxWindow(
             tuple(size),
             tuple(kernel),
             tuple(strides),

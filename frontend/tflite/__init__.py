@@ -1,7 +1,7 @@
 """TensorFlow Lite files: one converter an operator, in tables by family."""
 
 from smelt.frontend.tflite.importer import CONVERTERS, SPECIAL_CASES, load
-from smelt.frontend.tflite.operation import Converter, Operation
-from smelt.frontend.tflite.options import Options
+from smelt.frontend.tflite.operation import Converter, TfliteOperation
+from smelt.frontend.tflite.options import OperatorOptions
 
-__all__ = ["CONVERTERS", "SPECIAL_CASES", "Converter", "Operation", "Options", "load"]
+__all__ = ["CONVERTERS", "SPECIAL_CASES", "Converter", "OperatorOptions", "TfliteOperation", "load"]

@@ -9,8 +9,8 @@ import tflite
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.tflite.dilation import KINDS, REMEDY
-from smelt.frontend.tflite.operation import Converter, Operation
-from smelt.frontend.tflite.options import Options
+from smelt.frontend.tflite.operation import Converter, TfliteOperation
+from smelt.frontend.tflite.options import OperatorOptions
 from smelt.ir import Value
 from smelt.ops.core.convolution import (
     NO_PADDING,
@@ -24,7 +24,7 @@ from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.ops.core.fully_connected import FullyConnected
 
 
-def _symmetric_weights(operation: Operation, channel_axis: int, data: int = 0) -> Value:
+def _symmetric_weights(operation: TfliteOperation, channel_axis: int, data: int = 0) -> Value:
     """Weights without zero points, which TFLite Micro's convolutions do not read."""
     weights = operation.weights(channel_axis, data=data)
     if weights.type.quant is not None and any(weights.type.quant.zero_point):
@@ -36,7 +36,7 @@ def _symmetric_weights(operation: Operation, channel_axis: int, data: int = 0) -
 
 
 def _window(
-    operation: Operation, options: Options, x: Value, weights: Value
+    operation: TfliteOperation, options: OperatorOptions, x: Value, weights: Value
 ) -> tuple[Pair, Padding2D, Pair]:
     """Stride, padding and dilation of a convolution."""
     if len(x.type.shape) != 4 or len(weights.type.shape) != 4 or 0 in x.type.shape:
@@ -54,7 +54,7 @@ def _window(
     return stride, padding, dilation
 
 
-def _conv_2d(operation: Operation) -> None:
+def _conv_2d(operation: TfliteOperation) -> None:
     options = operation.options(tflite.Conv2DOptions)
     x, weights = operation.input(0), _symmetric_weights(operation, 0)
     stride, padding, dilation = _window(operation, options, x, weights)
@@ -66,7 +66,7 @@ def _conv_2d(operation: Operation) -> None:
     operation.emit(op, x, weights, operation.bias())
 
 
-def _depthwise_conv_2d(operation: Operation) -> None:
+def _depthwise_conv_2d(operation: TfliteOperation) -> None:
     options = operation.options(tflite.DepthwiseConv2DOptions)
     x, weights = operation.input(0), _symmetric_weights(operation, 3)
     stride, padding, dilation = _window(operation, options, x, weights)
@@ -81,7 +81,7 @@ def _depthwise_conv_2d(operation: Operation) -> None:
     operation.emit(op, x, weights, operation.bias())
 
 
-def _transpose_conv(operation: Operation) -> None:
+def _transpose_conv(operation: TfliteOperation) -> None:
     """TRANSPOSE_CONV: the output's shape comes first, then the weights, then the image.
 
     The padding is that of the convolution which would make the image out of the output.
@@ -111,7 +111,7 @@ def _transpose_conv(operation: Operation) -> None:
     operation.emit(op, x, _taps(operation, weights), operation.bias(3, data=2))
 
 
-def _taps(operation: Operation, weights: Value) -> Value:
+def _taps(operation: TfliteOperation, weights: Value) -> Value:
     """Weights `[o, kh, kw, i]` as `[kh, kw, i, o]`."""
     quant = weights.type.quant
     if quant is not None and quant.axis is not None:
@@ -120,7 +120,7 @@ def _taps(operation: Operation, weights: Value) -> Value:
     return operation.derived(f"{weights.name}:taps", array, quant)
 
 
-def _fully_connected(operation: Operation) -> None:
+def _fully_connected(operation: TfliteOperation) -> None:
     options = operation.options(tflite.FullyConnectedOptions, optional=True)
     if options.integer("WeightsFormat") != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise UnsupportedError(

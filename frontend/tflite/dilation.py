@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from smelt.frontend.tflite.file import Spread, StoredModel, StoredOperator, StoredTensor
+from smelt.frontend.tflite.file import Spread, StoredOperator, StoredTensor, TfliteFile
 from smelt.frontend.tflite.tensors import constant_array, tensor_type
 from smelt.ir import DType
 
@@ -28,7 +28,7 @@ _LONGEST = 5
 _RESHAPES = ("RESHAPE", "EXPAND_DIMS", "SQUEEZE")
 
 
-def restored(model: StoredModel) -> StoredModel:
+def restored(model: TfliteFile) -> TfliteFile:
     """The file with dilated convolutions in one piece; what is none stays as it is.
 
     Raises:
@@ -42,7 +42,7 @@ def restored(model: StoredModel) -> StoredModel:
 class _Restoration:
     """One file being rewritten."""
 
-    def __init__(self, model: StoredModel) -> None:
+    def __init__(self, model: TfliteFile) -> None:
         self._model = model
         self._tensors = list(model.tensors)
         self._operators = {operator.index: operator for operator in model.operators}
@@ -51,7 +51,7 @@ class _Restoration:
             for tensor in operator.inputs:
                 self._readers.setdefault(tensor, []).append(operator)
 
-    def run(self) -> StoredModel:
+    def run(self) -> TfliteFile:
         for operator in self._model.operators:
             if operator.kind == SPREAD:
                 self._restore(self._chain(operator))

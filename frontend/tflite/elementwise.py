@@ -8,7 +8,7 @@ from typing import Any
 import tflite
 
 from smelt.errors import ModelError
-from smelt.frontend.tflite.operation import ARITHMETIC, Converter, Operation
+from smelt.frontend.tflite.operation import ARITHMETIC, Converter, TfliteOperation
 from smelt.ir import DType
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.add_n import AddN
@@ -33,7 +33,7 @@ def _unary(kind: str) -> Converter:
 def _binary(kind: str, options: Any | None = None) -> Converter:
     """`options` is the class that holds the fused activation, where there is one."""
 
-    def convert(operation: Operation) -> None:
+    def convert(operation: TfliteOperation) -> None:
         activation = Activation.NONE
         if options is not None:
             activation = operation.options(options, optional=True).activation()
@@ -42,28 +42,28 @@ def _binary(kind: str, options: Any | None = None) -> Converter:
     return Converter(convert)
 
 
-def _l2_normalization(operation: Operation) -> None:
+def _l2_normalization(operation: TfliteOperation) -> None:
     options = operation.options(tflite.L2NormOptions, optional=True)
     if options.activation() is not Activation.NONE:
         raise ModelError(f"{operation}: a normalization has no fused activation")
     operation.emit(L2Normalization(), operation.input(0))
 
 
-def _leaky_relu(operation: Operation) -> None:
+def _leaky_relu(operation: TfliteOperation) -> None:
     alpha = operation.options(tflite.LeakyReluOptions).real("Alpha")
     operation.emit(Unary("leaky_relu", alpha), operation.input(0))
 
 
-def _gelu(operation: Operation) -> None:
+def _gelu(operation: TfliteOperation) -> None:
     approximate = operation.options(tflite.GeluOptions, optional=True).flag("Approximate")
     operation.emit(Unary("gelu_tanh" if approximate else "gelu"), operation.input(0))
 
 
-def _prelu(operation: Operation) -> None:
+def _prelu(operation: TfliteOperation) -> None:
     operation.emit(PRelu(), operation.input(0), operation.constant(1, "slopes"))
 
 
-def _softmax(operation: Operation) -> None:
+def _softmax(operation: TfliteOperation) -> None:
     beta = operation.options(tflite.SoftmaxOptions).real("Beta")
     operation.emit(Softmax(beta), operation.input(0))
 
@@ -98,7 +98,7 @@ _BINARY: dict[str, tuple[str, Any | None]] = {
     "MINIMUM": ("minimum", None),
     "SQUARED_DIFFERENCE": ("squared_difference", None),
 }
-_SPECIAL: dict[str, Callable[[Operation], None]] = {
+_SPECIAL: dict[str, Callable[[TfliteOperation], None]] = {
     "ELU": lambda operation: operation.emit(Unary("elu", 1.0), operation.input(0)),
     "GELU": _gelu,
     "L2_NORMALIZATION": _l2_normalization,

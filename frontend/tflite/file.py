@@ -80,7 +80,7 @@ class StoredOperator:
 
 
 @dataclass(frozen=True)
-class StoredModel:
+class TfliteFile:
     """The main subgraph of a file."""
 
     tensors: tuple[StoredTensor, ...]
@@ -105,7 +105,7 @@ def reading(what: str) -> Generator[None]:
         ) from error
 
 
-def read(data: bytes) -> StoredModel:
+def read(data: bytes) -> TfliteFile:
     """Read a TFLite file.
 
     Raises:
@@ -124,7 +124,7 @@ class _File:
         self._budget = 16 * len(data)
         self._model: Any = tflite.Model.GetRootAs(data, 0)
 
-    def model(self) -> StoredModel:
+    def model(self) -> TfliteFile:
         version = int(self._model.Version())
         if version != _VERSION:
             raise UnsupportedError(
@@ -147,7 +147,7 @@ class _File:
         outputs = self._indices(graph.OutputsAsNumpy(), len(tensors), "the network's outputs")
         if ABSENT in inputs + outputs:
             raise ModelError("a network input or output is missing (tensor -1)")
-        return StoredModel(tensors, operators, inputs, outputs, count)
+        return TfliteFile(tensors, operators, inputs, outputs, count)
 
     def _count(self, length: int, what: str) -> int:
         self._budget -= length

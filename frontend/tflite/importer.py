@@ -24,13 +24,13 @@ from smelt.frontend.tflite import (
 )
 from smelt.frontend.tflite.file import (
     ABSENT,
-    StoredModel,
     StoredOperator,
     StoredTensor,
+    TfliteFile,
     read,
     short_name,
 )
-from smelt.frontend.tflite.operation import Converter, Operation, require_one_scale
+from smelt.frontend.tflite.operation import Converter, TfliteOperation, require_one_scale
 from smelt.frontend.tflite.tensors import (
     check_fixed_shape,
     constant_array,
@@ -75,7 +75,7 @@ def load(data: bytes, name: str) -> Imported:
 class _Importer:
     """Implements `Network` for the operations of one file."""
 
-    def __init__(self, model: StoredModel) -> None:
+    def __init__(self, model: TfliteFile) -> None:
         self._model = model
         self._nodes: list[Node] = []
         self._values: dict[int, Value] = {}
@@ -96,7 +96,7 @@ class _Importer:
             check_fixed_shape(self._model.tensors[tensor])
         inputs = tuple(self.value(tensor) for tensor in self._model.inputs)
         for stored in operators:
-            operation = Operation(stored, self)
+            operation = TfliteOperation(stored, self)
             if shape_arithmetic.settled(operation):
                 continue
             converter = CONVERTERS.get(stored.kind)
@@ -236,7 +236,7 @@ class _Importer:
         )
 
     def _check_types(
-        self, stored: StoredOperator, operation: Operation, converter: Converter
+        self, stored: StoredOperator, operation: TfliteOperation, converter: Converter
     ) -> None:
         """Refuse element types that the operator is not converted for, by name."""
         data = slice(converter.data, converter.data + 1)
@@ -300,13 +300,13 @@ def _value_names(tensors: Sequence[StoredTensor]) -> list[str]:
     return names
 
 
-def _check_ends(model: StoredModel) -> None:
+def _check_ends(model: TfliteFile) -> None:
     for role, tensors in (("inputs", model.inputs), ("outputs", model.outputs)):
         if not tensors:
             raise ModelError(f"the network has no {role}: the file is damaged, or computes nothing")
 
 
-def _check_order(model: StoredModel) -> None:
+def _check_order(model: TfliteFile) -> None:
     """Every tensor is made once, and before it is used."""
     known: dict[int, str] = {}
     for tensor in model.inputs:
@@ -334,7 +334,7 @@ def _check_order(model: StoredModel) -> None:
         use(tensor, "the network's outputs")
 
 
-def _needed(model: StoredModel) -> list[StoredOperator]:
+def _needed(model: TfliteFile) -> list[StoredOperator]:
     """The operators that the outputs depend on, in order."""
     wanted = set(model.outputs)
     found: list[StoredOperator] = []
@@ -350,6 +350,6 @@ def _needed(model: StoredModel) -> list[StoredOperator]:
     return found[::-1]
 
 
-def _is_open(model: StoredModel, operator: StoredOperator) -> bool:
+def _is_open(model: TfliteFile, operator: StoredOperator) -> bool:
     """Whether the file leaves more open of a result's shape than the number of elements tells."""
     return any(sum(n < 0 for n in model.tensors[t].signature) > 1 for t in operator.outputs)

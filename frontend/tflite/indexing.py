@@ -9,7 +9,7 @@ import numpy as np
 import tflite
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.tflite.operation import ANY_TYPE, ARITHMETIC, Converter, Operation
+from smelt.frontend.tflite.operation import ANY_TYPE, ARITHMETIC, Converter, TfliteOperation
 from smelt.ir import DType, Value
 from smelt.ops.core.arg_reduce import ArgReduce
 from smelt.ops.sequence.reverse_sequence import ReverseSequence
@@ -29,7 +29,7 @@ from smelt.ops.tensor.transpose import Transpose
 from smelt.ops.tensor.update_slice import UpdateSlice
 
 
-def _slice(operation: Operation) -> None:
+def _slice(operation: TfliteOperation) -> None:
     x = operation.input(0)
     shape = x.type.shape
     starts, sizes = operation.integers(1, "begin"), operation.integers(2, "size")
@@ -40,7 +40,7 @@ def _slice(operation: Operation) -> None:
     operation.emit(Slice(starts, sizes, (1,) * len(shape)), x, moves_data=True)
 
 
-def _strided_slice(operation: Operation) -> None:
+def _strided_slice(operation: TfliteOperation) -> None:
     """Python's slices; a bit for each axis says whether a bound is left out, or one index given."""
     x, options = operation.input(0), operation.options(tflite.StridedSliceOptions)
     if any(options.integer(mask) for mask in ("EllipsisMask", "NewAxisMask", "Offset")):
@@ -78,7 +78,7 @@ def _strided_slice(operation: Operation) -> None:
     operation.emit(Reshape(kept), operation.step(op, x, name="slice"), moves_data=True)
 
 
-def _gather(operation: Operation) -> None:
+def _gather(operation: TfliteOperation) -> None:
     x, indices = operation.input(0), operation.input(1)
     options = operation.options(tflite.GatherOptions, optional=True)
     axis = operation.axis([options.integer("Axis")], len(x.type.shape))
@@ -102,11 +102,11 @@ def _gather(operation: Operation) -> None:
     operation.emit(Reshape(shape), operation.step(part, x, name="slice"), moves_data=True)
 
 
-def _gather_nd(operation: Operation) -> None:
+def _gather_nd(operation: TfliteOperation) -> None:
     operation.emit(GatherND(), operation.input(0), operation.input(1), moves_data=True)
 
 
-def _split(operation: Operation) -> None:
+def _split(operation: TfliteOperation) -> None:
     """SPLIT: its axis is the first operand."""
     x, count = operation.input(1), operation.output_count
     axis = operation.axis(operation.integers(0, "axis"), len(x.type.shape))
@@ -115,7 +115,7 @@ def _split(operation: Operation) -> None:
     _parts(operation, x, axis, [x.type.shape[axis] // count] * count)
 
 
-def _split_v(operation: Operation) -> None:
+def _split_v(operation: TfliteOperation) -> None:
     x, sizes = operation.input(0), list(operation.integers(1, "sizes"))
     axis = operation.axis(operation.integers(2, "axis"), len(x.type.shape))
     if sizes.count(-1) == 1:
@@ -125,13 +125,13 @@ def _split_v(operation: Operation) -> None:
     _parts(operation, x, axis, sizes)
 
 
-def _parts(operation: Operation, x: Value, axis: int, sizes: list[int]) -> None:
+def _parts(operation: TfliteOperation, x: Value, axis: int, sizes: list[int]) -> None:
     for i, (start, size) in enumerate(zip(accumulate(sizes, initial=0), sizes, strict=False)):
         op = Slice.along(axis, start, size, x.type.shape)
         operation.emit(op, x, moves_data=True, output=i)
 
 
-def _pack(operation: Operation) -> None:
+def _pack(operation: TfliteOperation) -> None:
     """PACK: the operands joined along a new axis."""
     values = operation.inputs()
     if not values:
@@ -144,7 +144,7 @@ def _pack(operation: Operation) -> None:
     operation.emit(Concat(axis), *layers, moves_data=True)
 
 
-def _unpack(operation: Operation) -> None:
+def _unpack(operation: TfliteOperation) -> None:
     """UNPACK: the slices along an axis, which goes away."""
     x = operation.input(0)
     shape = x.type.shape
@@ -160,7 +160,7 @@ def _unpack(operation: Operation) -> None:
         operation.emit(kept, layer, moves_data=True, output=i)
 
 
-def _one_hot(operation: Operation) -> None:
+def _one_hot(operation: TfliteOperation) -> None:
     indices = operation.input(0)
     depth = operation.integers(1, "depth")
     if len(depth) != 1 or operation.input(2).type.size != 1 or operation.input(3).type.size != 1:
@@ -174,7 +174,7 @@ def _one_hot(operation: Operation) -> None:
     operation.emit(OneHot(depth[0], axis), values, indices, moves_data=True)
 
 
-def _top_k(operation: Operation) -> None:
+def _top_k(operation: TfliteOperation) -> None:
     x, k = operation.input(0), operation.integers(1, "k")
     if len(k) != 1 or not x.type.shape:
         raise ModelError(f"{operation}: {list(k)} elements of {x.type}")
@@ -183,7 +183,7 @@ def _top_k(operation: Operation) -> None:
 
 
 def _arg(kind: str) -> Converter:
-    def convert(operation: Operation) -> None:
+    def convert(operation: TfliteOperation) -> None:
         x = operation.input(0)
         axis = operation.axis(operation.integers(1, "axis"), len(x.type.shape))
         op = ArgReduce(kind, axis, keep_dims=False, index=operation.output_type.dtype)
@@ -192,7 +192,7 @@ def _arg(kind: str) -> Converter:
     return Converter(convert, ANY_TYPE)
 
 
-def _reverse(operation: Operation) -> None:
+def _reverse(operation: TfliteOperation) -> None:
     x = operation.input(0)
     axes = operation.axes(operation.integers(1, "axes"), len(x.type.shape))
     shape = x.type.shape
@@ -204,13 +204,13 @@ def _reverse(operation: Operation) -> None:
     operation.emit(op, x, moves_data=True)
 
 
-def _reverse_sequence(operation: Operation) -> None:
+def _reverse_sequence(operation: TfliteOperation) -> None:
     options = operation.options(tflite.ReverseSequenceOptions)
     op = ReverseSequence(options.integer("BatchDim"), options.integer("SeqDim"))
     operation.emit(op, operation.input(0), operation.input(1), moves_data=True)
 
 
-def _mirror_pad(operation: Operation) -> None:
+def _mirror_pad(operation: TfliteOperation) -> None:
     counts = operation.integers(1, "paddings")
     rank = len(operation.input(0).type.shape)
     if len(counts) != 2 * rank or min(counts, default=0) < 0:
@@ -221,7 +221,7 @@ def _mirror_pad(operation: Operation) -> None:
     operation.emit(op, operation.input(0), moves_data=True)
 
 
-def _blocks(operation: Operation, table: type) -> tuple[Value, int]:
+def _blocks(operation: TfliteOperation, table: type) -> tuple[Value, int]:
     """An image, and the option that is the side of a block."""
     x = operation.input(0)
     size = operation.options(table).integer("BlockSize")
@@ -230,7 +230,7 @@ def _blocks(operation: Operation, table: type) -> tuple[Value, int]:
     return x, size
 
 
-def _space_to_depth(operation: Operation) -> None:
+def _space_to_depth(operation: TfliteOperation) -> None:
     x, size = _blocks(operation, tflite.SpaceToDepthOptions)
     n, h, w, c = x.type.shape
     if h % size or w % size:
@@ -241,7 +241,7 @@ def _space_to_depth(operation: Operation) -> None:
     operation.emit(Reshape(shape), moved, moves_data=True)
 
 
-def _depth_to_space(operation: Operation) -> None:
+def _depth_to_space(operation: TfliteOperation) -> None:
     x, size = _blocks(operation, tflite.DepthToSpaceOptions)
     n, h, w, depth = x.type.shape
     if depth % (size * size):
@@ -252,12 +252,12 @@ def _depth_to_space(operation: Operation) -> None:
     operation.emit(Reshape((n, h * size, w * size, c)), moved, moves_data=True)
 
 
-def _update_slice(operation: Operation) -> None:
+def _update_slice(operation: TfliteOperation) -> None:
     x, update, starts = map(operation.input, range(3))
     operation.emit(UpdateSlice(), x, update, starts, moves_data=True)
 
 
-def _broadcast_to(operation: Operation) -> None:
+def _broadcast_to(operation: TfliteOperation) -> None:
     x, shape = operation.input(0), operation.integers(1, "shape")
     own = (*[1] * (len(shape) - len(x.type.shape)), *x.type.shape)
     if len(own) != len(shape) or any(n not in (1, s) for n, s in zip(own, shape, strict=True)):

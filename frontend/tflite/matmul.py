@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tflite
 
-from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.frontend.tflite.operation import Converter, TfliteOperation
 from smelt.ir import Value
 from smelt.ops.core.matmul import (
     MatMul,
@@ -12,7 +12,7 @@ from smelt.ops.core.matmul import (
 )
 
 
-def _batch_matmul(operation: Operation) -> None:
+def _batch_matmul(operation: TfliteOperation) -> None:
     options = operation.options(tflite.BatchMatMulOptions, optional=True)
     a, b = operation.input(0), operation.input(1)
     if b.is_constant:

@@ -10,7 +10,7 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.tflite.file import StoredOperator, reading, short_name
-from smelt.frontend.tflite.options import Options
+from smelt.frontend.tflite.options import OperatorOptions
 from smelt.ir import Array, DType, Node, Op, Origin, Quant, Rounding, TensorType, Value
 from smelt.ir.evaluate import compute
 from smelt.ops.tensor.reshape import Reshape
@@ -22,7 +22,7 @@ ANY_TYPE = frozenset(
 )
 
 
-class Network(Protocol):
+class ImportedNetwork(Protocol):
     """What an operation needs of the network being imported."""
 
     def value(self, tensor: int) -> Value:
@@ -74,10 +74,10 @@ class Network(Protocol):
         ...
 
 
-class Operation:
+class TfliteOperation:
     """An operator of the file with its operands as values."""
 
-    def __init__(self, stored: StoredOperator, network: Network) -> None:
+    def __init__(self, stored: StoredOperator, network: ImportedNetwork) -> None:
         name = short_name(network.quoted(stored.outputs[0])[1:-1]) if stored.outputs else ""
         self.kind = stored.kind
         self.origin = Origin(stored.kind, stored.index, name)
@@ -187,7 +187,7 @@ class Operation:
             raise ModelError(f"{self}: its {role} '{constant.name}' hold infinity or NaN")
         return constant
 
-    def options(self, table: Any, *, optional: bool = False) -> Options:
+    def options(self, table: Any, *, optional: bool = False) -> OperatorOptions:
         """The options, read with a class of the package `tflite`.
 
         Raises:
@@ -197,13 +197,13 @@ class Operation:
         if self._stored.options is None or found == "NONE":
             if not optional:
                 raise ModelError(f"{self} has no {expected}: the file is corrupted")
-            return Options(str(self), None)
+            return OperatorOptions(str(self), None)
         if found != expected:
             raise ModelError(f"{self} has {found} instead of {expected}: the file is corrupted")
         reader = table()
         with reading(f"options of {self}"):
             reader.Init(self._stored.options.Bytes, self._stored.options.Pos)
-        return Options(str(self), reader)
+        return OperatorOptions(str(self), reader)
 
     def emit(
         self,
@@ -431,7 +431,7 @@ class Converter:
         data: which operand is data.
     """
 
-    convert: Callable[[Operation], None]
+    convert: Callable[[TfliteOperation], None]
     dtypes: frozenset[DType] = ARITHMETIC
     shape_operands: frozenset[int] = frozenset()
     data: int = 0

@@ -22,7 +22,7 @@ _ACTIVATIONS = {
 }
 
 
-class Options:
+class OperatorOptions:
     """Typed access to an operator's options; all zero where the file leaves the table out."""
 
     def __init__(self, where: str, table: Any | None) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 import tflite
 
 from smelt.errors import ModelError
-from smelt.frontend.tflite.operation import ARITHMETIC, Converter, Operation
+from smelt.frontend.tflite.operation import ARITHMETIC, Converter, TfliteOperation
 from smelt.ir import DType, Op
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.convolution import (
@@ -25,7 +25,7 @@ from smelt.ops.core.reduce import Reduce
 def _pool(
     make: Callable[[Pair, Pair, Padding2D, Activation], Op], dtypes: frozenset[DType] = ARITHMETIC
 ) -> Converter:
-    def convert(operation: Operation) -> None:
+    def convert(operation: TfliteOperation) -> None:
         options = operation.options(tflite.Pool2DOptions)
         x = operation.input(0)
         if len(x.type.shape) != 4:
@@ -41,7 +41,7 @@ def _pool(
 
 
 def _reduce(kind: str) -> Converter:
-    def convert(operation: Operation) -> None:
+    def convert(operation: TfliteOperation) -> None:
         options = operation.options(tflite.ReducerOptions, optional=True)
         x = operation.input(0)
         axes = operation.axes(operation.integers(1, "axes"), len(x.type.shape))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smelt.errors import ModelError
-from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.frontend.tflite.operation import Converter, TfliteOperation
 from smelt.ir import DType
 from smelt.ops.core.quantize import (
     Dequantize,
@@ -13,11 +13,11 @@ from smelt.ops.core.quantize import (
 _STORED = frozenset({DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32})
 
 
-def _quantize(operation: Operation) -> None:
+def _quantize(operation: TfliteOperation) -> None:
     operation.emit(Quantize(operation.output_type.dtype), operation.input(0))
 
 
-def _dequantize(operation: Operation) -> None:
+def _dequantize(operation: TfliteOperation) -> None:
     x, output = operation.input(0), operation.output_type
     if not x.is_constant:
         operation.emit(Dequantize(), x)

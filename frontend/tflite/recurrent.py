@@ -12,7 +12,7 @@ import numpy as np
 import tflite
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.tflite.operation import Converter, Operation
+from smelt.frontend.tflite.operation import Converter, TfliteOperation
 from smelt.ir import Array, DType, Quant, Value
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.sequence.lstm import Lstm
@@ -33,7 +33,7 @@ _VARIANTS = {
 _BATCH_FIRST = (1, 0, 2)
 
 
-def _lstm(operation: Operation) -> None:
+def _lstm(operation: TfliteOperation) -> None:
     options = operation.options(tflite.UnidirectionalSequenceLSTMOptions)
     _refuse_variants(operation, options.integer("FusedActivationFunction"))
     x = operation.input(0)
@@ -64,7 +64,7 @@ def _lstm(operation: Operation) -> None:
     operation.emit_stateful(op, sums, again, None, states=_STATES, shape=state, order=order)
 
 
-def _refuse_variants(operation: Operation, activation: int) -> None:
+def _refuse_variants(operation: TfliteOperation, activation: int) -> None:
     for index, what in _VARIANTS.items():
         if operation.has(index):
             raise UnsupportedError(
@@ -81,7 +81,7 @@ def _refuse_variants(operation: Operation, activation: int) -> None:
         )
 
 
-def _bias(operation: Operation, index: int) -> Value:
+def _bias(operation: TfliteOperation, index: int) -> Value:
     bias = operation.bias(index)
     if bias is None:
         raise ModelError(f"{operation} has no input {index}, a bias: the file is corrupted")
@@ -89,7 +89,7 @@ def _bias(operation: Operation, index: int) -> Value:
 
 
 def _joined(
-    operation: Operation, gates: Sequence[Value], join: Callable[[Sequence[Array]], Array]
+    operation: TfliteOperation, gates: Sequence[Value], join: Callable[[Sequence[Array]], Array]
 ) -> Value:
     """The constants of all gates as one; int8 weights with one scale a gate."""
     first = gates[0]
@@ -103,7 +103,7 @@ def _joined(
     return operation.derived(f"{first.name}:gates", join([v.array for v in gates]), quant)
 
 
-def _scalar(operation: Operation, constant: Value) -> tuple[float, int]:
+def _scalar(operation: TfliteOperation, constant: Value) -> tuple[float, int]:
     quant = constant.type.quant
     if quant is None or not quant.is_per_tensor:
         raise UnsupportedError(

@@ -8,7 +8,7 @@ from typing import Any
 import tflite
 
 from smelt.errors import ModelError
-from smelt.frontend.tflite.operation import ANY_TYPE, Converter, Operation
+from smelt.frontend.tflite.operation import ANY_TYPE, Converter, TfliteOperation
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.pad import Pad
@@ -18,7 +18,7 @@ from smelt.ops.tensor.tile import Tile
 from smelt.ops.tensor.transpose import Transpose
 
 
-def _reshape(operation: Operation) -> None:
+def _reshape(operation: TfliteOperation) -> None:
     """RESHAPE and SQUEEZE: the file says what comes out.
 
     The number of elements completes one open dimension; for more, an operand must say it.
@@ -37,7 +37,7 @@ def _completed(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple(size // max(known, 1) if n == -1 else n for n in shape)
 
 
-def _expand_dims(operation: Operation) -> None:
+def _expand_dims(operation: TfliteOperation) -> None:
     x, shape = operation.input(0), operation.output_shape
     if shape.count(-1) > 1:
         rank = len(x.type.shape) + 1
@@ -46,12 +46,12 @@ def _expand_dims(operation: Operation) -> None:
     operation.emit(Reshape(_completed(shape, x.type.size)), x, moves_data=True)
 
 
-def _tile(operation: Operation) -> None:
+def _tile(operation: TfliteOperation) -> None:
     multiples = operation.integers(1, "multiples")
     operation.emit(Tile(multiples), operation.input(0), moves_data=True)
 
 
-def _transpose(operation: Operation) -> None:
+def _transpose(operation: TfliteOperation) -> None:
     x, permutation = operation.input(0), operation.integers(1, "permutation")
     rank = len(x.type.shape)
     positive = tuple(axis + rank if axis < 0 else axis for axis in permutation)
@@ -60,7 +60,7 @@ def _transpose(operation: Operation) -> None:
     operation.emit(Transpose(positive), x, moves_data=True)
 
 
-def _concatenation(operation: Operation) -> None:
+def _concatenation(operation: TfliteOperation) -> None:
     options = operation.options(tflite.ConcatenationOptions)
     if options.activation() is not Activation.NONE:
         raise ModelError(f"{operation}: a concatenation has no fused activation")
@@ -69,7 +69,7 @@ def _concatenation(operation: Operation) -> None:
     operation.emit(Concat(axis), *operation.inputs())
 
 
-def _paddings(operation: Operation) -> tuple[tuple[int, int], ...]:
+def _paddings(operation: TfliteOperation) -> tuple[tuple[int, int], ...]:
     counts = operation.integers(1, "paddings")
     rank = len(operation.input(0).type.shape)
     if len(counts) != 2 * rank or min(counts, default=0) < 0:
@@ -77,11 +77,11 @@ def _paddings(operation: Operation) -> tuple[tuple[int, int], ...]:
     return tuple(zip(counts[::2], counts[1::2], strict=True))
 
 
-def _pad(operation: Operation) -> None:
+def _pad(operation: TfliteOperation) -> None:
     operation.emit(Pad(_paddings(operation)), operation.input(0), moves_data=True)
 
 
-def _pad_v2(operation: Operation) -> None:
+def _pad_v2(operation: TfliteOperation) -> None:
     x = operation.input(0)
     fill: int | float | None = None
     if operation.has(2):
@@ -95,7 +95,7 @@ def _pad_v2(operation: Operation) -> None:
 
 
 def _resize(kind: str, options_class: Any) -> Converter:
-    def convert(operation: Operation) -> None:
+    def convert(operation: TfliteOperation) -> None:
         options = operation.options(options_class, optional=True)
         size = operation.integers(1, "size")
         if len(size) != 2 or min(size) < 1:

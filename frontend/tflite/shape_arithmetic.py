@@ -12,7 +12,7 @@ import numpy as np
 import tflite
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.tflite.operation import Operation
+from smelt.frontend.tflite.operation import TfliteOperation
 from smelt.ir import Array, DType
 from smelt.ops.arithmetic.fixed_point import Activation
 
@@ -21,7 +21,7 @@ _MOST_ELEMENTS = 1024
 """Far more than a shape has; what is larger is data."""
 
 
-def settled(operation: Operation) -> bool:
+def settled(operation: TfliteOperation) -> bool:
     """Compute the operator if it is integer arithmetic on constants; False where it is not.
 
     Raises:
@@ -49,7 +49,7 @@ def settled(operation: Operation) -> bool:
     return True
 
 
-def refusal(operation: Operation) -> UnsupportedError:
+def refusal(operation: TfliteOperation) -> UnsupportedError:
     """Why an operator of this table alone was not settled."""
     return UnsupportedError(
         f"{operation}: Smelt computes it for shapes only: small int32 or int64 tensors that do "
@@ -58,21 +58,21 @@ def refusal(operation: Operation) -> UnsupportedError:
     )
 
 
-Fold = Callable[[Operation, Sequence[Array]], Array]
+Fold = Callable[[TfliteOperation, Sequence[Array]], Array]
 
 
-def _shape_of(operation: Operation, operands: Sequence[Array]) -> Array:
+def _shape_of(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
     del operation
     return operands[0]
 
 
-def _cast(operation: Operation, operands: Sequence[Array]) -> Array:
+def _cast(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
     (x,) = _exactly(operation, operands, 1)
     return x
 
 
 def _arithmetic(function: Callable[[Array, Array], Array], table: type) -> Fold:
-    def fold(operation: Operation, operands: Sequence[Array]) -> Array:
+    def fold(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
         a, b = _exactly(operation, operands, 2)
         if operation.options(table, optional=True).activation() is not Activation.NONE:
             raise UnsupportedError(f"{operation}: a fused activation of integers is not supported")
@@ -81,23 +81,23 @@ def _arithmetic(function: Callable[[Array, Array], Array], table: type) -> Fold:
     return fold
 
 
-def _product(operation: Operation, operands: Sequence[Array]) -> Array:
+def _product(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
     x, axes = _exactly(operation, operands, 2)
     keep = operation.options(tflite.ReducerOptions, optional=True).flag("KeepDims")
     along = operation.axes([int(n) for n in axes.ravel()], x.ndim)
     return np.prod(x, axis=along, dtype=x.dtype, keepdims=keep)
 
 
-def _concatenation(operation: Operation, operands: Sequence[Array]) -> Array:
+def _concatenation(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
     axis = operation.options(tflite.ConcatenationOptions).integer("Axis")
     return np.concatenate(operands, axis)
 
 
-def _pack(operation: Operation, operands: Sequence[Array]) -> Array:
+def _pack(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
     return np.stack(operands, operation.options(tflite.PackOptions).integer("Axis"))
 
 
-def _gather(operation: Operation, operands: Sequence[Array]) -> Array:
+def _gather(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
     x, indices = _exactly(operation, operands, 2)
     options = operation.options(tflite.GatherOptions)
     if options.integer("BatchDims"):
@@ -107,7 +107,7 @@ def _gather(operation: Operation, operands: Sequence[Array]) -> Array:
     return np.take(x, indices, options.integer("Axis"))
 
 
-def _strided_slice(operation: Operation, operands: Sequence[Array]) -> Array:
+def _strided_slice(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
     x, *numbers = _exactly(operation, operands, 4)
     options = operation.options(tflite.StridedSliceOptions)
     if options.integer("EllipsisMask") or options.integer("NewAxisMask"):
@@ -123,7 +123,7 @@ def _strided_slice(operation: Operation, operands: Sequence[Array]) -> Array:
     return x[tuple(picks)]
 
 
-def _exactly(operation: Operation, operands: Sequence[Array], count: int) -> Sequence[Array]:
+def _exactly(operation: TfliteOperation, operands: Sequence[Array], count: int) -> Sequence[Array]:
     if len(operands) != count:
         raise ModelError(f"{operation} has {len(operands)} operands, not {count}")
     return operands

@@ -39,7 +39,7 @@ def quant_of(range_: Range) -> Quant:
 
 
 @dataclass(frozen=True)
-class View:
+class ReaderView:
     """What one reader makes of a tensor whose range is to be chosen.
 
     Attributes:
@@ -51,7 +51,7 @@ class View:
     function: Callable[[Array], Array] | None = None
 
 
-def choose(views: Sequence[View], recipe: Recipe) -> Range:
+def choose(views: Sequence[ReaderView], recipe: Recipe) -> Range:
     """The range of tensors that are quantized alike.
 
     With `mse`, what counts is the error of what the readers make of the elements: what a function
@@ -112,7 +112,7 @@ class _Errors:
         level: float64 `[n]`: the elements.
         weight: float64 `[n]`: what a squared error of each counts.
         first, second: the weighted sums of what the reader should make of them, and of its square.
-        function: see `View`.
+        function: see `ReaderView`.
     """
 
     level: Array
@@ -122,7 +122,7 @@ class _Errors:
     function: Callable[[Array], Array] | None
 
     @staticmethod
-    def of(view: View) -> _Errors:
+    def of(view: ReaderView) -> _Errors:
         seen = view.observation.elements
         below, above = headroom(view.observation)
         elements = np.concatenate([seen, np.where(seen < 0, below, above).astype("f4") * seen])

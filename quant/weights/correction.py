@@ -20,7 +20,7 @@ from smelt.quant.weights.fitting import (
     fitted,
 )
 from smelt.quant.weights.integers import (
-    Stored,
+    StoredProduct,
     clipped_scales,
     from_matrices,
     largest_scales,
@@ -118,7 +118,7 @@ def gather(
 
 
 @dataclass(frozen=True)
-class Rounding:
+class RoundedWeights:
     """A product's weights as integers (float64), `[groups, outputs, taps]`.
 
     Attributes:
@@ -134,10 +134,10 @@ class Rounding:
 
 def choose_integers(
     node: Node, input_scale: float, halves: Sequence[Statistics], recipe: Recipe
-) -> Stored:
+) -> StoredProduct:
     """Weights, scales and bias of a product as it stores them; see `choose_rounding`."""
     found = choose_rounding(node, input_scale, halves, recipe)
-    return Stored(
+    return StoredProduct(
         from_matrices(node, found.integers, node.input(1)).astype(np.int8),
         found.scales.ravel(),
         stored_bias(found.bias, input_scale, found.scales).ravel(),
@@ -151,7 +151,7 @@ def choose_rounding(
     recipe: Recipe,
     *,
     sharing: int = 0,
-) -> Rounding:
+) -> RoundedWeights:
     """Weights, scales and bias of a product.
 
     Args:
@@ -167,7 +167,7 @@ def choose_rounding(
     if not halves:
         scales = safe_scales(_shared(largest_scales(weights), sharing), weights, bias, input_scale)
         scales = _shared(scales, sharing)
-        return Rounding(nearest(weights, scales), scales, bias)
+        return RoundedWeights(nearest(weights, scales), scales, bias)
     statistics = halves[0] + halves[1]
     wanted = np.einsum("got,gt->go", weights, statistics.mean)
     if needs_errors(recipe):
@@ -190,7 +190,7 @@ def choose_rounding(
     if recipe.correct_bias:
         rounded = integers * scales[..., None]
         bias = bias + wanted - np.einsum("got,gt->go", rounded, statistics.stored_mean)
-    return Rounding(integers, scales, bias)
+    return RoundedWeights(integers, scales, bias)
 
 
 def _shared(scales: Array, sharing: int) -> Array:

@@ -33,7 +33,7 @@ _SHRINK = tuple(1.0 - 0.02 * i for i in range(26))
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredProduct:
     """A product's constants: int8 weights in the operator's layout, their scales, int32 bias."""
 
     weights: Array

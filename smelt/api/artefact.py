@@ -10,7 +10,7 @@ from smelt.api.options import Options
 from smelt.arguments import as_path
 from smelt.boards import Board, Computer
 from smelt.codegen import arena
-from smelt.codegen.emit.network import Network
+from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.emit.project import Project
 from smelt.codegen.lower.accelerator import (
     Accelerator,
@@ -54,7 +54,7 @@ class Stages:
     costs: LayerCosts | None
     schedule: Schedule
     plan: arena.Plan
-    network: Network
+    network: EmittedNetwork
     notes: tuple[str, ...]
 
     @property

@@ -18,7 +18,7 @@ from smelt.boards import load as load_board
 from smelt.codegen import arena
 from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.network import (
-    Network,
+    EmittedNetwork,
     describe,
     network_hash,
 )
@@ -237,7 +237,7 @@ def _planned(scheduled: Schedule, platform: Platform) -> arena.Plan:
 
 def _described(
     scheduled: Schedule, plan: arena.Plan, title: str, platform: Platform, options: Options
-) -> Network:
+) -> EmittedNetwork:
     """What the templates ask about the network."""
     hash_ = network_hash(*_identity(scheduled.graph, options, platform))
     target = platform.target

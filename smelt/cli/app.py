@@ -361,7 +361,7 @@ def common(
     del version
 
 
-def _table(table: Callable[[], show.Table], json_: bool) -> None:
+def _table(table: Callable[[], show.TextTable], json_: bool) -> None:
     if json_:
         print_json(table().records())
     else:

@@ -65,7 +65,7 @@ class FlashGroup:
 
 
 @dataclass(frozen=True)
-class Firmware:
+class FlashedFirmware:
     """What is flashed: the ELF, the board that it was built for, the hash of its network."""
 
     elf: Path
@@ -114,7 +114,7 @@ def flash(
         typer.echo(done)
 
 
-def _print_steps(made: Firmware, way: FlashGroup, console: Console) -> None:
+def _print_steps(made: FlashedFirmware, way: FlashGroup, console: Console) -> None:
     """What would be run; what is missing for it is a note."""
     lacking: dict[str, None] = {}
     steps = way.way().steps(made.elf, made.board, lambda error: lacking.update({str(error): None}))
@@ -124,7 +124,9 @@ def _print_steps(made: Firmware, way: FlashGroup, console: Console) -> None:
         typer.echo(step.text)
 
 
-def put_on_board(made: Firmware, way: FlashGroup, console: Console, *, check: bool = True) -> str:
+def put_on_board(
+    made: FlashedFirmware, way: FlashGroup, console: Console, *, check: bool = True
+) -> str:
     """Flash firmware; what was done, and with `check` what the board answers afterwards."""
     way.way().flash(made.elf, made.board, lambda line: say(console, line))
     table = choose(made.board, way.runner, way.gdb)
@@ -137,7 +139,7 @@ def put_on_board(made: Firmware, way: FlashGroup, console: Console, *, check: bo
 @contextmanager
 def firmware(
     source: Path, network: BuildGroup, console: Console, *, keep: bool = False
-) -> Generator[Firmware]:
+) -> Generator[FlashedFirmware]:
     """The firmware of a project's folder, or of a network that is built for the occasion.
 
     With `keep` what was built stays, in a folder of its own.
@@ -157,10 +159,10 @@ def firmware(
                 raise ConfigError(f"--board {options.board} is not a device that can be flashed")
             elf = stack.enter_context(built(artefact, keep=keep))
         notes(console, artefact.notes)
-        yield Firmware(elf.path, artefact.board, artefact.network.hash)
+        yield FlashedFirmware(elf.path, artefact.board, artefact.network.hash)
 
 
-def _of_project(folder: Path, network: BuildGroup) -> Firmware:
+def _of_project(folder: Path, network: BuildGroup) -> FlashedFirmware:
     """The firmware of a project's folder; `ConfigError` unless it is one for that board."""
     if network != BuildGroup(board=network.board):
         raise ConfigError(
@@ -185,10 +187,10 @@ def _of_project(folder: Path, network: BuildGroup) -> Firmware:
     elf = folder / "build" / f"{name}.elf"
     if not elf.is_file():
         raise ConfigError(f"'{elf}' is not there: run `make` in '{folder}'")
-    return Firmware(elf, board, hash_)
+    return FlashedFirmware(elf, board, hash_)
 
 
-def _answer(firmware: Firmware, port: str | None, console: Console) -> str:
+def _answer(firmware: FlashedFirmware, port: str | None, console: Console) -> str:
     """What to say about the board's answer; the firmware that answers must be what was flashed."""
     if port is None:
         try:

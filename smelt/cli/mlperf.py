@@ -11,7 +11,7 @@ import typer
 
 from smelt.api.compile import compile_model
 from smelt.cli.flash import (
-    Firmware,
+    FlashedFirmware,
     FlashGroup,
     put_on_board,
 )
@@ -102,7 +102,7 @@ def mlperf_tiny(
     say(console, f"{benchmark.id}: {meaning(benchmark, artefact.graph)}")
     with _linked(artefact, output, force=force) as elf:
         if flash:
-            made = Firmware(elf, board, artefact.network.hash)
+            made = FlashedFirmware(elf, board, artefact.network.hash)
             typer.echo(put_on_board(made, way, console))
         elif simulate:
             serve(board, elf, pty=pty, seconds=seconds)

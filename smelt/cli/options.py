@@ -22,8 +22,8 @@ from smelt.api.report import Gates
 from smelt.cli import lists as cli_lists
 from smelt.cli.quant_options import (
     PANEL,
-    Kind,
     QuantGroup,
+    QuantizationKind,
 )
 from smelt.codegen.backends.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.codegen.lower.accelerator import load_tuning
@@ -191,7 +191,7 @@ DumpAfter = Annotated[
     str | None, typer.Option("--dump-after", help="Print the graph after this pass.")
 ]
 QuantizeOption = Annotated[
-    Kind | None,
+    QuantizationKind | None,
     typer.Option("--quantize", help="Quantize a float network first.", rich_help_panel=PANEL),
 ]
 CalibrationSamplesOption = Annotated[

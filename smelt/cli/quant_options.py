@@ -23,7 +23,7 @@ PANEL = "Quantization"
 E = TypeVar("E", bound=StrEnum)
 
 
-class Kind(StrEnum):
+class QuantizationKind(StrEnum):
     """What a float network is quantized to."""
 
     int8 = "int8"
@@ -46,7 +46,7 @@ class Ranges(StrEnum):
     entropy = "entropy"
 
 
-class Rounding(StrEnum):
+class RoundingOption(StrEnum):
     """How weights are rounded."""
 
     nearest = "nearest"
@@ -114,7 +114,7 @@ class QuantGroup:
         bool, _option("--no-weight-clipping", "Keep the largest weight of each channel in range.")
     ] = False
     weight_rounding: Annotated[
-        Rounding | None, _option("--weight-rounding", "How weights are rounded.")
+        RoundingOption | None, _option("--weight-rounding", "How weights are rounded.")
     ] = None
     no_bias_correction: Annotated[
         bool, _option("--no-bias-correction", "Do not take mean errors out by the biases.")

@@ -19,7 +19,7 @@ from smelt.cli.output import (
     say,
     spinner,
 )
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.codegen.lower.accelerator import TUNING
 from smelt.files import require_place, write_files
 from smelt.proof.tune import (
@@ -65,10 +65,10 @@ def tune(
     )
 
 
-def _table(found: Tuned) -> Table:
+def _table(found: Tuned) -> TextTable:
     """What each kind of layer takes, in microseconds."""
     columns = ("layer", "", "by profile", "us", "fastest block", "us", "us on CPU")
-    return Table(columns, tuple(_row(layer) for layer in found.layers))
+    return TextTable(columns, tuple(_row(layer) for layer in found.layers))
 
 
 def _row(layer: MeasuredLayer) -> tuple[object, ...]:

@@ -29,7 +29,7 @@ MemoryProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Memory:
+class ComparedMemory:
     """What was compared, and found to be the same.
 
     Attributes:
@@ -56,7 +56,7 @@ def compare_memory(
     loaded: bool,
     any_build: bool = False,
     progress: MemoryProgress | None = None,
-) -> Memory:
+) -> ComparedMemory:
     """Compare the arrays of a firmware with the network, and a device's memory with the firmware.
 
     Args:
@@ -88,7 +88,7 @@ def compare_memory(
             "whose memory is not compared"
         )
     if missing is not None:
-        return Memory(
+        return ComparedMemory(
             0,
             count,
             "the device's memory was not compared (--any-build): what it tells of is not that of "
@@ -100,7 +100,7 @@ def compare_memory(
         of = "" if comment is None else f" '{altered.symbol}' is: {comment}."
         remedy = "" if loaded else " Build and flash the firmware again."
         raise VerifyError(f"the device's memory is not what was built: {altered}.{of}{remedy}")
-    return Memory(sum(len(s.data) for s in elf.contents.sections if s.fixed), count)
+    return ComparedMemory(sum(len(s.data) for s in elf.contents.sections if s.fixed), count)
 
 
 def _check_arrays(arrays: Mapping[str, Array], contents: Contents) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from smelt.api.report import Measured, Report, complete
 from smelt.boards import ElfInfo
-from smelt.boards.counts import Counter, Region
+from smelt.boards.counts import CountedRegion, Counter
 from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
 from smelt.codegen.schedule.steps import (
     Call,
@@ -126,7 +126,9 @@ def profile_model(artefact: Artefact, sample: Sample) -> Profile:
         calls = _calls(artefact, elf, code)
         parts = [(address, code.instructions[address].after) for address, _ in calls]
         start = code.function(f"{name}_invoke")
-        region = Region((code.low, code.high), _flash(artefact), start, _stop(code, start), parts)
+        region = CountedRegion(
+            (code.low, code.high), _flash(artefact), start, _stop(code, start), parts
+        )
         counter = Counter(region, Path(folder))
         with connected(elf, artefact, "qemu", counter.arguments) as device:
             set_sizes(device, artefact.graph, sample)

@@ -23,7 +23,7 @@ from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
 from smelt.ops.core.cast import Cast
 from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.proof.memory import (
-    Memory,
+    ComparedMemory,
     MemoryProgress,
     compare_memory,
 )
@@ -62,7 +62,7 @@ class Verdict:
     samples: int
     tolerance: float
     result: Result
-    memory: Memory
+    memory: ComparedMemory
     real: Difference | None = None
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ def verify_model(
     ]
     parts = inexact(artefact.graph)
     real = _check_passes(artefact, samples, references, parts)
-    compared: list[Memory] = []
+    compared: list[ComparedMemory] = []
 
     def inspect(elf: ElfInfo, device: Device) -> None:
         found = compare_memory(

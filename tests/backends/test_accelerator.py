@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from smelt.api.options import Options
 from smelt.codegen import arena
-from smelt.codegen.emit.network import Network
+from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.lower import offer as base
 from smelt.codegen.lower.accelerator import (
     Accelerator,
@@ -129,7 +129,7 @@ class ToyProgram(DeviceProgram):
 
     @override
     def render(
-        self, network: Network, schedule: Schedule, common: Mapping[str, object]
+        self, network: EmittedNetwork, schedule: Schedule, common: Mapping[str, object]
     ) -> Callable[[], dict[str, str]]:
         return lambda: {"toy.h": "", f"{network.name}_toy.c": ""}
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from smelt.cli.output import say
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.terminal import one_line, plain
 
 
@@ -33,7 +33,7 @@ def test_what_is_shown(text: str, shown: str) -> None:
 
 def test_names_of_others_in_tables_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(force_terminal=True, color_system=None, width=80)
-    Table(("name",), (("\x1b[2Jlayer\x1b]0;t\x07",), ("[red]x[/]",))).print(console)
+    TextTable(("name",), (("\x1b[2Jlayer\x1b]0;t\x07",), ("[red]x[/]",))).print(console)
     say(console, "a \x1b[31mnote\r of [b]\u202eit")
     say(console, "one\r\nline\tonly")
     shown = capsys.readouterr().out

@@ -16,7 +16,7 @@ from smelt.boards import session
 from smelt.boards.simulate import Simulator
 from smelt.codegen.emit.firmware import Firmware
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError
-from smelt.targets import HOST, Placement, get, library
+from smelt.targets import HOST, FirmwarePlacement, get, library
 from tests.support.board_tools import compilable, simulable
 from tests.support.fake_project import (
     expected_output,
@@ -77,7 +77,7 @@ def test_a_memory_may_be_called_by_a_word_of_the_linkers(
     called = {first.name: one, second.name: other}
     places = {part: called[memory] for part, memory in asdict(platform.placement).items()}
     memories = (replace(first, name=one), replace(second, name=other))
-    renamed = replace(platform, memories=memories, placement=Placement(**places))
+    renamed = replace(platform, memories=memories, placement=FirmwarePlacement(**places))
     write_project(tmp_path, renamed)
     assert Firmware(renamed).linker_script is not None
     compiler = f"{platform.target.cross}gcc"

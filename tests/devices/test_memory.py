@@ -24,7 +24,7 @@ from smelt.codegen.emit import weights
 from smelt.codegen.emit.network import stored_arrays
 from smelt.errors import DeviceError, SmeltError, VerifyError
 from smelt.proof.memory import (
-    Memory,
+    ComparedMemory,
     compare_memory,
 )
 from smelt.proof.run import (
@@ -76,7 +76,7 @@ def running(artefact: Artefact, program: Path) -> Generator[Device]:
         yield device
 
 
-def judge(artefact: Artefact, elf: ElfInfo, program: Path) -> Memory:
+def judge(artefact: Artefact, elf: ElfInfo, program: Path) -> ComparedMemory:
     with running(artefact, program) as device:
         return compare_memory(artefact, elf, device, loaded=True)
 

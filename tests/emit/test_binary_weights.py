@@ -15,7 +15,7 @@ from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.codegen.emit import weights
 from smelt.codegen.emit.network import (
-    Network,
+    EmittedNetwork,
     render_network,
 )
 from smelt.errors import ModelError
@@ -197,7 +197,7 @@ def test_an_empty_constant_takes_one_element(tmp_path: Path) -> None:
     empty = {"nothing": np.zeros((0, 3), np.int32), "five": np.full((), 5, np.float64)}
     comments = dict.fromkeys(empty, "a test")
     schedule = replace(artefact.schedule, constants=empty, constant_comments=comments)
-    network: Network = artefact.network
+    network: EmittedNetwork = artefact.network
     files = render_network(network, schedule)
     (tmp_path / "x.S").write_text(files["digits_int8_net_weights.S"])
     stored = weights.binary(schedule)

@@ -18,7 +18,7 @@ from elftools.elf.sections import SymbolTableSection
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.boards import compile_project
-from smelt.boards.counts import Counter, Region
+from smelt.boards.counts import CountedRegion, Counter
 from smelt.boards.disassembly import disassemble
 from smelt.codegen.schedule.steps import Call
 from smelt.ir import Graph, verify
@@ -125,7 +125,7 @@ def simulate(folder: Path) -> tuple[dict[str, int], tuple[dict[int, Counts], ...
         labels = {s.name: s["st_value"] & ~1 for s in symbols.iter_symbols()}
     code = disassemble(elf, get("cortex-m3"))
     calls = [i for i in code.instructions.values() if i.mnemonic == "bl"][1:]
-    region = Region(
+    region = CountedRegion(
         (code.low, code.high),
         (0, 0x0040_0000),
         labels["network"],

@@ -14,7 +14,7 @@ from smelt.frontend import load
 from smelt.frontend.tflite.importer import load as load_tflite
 from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ops.sequence.lstm import Lstm
-from smelt.quant.network import Network
+from smelt.quant.network import FloatNetwork
 from smelt.quant.qdq import export
 from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
@@ -155,7 +155,7 @@ def test_left_in_float_it_is_what_it_was() -> None:
     """The search for layers that are worth floats may take one of those that have integers."""
     proto = _model()
     graph = prepare(_float(proto))
-    network = Network.observed(graph, _samples(16), 0)
+    network = FloatNetwork.observed(graph, _samples(16), 0)
     layers = frozenset(node for node in graph.nodes if isinstance(node.op, Lstm))
     made = network.in_float(layers).swept(_samples(16), RECIPES["fast"]).graph
     assert "Recurrence(lstm)" in [node.op.name for node in made.nodes]

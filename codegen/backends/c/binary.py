@@ -17,7 +17,7 @@ from smelt.codegen.backends.c.vectors import (
     one_lane,
 )
 from smelt.codegen.lower.nested_loops import (
-    Loop,
+    ArrayLoop,
     broadcast_strides,
     dense_strides,
     depth,
@@ -121,7 +121,7 @@ class BinaryKernel(Kernel[Binary]):
 
 
 def _statements(
-    formula: BinaryFormula, loops: tuple[Loop, ...], store: Store, a: TensorType, y: TensorType
+    formula: BinaryFormula, loops: tuple[ArrayLoop, ...], store: Store, a: TensorType, y: TensorType
 ) -> list[list[str]]:
     """C lines by the number of loops around them."""
     statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]

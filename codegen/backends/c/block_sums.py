@@ -12,7 +12,7 @@ InputForm = Literal["packed", "paired", "single"]
 
 
 @dataclass(frozen=True)
-class Tiling:
+class BlockTiling:
     """How a convolution is cut into blocks.
 
     Attributes:
@@ -109,7 +109,9 @@ class ChannelSums:
     stores: tuple[tuple[str, ...], ...]
 
     @staticmethod
-    def of(cut: Tiling, count: int, finish: Finish, products: int, *, whole: bool) -> ChannelSums:
+    def of(
+        cut: BlockTiling, count: int, finish: Finish, products: int, *, whole: bool
+    ) -> ChannelSums:
         """The channels in whole blocks, or in the last one; each is a sum of so many products."""
         accumulator = "uint64_t total" if cut.wide else "int32_t sum"
         pairs = [(i, j) for i in range(cut.pixels) for j in range(count)]
@@ -136,7 +138,7 @@ class ChannelSums:
         )
 
 
-def _stretch(cut: Tiling, length: int, count: int) -> tuple[str, ...]:
+def _stretch(cut: BlockTiling, length: int, count: int) -> tuple[str, ...]:
     """C lines that add the products of so many inputs to the sums of a block, and move on.
 
     Copies of wide totals keep gcc from moving registers.
@@ -156,7 +158,7 @@ def _stretch(cut: Tiling, length: int, count: int) -> tuple[str, ...]:
     )
 
 
-def _products(cut: Tiling, k: int, count: int) -> list[str]:
+def _products(cut: BlockTiling, k: int, count: int) -> list[str]:
     """C lines that add the products of the inputs at `k`."""
     inputs = {
         "packed": "word[{word}]",

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.backends.c.block_sums import (
+    BlockTiling,
     ChannelSums,
     InputForm,
-    Tiling,
 )
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.images import (
@@ -99,7 +99,9 @@ class BlocksParameters(Parameters):
     output_pixel: str
 
 
-def choose(window: Window, dtype: DType, weights: Array, pixels: int, request: Request) -> Tiling:
+def choose(
+    window: Window, dtype: DType, weights: Array, pixels: int, request: Request
+) -> BlockTiling:
     """How to cut a convolution of one group into blocks.
 
     Args:
@@ -121,7 +123,7 @@ def choose(window: Window, dtype: DType, weights: Array, pixels: int, request: R
     if form == "single":
         count, outputs, unrolled = 1, 4, 2
     length = products if form == "packed" else window.depth
-    return Tiling(
+    return BlockTiling(
         form,
         count,
         min(outputs, window.outputs),
@@ -181,7 +183,7 @@ def blocks(
 
 
 def _parameters(
-    node: Node, window: Window, frame: Frame, finish: Finish, cut: Tiling
+    node: Node, window: Window, frame: Frame, finish: Finish, cut: BlockTiling
 ) -> BlocksParameters:
     """The template's variables."""
     x, y = node.input(0).type, node.output.type
@@ -215,7 +217,7 @@ def _parameters(
     )
 
 
-def _channels(window: Window, finish: Finish, cut: Tiling) -> Iterator[ChannelSums]:
+def _channels(window: Window, finish: Finish, cut: BlockTiling) -> Iterator[ChannelSums]:
     """The output channels in whole blocks, and those of the last one."""
     products, rest = window.taps * window.depth, window.outputs - cut.whole
     yield ChannelSums.of(cut, cut.outputs, finish, products, whole=True)
@@ -229,7 +231,7 @@ def _position(window: Window, pixel: str) -> str:
     return f"{row}, side[{pixel}]" + " + dx" * (window.kernel[1] > 1)
 
 
-def _gathered(cut: Tiling) -> tuple[str, ...]:
+def _gathered(cut: BlockTiling) -> tuple[str, ...]:
     """C lines that bring `cut.step` inputs of two pixels together."""
     columns = cut.columns
     return (

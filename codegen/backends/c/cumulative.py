@@ -7,7 +7,7 @@ from math import prod
 from typing_extensions import override
 
 from smelt.codegen.lower.nested_loops import (
-    Loop,
+    ArrayLoop,
     LoopsParameters,
     in_loops,
     index,
@@ -52,7 +52,7 @@ class CumulativeKernel(Kernel[Cumulative]):
         if op.exclusive:
             # The output may lie over the input.
             step = [f"const {kind} next = acc {operator} ({kind})input[at];", store, "acc = next;"]
-        lines = in_loops((Loop("r", size, ()),), (f"const int32_t at = {at};", *step))
+        lines = in_loops((ArrayLoop("r", size, ()),), (f"const int32_t at = {at};", *step))
         return KernelCall(
             template="backends/c/loops.j2",
             stem=f"cumulative_{op.kind}",

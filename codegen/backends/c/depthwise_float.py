@@ -68,7 +68,7 @@ class DepthwiseRow:
 
 
 @dataclass(frozen=True)
-class DepthwiseChannels:
+class DepthwiseBlock:
     """Channels that are computed so many at a time.
 
     Attributes:
@@ -94,13 +94,13 @@ class DepthwiseChannels:
     @staticmethod
     def of(
         channels: Channels, sums: FloatSums, window: Window, columns: tuple[Column, ...]
-    ) -> DepthwiseChannels:
+    ) -> DepthwiseBlock:
         """Some channels of a convolution whose windows cover those columns."""
         looped, count = _looped(window), channels.count
         rows, across = window.kernel
         starts = [f"taps + {r * len(columns)}" if r else "taps" for r in range(rows)]
         head = f"for (int32_t c = {channels.begin}; c < {channels.end}; c += {count}) {{"
-        return DepthwiseChannels(
+        return DepthwiseBlock(
             loop=head if channels.repeats else "",
             first=0 if channels.repeats else channels.begin,
             count=count,
@@ -189,7 +189,7 @@ class DepthwiseFloatParameters(Parameters):
     pixels_text: str
     next_pixels: str
     vectors: bool
-    channels: tuple[DepthwiseChannels, ...]
+    channels: tuple[DepthwiseBlock, ...]
     rows: int
     columns: int
     pointers: int
@@ -255,7 +255,7 @@ def depthwise_float(
         pixels_text=f"{pixels} pixel{several}",
         next_pixels=f"x += {pixels}" if several else "++x",
         vectors=vectors,
-        channels=tuple(DepthwiseChannels.of(block, sums, window, columns) for block in blocks),
+        channels=tuple(DepthwiseBlock.of(block, sums, window, columns) for block in blocks),
         rows=window.kernel[0] if looped else 0,
         columns=len(columns) if looped else 0,
         pointers=window.kernel[0] * len(columns),

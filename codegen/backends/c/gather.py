@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.codegen.lower.nested_loops import (
     ALL_NAMES,
-    Loop,
+    ArrayLoop,
     LoopsParameters,
     copy,
     dense_strides,
@@ -131,7 +131,7 @@ class GatherNDKernel(Kernel[GatherND]):
 
 def _call(
     node: Node[Gather | GatherElements | GatherND],
-    loops: tuple[Loop, ...],
+    loops: tuple[ArrayLoop, ...],
     lines: Sequence[str],
     operands: tuple[Operand, ...],
     summary: str,
@@ -167,7 +167,7 @@ def compact(numbers: Array) -> Array:
 
 def element_loops(
     shape: Sequence[int], indices: Sequence[int], axis: int
-) -> tuple[tuple[Loop, ...], str]:
+) -> tuple[tuple[ArrayLoop, ...], str]:
     """Loops over indices of single elements of data of `shape`.
 
     Array 0 is the data, without the offset that the index adds; array 1 the indices. Also the C

@@ -9,7 +9,7 @@ from smelt.codegen.backends.c.vectors import (
     vectors_of,
 )
 from smelt.codegen.lower.nested_loops import (
-    Loop,
+    ArrayLoop,
     NestedLoop,
     braced,
     index,
@@ -82,7 +82,7 @@ class MatrixProduct:
         panel: whether the columns of a block are copied first.
     """
 
-    stack: tuple[Loop, ...]
+    stack: tuple[ArrayLoop, ...]
     rows: MatrixSpan
     columns: MatrixSpan
     depth: int

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from smelt.codegen.lower.nested_loops import (
-    Block,
-    Loop,
+    ArrayLoop,
+    LaneBlock,
     LoopsParameters,
     broadcast_strides,
     dense_strides,
@@ -89,8 +89,8 @@ class _Form:
         shape = [x.shape[axis] for axis in kept]
         self.outer = nest(shape, *_of(strides, kept), dense_strides(shape))
         self.inner = nest([x.shape[a] for a in op.axes], *_of(strides, op.axes), names="rstuvw")
-        self.blocks: tuple[Block, ...] = (Block(0, 1, 1),)
-        self.lane: Loop | None = None
+        self.blocks: tuple[LaneBlock, ...] = (LaneBlock(0, 1, 1),)
+        self.lane: ArrayLoop | None = None
         if self.outer and self.outer[-1].strides[_X] == 1:
             self.lane, self.outer = self.outer[-1], self.outer[:-1]
             self.blocks = lane_blocks(self.lane.size)
@@ -98,7 +98,7 @@ class _Form:
         self.row = self.inner[-1] if self.inner and self.inner[-1].strides[_X] == 1 else None
         self.how = "a row at a time" if self.row else f"{self.blocks[0].lanes} at a time"
 
-    def lines(self, block: Block) -> list[str]:
+    def lines(self, block: LaneBlock) -> list[str]:
         """The C lines of a block."""
         lanes = range(block.lanes)
         start = index(self.outer, _X), block.position if self.lane else "0"
@@ -140,7 +140,7 @@ class _Form:
             steps.append(f"square{n} += x{n} * x{n};")
         return [*firsts, *in_loops(self.inner, steps)]
 
-    def _result(self, block: Block) -> list[str]:
+    def _result(self, block: LaneBlock) -> list[str]:
         firsts: list[str] = []
         steps: list[str] = []
         for n in range(block.lanes):
@@ -160,14 +160,14 @@ class _Form:
             steps.append(f"out[{at}] = {centred} * {factor}{bias};")
         return [*firsts, *in_loops(self.inner, steps)]
 
-    def _factor(self, firsts: list[str], block: Block, n: int) -> str:
+    def _factor(self, firsts: list[str], block: LaneBlock, n: int) -> str:
         if any(loop.strides[_SCALE] for loop in self.inner):
             return f"inverse{n} * {self._operand(firsts, 'scale', block, n)}"
         element = self._element("scale", block, n)
         firsts.append(f"const float factor{n} = inverse{n} * {element};")
         return f"factor{n}"
 
-    def _operand(self, firsts: list[str], name: str, block: Block, n: int) -> str:
+    def _operand(self, firsts: list[str], name: str, block: LaneBlock, n: int) -> str:
         """An element of scale or bias, loaded before the loops if they do not change it."""
         element = self._element(name, block, n)
         if any(loop.strides[_SCALE if name == "scale" else _BIAS] for loop in self.inner):
@@ -175,12 +175,12 @@ class _Form:
         firsts.append(f"const float {name}{n} = {element};")
         return f"{name}{n}"
 
-    def _element(self, name: str, block: Block, n: int) -> str:
+    def _element(self, name: str, block: LaneBlock, n: int) -> str:
         array = _SCALE if name == "scale" else _BIAS
         around, inside = index(self.outer, array), index(self.inner, array)
         return f"{name}[{total((around, self._lane(block, n, array), inside))}]"
 
-    def _lane(self, block: Block, n: int, array: int) -> str:
+    def _lane(self, block: LaneBlock, n: int, array: int) -> str:
         """What the lane adds to the index of an array."""
         if self.lane is None or not self.lane.strides[array]:
             return "0"

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from smelt.codegen.lower.nested_loops import (
     ALL_NAMES,
-    Loop,
+    ArrayLoop,
     LoopsParameters,
     in_loops,
 )
@@ -41,7 +41,7 @@ class _Border:
         lines = self._fill(before)
         lines += [f"output += {before};"] if before else []
         if inner:
-            loop = Loop(ALL_NAMES[level], steps, ())
+            loop = ArrayLoop(ALL_NAMES[level], steps, ())
             lines += in_loops((loop,), self.around(inner, level + 1))
         else:
             lines.append(f"memcpy(output, input, {steps * self.size});")
@@ -55,7 +55,7 @@ class _Border:
             return []
         if self.byte is not None:
             return [f"memset(output, {self.byte}, {count * self.size});"]
-        return list(in_loops((Loop("f", count, ()),), (f"output[f] = {self.value};",)))
+        return list(in_loops((ArrayLoop("f", count, ()),), (f"output[f] = {self.value};",)))
 
 
 class PadKernel(Kernel[Pad]):

@@ -13,7 +13,7 @@ from typing_extensions import override
 from smelt.codegen.backends.c.pool_windows import (
     PoolBlock,
     PoolSpan,
-    PoolWalk,
+    WindowWalk,
 )
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.images import Frame
@@ -114,7 +114,7 @@ class PoolKernel(Kernel[Pool2D]):
         if scales:
             first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
         result = _result_of(node, how, varies=counts)
-        walk = PoolWalk(op.kind, kind, frame.source, columns, taps, centre, first, result)
+        walk = WindowWalk(op.kind, kind, frame.source, columns, taps, centre, first, result)
         lanes = _VECTOR_LANES if vectors else LANES
         form = walk.in_vectors if vectors else walk.in_registers
         constants: tuple[str, ...] = ()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from smelt.codegen.lower.images import PixelStrides
 from smelt.codegen.lower.nested_loops import (
-    Block,
-    Loop,
+    ArrayLoop,
+    LaneBlock,
     nested,
     total,
 )
@@ -110,7 +110,7 @@ class PoolBlock:
 
 
 @dataclass(frozen=True)
-class PoolWalk:
+class WindowWalk:
     """How blocks of channels walk over a window.
 
     Attributes:
@@ -133,7 +133,7 @@ class PoolWalk:
     first: str
     result: Callable[[str], str]
 
-    def in_registers(self, block: Block) -> PoolBlock:
+    def in_registers(self, block: LaneBlock) -> PoolBlock:
         """A block with a variable for each accumulator."""
         lanes = range(block.lanes)
         steps = [
@@ -148,11 +148,11 @@ class PoolWalk:
             tuple(f"out[{block.lane(lane)}] = {self.result(f'acc{lane}')};" for lane in lanes),
         )
 
-    def in_vectors(self, block: Block) -> PoolBlock:
+    def in_vectors(self, block: LaneBlock) -> PoolBlock:
         """A block with an array of accumulators, which compilers keep in vector registers."""
 
         def each(statement: str) -> tuple[str, ...]:
-            loop = Loop("j", block.lanes, ())
+            loop = ArrayLoop("j", block.lanes, ())
             unroll = "SMELT_UNROLL " if block.lanes > _UNROLLED else ""
             return nested((unroll + loop.head,), ((), (statement,)))
 
@@ -171,7 +171,7 @@ class PoolWalk:
         """Where the pixels that are written out stand."""
         return [tap * self.columns.step * self.source.pixel for tap in range(self.taps or 1)]
 
-    def _input(self, block: Block) -> str:
+    def _input(self, block: LaneBlock) -> str:
         return total(("input", self.source.offset("iy", "ix_begin"), block.position))
 
     def _step(self, acc: str, element: str) -> str:

@@ -10,8 +10,8 @@ from typing_extensions import override
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.nested_loops import (
     LANES,
-    Block,
-    Loop,
+    ArrayLoop,
+    LaneBlock,
     LoopsParameters,
     dense_strides,
     in_blocks,
@@ -105,7 +105,7 @@ class ReduceKernel(Kernel[Reduce]):
             [strides[axis] for axis in sorted(op.axes)],
             names="rstuvw",
         )
-        blocks = (Block(0, 1, 1),)
+        blocks = (LaneBlock(0, 1, 1),)
         if outer and outer[-1].strides[0] == 1:
             blocks, outer = lane_blocks(outer[-1].size), outer[:-1]
         formula = _onnx(node) or _formula(op, x, y)
@@ -128,11 +128,11 @@ class ReduceKernel(Kernel[Reduce]):
 
 
 def _block(
-    block: Block,
+    block: LaneBlock,
     formula: _Formula,
     dtype: DType,
-    outer: tuple[Loop, ...],
-    inner: tuple[Loop, ...],
+    outer: tuple[ArrayLoop, ...],
+    inner: tuple[ArrayLoop, ...],
 ) -> list[str]:
     """The C lines of a block, lane by lane."""
     lanes = range(block.lanes)

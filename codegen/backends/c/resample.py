@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.lower.nested_loops import (
-    Loop,
+    ArrayLoop,
     LoopsParameters,
     copy,
     in_loops,
@@ -83,7 +83,7 @@ def _filled(fill: str, position: str, width: int) -> tuple[str, ...]:
     """C lines that fill a result without an element, and go on to the next one."""
     lines: tuple[str, ...] = (f"output[0] = {fill};",)
     if width > 1:
-        lines = in_loops((Loop("i", width, ()),), (f"output[i] = {fill};",))
+        lines = in_loops((ArrayLoop("i", width, ()),), (f"output[i] = {fill};",))
     return nested((f"if (positions[{position}] < 0) {{",), ((), (*lines, "continue;")))
 
 
@@ -95,7 +95,7 @@ def _weighed(taps: int, width: int) -> list[str]:
     return [
         *(f"const float *x{t} = input + {source};" for t, source in enumerate(sources)),
         *(f"const float w{t} = weights[{_at(taps, t)}];" for t in columns),
-        *in_loops((Loop("i", width, ()),), (f"output[i] = {total};",)),
+        *in_loops((ArrayLoop("i", width, ()),), (f"output[i] = {total};",)),
     ]
 
 

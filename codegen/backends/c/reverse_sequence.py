@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing_extensions import override
 
 from smelt.codegen.lower.nested_loops import (
-    Loop,
+    ArrayLoop,
     LoopsParameters,
     block_copies,
     dense_strides,
@@ -38,8 +38,8 @@ class ReverseSequenceKernel(Kernel[ReverseSequence]):
         strides = dense_strides(x.shape)
         others = [a for a in range(len(x.shape)) if a not in (op.batch_axis, op.time_axis)]
         steps = [strides[axis] for axis in others]
-        batch = Loop("b", x.shape[op.batch_axis], (strides[op.batch_axis],))
-        time = Loop("t", x.shape[op.time_axis], (strides[op.time_axis],))
+        batch = ArrayLoop("b", x.shape[op.batch_axis], (strides[op.batch_axis],))
+        time = ArrayLoop("t", x.shape[op.time_axis], (strides[op.time_axis],))
         copies = block_copies(
             [x.shape[axis] for axis in others],
             steps,

@@ -15,7 +15,7 @@ from smelt.codegen.backends.c.gather import (
 )
 from smelt.codegen.lower.nested_loops import (
     ALL_NAMES,
-    Loop,
+    ArrayLoop,
     LoopsParameters,
     in_loops,
     index,
@@ -193,7 +193,7 @@ def _refuse_halves(op: ScatterElements | ScatterND, dtype: DType) -> Refusal | N
 def _call(
     node: Node[ScatterElements | ScatterND],
     stem: str,
-    loops: tuple[Loop, ...],
+    loops: tuple[ArrayLoop, ...],
     lines: Sequence[str],
     summary: str,
 ) -> KernelCall:

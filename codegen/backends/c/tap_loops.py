@@ -8,7 +8,7 @@ import numpy as np
 
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.nested_loops import (
-    Block,
+    LaneBlock,
     braced,
     total,
 )
@@ -166,14 +166,14 @@ class TapLoops:
     depthwise: bool
     vectors: bool
 
-    def compute(self, block: Block) -> list[str]:
+    def compute(self, block: LaneBlock) -> list[str]:
         """C lines that compute a block of output channels of a pixel."""
         lines = self._products(block)
         for axis in reversed(self.axes):
             lines = braced(axis.head, (*axis.lines, *lines))
         return braced(block.head, (*self._begin(block), *lines, *self._end(block)))
 
-    def _begin(self, block: Block) -> list[str]:
+    def _begin(self, block: LaneBlock) -> list[str]:
         start = self.sums.start
         if self.vectors:
             first = start.replace("%s", self._channel(block, "j"))
@@ -185,7 +185,7 @@ class TapLoops:
             for lane, channel in enumerate(channels)
         ]
 
-    def _products(self, block: Block) -> list[str]:
+    def _products(self, block: LaneBlock) -> list[str]:
         """C lines that add the products of a tap."""
         sums = self.sums
         first = total(("input", self.pixel, block.position if self.depthwise else self.inputs))
@@ -205,7 +205,7 @@ class TapLoops:
         pointer = f"const {sums.weight_type} *w = {weights};"
         return [found, pointer, *braced(head, (value, *own))]
 
-    def _end(self, block: Block) -> list[str]:
+    def _end(self, block: LaneBlock) -> list[str]:
         """C lines that store the results."""
         finish = self.sums.finish
         if self.vectors:
@@ -218,9 +218,9 @@ class TapLoops:
             lines += braced("{", stores) if finish.fields else stores
         return lines
 
-    def _channel(self, block: Block, lane: str) -> str:
+    def _channel(self, block: LaneBlock, lane: str) -> str:
         return total((self.group, block.position, lane))
 
 
-def _each_lane(block: Block, statement: str) -> list[str]:
+def _each_lane(block: LaneBlock, statement: str) -> list[str]:
     return braced(f"for (int32_t j = 0; j < {block.lanes}; ++j) {{", [statement])

@@ -18,7 +18,7 @@ from smelt.codegen.backends.c.vectors import (
     without_branch,
 )
 from smelt.codegen.lower.nested_loops import (
-    Loop,
+    ArrayLoop,
     index,
     nest,
     nested,
@@ -219,7 +219,7 @@ def _exact(op: Unary) -> bool:
     return not helpers_in([text]) and not re.search(r"{|\d\.\d*[1-9]|1\.0f / 6", text)
 
 
-def _statements(loops: Sequence[Loop], x: TensorType, expression: str) -> list[str]:
+def _statements(loops: Sequence[ArrayLoop], x: TensorType, expression: str) -> list[str]:
     """The C lines that compute an element, in all loops."""
     return [
         f"const {x.dtype.c_name} x = input[{index(loops, 0)}];",

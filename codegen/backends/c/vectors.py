@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from smelt.codegen.lower.nested_loops import (
-    Loop,
+    ArrayLoop,
     braced,
 )
 from smelt.targets import Target
@@ -66,7 +66,7 @@ def lane_loops(
     return tuple(lines)
 
 
-def fills_vectors(loops: Sequence[Loop], target: Target) -> bool:
+def fills_vectors(loops: Sequence[ArrayLoop], target: Target) -> bool:
     """Whether the innermost loop goes over neighbours, enough of them, on a target with vectors."""
     if "simd_float" not in target.features or not loops:
         return False
@@ -74,7 +74,7 @@ def fills_vectors(loops: Sequence[Loop], target: Target) -> bool:
     return inner.size >= LANES and set(inner.strides) <= {0, 1} and inner.strides[-1] == 1
 
 
-def one_lane(loops: Sequence[Loop]) -> tuple[Loop, ...]:
+def one_lane(loops: Sequence[ArrayLoop]) -> tuple[ArrayLoop, ...]:
     """The loops as they index an element inside of `in_vectors`."""
     inner = loops[-1]
     return (*loops[:-1], replace(inner, name=f"{inner.name} + lane"))
@@ -89,7 +89,7 @@ def without_branch(expression: str) -> str:
 
 
 def in_vectors(
-    loops: Sequence[Loop], statements: Sequence[Sequence[str]], several: Sequence[str]
+    loops: Sequence[ArrayLoop], statements: Sequence[Sequence[str]], several: Sequence[str]
 ) -> list[list[str]]:
     """The statements of a loop nest, with the innermost loop written out.
 

@@ -21,7 +21,7 @@ from smelt.codegen.backends.dsp.dot import (
 )
 from smelt.codegen.backends.dsp.taps import (
     SCRATCH_WORDS,
-    ChannelFunction,
+    ChannelFunctionParameters,
 )
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
@@ -94,8 +94,8 @@ class DspDepthwiseParameters(Parameters):
     advance: int
     channel_words: int
     widen: tuple[str, ...]
-    channel: ChannelFunction
-    last: ChannelFunction | None
+    channel: ChannelFunctionParameters
+    last: ChannelFunctionParameters | None
 
 
 def _parameters(

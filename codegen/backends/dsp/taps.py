@@ -56,7 +56,7 @@ class OutputGroup:
 
 
 @dataclass(frozen=True)
-class ChannelFunction:
+class ChannelFunctionParameters:
     """The variables of the macro that writes the function for the outputs of a channel.
 
     Attributes:
@@ -247,9 +247,9 @@ class ChannelWalk:
         return tuple(map(tuple, found))
 
     @property
-    def function(self) -> ChannelFunction:
+    def function(self) -> ChannelFunctionParameters:
         """What a template has of it."""
-        return ChannelFunction(
+        return ChannelFunctionParameters(
             single=self.single,
             down=self.down,
             stored=self.stored,

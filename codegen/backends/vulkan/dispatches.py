@@ -53,7 +53,7 @@ from smelt.errors import UnsupportedError
 from smelt.ir import Array
 
 if TYPE_CHECKING:
-    from smelt.codegen.emit.network import Network
+    from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS
 
 MAX_INVOCATIONS = 128
@@ -161,7 +161,7 @@ class DispatchProgram(DeviceProgram):
 
     @override
     def render(
-        self, network: Network, schedule: Schedule, common: Mapping[str, object]
+        self, network: EmittedNetwork, schedule: Schedule, common: Mapping[str, object]
     ) -> Callable[[], dict[str, str]]:
         return render_program(self, network, schedule, common)
 

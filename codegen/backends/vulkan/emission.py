@@ -21,7 +21,7 @@ from smelt.ir import Array
 
 if TYPE_CHECKING:
     from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
-    from smelt.codegen.emit.network import Network
+    from smelt.codegen.emit.network import EmittedNetwork
     from smelt.codegen.schedule.schedule import Schedule
 
 HOST_SOURCES = ("smelt_vulkan.c", "smelt_vulkan_device.c")
@@ -47,7 +47,10 @@ def arrays_of(program: DispatchProgram, name: str) -> Mapping[str, Array]:
 
 
 def render_program(
-    program: DispatchProgram, network: Network, schedule: Schedule, common: Mapping[str, object]
+    program: DispatchProgram,
+    network: EmittedNetwork,
+    schedule: Schedule,
+    common: Mapping[str, object],
 ) -> Callable[[], dict[str, str]]:
     """Begin to compile the modules; what it returns waits, and writes all files."""
     sources = sources_of(program.modules)

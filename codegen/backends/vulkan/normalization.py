@@ -20,7 +20,7 @@ from smelt.codegen.backends.vulkan.reduce import (
 )
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.nested_loops import (
-    Loop,
+    ArrayLoop,
     broadcast_strides,
     dense_strides,
     nest,
@@ -113,7 +113,7 @@ class NormalizationShader(Kernel[Normalization]):
 _OPTIONAL = ((1, "scale"), (2, "bias"))
 
 
-def _loops(node: Node[Normalization]) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+def _loops(node: Node[Normalization]) -> tuple[tuple[ArrayLoop, ...], tuple[ArrayLoop, ...]]:
     """Loops over the means, and over what shares one; strides of data, then scale and bias."""
     op, x = node.op, node.input(0).type
     strides = [dense_strides(x.shape)]
@@ -123,7 +123,7 @@ def _loops(node: Node[Normalization]) -> tuple[tuple[Loop, ...], tuple[Loop, ...
             strides.append(broadcast_strides(value.type.shape, x.shape))
     kept = [axis for axis in range(len(x.shape)) if axis not in op.axes]
 
-    def over(axes: list[int], *more: tuple[int, ...]) -> tuple[Loop, ...]:
+    def over(axes: list[int], *more: tuple[int, ...]) -> tuple[ArrayLoop, ...]:
         own = [[stride[axis] for axis in axes] for stride in strides]
         return nest([x.shape[axis] for axis in axes], *own, *more, names="x" * len(axes))
 

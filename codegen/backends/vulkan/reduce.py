@@ -20,7 +20,7 @@ from smelt.codegen.backends.vulkan.elements import (
 from smelt.codegen.backends.vulkan.functions import called_in
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.nested_loops import (
-    Loop,
+    ArrayLoop,
     dense_strides,
     nest,
 )
@@ -77,7 +77,7 @@ def grouped(rows: int, size: int) -> bool:
     return size >= 2 * GROUP and rows <= 1024
 
 
-def loop_constants(prefix: str, loops: Sequence[Loop], names: Sequence[str]) -> dict[str, int]:
+def loop_constants(prefix: str, loops: Sequence[ArrayLoop], names: Sequence[str]) -> dict[str, int]:
     """Specialization constants of loops as `locate` of `backends/vulkan/elements.j2` names them."""
     found: dict[str, int] = {}
     for number, loop in enumerate(loops):
@@ -132,7 +132,7 @@ class ReduceShader(Kernel[Reduce]):
         quads = not (group or second) and _in_quads(outer, inner)
         if quads:
             last = outer[-1]
-            outer = [*_divided(outer[:-1]), Loop(last.name, last.size // 4, (1,))]
+            outer = [*_divided(outer[:-1]), ArrayLoop(last.name, last.size // 4, (1,))]
             inner = _divided(inner)
         formula = _formula(node)
         kind, bytes_ = scalar(y.dtype), y.dtype.size == 1
@@ -177,7 +177,7 @@ class ReduceShader(Kernel[Reduce]):
         )
 
 
-def _outer(op: Reduce, x: TensorType) -> list[Loop]:
+def _outer(op: Reduce, x: TensorType) -> list[ArrayLoop]:
     strides = dense_strides(x.shape)
     kept = [axis for axis in range(len(x.shape)) if axis not in op.axes]
     shape = [x.shape[axis] for axis in kept]
@@ -185,21 +185,21 @@ def _outer(op: Reduce, x: TensorType) -> list[Loop]:
     return list(nest(shape, own, dense_strides(shape), names="x" * len(shape)))
 
 
-def _inner(op: Reduce, x: TensorType) -> list[Loop]:
+def _inner(op: Reduce, x: TensorType) -> list[ArrayLoop]:
     strides, axes = dense_strides(x.shape), sorted(op.axes)
     sizes = [x.shape[axis] for axis in axes]
     return list(nest(sizes, [strides[axis] for axis in axes], names="x" * len(axes)))
 
 
-def _in_quads(outer: Sequence[Loop], inner: Sequence[Loop]) -> bool:
+def _in_quads(outer: Sequence[ArrayLoop], inner: Sequence[ArrayLoop]) -> bool:
     """Whether four results of neighbours come from four neighbours throughout."""
     if not outer or outer[-1].strides[0] != 1 or outer[-1].size % 4:
         return False
     return not any(loop.strides[0] % 4 for loop in (*outer[:-1], *inner))
 
 
-def _divided(loops: Sequence[Loop]) -> list[Loop]:
-    return [Loop(loop.name, loop.size, (loop.strides[0] // 4,)) for loop in loops]
+def _divided(loops: Sequence[ArrayLoop]) -> list[ArrayLoop]:
+    return [ArrayLoop(loop.name, loop.size, (loop.strides[0] // 4,)) for loop in loops]
 
 
 def _formula(node: Node[Reduce]) -> ReduceFormula:

@@ -11,7 +11,7 @@ from smelt.codegen.backends.cmsis_nn import (
     HEADER,
     VERSION,
 )
-from smelt.codegen.emit.network import Network
+from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.emit.project import Project
 from smelt.codegen.text.render import render
 from smelt.errors import ConfigError
@@ -57,7 +57,7 @@ class Library:
     package: Package
 
     @property
-    def net(self) -> Network:
+    def net(self) -> EmittedNetwork:
         """The network as templates see it."""
         return self.project.network
 

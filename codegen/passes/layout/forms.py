@@ -17,7 +17,7 @@ from smelt.ops.tensor.reshape import Reshape
 
 
 @dataclass(frozen=True)
-class Form:
+class NodeLayout:
     """A node in terms of memory.
 
     Attributes:
@@ -31,19 +31,19 @@ class Form:
     outputs: tuple[Layout, ...]
 
 
-def natural_form(node: Node) -> Form:
+def natural_form(node: Node) -> NodeLayout:
     """The node as it stands; of a transposition, that its operand lies as the result shall."""
     found = axes(node)
     if found is not None:
         return _form(node, found, found.natural)
-    return Form(
+    return NodeLayout(
         node.op,
         tuple(None if v is None else Layout.natural(v.type.shape) for v in node.inputs),
         tuple(Layout.natural(v.type.shape) for v in node.outputs),
     )
 
 
-def form_for_operand(node: Node, index: int, layout: Layout, now: Form) -> Form | None:
+def form_for_operand(node: Node, index: int, layout: Layout, now: NodeLayout) -> NodeLayout | None:
     """The form that takes an operand in this layout, or None; `now` is the one it has."""
     op = node.op
     if isinstance(now.op, MatMul):
@@ -62,7 +62,7 @@ def form_for_operand(node: Node, index: int, layout: Layout, now: Form) -> Form 
     return _ordered(node, found, found.inputs[index], layout)
 
 
-def form_for_result(node: Node, index: int, layout: Layout, now: Form) -> Form | None:
+def form_for_result(node: Node, index: int, layout: Layout, now: NodeLayout) -> NodeLayout | None:
     """The form that leaves a result in this layout, or None; `now` is the one it has."""
     if isinstance(now.op, MatMul):
         return _product(now, now.op, 2, layout)
@@ -76,18 +76,18 @@ def form_for_result(node: Node, index: int, layout: Layout, now: Form) -> Form |
     return _ordered(node, found, found.outputs[index], layout)
 
 
-def _reshape(source: Layout, target: Layout) -> Form:
-    return Form(Reshape(target.shape), (source,), (target,))
+def _reshape(source: Layout, target: Layout) -> NodeLayout:
+    return NodeLayout(Reshape(target.shape), (source,), (target,))
 
 
-def _ordered(node: Node, found: Axes, names: AxisNames | None, layout: Layout) -> Form | None:
+def _ordered(node: Node, found: Axes, names: AxisNames | None, layout: Layout) -> NodeLayout | None:
     if names is None:
         return None
     order = found.extended([names[axis] for axis in layout.order])
     return _form(node, found, order) if found.allows(order) else None
 
 
-def _form(node: Node, found: Axes, order: Order) -> Form:
+def _form(node: Node, found: Axes, order: Order) -> NodeLayout:
     inputs = tuple(
         None
         if value is None
@@ -100,7 +100,7 @@ def _form(node: Node, found: Axes, order: Order) -> Form:
         _placed(value, names, order)
         for value, names in zip(node.outputs, found.outputs, strict=True)
     )
-    return Form(found.rebuild(order), inputs, outputs)
+    return NodeLayout(found.rebuild(order), inputs, outputs)
 
 
 def _placed(value: Value, names: AxisNames, order: Order, *, broadcasts: bool = False) -> Layout:
@@ -116,7 +116,7 @@ def _placed(value: Value, names: AxisNames, order: Order, *, broadcasts: bool = 
     return replace(layout, shape=shape)
 
 
-def _agnostic(node: Node, layout: Layout) -> Form | None:
+def _agnostic(node: Node, layout: Layout) -> NodeLayout | None:
     """Operators that look at each element alone serve any layout, of axes merged since too."""
     found = axes(node)
     size = node.outputs[0].type.size
@@ -130,10 +130,10 @@ def _agnostic(node: Node, layout: Layout) -> Form | None:
         natural = None if value is None else Layout.natural(value.type.shape)
         inputs.append(replace(layout, shape=value.type.shape) if value and moved else natural)
     outputs = tuple(replace(layout, shape=value.type.shape) for value in node.outputs)
-    return Form(node.op, tuple(inputs), outputs)
+    return NodeLayout(node.op, tuple(inputs), outputs)
 
 
-def _dense(node: Node, op: FullyConnected, layout: Layout) -> Form | None:
+def _dense(node: Node, op: FullyConnected, layout: Layout) -> NodeLayout | None:
     """Rows whose elements lie in another order meet weights whose columns do."""
     weights, depth = node.input(1), node.input(1).type.shape[1]
     if not weights.is_constant or (op.keep_dims and layout.shape[-1:] != (depth,)):
@@ -153,10 +153,10 @@ def _dense(node: Node, op: FullyConnected, layout: Layout) -> Form | None:
         weights.type.shape,
     )
     others = (Layout.natural(v.type.shape) if v else None for v in node.inputs[2:])
-    return Form(op, (layout, turned, *others), (Layout.natural(node.output.type.shape),))
+    return NodeLayout(op, (layout, turned, *others), (Layout.natural(node.output.type.shape),))
 
 
-def _product(now: Form, op: MatMul, index: int, layout: Layout) -> Form | None:
+def _product(now: NodeLayout, op: MatMul, index: int, layout: Layout) -> NodeLayout | None:
     """Products read their operands and leave their result (`index` 2) in any order."""
     old = (*now.inputs, *now.outputs)[index]
     if old is None or old.view != layout.view:
@@ -167,12 +167,12 @@ def _product(now: Form, op: MatMul, index: int, layout: Layout) -> Form | None:
     if index == 2:
         result = op.result or tuple(axes)
         moved = tuple(result[now_at[axis]] for axis in then_at)
-        return Form(replace(op, result=moved), now.inputs, (layout,))
+        return NodeLayout(replace(op, result=moved), now.inputs, (layout,))
     field = "left" if index == 0 else "right"
     permutation = getattr(op, field) or tuple(axes)
     moved = tuple(then_at.index(old.order[axis]) for axis in permutation)
     inputs = tuple(layout if i == index else old for i, old in enumerate(now.inputs))
-    return Form(replace(op, **{field: moved}), inputs, now.outputs)
+    return NodeLayout(replace(op, **{field: moved}), inputs, now.outputs)
 
 
 def axes(node: Node) -> Axes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from smelt.codegen.passes.layout.forms import Form
+from smelt.codegen.passes.layout.forms import NodeLayout
 from smelt.codegen.passes.layout.order import (
     Key,
     Layout,
@@ -17,7 +17,7 @@ from smelt.ops.tensor.reshape import Reshape
 from smelt.ops.tensor.transpose import Transpose
 
 
-def relay_out(graph: Graph, forms: Mapping[Node, Form]) -> Graph:
+def relay_out(graph: Graph, forms: Mapping[Node, NodeLayout]) -> Graph:
     """Rebuild a graph with these forms, and with transpositions where they do not agree."""
     rebuilt = _Rebuilt(graph)
     for node in graph.nodes:
@@ -39,7 +39,7 @@ class _Rebuilt:
         self._origins: dict[Value, Origin] = {}
         self._given: dict[Value, Value] = {}
 
-    def add(self, node: Node, form: Form) -> None:
+    def add(self, node: Node, form: NodeLayout) -> None:
         """Append a node in a form, after the transpositions of its operands that this takes."""
         self._origins |= dict.fromkeys(node.outputs, node.origin)
         if form.op is None:
@@ -67,7 +67,7 @@ class _Rebuilt:
             self._given[value] = held
         return self._given[value]
 
-    def _pass_on(self, node: Node, form: Form) -> None:
+    def _pass_on(self, node: Node, form: NodeLayout) -> None:
         """The result is the operand, which is transposed first where it lies otherwise."""
         (source,), (wanted,), (layout,) = node.inputs, form.inputs, form.outputs
         assert source is not None

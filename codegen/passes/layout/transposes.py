@@ -26,7 +26,7 @@ from smelt.codegen.passes.context import (
     PassContext,
 )
 from smelt.codegen.passes.layout.forms import (
-    Form,
+    NodeLayout,
     form_for_operand,
     form_for_result,
     natural_form,
@@ -58,7 +58,7 @@ def cancel_transposes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     become reshapes, those of constants are computed.
     """
     while True:
-        search = _Search(graph)
+        search = _LayoutSearch(graph)
         search.run()
         # Transpositions that are shared now leave moves that were none before.
         cheaper = drop_dead_nodes(drop_identities(relay_out(graph, search.forms)))
@@ -91,7 +91,7 @@ class _Demand:
     always: bool
 
 
-class _Search:
+class _LayoutSearch:
     """The forms of a graph's nodes, improved by one region after the other."""
 
     def __init__(self, graph: Graph) -> None:
@@ -120,14 +120,14 @@ class _Search:
     def _uses_of(self, value: Value) -> Sequence[Use]:
         return self._uses.get(value, ())  # of several outputs one may have no users
 
-    def _supply(self, value: Value, forms: Mapping[Node, Form]) -> Layout:
+    def _supply(self, value: Value, forms: Mapping[Node, NodeLayout]) -> Layout:
         """How a value lies in memory when its producer takes its form from `forms`, if there."""
         if value not in self._producer:
             return Layout.natural(value.type.shape)
         node, index = self._producer[value]
         return forms.get(node, self.forms[node]).outputs[index]
 
-    def _penalty(self, node: Node, form: Form) -> int:
+    def _penalty(self, node: Node, form: NodeLayout) -> int:
         """What it costs beyond all transpositions if a node's rows do not lie one by one."""
         pairs = (
             *zip(node.inputs, form.inputs, strict=True),
@@ -137,13 +137,13 @@ class _Search:
         wrong = any(not is_outermost(mark, at) for mark, at in marked if at is not None)
         return self._wrong if wrong and not _is_anywhere(node, self._marks) else 0
 
-    def _want(self, value: Value, use: Use, forms: Mapping[Node, Form]) -> Layout:
+    def _want(self, value: Value, use: Use, forms: Mapping[Node, NodeLayout]) -> Layout:
         """How a user wants a value to lie in memory."""
         node, index = use
         layout = None if node is None else forms.get(node, self.forms[node]).inputs[index]
         return layout or Layout.natural(value.type.shape)
 
-    def _seeds(self, value: Value) -> Iterator[dict[Node, Form]]:
+    def _seeds(self, value: Value) -> Iterator[dict[Node, NodeLayout]]:
         """First steps towards a value that lies as its users want it."""
         supply = self._supply(value, {})
         if value in self._marks:
@@ -155,7 +155,7 @@ class _Search:
             yield from self._forward(use, supply)
             yield from self._backward(value, want)
 
-    def _straightened(self, value: Value) -> Iterator[dict[Node, Form]]:
+    def _straightened(self, value: Value) -> Iterator[dict[Node, NodeLayout]]:
         """First steps towards rows that lie one by one, of nodes that have none."""
         layout = rows_first(self._marks[value], value.type.shape)
         if value in self._producer:
@@ -166,7 +166,7 @@ class _Search:
             if node is not None and self._penalty(node, self.forms[node]):
                 yield from self._forward((node, index), layout)
 
-    def _forward(self, use: Use, layout: Layout) -> Iterator[dict[Node, Form]]:
+    def _forward(self, use: Use, layout: Layout) -> Iterator[dict[Node, NodeLayout]]:
         """The form of a user that takes its operand in a layout, if there is one."""
         node, index = use
         if node is None:
@@ -175,7 +175,7 @@ class _Search:
         if form is not None:
             yield {node: form}
 
-    def _backward(self, value: Value, layout: Layout) -> Iterator[dict[Node, Form]]:
+    def _backward(self, value: Value, layout: Layout) -> Iterator[dict[Node, NodeLayout]]:
         """The form of a producer that leaves its result in a layout, if there is one."""
         if value not in self._producer:
             return
@@ -184,7 +184,7 @@ class _Search:
         if form is not None:
             yield {node: form}
 
-    def _improve(self, seed: dict[Node, Form]) -> bool:
+    def _improve(self, seed: dict[Node, NodeLayout]) -> bool:
         """Whether some of the region around a seed took other forms, which saved bytes."""
         region = self._grown(seed)
         values = {
@@ -200,12 +200,12 @@ class _Search:
             self.forms |= chosen
         return saved > 0
 
-    def _cost(self, value: Value, forms: Mapping[Node, Form]) -> int:
+    def _cost(self, value: Value, forms: Mapping[Node, NodeLayout]) -> int:
         """Bytes that are moved so that every user of a value has it as it wants."""
         wanted = {self._want(value, use, forms).key for use in self._uses_of(value)}
         return len(wanted - {self._supply(value, forms).key}) * value.type.bytes
 
-    def _grown(self, seed: dict[Node, Form]) -> dict[Node, Form]:
+    def _grown(self, seed: dict[Node, NodeLayout]) -> dict[Node, NodeLayout]:
         """The seed and the nodes around it that another form of theirs would let agree with it."""
         region, pending = dict(seed), deque(seed)
         while pending:
@@ -216,7 +216,7 @@ class _Search:
                 pending += new
         return region
 
-    def _suggestions(self, node: Node, form: Form) -> Iterator[dict[Node, Form]]:
+    def _suggestions(self, node: Node, form: NodeLayout) -> Iterator[dict[Node, NodeLayout]]:
         for value, layout in zip(node.inputs, form.inputs, strict=True):
             if not value or not layout or value.is_constant:
                 continue
@@ -227,7 +227,7 @@ class _Search:
                 if layout.key != self._want(value, use, {}).key:
                     yield from self._forward(use, layout)
 
-    def _cut(self, region: dict[Node, Form], values: set[Value]) -> dict[Node, Form]:
+    def _cut(self, region: dict[Node, NodeLayout], values: set[Value]) -> dict[Node, NodeLayout]:
         """The part of a region that should take its new forms.
 
         The cut's cost is never below the bytes that are moved, and equals them for no change.
@@ -252,7 +252,7 @@ class _Search:
         changed = problem.sink_side()
         return {node: region[node] for node, vertex in vertices.items() if vertex in changed}
 
-    def _demands(self, value: Value, region: dict[Node, Form]) -> dict[Key, _Demand]:
+    def _demands(self, value: Value, region: dict[Node, NodeLayout]) -> dict[Key, _Demand]:
         found: dict[Key, tuple[set[Node | None], set[Node | None]]]
         found = defaultdict(lambda: (set(), set()))
         for use in self._uses_of(value):

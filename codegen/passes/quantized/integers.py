@@ -29,7 +29,7 @@ from smelt.codegen.passes.quantized.table import tabulate
 from smelt.codegen.passes.quantized.values import (
     UNLIMITED,
     Limits,
-    Stored,
+    StoredValues,
     activation_for,
     clipped,
 )
@@ -92,7 +92,7 @@ def _is_dequantize(node: Node) -> bool:
     return isinstance(node.op, Dequantize) and node.rounding is Rounding.ONNX
 
 
-class _Folder(Stored):
+class _Folder(StoredValues):
     """One walk over a graph, which builds another."""
 
     def __init__(self, graph: Graph) -> None:

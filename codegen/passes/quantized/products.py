@@ -8,7 +8,7 @@ import numpy as np
 
 from smelt.codegen.passes.quantized.values import (
     Limits,
-    Stored,
+    StoredValues,
     activation_for,
 )
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType, Value
@@ -28,7 +28,7 @@ from smelt.ops.tensor.reshape import Reshape
 class Products:
     """Finds the integer form of convolutions and dense layers."""
 
-    def __init__(self, values: Stored) -> None:
+    def __init__(self, values: StoredValues) -> None:
         self._values = values
 
     def integer(self, node: Node, quant: Quant, limits: Limits) -> Value | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from smelt.codegen.passes.quantized.values import (
     Limits,
-    Stored,
+    StoredValues,
 )
 from smelt.ir import Array, DType, Node, Quant, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import (
@@ -21,7 +21,7 @@ _LARGEST = 64
 """Operators that one table may stand for."""
 
 
-def tabulate(values: Stored, value: Value, quant: Quant, limits: Limits) -> Value | None:
+def tabulate(values: StoredValues, value: Value, quant: Quant, limits: Limits) -> Value | None:
     """The int8 integers that store a real value, looked up; None if it takes more than a table.
 
     A value has a table if elementwise operators make it of one 8-bit dequantized tensor and
@@ -53,7 +53,7 @@ def tabulate(values: Stored, value: Value, quant: Quant, limits: Limits) -> Valu
 
 
 def _operand(
-    values: Stored, known: dict[Value, Array], value: Value | None, stored: Array
+    values: StoredValues, known: dict[Value, Array], value: Value | None, stored: Array
 ) -> Array | None:
     """An operand for all stored inputs."""
     if value is None or value in known:
@@ -67,7 +67,7 @@ def _operand(
     return real.astype(dtype).reshape(())
 
 
-def _region(values: Stored, value: Value) -> tuple[Value, list[Node]] | None:
+def _region(values: StoredValues, value: Value) -> tuple[Value, list[Node]] | None:
     """The one tensor behind a value and the operators between, in order."""
     sources: dict[Value, None] = {}
     nodes: dict[Node, None] = {}

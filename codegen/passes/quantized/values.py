@@ -65,7 +65,7 @@ def activation_for(limits: Limits, y: TensorType) -> Activation | None:
     return None
 
 
-class Stored:
+class StoredValues:
     """The nodes of a graph that is being built, and the stored integers behind real values.
 
     Attributes:

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from smelt.frontend.onnx.operation import Converter, Operation
-from smelt.frontend.onnx.windows import Pair, Window, auto_pad, halves, pads, per_axis
+from smelt.frontend.onnx.windows import OnnxWindow, Pair, auto_pad, halves, pads, per_axis
 from smelt.ir import Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import (
@@ -26,7 +26,7 @@ def _conv(operation: Operation) -> Value:
     kernel, groups = geometry(operation, x, weights)
     if x.type.shape[1] != weights.type.shape[1] * groups or weights.type.shape[0] % groups:
         raise operation.wrong(f"weights {weights.type} do not fit {x.type} and {groups} groups")
-    window = Window.of(operation, x.type.shape[2:], kernel)
+    window = OnnxWindow.of(operation, x.type.shape[2:], kernel)
     image = operation.channels_last(x)
     convolve = _conv3d if len(kernel) == 3 else _conv2d
     return operation.channels_first(convolve(operation, image, weights, window, groups))
@@ -52,7 +52,9 @@ def geometry(operation: Operation, x: Value, weights: Value) -> tuple[tuple[int,
     return kernel, groups
 
 
-def _conv2d(operation: Operation, x: Value, weights: Value, window: Window, groups: int) -> Value:
+def _conv2d(
+    operation: Operation, x: Value, weights: Value, window: OnnxWindow, groups: int
+) -> Value:
     """One or two axes; a row is an image of height 1."""
     flat = len(window.kernel) == 1
     n, *size, channels = x.type.shape
@@ -80,7 +82,9 @@ def _pair(numbers: Sequence[int]) -> Pair:
     return (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
-def _conv3d(operation: Operation, x: Value, weights: Value, window: Window, groups: int) -> Value:
+def _conv3d(
+    operation: Operation, x: Value, weights: Value, window: OnnxWindow, groups: int
+) -> Value:
     op = Conv3D(window.stride, window.padding, window.dilation, groups)
     taps = operation.transpose(weights, (2, 3, 4, 1, 0))
     return operation.emit(op, x, taps, *_bias(operation))
@@ -150,7 +154,7 @@ def _col2im(operation: Operation) -> Value:
     if len(kernel) > 3:
         raise operation.refuse(f"images of {len(kernel)} axes are not supported")
     n, rows, columns = x.type.shape
-    window = Window.of(operation, size, kernel)
+    window = OnnxWindow.of(operation, size, kernel)
     taps = prod(kernel)
     if rows % taps or columns != prod(window.outputs):
         raise operation.wrong(f"{x.type} cannot be the columns of an image of {list(size)}")

@@ -16,7 +16,7 @@ from smelt.frontend.onnx.operation import Converter, Declared, Operation
 from smelt.frontend.onnx.operators.convolution import geometry
 from smelt.frontend.onnx.quantizing import relabelled, unlabelled
 from smelt.frontend.onnx.tensors import PROTO_TYPES
-from smelt.frontend.onnx.windows import Window
+from smelt.frontend.onnx.windows import OnnxWindow
 from smelt.ir import DType, Quant, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import (
@@ -148,7 +148,7 @@ def _conv_integer(operation: Operation) -> Value:
         raise operation.refuse(f"images of {len(kernel)} axes are not supported, two at most are")
     if x.type.shape[1] != weights.type.shape[1] * groups or weights.type.shape[0] % groups:
         raise operation.wrong(f"weights {weights.type} do not fit {x.type} and {groups} groups")
-    window = Window.of(operation, x.type.shape[2:], kernel)
+    window = OnnxWindow.of(operation, x.type.shape[2:], kernel)
     one = (1,) * (2 - len(kernel))
     image = operation.channels_last(unlabelled(operation, x))
     image = operation.reshape(image, (x.type.shape[0], *one, *image.type.shape[1:]))

@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 
 from smelt.frontend.onnx.operation import Converter, Operation, Results
-from smelt.frontend.onnx.windows import Pair, Window, pads, per_axis
+from smelt.frontend.onnx.windows import OnnxWindow, Pair, pads, per_axis
 from smelt.ir import Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.max_unpool import (
@@ -22,7 +22,7 @@ from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.pad import Pad
 
 
-def _window(operation: Operation) -> Window:
+def _window(operation: Operation) -> OnnxWindow:
     x = operation.value(0)
     size, kernel = x.type.shape[2:], operation.integers("kernel_shape")
     if not size or len(kernel) != len(size) or min(kernel) < 1:
@@ -31,11 +31,11 @@ def _window(operation: Operation) -> Window:
         raise operation.refuse(f"images of {len(size)} axes are not supported, three at most are")
     if x.type.size == 0:
         raise operation.refuse(f"{x.type} holds nothing to pool")
-    return Window.of(operation, size, kernel)
+    return OnnxWindow.of(operation, size, kernel)
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _WindowAxis:
     """An axis that a window slides over; by default it is left as it is."""
 
     kernel: int = 1
@@ -44,16 +44,16 @@ class _Axis:
     padding: Pair = (0, 0)
 
 
-_STILL = _Axis()
+_STILL = _WindowAxis()
 
 
 def _pooled(
-    operation: Operation, kind: str, x: Value, window: Window, *, counts_padding: bool = False
+    operation: Operation, kind: str, x: Value, window: OnnxWindow, *, counts_padding: bool = False
 ) -> Value:
     """An image `[n, *size, c]` pooled; of a volume first the depth, whose rows are images."""
     n, *size, channels = x.type.shape
     outputs = (n, *window.outputs, channels)
-    axes = list(map(_Axis, window.kernel, window.stride, window.dilation, window.padding))
+    axes = list(map(_WindowAxis, window.kernel, window.stride, window.dilation, window.padding))
     if len(axes) == 1:
         size, axes = [1, *size], [_STILL, *axes]
     if len(axes) == 3:
@@ -67,7 +67,12 @@ def _pooled(
 
 
 def _pool2d(
-    operation: Operation, kind: str, x: Value, rows: _Axis, columns: _Axis, counts_padding: bool
+    operation: Operation,
+    kind: str,
+    x: Value,
+    rows: _WindowAxis,
+    columns: _WindowAxis,
+    counts_padding: bool,
 ) -> Value:
     if rows == columns == _STILL:
         return x

@@ -13,7 +13,7 @@ from smelt.frontend.onnx.interpolation import (
     NEAREST,
     SIMPLE,
     Interpolation,
-    Table,
+    InterpolationTable,
 )
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.windows import LARGEST
@@ -31,7 +31,7 @@ _EACH = 8
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _ResizedAxis:
     """An axis that is resized, its output size, and the output's over the input's."""
 
     axis: int
@@ -90,8 +90,11 @@ def _upsample(operation: Operation) -> Value:
 
 
 def _table(
-    operation: Operation, interpolation: Interpolation, a: _Axis, roi: tuple[float, float] = (0, 1)
-) -> Table:
+    operation: Operation,
+    interpolation: Interpolation,
+    a: _ResizedAxis,
+    roi: tuple[float, float] = (0, 1),
+) -> InterpolationTable:
     operation.afford((a.outputs, interpolation.taps(float(a.scale))), _EACH)
     return interpolation.table(a.size, a.outputs, a.scale, roi)
 
@@ -102,7 +105,9 @@ def _one_of(operation: Operation, name: str, given: str, known: Sequence[str]) -
     return given
 
 
-def _sizes(operation: Operation, x: Value, axes: Sequence[int], scales: int) -> tuple[_Axis, ...]:
+def _sizes(
+    operation: Operation, x: Value, axes: Sequence[int], scales: int
+) -> tuple[_ResizedAxis, ...]:
     """The axes by the operand of scales, or where that is empty by the one of sizes after it."""
     given = operation.optional(scales)
     if given is not None and given.type.size:
@@ -126,7 +131,7 @@ def _sizes(operation: Operation, x: Value, axes: Sequence[int], scales: int) -> 
         factors = [choose(o / n for o, n in zip(sizes, shape, strict=True))] * len(axes)
         sizes = tuple(int(factors[0] * n + 0.5) for n in shape)
     found = tuple(
-        _Axis(axis, size, outputs, np.float32(factor))
+        _ResizedAxis(axis, size, outputs, np.float32(factor))
         for axis, size, outputs, factor in zip(axes, shape, sizes, factors, strict=True)
     )
     return _limited(operation, found)
@@ -134,7 +139,7 @@ def _sizes(operation: Operation, x: Value, axes: Sequence[int], scales: int) -> 
 
 def _scaled(
     operation: Operation, x: Value, axes: Sequence[int], scales: Array
-) -> tuple[_Axis, ...]:
+) -> tuple[_ResizedAxis, ...]:
     factors = np.asarray(scales, np.float32).ravel()
     if len(factors) != len(axes) or not (np.isfinite(factors) & (factors > 0)).all():
         raise operation.wrong(f"its scales are {factors.tolist()} for {len(axes)} axes of {x.type}")
@@ -145,7 +150,7 @@ def _scaled(
         if factor * size > LARGEST:
             raise operation.refuse(f"scale {factor:.6g} makes an axis of {size} too large")
     found = tuple(
-        _Axis(axis, size, int(factor * np.float32(size)), factor)
+        _ResizedAxis(axis, size, int(factor * np.float32(size)), factor)
         for axis, size, factor in zip(axes, sizes, factors, strict=True)
     )
     if any(a.outputs < 1 for a in found):
@@ -153,12 +158,12 @@ def _scaled(
     return _limited(operation, found)
 
 
-def _keeps_shape(axes: tuple[_Axis, ...]) -> bool:
+def _keeps_shape(axes: tuple[_ResizedAxis, ...]) -> bool:
     """Whether nothing is resized; ONNX Runtime then copies, whatever fraction the scales have."""
     return all(a.size == a.outputs for a in axes)
 
 
-def _limited(operation: Operation, axes: tuple[_Axis, ...]) -> tuple[_Axis, ...]:
+def _limited(operation: Operation, axes: tuple[_ResizedAxis, ...]) -> tuple[_ResizedAxis, ...]:
     largest = max((a.outputs for a in axes), default=0)
     if largest > LARGEST:
         raise operation.refuse(f"an axis of {largest} elements is too large")
@@ -180,7 +185,10 @@ def _roi(operation: Operation, axes: Sequence[int]) -> dict[int, tuple[float, fl
 
 
 def _emit(
-    operation: Operation, x: Value, interpolation: Interpolation, tables: dict[_Axis, Table]
+    operation: Operation,
+    x: Value,
+    interpolation: Interpolation,
+    tables: dict[_ResizedAxis, InterpolationTable],
 ) -> Value:
     """An image is resized at once where a `Resize` does the same; else axis by axis."""
     nearest = interpolation.mode == "nearest"
@@ -205,13 +213,16 @@ def _emit(
     return operation.channels_first(y) if image else y
 
 
-def _moved(a: _Axis) -> _Axis:
+def _moved(a: _ResizedAxis) -> _ResizedAxis:
     """The axis after channels have gone last."""
-    return _Axis(a.axis - 1, a.size, a.outputs, a.scale)
+    return _ResizedAxis(a.axis - 1, a.size, a.outputs, a.scale)
 
 
 def _at_once(
-    operation: Operation, x: Value, interpolation: Interpolation, tables: dict[_Axis, Table]
+    operation: Operation,
+    x: Value,
+    interpolation: Interpolation,
+    tables: dict[_ResizedAxis, InterpolationTable],
 ) -> Value | None:
     """The image resized along rows and columns by one operator, if that has the same tables."""
     axes = {a.axis: (a, table) for a, table in tables.items()}
@@ -226,7 +237,7 @@ def _at_once(
     return None
 
 
-def _agrees(op: Resize, a: _Axis, table: Table) -> bool:
+def _agrees(op: Resize, a: _ResizedAxis, table: InterpolationTable) -> bool:
     """Whether the operator has that table, up to the rounding of coordinates."""
     if (table.positions < 0).any():
         return False

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from smelt.frontend.onnx.operation import Converter, Operation
-from smelt.frontend.onnx.windows import LARGEST, Window
+from smelt.frontend.onnx.windows import LARGEST, OnnxWindow
 from smelt.ir import Array, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import (
@@ -99,7 +99,7 @@ def _deform_conv(operation: Operation) -> Value:
     if operation.integers("kernel_shape", tuple(kernel)) != tuple(kernel):
         raise operation.wrong(f"weights {weights.type} do not fit {x.type}")
     groups, parts = operation.integer("group", 1), operation.integer("offset_group", 1)
-    window, taps = Window.of(operation, size, kernel), prod(kernel)
+    window, taps = OnnxWindow.of(operation, size, kernel), prod(kernel)
     height, width = window.outputs
     fits = min(groups, parts) > 0 and channels == depth * groups and outputs % groups == 0
     if not fits or channels % parts or 0 in x.type.shape:
@@ -132,7 +132,7 @@ def _deform_conv(operation: Operation) -> Value:
     return operation.channels_first(operation.reshape(y, (n, height, width, outputs)))
 
 
-def _tap_positions(operation: Operation, window: Window) -> Array:
+def _tap_positions(operation: Operation, window: OnnxWindow) -> Array:
     """Row and column of every window's every tap: float32 `[1,h,w,taps,2]`."""
 
     def along(axis: int) -> Sequence[int]:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from smelt.cli.output import say
 from smelt.cli.show.pages import page
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.files import write_files
 
 _COLUMNS = ("step", "layer", "operator", "backend", "kernel")
@@ -20,7 +20,7 @@ OUTSIDE = "between the kernels"
 """Name of the row of operands, copies, loops and interrupts."""
 
 
-def layers(report: Mapping[str, Any]) -> Table:
+def layers(report: Mapping[str, Any]) -> TextTable:
     """One row a layer, one for what is between them, and the sum."""
     profile = report["profile"]
     timed = "cycles" in profile
@@ -42,7 +42,7 @@ def layers(report: Mapping[str, Any]) -> Table:
     total["estimate"] = _estimate(report)
     total |= {key: profile.get(key) for key in ("cycles", "milliseconds")}
     rows.append(("", "all", *empty, *_figures(total, timed)))
-    return Table((*_COLUMNS, *_FIGURES, *(_CYCLES if timed else ())), tuple(rows))
+    return TextTable((*_COLUMNS, *_FIGURES, *(_CYCLES if timed else ())), tuple(rows))
 
 
 def _estimate(report: Mapping[str, Any]) -> int | None:
@@ -70,9 +70,9 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
     table = layers(report)
     figures = range(len(_COLUMNS), len(table.columns))
     widths = {i: max(len(str(row[i])) for row in (table.columns, *table.rows)) for i in figures}
-    Table(_right(table.columns, widths), tuple(_right(row, widths) for row in table.rows)).print(
-        console
-    )
+    TextTable(
+        _right(table.columns, widths), tuple(_right(row, widths) for row in table.rows)
+    ).print(console)
     for remark in remarks(report):
         say(console, remark)
     console.print()

@@ -18,7 +18,7 @@ from smelt.api.quantize import (
 )
 from smelt.cli.output import say
 from smelt.cli.show.pages import page
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.ir import TensorType
 from smelt.quant.quantized import Layer, hurting
 from smelt.wording import counted
@@ -121,7 +121,7 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
         say(console, line)
 
 
-def steps(found: Mapping[str, Any]) -> Table:
+def steps(found: Mapping[str, Any]) -> TextTable:
     """What each step of the recipe brought."""
     rows: list[tuple[object, ...]] = []
     before: float | None = None
@@ -130,7 +130,7 @@ def steps(found: Mapping[str, Any]) -> Table:
         gain = "" if before is None or now is None else f"{now - before:+.1f} dB"
         rows.append((step["name"], decibels(now), gain))
         before = now
-    return Table(("step", "SQNR", "brought"), tuple(rows))
+    return TextTable(("step", "SQNR", "brought"), tuple(rows))
 
 
 def losses(found: Mapping[str, Any]) -> Iterator[str]:
@@ -149,10 +149,10 @@ def losses(found: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def layers(found: Mapping[str, Any]) -> Table:
+def layers(found: Mapping[str, Any]) -> TextTable:
     """One row a stored tensor."""
     worst = found["hurting"]
-    return Table(
+    return TextTable(
         _COLUMNS,
         tuple(
             (

@@ -31,7 +31,7 @@ from smelt.wording import counted
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Rows under headings; numbers stand to the right."""
 
     columns: tuple[str, ...]
@@ -69,11 +69,11 @@ class Table:
 _PAGE_WIDTH = 200
 
 
-def operators() -> Table:
+def operators() -> TextTable:
     """The operators that each format's importer knows."""
     rows = [("TFLite", name, kinds) for name, kinds in sorted(_tflite_operators().items())]
     rows += [("ONNX", name, kinds) for name, kinds in sorted(_onnx_operators().items())]
-    return Table(("format", "operator", "element types"), tuple(rows))
+    return TextTable(("format", "operator", "element types"), tuple(rows))
 
 
 # The packages tflite and onnx take long to import, which other commands should not wait for.
@@ -97,7 +97,7 @@ def _onnx_operators() -> dict[str, str]:
     return computed | defined | dict.fromkeys(ONNX_CONVERTERS, "those of its kernels")
 
 
-def kernels() -> Table:
+def kernels() -> TextTable:
     """Which backend serves which operator of the IR, found by asking its kernels about cases.
 
     Of the fallback, why not; of the others, on which targets.
@@ -116,7 +116,7 @@ def kernels() -> Table:
         )
         for op, (dtypes, cases) in _cases_by_operator().items()
     )
-    return Table(("operator", "element types", fallback, *others), rows)
+    return TextTable(("operator", "element types", fallback, *others), rows)
 
 
 def _targets_served(name: str, nodes: Sequence[Node]) -> str:
@@ -133,7 +133,7 @@ def _targets_served(name: str, nodes: Sequence[Node]) -> str:
     return "; ".join(word + ", ".join(names) for word, names in found.items() if names) or "no"
 
 
-def support_page(imported: Table, served: Table) -> str:
+def support_page(imported: TextTable, served: TextTable) -> str:
     """`docs/operators.md`."""
     return (
         "# Supported operators\n\n"
@@ -150,7 +150,7 @@ def support_page(imported: Table, served: Table) -> str:
     )
 
 
-def boards() -> Table:
+def boards() -> TextTable:
     """Every board that comes with Smelt."""
     rows: list[tuple[object, ...]] = []
     for name in boards_room.available():
@@ -173,7 +173,7 @@ def boards() -> Table:
             what = f"a computer: {computer.gpu}"
             rows.append((name, computer.target, "-", what, "-", "-", computer.verified))
     columns = ("board", "target", "clock", "memories", "flashed by", "QEMU", "verified on")
-    return Table(columns, tuple(rows))
+    return TextTable(columns, tuple(rows))
 
 
 def board(console: Console, found: Board) -> None:
@@ -194,10 +194,10 @@ def board(console: Console, found: Board) -> None:
         ("QEMU", "nothing stands in for it" if found.qemu is None else found.qemu.machine),
         ("verified on", found.verified),
     ]
-    Table(("", ""), tuple(rows)).print(console)
+    TextTable(("", ""), tuple(rows)).print(console)
 
 
-def targets() -> Table:
+def targets() -> TextTable:
     """Every target."""
     rows = tuple(
         (
@@ -209,7 +209,7 @@ def targets() -> Table:
         )
         for t in targets_room.available()
     )
-    return Table(("target", "description", "backends", "compiler flags", "boards"), rows)
+    return TextTable(("target", "description", "backends", "compiler flags", "boards"), rows)
 
 
 def describe(imported: Imported) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def inspect(console: Console, imported: Imported) -> None:
     """`smelt inspect`."""
     graph = imported.graph
     rows = [("input", v) for v in graph.inputs] + [("output", v) for v in graph.outputs]
-    Table(
+    TextTable(
         ("", "name", "type", "quantization"),
         tuple((kind, v.name, str(v.type), _quantization(v.type)) for kind, v in rows),
     ).print(console)
@@ -288,7 +288,7 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
             ]
     costs = ("us on GPU", "us on CPU") if beside else ("cycles (estimate)",)
     columns = ("", "layer", "backend", "form of kernel", *costs, "why")
-    Table(columns, tuple(rows)).print(console)
+    TextTable(columns, tuple(rows)).print(console)
     for sentence, number in notes.items():
         say(console, f"{number}: {sentence}")
 
@@ -339,7 +339,7 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
         rows.append(("latency", f"{1e3 * inference['latency']['seconds']['mean']:.4g} ms"))
     if inference["stack"] is not None:
         rows.append(("stack", f"{inference['stack']:,} bytes"))
-    Table(("", ""), tuple(rows)).print(console)
+    TextTable(("", ""), tuple(rows)).print(console)
     for length in report["network"]["lengths"]:
         say(console, _range(length))
 
@@ -355,13 +355,13 @@ def run(
             if index < _SAMPLES_SHOWN:
                 text = np.array2string(sample.reshape(-1), threshold=16, edgeitems=6, precision=4)
                 rows.append((index, name, " ".join(text.split())))
-    Table(("sample", "output", "values"), tuple(rows)).print(console)
+    TextTable(("sample", "output", "values"), tuple(rows)).print(console)
 
 
 _SAMPLES_SHOWN = 8
 
 
-def _layers(imported: Imported) -> Table:
+def _layers(imported: Imported) -> TextTable:
     rows = tuple(
         (
             index,
@@ -373,7 +373,7 @@ def _layers(imported: Imported) -> Table:
         )
         for index, node in enumerate(imported.graph.nodes)
     )
-    return Table(("layer", "operator", "origin", "output", "MACs", "parameters"), rows)
+    return TextTable(("layer", "operator", "origin", "output", "MACs", "parameters"), rows)
 
 
 def _parameters(imported: Imported) -> int:

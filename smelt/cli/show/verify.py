@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smelt.api.report import HERE, measured_elsewhere
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND
 from smelt.cli.show.pages import page
-from smelt.cli.show.tables import Table
+from smelt.cli.show.tables import TextTable
 from smelt.files import write_files
 from smelt.proof.farm import Outcome
 
@@ -91,7 +91,7 @@ def figures(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "flash", f"{flash['elf']:,} bytes, {flash['network']:,} of them the network's"
 
 
-def layers(report: Mapping[str, Any]) -> Table:
+def layers(report: Mapping[str, Any]) -> TextTable:
     """What each layer takes on the device; the report must be one of `time_layers`."""
     timer = report["timer"]
     total = sum(layer["ticks"] or 0 for layer in report["layers"]) or 1
@@ -106,10 +106,10 @@ def layers(report: Mapping[str, Any]) -> Table:
         rows.append((layer["step"], layer["name"], layer["op"], layer["backend"], *figures))
     tick = max(1, INSTRUCTIONS_PER_SECOND // timer["hz"])
     taken = f"instructions, to {tick}" if timer["simulated"] else "time"
-    return Table(("step", "layer", "operator", "backend", taken, "share"), tuple(rows))
+    return TextTable(("step", "layer", "operator", "backend", taken, "share"), tuple(rows))
 
 
-def farm(outcomes: Sequence[Outcome]) -> Table:
+def farm(outcomes: Sequence[Outcome]) -> TextTable:
     """One row a board."""
     rows: list[tuple[object, ...]] = []
     for outcome in outcomes:
@@ -129,7 +129,7 @@ def farm(outcomes: Sequence[Outcome]) -> Table:
             )
         )
     columns = ("board", "on", "verdict", "instructions", "latency", "RAM", "flash", "")
-    return Table(columns, tuple(rows))
+    return TextTable(columns, tuple(rows))
 
 
 def html(report: Mapping[str, Any]) -> str:

@@ -1,0 +1,54 @@
+"""What the source promises of its structure: one name for one class, templates that only lay out."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jinja2 import nodes
+
+from smelt.codegen.text.render import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("bench", "boards", "codegen", "frontend", "quant", "smelt", "targets")
+ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow)
+TEMPLATES = sorted(
+    path.relative_to(ROOT / "templates").as_posix() for path in (ROOT / "templates").rglob("*.j2")
+)
+
+
+def modules() -> Iterator[Path]:
+    """Every Python file of the product and its benchmarks, once: links are not followed."""
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not any((ROOT / parent).is_symlink() for parent in path.relative_to(ROOT).parents):
+                yield path
+
+
+def test_no_two_classes_have_one_name() -> None:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(path.relative_to(ROOT).as_posix())
+    assert found["KernelCall"] == ["codegen/lower/offer.py"]
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_templates_only_lay_out(template: str) -> None:
+    """No arithmetic on numbers, and no method of a Python object: parameters are ready to print."""
+    text = (ROOT / "templates" / template).read_text(encoding="utf-8")
+    tree = environment().parse(text)
+    sums = [node for node in tree.find_all(ARITHMETIC) if not _is_format(node)]
+    assert [f"line {node.lineno}" for node in sums] == []
+    called = [call.node for call in tree.find_all(nodes.Call)]
+    assert [node.attr for node in called if isinstance(node, nodes.Getattr)] == []
+
+
+def _is_format(node: nodes.Node) -> bool:
+    """Whether `%` fills in a text."""
+    return isinstance(node, nodes.Mod) and isinstance(node.left, nodes.Const)
