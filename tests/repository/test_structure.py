@@ -1,4 +1,4 @@
-"""What the source promises of its structure: one name for one class, templates that only lay out."""
+"""What the source promises of its structure: one class a name, templates that only lay out."""
 
 from __future__ import annotations
 
@@ -40,11 +40,13 @@ def test_no_two_classes_have_one_name() -> None:
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_templates_only_lay_out(template: str) -> None:
-    """No arithmetic on numbers, and no method of a Python object: parameters are ready to print."""
+    """No arithmetic; in those of kernels no method of a Python object, which no checker would see."""
     text = (ROOT / "templates" / template).read_text(encoding="utf-8")
     tree = environment().parse(text)
     sums = [node for node in tree.find_all(ARITHMETIC) if not _is_format(node)]
     assert [f"line {node.lineno}" for node in sums] == []
+    if not template.startswith(("backends/", "lower/")):
+        return
     called = [call.node for call in tree.find_all(nodes.Call)]
     assert [node.attr for node in called if isinstance(node, nodes.Getattr)] == []
 
