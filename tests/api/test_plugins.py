@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Parameters, Request
-from smelt.frontend.tflite import Converter, Operation
+from smelt.frontend.tflite import Converter, TfliteOperation
 from smelt.ir import Array, Node, Op, TensorType
 
 
@@ -70,7 +70,7 @@ class CubeKernel(Kernel[Cube]):
         )
 
 
-def convert(operation: Operation) -> None:
+def convert(operation: TfliteOperation) -> None:
     operation.emit(Cube(2.0), operation.input(0))
 
 

@@ -60,8 +60,8 @@ FAULTS = (
     _of(
         "an overlap in place is allowed at any distance below",
         "codegen/arena/conflict.py",
-        "choices.append(Choice(-FAR, -overlap.ascending, order))",
-        "choices.append(Choice(-FAR, overlap.ascending, order))",
+        "choices.append(OffsetRange(-FAR, -overlap.ascending, order))",
+        "choices.append(OffsetRange(-FAR, overlap.ascending, order))",
         _ARENA,
     ),
     _of(

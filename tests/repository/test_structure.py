@@ -40,7 +40,7 @@ def test_no_two_classes_have_one_name() -> None:
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_templates_only_lay_out(template: str) -> None:
-    """No arithmetic; in those of kernels no method of a Python object, which no checker would see."""
+    """No arithmetic; in those of kernels no method of Python objects, which no checker sees."""
     text = (ROOT / "templates" / template).read_text(encoding="utf-8")
     tree = environment().parse(text)
     sums = [node for node in tree.find_all(ARITHMETIC) if not _is_format(node)]
