@@ -23,7 +23,7 @@ from smelt.api.options import Options
 from smelt.cli.show.tables import TextTable
 from smelt.proof.profile import profile_model
 from smelt.samples import random_samples
-from smelt.targets import Optimize
+from smelt.targets import Optimize, get
 
 LIVE_BYTES_BOUND = {"kws": 16_000, "vww": 55_296, "ic": 49_152, "ad": 768, "sww": 6_656}
 GOALS = {
@@ -58,7 +58,8 @@ def main(
         typer.Option(
             "--compare",
             metavar="BACKENDS",
-            help="A row with these, as `cmsis_nn` or `cmsis_nn,c`; once for each row [default: the "
+            help="A row with these, as `cmsis_nn`, `own` (the core's) or `own,c`; once for each row "
+            "[default: the "
             "best of the target's].",
         ),
     ] = None,
@@ -79,7 +80,7 @@ def main(
                 console.print("cmsis_nn: CMSIS_NN_DIR does not say where the library is, left out")
                 continue
             board, target = CORES[name]
-            wanted = None if kernels is None else tuple(kernels.split(","))
+            wanted = None if kernels is None else _backends(kernels, target)
             options = Options(
                 target, board, _mode(optimize), network, backends=wanted, expand_weights=expand
             )
@@ -93,6 +94,11 @@ def main(
     expanded = ", --expand-weights" if expand else ""
     title = f"One inference, --optimize {optimize}{expanded}; flash is code and weights"
     TextTable(columns, tuple(rows), title).print(console)
+
+
+def _backends(names: str, target: str) -> tuple[str, ...]:
+    """The backends that are named; `own` is the one for the target's core."""
+    return tuple(get(target).backends[0] if name == "own" else name for name in names.split(","))
 
 
 def _measure(model: Path, core: str, options: Options) -> tuple[object, ...]:
