@@ -58,7 +58,7 @@ def main(
         typer.Option(
             "--compare",
             metavar="BACKENDS",
-            help="A row with these, as `cmsis_nn`, `own` (the core's) or `own,c`; once for each row "
+            help="A row with these, as `cmsis_nn`, `own` (the core's) or `own,c`; once a row "
             "[default: the "
             "best of the target's].",
         ),
