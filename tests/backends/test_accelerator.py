@@ -47,7 +47,7 @@ from smelt.ops.core.unary import Unary
 from smelt.targets import DeviceProfile, HostLibrary, Target, catalogue, get
 from tests.support.graphs import compile_graph
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("codegen", "smelt", "boards", "targets", "templates")
 OWN = ("codegen/backends/vulkan/", "templates/backends/vulkan/")
 NAMED = {

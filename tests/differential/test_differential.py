@@ -28,7 +28,7 @@ from tests.differential.recipe import KINDS, Kind, Recipe
 SEED = 18
 BATCH = 10
 MICRO = importlib.util.find_spec("tflite_micro") is not None
-TEMPLATES = Path(render.__file__).parents[1] / "templates"
+TEMPLATES = Path(render.__file__).parents[2] / "templates"
 Planter = Callable[[str, str, str], None]
 
 

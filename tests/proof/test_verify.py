@@ -520,6 +520,7 @@ def test_operators_that_only_move_numbers() -> None:
         "ReverseSequence",
         "Select",
         "Tile",
+        "UpdateSlice",
     }
     quantized = TensorType((), DType.INT8, Quant.per_tensor(1.0, 0))
     assert operators_before(Quantize(DType.INT8), quantized) == {*moving, "Dequantize"}

@@ -38,7 +38,8 @@ class FakeNetwork:
     has_state: bool = True
     lengths: tuple[object, ...] = ()
     weights_binary: str = ""
-    gpu: bool = False
+    device: object = None
+    libraries: tuple[str, ...] = ()
     cpu_fallback: bool = False
 
     @cached_property

@@ -16,6 +16,7 @@ from smelt.codegen.lower.offer import (
     Request,
     backend,
 )
+from smelt.codegen.schedule.symbols import Functions
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, TensorType, Value, verify
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
@@ -118,4 +119,7 @@ def test_fused_where_that_is_an_instruction(target: str, call: bool) -> None:
         (node,) = member.graph.nodes
         found = backend("c").find(node, Request(get(target)))
         assert not isinstance(found, Refusal)
-        assert found.variables["fused"] is call
+        functions = Functions("k")
+        functions.add(node, found)
+        (function,) = functions.all()
+        assert ("fmaf(" in function.definition) is call

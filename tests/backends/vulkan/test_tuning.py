@@ -299,7 +299,7 @@ def test_the_command(
 ) -> None:
     """What it measures is shown, stored, built with, and kept with the project."""
     run = runner(tmp_path, monkeypatch, capfd)
-    for module in ("tune", "codegen.kernels.vulkan.tuning"):
+    for module in ("proof.tune", "codegen.backends.vulkan.tuning"):
         monkeypatch.setattr(f"smelt.{module}.MOST_TRIED", 2)
     monkeypatch.setattr("smelt.proof.tune._STEPS", 0)
     options = ("--gpu", "lavapipe", "--rounds", "3", "--device", "0")
