@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import numpy_helper
 
@@ -124,8 +123,3 @@ class NcnnWriter:
 
     def _store(self, weights: Array, bias: Array) -> None:
         self._data += [_RAW, weights.astype("<f4").tobytes(), bias.astype("<f4").tobytes()]
-
-
-def sample_for(array: Array) -> Array:
-    """One NHWC sample as ncnn takes it: `[c, h, w]`."""
-    return np.ascontiguousarray(array[0].transpose(2, 0, 1))

@@ -27,25 +27,14 @@ from bench.cortexm import CORES
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show.tables import TextTable
-from smelt.codegen.lower.offer import (
-    Request,
-    backend,
-)
-from smelt.codegen.partition.partitioner import (
-    Candidate,
-    Partitioner,
-)
+from smelt.codegen.lower.offer import Request, backend
+from smelt.codegen.partition.partitioner import Candidate, Partitioner
 from smelt.frontend import Imported
 from smelt.ir import DType, Graph, Node, Op, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Bias, Case, Data, Weights, build
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    NO_PADDING,
-    Conv2D,
-    DepthwiseConv2D,
-    same_padding,
-)
+from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, same_padding
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce

@@ -11,12 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnxruntime.quantization import (
-    CalibrationDataReader,
-    QuantFormat,
-    QuantType,
-    quantize_static,
-)
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from bench.onnx_models import graph, model, node, session
 from smelt.codegen.passes import run_passes

@@ -38,10 +38,7 @@ from bench.vulkan_tuned import COLUMNS, tuned_row
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.api.quantize import (
-    Settings,
-    quantize_network,
-)
+from smelt.api.quantize import Settings, quantize_network
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
 from smelt.frontend import Imported, load

@@ -9,24 +9,15 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Origin, Quant, Rounding, State, TensorType, Value
-from smelt.ops.arithmetic.fixed_point import (
-    dequantize_onnx,
-    quantize_onnx,
-)
+from smelt.ops.arithmetic.fixed_point import dequantize_onnx, quantize_onnx
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.fully_connected import FullyConnected
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.table import Table
 from smelt.quant.forms import Form, Forms, apply, is_real, tied_inputs
 from smelt.quant.rewrites.recurrent import apart
-from smelt.quant.weights.integers import (
-    StoredProduct,
-    channel_axis,
-)
+from smelt.quant.weights.integers import StoredProduct, channel_axis
 from smelt.quant.weights.lstm import StoredLstm
 
 

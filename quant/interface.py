@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 
 
 def float_interface(graph: Graph) -> Graph:

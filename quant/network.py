@@ -9,20 +9,9 @@ from functools import partial
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
 from smelt.quant.forms import Form, Forms, apply, classify, only_moves
-from smelt.quant.ranges.activation_ranges import (
-    ReaderView,
-    choose,
-    quant_of,
-)
-from smelt.quant.ranges.observation import (
-    Observation,
-    Sample,
-    observe,
-)
-from smelt.quant.ranges.shared_ranges import (
-    Group,
-    find_groups,
-)
+from smelt.quant.ranges.activation_ranges import ReaderView, choose, quant_of
+from smelt.quant.ranges.observation import Observation, Sample, observe
+from smelt.quant.ranges.shared_ranges import Group, find_groups
 from smelt.quant.recipe import Recipe
 from smelt.quant.sweep import Sweep, Swept
 from smelt.quant.weights.equalization import equalize

@@ -7,10 +7,7 @@ from dataclasses import replace
 
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Node, verify
-from smelt.quant.data.samples import (
-    check_samples,
-    outliers,
-)
+from smelt.quant.data.samples import check_samples, outliers
 from smelt.quant.forms import Form, Forms, classify
 from smelt.quant.mixed_precision import freed
 from smelt.quant.network import FloatNetwork

@@ -15,11 +15,7 @@ from smelt.ops.arithmetic.fixed_point import dequantize_onnx
 from smelt.quant.convert import Choosers, Int8Builder, Wide, store
 from smelt.quant.forms import Forms
 from smelt.quant.quantized import Layer, sqnr
-from smelt.quant.ranges.observation import (
-    Sample,
-    finite,
-    sample_weights,
-)
+from smelt.quant.ranges.observation import Sample, finite, sample_weights
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites.recurrent import twins
 from smelt.quant.weights.correction import (
@@ -30,11 +26,7 @@ from smelt.quant.weights.correction import (
     needs_statistics,
 )
 from smelt.quant.weights.integers import StoredProduct
-from smelt.quant.weights.lstm import (
-    StoredLstm,
-    choose_lstm,
-    hidden_before,
-)
+from smelt.quant.weights.lstm import StoredLstm, choose_lstm, hidden_before
 
 _BINS = 64
 

@@ -9,34 +9,12 @@ from textwrap import wrap
 
 from smelt.codegen import arena
 from smelt.codegen.emit.names import c_name
-from smelt.codegen.emit.statements import (
-    Statements,
-    base_of,
-    c_word,
-    statements_of,
-)
-from smelt.codegen.emit.weights import (
-    declared,
-    is_binary,
-    render_assembler,
-    render_text,
-    stored,
-)
+from smelt.codegen.emit.statements import Statements, base_of, c_word, statements_of
+from smelt.codegen.emit.weights import declared, is_binary, render_assembler, render_text, stored
 from smelt.codegen.lower.accelerator import DeviceProgram
-from smelt.codegen.schedule.schedule import (
-    ARENA,
-    STATE,
-    Function,
-    Schedule,
-)
-from smelt.codegen.text.helpers import (
-    required_headers,
-    required_helpers,
-)
-from smelt.codegen.text.literals import (
-    c_comment,
-    c_float,
-)
+from smelt.codegen.schedule.schedule import ARENA, STATE, Function, Schedule
+from smelt.codegen.text.helpers import required_headers, required_helpers
+from smelt.codegen.text.literals import c_comment, c_float
 from smelt.codegen.text.render import render
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value

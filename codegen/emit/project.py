@@ -10,10 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from smelt.codegen.backends.cmsis_nn import (
-    HEADER,
-    VERSION,
-)
+from smelt.codegen.backends.cmsis_nn import HEADER, VERSION
 from smelt.codegen.emit.destination import (
     REPORT,
     bring_kept,
@@ -24,17 +21,11 @@ from smelt.codegen.emit.destination import (
     swap,
 )
 from smelt.codegen.emit.firmware import Firmware
-from smelt.codegen.emit.network import (
-    EmittedNetwork,
-    render_network,
-)
+from smelt.codegen.emit.network import EmittedNetwork, render_network
 from smelt.codegen.emit.weights import binary
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.codegen.text.helpers import required_headers
-from smelt.codegen.text.render import (
-    render,
-    text_of,
-)
+from smelt.codegen.text.render import render, text_of
 from smelt.errors import ConfigError
 from smelt.ir import Array
 from smelt.targets import Optimize, Platform

@@ -7,10 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from smelt.codegen import arena
-from smelt.codegen.lower.accelerator import (
-    DeviceCall,
-    DeviceProgram,
-)
+from smelt.codegen.lower.accelerator import DeviceCall, DeviceProgram
 from smelt.codegen.schedule.schedule import (
     ARENA,
     Argument,

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.schedule.schedule import Schedule
-from smelt.codegen.text.literals import (
-    c_elements,
-    c_lines,
-)
+from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.codegen.text.render import render
 from smelt.errors import ModelError
 from smelt.ir import Array, DType

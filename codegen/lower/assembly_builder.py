@@ -16,10 +16,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Generic, ParamSpec, TypeVar
 
-from smelt.codegen.lower.registers import (
-    EncodingError,
-    Register,
-)
+from smelt.codegen.lower.registers import EncodingError, Register
 from smelt.targets.instructions import Instruction, instruction
 
 P = ParamSpec("P")

@@ -7,30 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.offer import (
-    Operand,
-    Packed,
-)
-from smelt.codegen.lower.requantization import (
-    Requantization,
-    fits_int32,
-)
-from smelt.codegen.lower.store import (
-    Store,
-    helpers_in,
-    offset,
-    stored,
-)
-from smelt.codegen.text.literals import (
-    c_float,
-    c_int,
-)
+from smelt.codegen.lower.offer import Operand, Packed
+from smelt.codegen.lower.requantization import Requantization, fits_int32
+from smelt.codegen.lower.store import Store, helpers_in, offset, stored
+from smelt.codegen.text.literals import c_float, c_int
 from smelt.ir import Array, DType, Node, Rounding, TensorType
-from smelt.ops.arithmetic.fixed_point import (
-    INT32_MAX,
-    Activation,
-    reduced_multiplier,
-)
+from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation, reduced_multiplier
 
 
 @dataclass(frozen=True)

@@ -29,25 +29,9 @@ from smelt.codegen.lower.halves_parameters import (
     StretchText,
 )
 from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import (
-    Input,
-    KernelCall,
-    Output,
-    Packed,
-    Refusal,
-    Request,
-    Scratch,
-)
-from smelt.codegen.lower.short_products import (
-    SCRATCH_BYTES,
-    scaling_of,
-)
-from smelt.codegen.lower.tap_groups import (
-    STATE_BYTES,
-    BlockSums,
-    Taps,
-    grouped,
-)
+from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Refusal, Request, Scratch
+from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Taps, grouped
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import Conv2D

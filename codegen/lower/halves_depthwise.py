@@ -15,10 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.lower.assembly_builder import Assembler
-from smelt.codegen.lower.images import (
-    Frame,
-    ImageLoop,
-)
+from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import (
     Input,
     KernelCall,
@@ -29,18 +26,9 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.pair_plane import (
-    Plane,
-    plane_of,
-)
-from smelt.codegen.lower.short_products import (
-    SCRATCH_BYTES,
-    scaling_of,
-)
-from smelt.codegen.lower.short_scaling import (
-    ScalingSteps,
-    ShortScaling,
-)
+from smelt.codegen.lower.pair_plane import Plane, plane_of
+from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node

@@ -22,10 +22,7 @@ from smelt.ir import Array, DType, Node, Op
 from smelt.targets import Optimize, Target
 
 if TYPE_CHECKING:
-    from smelt.codegen.lower.accelerator import (
-        Accelerator,
-        Measurements,
-    )
+    from smelt.codegen.lower.accelerator import Accelerator, Measurements
 
 
 MOST_ENTRIES = 1 << 22

@@ -11,10 +11,7 @@ from itertools import product
 
 from typing_extensions import override
 
-from smelt.codegen.lower.additions import (
-    addition,
-    refuse_addition,
-)
+from smelt.codegen.lower.additions import addition, refuse_addition
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,

@@ -9,18 +9,10 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from smelt.codegen.lower.offer import (
-    Kernel,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.pool_quotients import Quotients
 from smelt.codegen.lower.pool_words import pool_words
-from smelt.codegen.lower.pooling import (
-    Pooling,
-    pooling,
-)
+from smelt.codegen.lower.pooling import Pooling, pooling
 from smelt.ir import Node
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce

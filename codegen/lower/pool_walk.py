@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.lower.pooling import (
-    PoolAxis,
-    Pooling,
-)
+from smelt.codegen.lower.pooling import PoolAxis, Pooling
 
 
 @dataclass(frozen=True)

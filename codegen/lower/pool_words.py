@@ -13,11 +13,7 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Request,
 )
-from smelt.codegen.lower.pool_loops import (
-    PoolLoops,
-    walks,
-    work,
-)
+from smelt.codegen.lower.pool_loops import PoolLoops, walks, work
 from smelt.codegen.lower.pool_quotients import Quotients
 from smelt.codegen.lower.pool_walk import PoolWalk
 from smelt.codegen.lower.pooling import Pooling

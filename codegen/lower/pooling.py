@@ -15,15 +15,8 @@ from math import prod
 import numpy as np
 
 from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.pool_quotients import (
-    Quotients,
-    Stairs,
-    fitted,
-)
-from smelt.codegen.lower.store import (
-    offset,
-    stored,
-)
+from smelt.codegen.lower.pool_quotients import Quotients, Stairs, fitted
+from smelt.codegen.lower.store import offset, stored
 from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import (
     Activation,
@@ -31,15 +24,8 @@ from smelt.ops.arithmetic.fixed_point import (
     clamp_limits,
     multiply_by_quantized_multiplier,
 )
-from smelt.ops.core.pool import (
-    Pool2D,
-    average_scale,
-)
-from smelt.ops.core.reduce import (
-    Reduce,
-    reduce_multiplier,
-    reduce_scale,
-)
+from smelt.ops.core.pool import Pool2D, average_scale
+from smelt.ops.core.reduce import Reduce, reduce_multiplier, reduce_scale
 
 MOST = 256
 """Elements whose sum 16 bits hold, with a sign or from 0 to 255 each."""

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.lower.offer import (
-    NARROW_FLOATS,
-    Refusal,
-)
-from smelt.codegen.lower.requantization import (
-    fits_int32,
-    folded_bias,
-    sum_range,
-)
+from smelt.codegen.lower.offer import NARROW_FLOATS, Refusal
+from smelt.codegen.lower.requantization import fits_int32, folded_bias, sum_range
 from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import REDUCED_LIMIT
 

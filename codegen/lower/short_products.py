@@ -7,27 +7,13 @@ from functools import lru_cache
 import numpy as np
 
 from smelt.codegen.lower.offer import Refusal
-from smelt.codegen.lower.products import (
-    bias_with_zero_point,
-    folds,
-    refuse_products,
-    sums,
-)
+from smelt.codegen.lower.products import bias_with_zero_point, folds, refuse_products, sums
 from smelt.codegen.lower.requantization import Requantization
-from smelt.codegen.lower.short_scaling import (
-    ShortScaling,
-    short_scaling,
-)
+from smelt.codegen.lower.short_scaling import ShortScaling, short_scaling
 from smelt.ir import DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
-from smelt.ops.core.fully_connected import (
-    FullyConnected,
-    fully_connected_scales,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
 
 SCRATCH_BYTES = 4096
 """What packed inputs may take."""

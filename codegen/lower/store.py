@@ -10,10 +10,7 @@ from math import isinf
 from smelt.codegen.text.helpers import helper_blocks
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Rounding, TensorType
-from smelt.ops.arithmetic.fixed_point import (
-    Activation,
-    clamp_limits,
-)
+from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits
 
 _PRIMARY = re.compile(r"\w+(\([^()]*\)|\[[^][]*\])?")
 

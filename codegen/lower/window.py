@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smelt.ir import Node
-from smelt.ops.core.convolution import (
-    NO_PADDING,
-    Conv2D,
-    DepthwiseConv2D,
-    Padding2D,
-    Pair,
-)
+from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, Padding2D, Pair
 
 
 @dataclass(frozen=True)

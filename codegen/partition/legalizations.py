@@ -15,23 +15,10 @@ import numpy as np
 from smelt.codegen.passes.quantized.functions import tabulated
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType, Value
-from smelt.ops.arithmetic.fixed_point import (
-    Requantizer,
-    convolution_scales,
-)
-from smelt.ops.core.convolution import (
-    NO_PADDING,
-    Conv2D,
-    DepthwiseConv2D,
-)
-from smelt.ops.core.fully_connected import (
-    FullyConnected,
-    fully_connected_scales,
-)
-from smelt.ops.core.matmul import (
-    MatMul,
-    swapped,
-)
+from smelt.ops.arithmetic.fixed_point import Requantizer, convolution_scales
+from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D
+from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
+from smelt.ops.core.matmul import MatMul, swapped
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.table import Table
 from smelt.ops.core.unary import Unary

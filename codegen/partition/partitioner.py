@@ -19,14 +19,7 @@ from math import inf
 from pathlib import PurePosixPath
 
 from smelt.codegen.lower.accelerator import DeviceCall
-from smelt.codegen.lower.offer import (
-    MOST_ENTRIES,
-    Answers,
-    Backend,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.lower.offer import MOST_ENTRIES, Answers, Backend, KernelCall, Refusal, Request
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.ir import Graph, Node
 from smelt.ops.tensor.reshape import Reshape

@@ -8,19 +8,12 @@ from math import prod
 import numpy as np
 
 from smelt.ir import Array, DType, Length, Node, Op, Rewrite, TensorType, Value
-from smelt.ops.control.run_time_length import (
-    FillRows,
-    LengthOf,
-    TransposeLength,
-)
+from smelt.ops.control.run_time_length import FillRows, LengthOf, TransposeLength
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.reduce import Reduce
 from smelt.ops.lengths import Mark, Marks, from_end, picks_rows
-from smelt.ops.sequence.recurrence import (
-    OPERANDS,
-    Recurrence,
-)
+from smelt.ops.sequence.recurrence import OPERANDS, Recurrence
 from smelt.ops.tensor.gather import Gather
 from smelt.ops.tensor.reshape import Reshape
 from smelt.ops.tensor.slice import Slice

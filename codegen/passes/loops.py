@@ -8,11 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from smelt.ir import Graph, Node, Value
-from smelt.ops.control.branches import (
-    Loop,
-    Order,
-    While,
-)
+from smelt.ops.control.branches import Loop, Order, While
 from smelt.ops.tensor.reshape import Reshape
 
 InPlace = Callable[[Node], Sequence[tuple[int, int]]]

@@ -11,17 +11,10 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.lengths import tell_length
 from smelt.ir import Graph, Length, Node, Rewrite, Value
-from smelt.ops.control.run_time_length import (
-    FillRows,
-    LengthOf,
-    TransposeLength,
-)
+from smelt.ops.control.run_time_length import FillRows, LengthOf, TransposeLength
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.lengths import Mark, Marks, node_at, picks_rows, refuse, trace, type_at
 from smelt.ops.sequence.recurrence import Recurrence

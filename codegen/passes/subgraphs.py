@@ -6,11 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, replace
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    Pass,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, Pass, PassContext
 from smelt.ir import Graph, Node, Op, Rewrite, Value
 from smelt.ops.tensor.copy import Copy
 

@@ -11,25 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from smelt.codegen.lower.accelerator import DeviceCall
-from smelt.codegen.lower.offer import (
-    Input,
-    Operand,
-    Output,
-    Packed,
-    Scratch,
-)
+from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Scratch
 from smelt.codegen.partition.partitioner import Choice
-from smelt.codegen.passes.loops import (
-    LoopForm,
-    in_safe_order,
-    is_read,
-    root_of,
-)
+from smelt.codegen.passes.loops import LoopForm, in_safe_order, is_read, root_of
 from smelt.codegen.passes.rows import Rows
-from smelt.codegen.schedule.lifetimes import (
-    Lifetimes,
-    Reuse,
-)
+from smelt.codegen.schedule.lifetimes import Lifetimes, Reuse
 from smelt.codegen.schedule.steps import (
     Argument,
     Block,
@@ -45,17 +31,9 @@ from smelt.codegen.schedule.steps import (
     TellLength,
     Turn,
 )
-from smelt.codegen.schedule.symbols import (
-    Constants,
-    Functions,
-)
+from smelt.codegen.schedule.symbols import Constants, Functions
 from smelt.ir import DType, Graph, Node, TensorType, Value
-from smelt.ops.control.branches import (
-    If,
-    Loop,
-    Order,
-    While,
-)
+from smelt.ops.control.branches import If, Loop, Order, While
 from smelt.ops.control.run_time_length import LengthOf
 from smelt.ops.tensor.reshape import Reshape
 

@@ -8,19 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from smelt.codegen import arena
-from smelt.codegen.lower.accelerator import (
-    Accelerator,
-    DeviceFunctions,
-    accelerator_of,
-)
+from smelt.codegen.lower.accelerator import Accelerator, DeviceFunctions, accelerator_of
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.rows import rows_of
 from smelt.codegen.schedule.lifetimes import Lifetimes
-from smelt.codegen.schedule.linearize import (
-    Linearizer,
-    Scope,
-    ValueView,
-)
+from smelt.codegen.schedule.linearize import Linearizer, Scope, ValueView
 from smelt.codegen.schedule.steps import (
     Argument,
     Block,
@@ -35,10 +27,7 @@ from smelt.codegen.schedule.steps import (
     TellLength,
     flatten,
 )
-from smelt.codegen.schedule.symbols import (
-    Constants,
-    Functions,
-)
+from smelt.codegen.schedule.symbols import Constants, Functions
 from smelt.errors import DoesNotFit
 from smelt.ir import Array, Graph, Value
 from smelt.targets import Platform

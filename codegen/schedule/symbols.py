@@ -10,18 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from smelt.codegen.lower.accelerator import (
-    DeviceCall,
-    DeviceFunctions,
-)
-from smelt.codegen.lower.offer import (
-    Input,
-    KernelCall,
-    Operand,
-    Output,
-    Packed,
-    Scratch,
-)
+from smelt.codegen.lower.accelerator import DeviceCall, DeviceFunctions
+from smelt.codegen.lower.offer import Input, KernelCall, Operand, Output, Packed, Scratch
 from smelt.codegen.schedule.steps import Function
 from smelt.codegen.text.helpers import macros_in
 from smelt.codegen.text.render import render

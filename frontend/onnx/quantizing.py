@@ -14,10 +14,7 @@ from smelt.frontend.onnx.operation import Operation
 from smelt.frontend.onnx.tensors import PROTO_TYPES
 from smelt.ir import DType, Graph, Node, Quant, Rewrite, Rounding, Value
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.tensor.copy import Copy
 
 STORED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)

@@ -15,14 +15,8 @@ from smelt.ops.core.add_n import AddN
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.l2_normalization import L2Normalization
 from smelt.ops.core.prelu import PRelu
-from smelt.ops.core.softmax import (
-    LogSoftmax,
-    Softmax,
-)
-from smelt.ops.core.unary import (
-    UNARY,
-    Unary,
-)
+from smelt.ops.core.softmax import LogSoftmax, Softmax
+from smelt.ops.core.unary import UNARY, Unary
 
 
 def _unary(kind: str) -> Converter:

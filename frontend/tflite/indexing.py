@@ -14,10 +14,7 @@ from smelt.ir import DType, Value
 from smelt.ops.core.arg_reduce import ArgReduce
 from smelt.ops.sequence.reverse_sequence import ReverseSequence
 from smelt.ops.tensor.concat import Concat
-from smelt.ops.tensor.gather import (
-    Gather,
-    GatherND,
-)
+from smelt.ops.tensor.gather import Gather, GatherND
 from smelt.ops.tensor.indices import positions
 from smelt.ops.tensor.one_hot import OneHot
 from smelt.ops.tensor.pad import Pad

@@ -6,10 +6,7 @@ import tflite
 
 from smelt.frontend.tflite.operation import Converter, TfliteOperation
 from smelt.ir import Value
-from smelt.ops.core.matmul import (
-    MatMul,
-    swapped,
-)
+from smelt.ops.core.matmul import MatMul, swapped
 
 
 def _batch_matmul(operation: TfliteOperation) -> None:

@@ -11,12 +11,7 @@ from smelt.errors import ModelError
 from smelt.frontend.tflite.operation import ARITHMETIC, Converter, TfliteOperation
 from smelt.ir import DType, Op
 from smelt.ops.arithmetic.fixed_point import Activation
-from smelt.ops.core.convolution import (
-    NO_PADDING,
-    Padding2D,
-    Pair,
-    same_padding,
-)
+from smelt.ops.core.convolution import NO_PADDING, Padding2D, Pair, same_padding
 from smelt.ops.core.l2_pool import L2Pool2D
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce

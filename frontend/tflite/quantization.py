@@ -5,10 +5,7 @@ from __future__ import annotations
 from smelt.errors import ModelError
 from smelt.frontend.tflite.operation import Converter, TfliteOperation
 from smelt.ir import DType
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 
 _STORED = frozenset({DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16, DType.INT32})
 

@@ -8,18 +8,9 @@ from typing import TypeVar
 
 from smelt.errors import ConfigError, QuantizationError
 from smelt.ir import Graph
-from smelt.quant.data import (
-    image_files,
-    wave_files,
-)
-from smelt.quant.data.image_files import (
-    Preprocessing,
-    read_images,
-)
-from smelt.quant.data.wave_files import (
-    read_waves,
-    short_waves,
-)
+from smelt.quant.data import image_files, wave_files
+from smelt.quant.data.image_files import Preprocessing, read_images
+from smelt.quant.data.wave_files import read_waves, short_waves
 from smelt.quant.ranges.observation import Sample
 from smelt.wording import counted
 

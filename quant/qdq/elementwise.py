@@ -9,10 +9,7 @@ from onnx import TensorProto
 
 from smelt.ir import Node, Op
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.table import Table
 from smelt.ops.core.unary import Unary
 from smelt.quant.qdq.graph import Emitter, Exporter

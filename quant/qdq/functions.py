@@ -8,10 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from smelt.ir import Array, Graph, Node, TensorType, Value
-from smelt.ops.arithmetic.fixed_point import (
-    dequantize_onnx,
-    quantize_onnx,
-)
+from smelt.ops.arithmetic.fixed_point import dequantize_onnx, quantize_onnx
 
 Function: TypeAlias = tuple[Value, tuple[Node, ...]]
 """The float value that a function takes, and the nodes that compute it, in order."""

@@ -9,10 +9,7 @@ from onnx import TensorProto
 
 from smelt.ir import DType, Node, Op
 from smelt.ops.core.cast import Cast
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.matmul import MatMul

@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from smelt.ir import Node, Op, Value
-from smelt.ops.sequence.lstm import (
-    GATES,
-    Lstm,
-)
+from smelt.ops.sequence.lstm import GATES, Lstm
 from smelt.ops.sequence.recurrence import Recurrence
 from smelt.quant.qdq.graph import Emitter, Exporter
 from smelt.quant.qdq.shapes import unsupported

@@ -11,10 +11,7 @@ from smelt.ops.core.l2_normalization import L2Normalization
 from smelt.ops.core.normalization import Normalization
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce
-from smelt.ops.core.softmax import (
-    LogSoftmax,
-    Softmax,
-)
+from smelt.ops.core.softmax import LogSoftmax, Softmax
 from smelt.quant.qdq.graph import FIRST, Emitter, Exporter
 from smelt.quant.qdq.shapes import activated, order_of, pads_of, unsupported
 

@@ -6,10 +6,7 @@ import numpy as np
 
 from smelt.errors import UnsupportedError
 from smelt.ir import Node, Value
-from smelt.ops.arithmetic.fixed_point import (
-    Activation,
-    clamp_limits,
-)
+from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits
 from smelt.ops.core.convolution import Padding2D
 from smelt.quant.qdq.graph import FIRST, Exporter
 

@@ -10,15 +10,8 @@ import numpy as np
 from smelt.ir import Array, DType, Graph, Node, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import FullyConnected
-from smelt.ops.sequence.lstm import (
-    GATES,
-    Lstm,
-)
-from smelt.ops.sequence.recurrence import (
-    OPERANDS,
-    Recurrence,
-    recurrence,
-)
+from smelt.ops.sequence.lstm import GATES, Lstm
+from smelt.ops.sequence.recurrence import OPERANDS, Recurrence, recurrence
 
 
 def whole_layers(graph: Graph) -> Graph:

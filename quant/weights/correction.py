@@ -15,10 +15,7 @@ import numpy as np
 
 from smelt.ir import Array, Node
 from smelt.quant.recipe import Recipe
-from smelt.quant.weights.fitting import (
-    Noise,
-    fitted,
-)
+from smelt.quant.weights.fitting import Noise, fitted
 from smelt.quant.weights.integers import (
     StoredProduct,
     clipped_scales,
@@ -31,10 +28,7 @@ from smelt.quant.weights.integers import (
     to_matrices,
     windows,
 )
-from smelt.quant.weights.rounding import (
-    damped,
-    searched,
-)
+from smelt.quant.weights.rounding import damped, searched
 
 _DAMPING, _FEW = 0.1, 0.5
 """Part of the mean second moment that is added to each, so that few samples are not overfitted:

@@ -19,22 +19,10 @@ from smelt.ir import Array, Graph, Node, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.products import WeightedProduct
 from smelt.quant.forms import Form, Forms, classify
-from smelt.quant.ranges.observation import (
-    Observation,
-    Sample,
-)
+from smelt.quant.ranges.observation import Observation, Sample
 from smelt.quant.sensitivity import Sensitivity
-from smelt.quant.weights.integers import (
-    from_matrices,
-    real_bias,
-    to_matrices,
-)
-from smelt.quant.weights.rescaling import (
-    FIXED,
-    Classes,
-    channels_of,
-    taps_channel,
-)
+from smelt.quant.weights.integers import from_matrices, real_bias, to_matrices
+from smelt.quant.weights.rescaling import FIXED, Classes, channels_of, taps_channel
 
 _NORM = 8
 """Order of the norm that stands for a maximum, which has no useful slope. A low one leaves room:

@@ -15,11 +15,7 @@ from math import prod
 import numpy as np
 
 from smelt.ir import Array, Node, Value
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-    patches,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, patches
 from smelt.ops.core.convolution_nd import ConvTranspose
 
 LIMIT = 127

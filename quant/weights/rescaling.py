@@ -18,10 +18,7 @@ import numpy as np
 from smelt.ir import Array, Graph, Node, Op, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.matmul import MatMul

@@ -12,11 +12,7 @@ from smelt.boards import Board, Computer
 from smelt.codegen import arena
 from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.emit.project import Project
-from smelt.codegen.lower.accelerator import (
-    Accelerator,
-    LayerCosts,
-    accelerator_of,
-)
+from smelt.codegen.lower.accelerator import Accelerator, LayerCosts, accelerator_of
 from smelt.codegen.partition.legalize import Legalized
 from smelt.codegen.passes.channels.removals import Removals
 from smelt.codegen.schedule.schedule import Schedule

@@ -8,26 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from smelt.api.quantization_notes import (
-    data_notes,
-    result_notes,
-)
+from smelt.api.quantization_notes import data_notes, result_notes
 from smelt.arguments import as_flag, as_instance, as_integer, as_items, as_path, wrong
 from smelt.codegen.passes import run_passes
 from smelt.errors import ConfigError, QuantizationError
 from smelt.frontend import Imported
 from smelt.ir import Array, Graph, evaluate
-from smelt.quant.data.folders import (
-    Preprocessing,
-    not_images,
-    padded,
-    read_folder,
-    spread,
-)
-from smelt.quant.data.samples import (
-    check_arrays,
-    check_samples,
-)
+from smelt.quant.data.folders import Preprocessing, not_images, padded, read_folder, spread
+from smelt.quant.data.samples import check_arrays, check_samples
 from smelt.quant.interface import float_interface
 from smelt.quant.quantized import Quantized, output_noise
 from smelt.quant.quantizer import quantize, require_float

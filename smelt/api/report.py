@@ -11,26 +11,14 @@ from typing import Any
 from smelt import __version__
 from smelt.api.artefact import Stages
 from smelt.codegen.emit.network import Tensor
-from smelt.codegen.lower.accelerator import (
-    DeviceCall,
-    LayerCosts,
-)
+from smelt.codegen.lower.accelerator import DeviceCall, LayerCosts
 from smelt.codegen.lower.offer import KernelCall
 from smelt.codegen.partition.partitioner import Candidate
 from smelt.codegen.passes import PASSES
 from smelt.codegen.passes.channels.removals import Gone
 from smelt.codegen.passes.context import Removal
-from smelt.codegen.schedule.schedule import (
-    ARENA,
-    STATE,
-)
-from smelt.codegen.schedule.steps import (
-    Branch,
-    Call,
-    Repeat,
-    Step,
-    TellLength,
-)
+from smelt.codegen.schedule.schedule import ARENA, STATE
+from smelt.codegen.schedule.steps import Branch, Call, Repeat, Step, TellLength
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.ir import Graph, Node
 

@@ -41,35 +41,20 @@ from smelt.cli.output import (
     write_json,
 )
 from smelt.cli.quantize import quantize
-from smelt.cli.show import (
-    profile as show_profile,
-)
-from smelt.cli.show import (
-    tables as show,
-)
-from smelt.cli.show import (
-    verify as show_verify,
-)
+from smelt.cli.show import profile as show_profile
+from smelt.cli.show import tables as show
+from smelt.cli.show import verify as show_verify
 from smelt.cli.simulate import simulate
 from smelt.cli.tune import tune
-from smelt.cli.verify import (
-    deploy,
-    verify,
-)
+from smelt.cli.verify import deploy, verify
 from smelt.codegen.emit.destination import check_destination
 from smelt.errors import ConfigError, DeviceError, SmeltError, ToolError
 from smelt.frontend import load as load_model
 from smelt.ir.text import print_graph
 from smelt.plugins import load_plugins
 from smelt.proof.deploy import time_layers
-from smelt.proof.profile import (
-    profile_model,
-    profiled,
-)
-from smelt.proof.run import (
-    Rig,
-    write_project,
-)
+from smelt.proof.profile import profile_model, profiled
+from smelt.proof.run import Rig, write_project
 from smelt.proof.run import run as run_model
 from smelt.samples import bind_samples, load_arrays, named_outputs, random_samples, save_arrays
 from smelt.terminal import one_line, plain

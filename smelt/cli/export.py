@@ -9,20 +9,10 @@ import typer
 from rich.console import Console
 
 from smelt.api.compile import compile_model
-from smelt.cli.options import (
-    BuildGroup,
-    ForceOption,
-    Model,
-    QuietOption,
-)
+from smelt.cli.options import BuildGroup, ForceOption, Model, QuietOption
 from smelt.cli.output import say
 from smelt.codegen.emit.destination import check_destination
-from smelt.codegen.emit.export import (
-    Package,
-    export_project,
-    find_format,
-    formats,
-)
+from smelt.codegen.emit.export import Package, export_project, find_format, formats
 from smelt.errors import ConfigError
 
 FormatOption = Annotated[

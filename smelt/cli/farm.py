@@ -14,22 +14,12 @@ from rich.console import Console
 
 from smelt.api.report import Gates
 from smelt.boards import computer_called, load
-from smelt.cli.output import (
-    bar,
-    progress_console,
-    write_json,
-)
+from smelt.cli.output import bar, progress_console, write_json
 from smelt.cli.proof import ProofGroup
 from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError, VerifyError
 from smelt.files import distinct, write_files
-from smelt.proof.farm import (
-    Job,
-    Outcome,
-    end_with_parent,
-    junit,
-    verify_jobs,
-)
+from smelt.proof.farm import Job, Outcome, end_with_parent, junit, verify_jobs
 from smelt.samples import load_arrays
 from smelt.targets import HOST
 

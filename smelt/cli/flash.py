@@ -17,15 +17,8 @@ from smelt.api.compile import compile_model
 from smelt.boards import Board
 from smelt.boards.flash import Way, choose, takes_port
 from smelt.boards.ports import find_port
-from smelt.cli.options import (
-    BuildGroup,
-    QuietOption,
-)
-from smelt.cli.output import (
-    notes,
-    progress_console,
-    say,
-)
+from smelt.cli.options import BuildGroup, QuietOption
+from smelt.cli.output import notes, progress_console, say
 from smelt.codegen.emit.destination import REPORT
 from smelt.errors import ConfigError, DeviceError
 from smelt.proof.run import built

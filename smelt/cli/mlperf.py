@@ -10,37 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smelt.api.compile import compile_model
-from smelt.cli.flash import (
-    FlashedFirmware,
-    FlashGroup,
-    put_on_board,
-)
-from smelt.cli.options import (
-    BuildGroup,
-    ForceOption,
-    Model,
-    QuietOption,
-)
-from smelt.cli.output import (
-    dumper,
-    notes,
-    progress_console,
-    say,
-    spinner,
-)
+from smelt.cli.flash import FlashedFirmware, FlashGroup, put_on_board
+from smelt.cli.options import BuildGroup, ForceOption, Model, QuietOption
+from smelt.cli.output import dumper, notes, progress_console, say, spinner
 from smelt.cli.simulate import serve
 from smelt.codegen.emit.destination import check_destination
 from smelt.errors import ConfigError
 from smelt.proof.deploy import board_of
-from smelt.proof.mlperf_tiny import (
-    benchmark_of,
-    claim,
-    meaning,
-)
-from smelt.proof.run import (
-    built,
-    write_project,
-)
+from smelt.proof.mlperf_tiny import benchmark_of, claim, meaning
+from smelt.proof.run import built, write_project
 
 if TYPE_CHECKING:
     from smelt.api.artefact import Artefact

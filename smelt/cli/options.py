@@ -20,11 +20,7 @@ from smelt.api.options import Options
 from smelt.api.quantize import Settings
 from smelt.api.report import Gates
 from smelt.cli import lists as cli_lists
-from smelt.cli.quant_options import (
-    PANEL,
-    QuantGroup,
-    QuantizationKind,
-)
+from smelt.cli.quant_options import PANEL, QuantGroup, QuantizationKind
 from smelt.codegen.backends.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.codegen.lower.accelerator import load_tuning
 from smelt.errors import ConfigError

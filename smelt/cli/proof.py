@@ -17,31 +17,14 @@ from rich.console import Console
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.boards.meter import Meter
-from smelt.cli.options import (
-    BuildGroup,
-    JsonFileOption,
-    LimitGroup,
-    QuietOption,
-)
-from smelt.cli.output import (
-    bars,
-    dumper,
-    notes,
-    write_json,
-)
+from smelt.cli.options import BuildGroup, JsonFileOption, LimitGroup, QuietOption
+from smelt.cli.output import bars, dumper, notes, write_json
 from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError, SmeltError
 from smelt.files import distinct, write_files
-from smelt.proof.farm import (
-    Outcome,
-    junit,
-)
+from smelt.proof.farm import Outcome, junit
 from smelt.proof.run import Rig
-from smelt.proof.verify import (
-    failed,
-    verified,
-    verify_model,
-)
+from smelt.proof.verify import failed, verified, verify_model
 from smelt.samples import Sample, bind_expected, bind_samples, load_arrays, random_samples
 
 

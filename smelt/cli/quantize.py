@@ -19,12 +19,7 @@ from smelt.api.quantize import (
     read_labels,
     read_samples,
 )
-from smelt.cli.options import (
-    InputGroup,
-    JsonOption,
-    Model,
-    QuietOption,
-)
+from smelt.cli.options import InputGroup, JsonOption, Model, QuietOption
 from smelt.cli.output import say
 from smelt.cli.quant_options import QuantGroup
 from smelt.cli.show import quantize as show_quantize

@@ -13,10 +13,7 @@ from smelt import boards
 from smelt.boards import Board
 from smelt.boards.simulate import Simulator
 from smelt.cli.flash import firmware
-from smelt.cli.options import (
-    BuildGroup,
-    QuietOption,
-)
+from smelt.cli.options import BuildGroup, QuietOption
 from smelt.cli.output import progress_console
 from smelt.errors import ConfigError
 

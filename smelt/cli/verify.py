@@ -9,32 +9,14 @@ import typer
 from rich.console import Console
 
 from smelt.api.artefact import Artefact
-from smelt.cli.farm import (
-    ONE_PLACE,
-    verify_all,
-)
+from smelt.cli.farm import ONE_PLACE, verify_all
 from smelt.cli.flash import FlashGroup
-from smelt.cli.options import (
-    DeviceOption,
-    Model,
-    OnOption,
-)
-from smelt.cli.output import (
-    progress_console,
-    say,
-)
-from smelt.cli.proof import (
-    ProofGroup,
-    compiled,
-    judge,
-)
+from smelt.cli.options import DeviceOption, Model, OnOption
+from smelt.cli.output import progress_console, say
+from smelt.cli.proof import ProofGroup, compiled, judge
 from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError
-from smelt.proof.deploy import (
-    VirtualRig,
-    flashing_rig,
-    time_layers,
-)
+from smelt.proof.deploy import VirtualRig, flashing_rig, time_layers
 from smelt.proof.run import Rig
 from smelt.samples import random_samples
 

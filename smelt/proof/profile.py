@@ -13,18 +13,10 @@ from smelt.api.report import Measured, Report, complete
 from smelt.boards import ElfInfo
 from smelt.boards.counts import CountedRegion, Counter
 from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
-from smelt.codegen.schedule.steps import (
-    Call,
-    Step,
-)
+from smelt.codegen.schedule.steps import Call, Step
 from smelt.errors import ConfigError, ToolError
 from smelt.files import temporary_folder
-from smelt.proof.run import (
-    built,
-    connected,
-    device_inputs,
-    set_sizes,
-)
+from smelt.proof.run import built, connected, device_inputs, set_sizes
 from smelt.samples import Sample
 from smelt.targets.cycles import WAIT_STATES_ASSUMED, Counts, cycles, unknown
 from smelt.targets.instructions import Kind

@@ -14,11 +14,7 @@ from itertools import chain
 import numpy as np
 
 from smelt.ir import Array, DType, Graph, Node, Value
-from smelt.ops.control.branches import (
-    If,
-    Loop,
-    While,
-)
+from smelt.ops.control.branches import If, Loop, While
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.quantize import Quantize
 from smelt.ops.core.table import Table

@@ -35,11 +35,7 @@ from smelt.codegen.lower.accelerator import (
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.ir import Node
-from smelt.proof.run import (
-    Rig,
-    device_inputs,
-    set_sizes,
-)
+from smelt.proof.run import Rig, device_inputs, set_sizes
 from smelt.samples import random_samples
 
 MARGIN = 0.02

@@ -13,11 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import (
-    Refusal,
-    Request,
-    backend,
-)
+from smelt.codegen.lower.offer import Refusal, Request, backend
 from smelt.ir import Array, DType, TensorType, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build, sample_limits, sample_of

@@ -18,25 +18,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import (
-    Input,
-    Output,
-    Packed,
-    Refusal,
-    Request,
-    Scratch,
-    backend,
-)
+from smelt.codegen.lower.offer import Input, Output, Packed, Refusal, Request, Scratch, backend
 from smelt.codegen.partition.partitioner import Partitioner
-from smelt.codegen.schedule.schedule import (
-    Schedule,
-    schedule,
-)
+from smelt.codegen.schedule.schedule import Schedule, schedule
 from smelt.codegen.schedule.symbols import Functions
-from smelt.codegen.text.helpers import (
-    required_headers,
-    required_helpers,
-)
+from smelt.codegen.text.helpers import required_headers, required_helpers
 from smelt.ir import (
     Array,
     DType,
@@ -54,41 +40,21 @@ from smelt.ir import (
 from smelt.ops import all_cases
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Data, build, sample_limits, sample_of
-from smelt.ops.control.branches import (
-    If,
-    While,
-)
-from smelt.ops.core.binary import (
-    BINARY,
-    Binary,
-)
+from smelt.ops.control.branches import If, While
+from smelt.ops.core.binary import BINARY, Binary
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.prelu import PRelu
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
-from smelt.ops.core.reduce import (
-    REDUCE,
-    Reduce,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
+from smelt.ops.core.reduce import REDUCE, Reduce
 from smelt.ops.sequence.reverse_sequence import ReverseSequence
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.copy import Copy
-from smelt.ops.tensor.gather import (
-    Gather,
-    GatherElements,
-    GatherND,
-)
+from smelt.ops.tensor.gather import Gather, GatherElements, GatherND
 from smelt.ops.tensor.one_hot import OneHot
 from smelt.ops.tensor.pad import Pad
 from smelt.ops.tensor.reshape import Reshape
 from smelt.ops.tensor.resize import Resize
-from smelt.ops.tensor.scatter import (
-    ScatterElements,
-    ScatterND,
-    TensorScatter,
-)
+from smelt.ops.tensor.scatter import ScatterElements, ScatterND, TensorScatter
 from smelt.ops.tensor.slice import Slice
 from smelt.ops.tensor.tile import Tile
 from smelt.ops.tensor.transpose import Transpose

@@ -22,10 +22,7 @@ from smelt.codegen.lower.offer import (
     backend,
 )
 from smelt.codegen.partition import partitioner as partition
-from smelt.codegen.partition.partitioner import (
-    Candidate,
-    Partitioner,
-)
+from smelt.codegen.partition.partitioner import Candidate, Partitioner
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify

@@ -22,10 +22,7 @@ from smelt.ir import (
     verify,
 )
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.prelu import PRelu
 from smelt.ops.core.quantize import Quantize

@@ -33,16 +33,8 @@ from smelt.boards.meter import Meter
 from smelt.boards.simulate import Simulator
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError, VerifyError
 from smelt.frontend import Imported
-from smelt.proof.deploy import (
-    VirtualRig,
-    flashing_rig,
-    time_layers,
-)
-from smelt.proof.run import (
-    Rig,
-    built,
-    run,
-)
+from smelt.proof.deploy import VirtualRig, flashing_rig, time_layers
+from smelt.proof.run import Rig, built, run
 from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
 from tests.devices.test_wire_line import FaultyStream, flip_a_bit

@@ -21,13 +21,7 @@ import numpy as np
 import pytest
 
 from smelt import boards
-from smelt.proof.farm import (
-    Job,
-    Outcome,
-    junit,
-    verify_job,
-    verify_jobs,
-)
+from smelt.proof.farm import Job, Outcome, junit, verify_job, verify_jobs
 from tests.support.board_tools import simulable
 from tests.support.cli_runner import Smelt, runner
 from tests.support.projects import images

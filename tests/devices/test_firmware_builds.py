@@ -18,11 +18,7 @@ from smelt.codegen.emit.firmware import Firmware
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError
 from smelt.targets import HOST, FirmwarePlacement, get, library
 from tests.support.board_tools import compilable, simulable
-from tests.support.fake_project import (
-    expected_output,
-    inputs,
-    write_project,
-)
+from tests.support.fake_project import expected_output, inputs, write_project
 from tests.support.shared import ROOT
 from tests.support.wire_tools import QEMU, SAMPLE, Build, builder
 

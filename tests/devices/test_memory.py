@@ -23,22 +23,11 @@ from smelt.boards.device_info import Region
 from smelt.codegen.emit import weights
 from smelt.codegen.emit.network import stored_arrays
 from smelt.errors import DeviceError, SmeltError, VerifyError
-from smelt.proof.memory import (
-    ComparedMemory,
-    compare_memory,
-)
-from smelt.proof.run import (
-    Rig,
-    built,
-)
+from smelt.proof.memory import ComparedMemory, compare_memory
+from smelt.proof.run import Rig, built
 from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
-from tests.devices.test_wire_line import (
-    FaultyStream,
-    double_a_byte,
-    drop_a_byte,
-    flip_a_bit,
-)
+from tests.devices.test_wire_line import FaultyStream, double_a_byte, drop_a_byte, flip_a_bit
 from tests.support.graphs import compile_graph
 from tests.support.projects import digits, unary_chain
 from tests.support.vulkan_tools import ON_GPU, dense, requires_vulkan

@@ -27,12 +27,7 @@ from smelt.boards.pace import pace_of
 from smelt.boards.simulate import Simulator
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, Quant, TensorType, Value
-from smelt.proof.mlperf_tiny import (
-    BENCHMARKS,
-    benchmark_of,
-    claim,
-    meaning,
-)
+from smelt.proof.mlperf_tiny import BENCHMARKS, benchmark_of, claim, meaning
 from smelt.proof.run import write_project
 from tests.support.board_tools import compilable, simulable
 from tests.support.cli_runner import Smelt, runner

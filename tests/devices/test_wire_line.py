@@ -13,10 +13,7 @@ from smelt.boards import Device
 from smelt.boards.line import Line, Lost, words
 from smelt.boards.stream import ProcessStream, Stream
 from smelt.errors import DeviceError
-from tests.support.fake_project import (
-    expected_output,
-    inputs,
-)
+from tests.support.fake_project import expected_output, inputs
 from tests.support.wire_tools import SAMPLE, Build, Place, builder
 
 SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=all -g"

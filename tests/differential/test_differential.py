@@ -15,10 +15,7 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment, FileSystemLoader
 
-from smelt.codegen.text import (
-    helpers,
-    render,
-)
+from smelt.codegen.text import helpers, render
 from tests.differential import __main__ as command
 from tests.differential.builds import BUILDS, OPTIMIZES, available
 from tests.differential.campaign import Finding, run_batch, settings_of, shrunk

@@ -7,10 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.text.assembly import (
-    LONGEST,
-    in_short_strings,
-)
+from smelt.codegen.text.assembly import LONGEST, in_short_strings
 
 PART = re.compile(r"    __asm__ volatile\(\n(.*?)\n    \);", re.S)
 UNIFIED = '        ".syntax unified\\n"'

@@ -14,10 +14,7 @@ from smelt.api.artefact import Artefact
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
 from smelt.codegen.emit import weights
-from smelt.codegen.emit.network import (
-    EmittedNetwork,
-    render_network,
-)
+from smelt.codegen.emit.network import EmittedNetwork, render_network
 from smelt.errors import ModelError
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.core.binary import Binary

@@ -17,10 +17,7 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.emit.export import formats
-from smelt.codegen.text.literals import (
-    c_comment,
-    code_span,
-)
+from smelt.codegen.text.literals import c_comment, code_span
 from smelt.frontend import InputOptions
 from smelt.ir import evaluate
 from smelt.proof.run import run

@@ -11,16 +11,8 @@ from pathlib import Path
 import pytest
 
 from smelt.api.options import Options
-from smelt.codegen.emit.export import (
-    Package,
-    export_project,
-    find_format,
-    formats,
-)
-from smelt.codegen.emit.names import (
-    LONGEST,
-    c_name,
-)
+from smelt.codegen.emit.export import Package, export_project, find_format, formats
+from smelt.codegen.emit.names import LONGEST, c_name
 from smelt.errors import ConfigError
 from smelt.ir import Graph
 from tests.backends.test_host import kernels_source

@@ -20,10 +20,7 @@ from smelt.boards import compile_project, open_device
 from smelt.errors import ConfigError, SmeltError
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.core.binary import Binary
-from smelt.proof.run import (
-    run,
-    write_project,
-)
+from smelt.proof.run import run, write_project
 from tests.support.graphs import compile_graph
 from tests.support.projects import (
     DIGITS_MODELS,

@@ -17,11 +17,7 @@ from PIL import Image
 from smelt.errors import ConfigError, QuantizationError
 from smelt.frontend import load
 from smelt.ir import Graph
-from smelt.quant.data.folders import (
-    Preprocessing,
-    padded,
-    read_folder,
-)
+from smelt.quant.data.folders import Preprocessing, padded, read_folder
 from tests.fuzz.case import Format, Step
 from tests.fuzz.raw import WORDS, scratched
 from tests.support.onnx_networks import graph, model, node

@@ -11,12 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.api.quantize import (
-    Settings,
-    quantize_network,
-    read_labels,
-    read_samples,
-)
+from smelt.api.quantize import Settings, quantize_network, read_labels, read_samples
 from smelt.errors import ConfigError, QuantizationError
 from smelt.frontend import Imported, load
 from smelt.ir import Graph, evaluate

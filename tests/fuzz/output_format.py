@@ -19,12 +19,8 @@ import onnx
 
 from smelt.api.compile import compile_model
 from smelt.cli.app import main
-from smelt.cli.show import (
-    profile as show_profile,
-)
-from smelt.cli.show import (
-    verify as show_verify,
-)
+from smelt.cli.show import profile as show_profile
+from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError
 from smelt.frontend import load
 from tests.fuzz import models, onnx_format

@@ -19,10 +19,7 @@ from smelt.ir.archive import load, save
 from smelt.ir.evaluate import evaluate
 from smelt.ir.text import print_graph
 from smelt.ops.case import build, sample_inputs
-from smelt.ops.core.convolution import (
-    CASES,
-    Conv2D,
-)
+from smelt.ops.core.convolution import CASES, Conv2D
 
 GRAPH = build(next(c for c in CASES if c.name == "pointwise_stride2"), DType.INT8)
 

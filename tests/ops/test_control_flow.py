@@ -24,12 +24,7 @@ from smelt.ir import (
     verify,
 )
 from smelt.ir.text import parse_graph, print_graph
-from smelt.ops.control.branches import (
-    If,
-    Loop,
-    Order,
-    While,
-)
+from smelt.ops.control.branches import If, Loop, Order, While
 
 I32 = TensorType((), DType.INT32)
 TRUTH = TensorType((1,), DType.BOOL)

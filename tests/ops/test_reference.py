@@ -33,20 +33,10 @@ from smelt.ops.core.binary import Binary
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.prelu import PRelu
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.reduce import Reduce
-from smelt.ops.core.softmax import (
-    LogSoftmax,
-    Softmax,
-)
-from smelt.ops.core.unary import (
-    UNARY,
-    Unary,
-    lookup_table,
-)
+from smelt.ops.core.softmax import LogSoftmax, Softmax
+from smelt.ops.core.unary import UNARY, Unary, lookup_table
 from smelt.ops.sequence.lstm import Lstm
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.pad import Pad

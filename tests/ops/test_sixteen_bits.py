@@ -9,11 +9,7 @@ import ai_edge_litert.schema_py_generated as schema
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import (
-    Refusal,
-    Request,
-    backend,
-)
+from smelt.codegen.lower.offer import Refusal, Request, backend
 from smelt.codegen.passes import run_passes
 from smelt.ir import (
     Array,
@@ -29,11 +25,7 @@ from smelt.ir import (
     verify,
 )
 from smelt.ops.arithmetic.fixed_point import Activation
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-    same_padding,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, same_padding
 from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.softmax import Softmax

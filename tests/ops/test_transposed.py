@@ -22,10 +22,7 @@ from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.quant.forms import classify
 from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import (
-    Sample,
-    observe,
-)
+from smelt.quant.ranges.observation import Sample, observe
 from smelt.quant.recipe import RECIPES
 from smelt.quant.weights.equalization import equalize
 from tests.support.graphs import SETUPS, TWINS, Member, Outputs, assert_same, run_together

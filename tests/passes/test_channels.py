@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from smelt.codegen.passes.channels.constant_channels import (
-    drop_channels,
-    plan_channels,
-)
-from smelt.codegen.passes.context import (
-    PassContext,
-    Removal,
-)
+from smelt.codegen.passes.channels.constant_channels import drop_channels, plan_channels
+from smelt.codegen.passes.context import PassContext, Removal
 from smelt.frontend import load
 from smelt.ir import (
     Array,
@@ -31,10 +25,7 @@ from smelt.ir import (
 )
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.pool import Pool2D

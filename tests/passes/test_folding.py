@@ -17,14 +17,8 @@ from smelt.codegen.passes.fusion.scales import fold_scales
 from smelt.ir import Graph, Node, Op, Origin, Value, evaluate, verify
 from smelt.ir.text import print_graph
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
-from smelt.ops.core.convolution_nd import (
-    Conv3D,
-    ConvTranspose,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.core.convolution_nd import Conv3D, ConvTranspose
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.unary import Unary
 from smelt.samples import random_samples

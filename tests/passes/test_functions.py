@@ -24,10 +24,7 @@ from smelt.ir import (
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.pool import Pool2D
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.reshape import Reshape
 from tests.support.graphs import compile_graph

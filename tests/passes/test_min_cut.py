@@ -7,10 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.passes.layout.min_cut import (
-    UNCUTTABLE,
-    CutProblem,
-)
+from smelt.codegen.passes.layout.min_cut import UNCUTTABLE, CutProblem
 
 Edges = list[tuple[int, int, int]]
 VERTICES = 6

@@ -23,12 +23,7 @@ from smelt.boards.disassembly import disassemble
 from smelt.codegen.schedule.steps import Call
 from smelt.ir import Graph, verify
 from smelt.ir.text import parse_graph
-from smelt.proof.profile import (
-    Profile,
-    executed,
-    profile_model,
-    profiled,
-)
+from smelt.proof.profile import Profile, executed, profile_model, profiled
 from smelt.samples import random_samples
 from smelt.targets import get
 from smelt.targets.cycles import Counts

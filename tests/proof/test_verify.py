@@ -38,18 +38,11 @@ from smelt.ops.case import build
 from smelt.ops.core.arg_reduce import ArgReduce
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.cast import Cast
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.copy import Copy
 from smelt.ops.tensor.select import Select
-from smelt.proof.tolerances import (
-    FLOAT16_TOLERANCE,
-    compare,
-    inexact,
-)
+from smelt.proof.tolerances import FLOAT16_TOLERANCE, compare, inexact
 from smelt.proof.verify import verify_model
 from smelt.samples import Sample, random_samples
 from tests.support.graphs import compile_graph

@@ -11,17 +11,7 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from bench import quantized_networks
-from smelt.ir import (
-    DType,
-    Graph,
-    Node,
-    Origin,
-    Quant,
-    Rounding,
-    TensorType,
-    Value,
-    evaluate,
-)
+from smelt.ir import DType, Graph, Node, Origin, Quant, Rounding, TensorType, Value, evaluate
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.l2_normalization import L2Normalization

@@ -14,10 +14,7 @@ from smelt.ops import all_cases
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Case, build, sample_inputs
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.normalization import Normalization
 from smelt.ops.core.pool import Pool2D
@@ -32,27 +29,14 @@ from smelt.quant.data.samples import outliers
 from smelt.quant.forms import Form, classify
 from smelt.quant.quantized import Quantized
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import (
-    Sample,
-    observe,
-)
+from smelt.quant.ranges.observation import Sample, observe
 from smelt.quant.ranges.shared_ranges import find_groups
 from smelt.quant.recipe import RECIPES, Recipe
 from smelt.quant.weights.equalization import equalize
-from smelt.quant.weights.fitting import (
-    Noise,
-    fitted,
-)
-from smelt.quant.weights.integers import (
-    largest_scales,
-    nearest,
-)
+from smelt.quant.weights.fitting import Noise, fitted
+from smelt.quant.weights.integers import largest_scales, nearest
 from smelt.quant.weights.rescaling import Classes
-from smelt.quant.weights.rounding import (
-    compensated,
-    damped,
-    searched,
-)
+from smelt.quant.weights.rounding import compensated, damped, searched
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.quant_networks import Builder, digits, measured, outputs, stored_samples
 

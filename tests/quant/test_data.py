@@ -10,26 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.api.quantize import (
-    read_labels,
-    read_samples,
-)
+from smelt.api.quantize import read_labels, read_samples
 from smelt.errors import ConfigError, QuantizationError, SmeltError
 from smelt.ir import Array, DType, Graph, TensorType, Value
 from smelt.quant.data import image_files
-from smelt.quant.data.folders import (
-    padded,
-    read_folder,
-    spread,
-)
-from smelt.quant.data.image_files import (
-    Preprocessing,
-    read_images,
-)
-from smelt.quant.data.samples import (
-    doubtful,
-    outliers,
-)
+from smelt.quant.data.folders import padded, read_folder, spread
+from smelt.quant.data.image_files import Preprocessing, read_images
+from smelt.quant.data.samples import doubtful, outliers
 from smelt.quant.data.wave_files import read_waves
 from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize

@@ -10,19 +10,13 @@ import pytest
 from smelt.api.quantization_cost import island_costs
 from smelt.ir import DType, Graph, Node, Value, evaluate
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.tensor.concat import Concat
 from smelt.proof.run import run
 from smelt.quant.forms import classify
 from smelt.quant.quantizer import quantize
 from smelt.quant.ranges.observation import observe
-from smelt.quant.ranges.shared_ranges import (
-    Group,
-    find_groups,
-)
+from smelt.quant.ranges.shared_ranges import Group, find_groups
 from smelt.quant.recipe import RECIPES
 from tests.quant.test_int16 import noise, offset
 from tests.support.graphs import assert_same, compile_graph

@@ -21,18 +21,8 @@ from smelt.ir import Array, Graph, Length, evaluate, verify
 from smelt.ir.literal import digest
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ops.case import random_array
-from smelt.ops.lengths import (
-    at_sizes,
-    evaluate_at_size,
-    sizes_of,
-    trace,
-    with_lengths,
-)
-from smelt.proof.run import (
-    device_inputs,
-    run,
-    set_sizes,
-)
+from smelt.ops.lengths import at_sizes, evaluate_at_size, sizes_of, trace, with_lengths
+from smelt.proof.run import device_inputs, run, set_sizes
 from smelt.proof.verify import verify_model
 from smelt.samples import Sample, bind_samples, random_samples
 from tests.support.graphs import SETUPS, assert_same, compile_graph

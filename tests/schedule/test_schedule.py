@@ -21,14 +21,7 @@ from smelt.codegen.lower.offer import (
     backend,
 )
 from smelt.codegen.partition.partitioner import Partitioner
-from smelt.codegen.schedule.schedule import (
-    ARENA,
-    STATE,
-    InBuffer,
-    InFlash,
-    Schedule,
-    schedule,
-)
+from smelt.codegen.schedule.schedule import ARENA, STATE, InBuffer, InFlash, Schedule, schedule
 from smelt.errors import DoesNotFit, UnsupportedError
 from smelt.ir import DType, Graph, Node, verify
 from smelt.ir.text import parse_graph

@@ -15,11 +15,7 @@ import pytest
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.lower.offer import (
-    Refusal,
-    Request,
-    backend,
-)
+from smelt.codegen.lower.offer import Refusal, Request, backend
 from smelt.frontend import Imported
 from smelt.ir import Graph
 from smelt.ops.core.convolution import Conv2D

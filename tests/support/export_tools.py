@@ -16,11 +16,7 @@ import pytest
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.emit.export import (
-    Package,
-    export_project,
-    find_format,
-)
+from smelt.codegen.emit.export import Package, export_project, find_format
 from smelt.codegen.emit.project import Project
 from smelt.ir import Array, evaluate
 from tests.support.graphs import compile_graph

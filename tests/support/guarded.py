@@ -13,19 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from smelt.codegen.lower.offer import (
-    Input,
-    Packed,
-)
+from smelt.codegen.lower.offer import Input, Packed
 from smelt.codegen.schedule.symbols import Functions
-from smelt.codegen.text.helpers import (
-    required_headers,
-    required_helpers,
-)
-from smelt.codegen.text.literals import (
-    c_elements,
-    c_lines,
-)
+from smelt.codegen.text.helpers import required_headers, required_helpers
+from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.ir import Array, DType
 from smelt.targets import get
 from tests.support.kernels_host import Run

@@ -18,22 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import (
-    Input,
-    KernelCall,
-    Output,
-    Packed,
-    Scratch,
-)
+from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Scratch
 from smelt.codegen.schedule.symbols import Functions
-from smelt.codegen.text.helpers import (
-    required_headers,
-    required_helpers,
-)
-from smelt.codegen.text.literals import (
-    c_elements,
-    c_lines,
-)
+from smelt.codegen.text.helpers import required_headers, required_helpers
+from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.ir import Array, DType, Node
 from smelt.samples import Sample
 

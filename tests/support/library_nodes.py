@@ -10,24 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from smelt.ir import (
-    DType,
-    Graph,
-    Node,
-    Op,
-    Origin,
-    Quant,
-    Rounding,
-    TensorType,
-    Value,
-    verify,
-)
+from smelt.ir import DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value, verify
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.softmax import Softmax

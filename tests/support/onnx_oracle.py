@@ -17,56 +17,28 @@ from onnx import helper, numpy_helper
 
 from smelt.ir import Array, DType, Graph, Node, Value
 from smelt.ops.arithmetic.fixed_point import Activation
-from smelt.ops.core.binary import (
-    BINARY,
-    Binary,
-)
+from smelt.ops.core.binary import BINARY, Binary
 from smelt.ops.core.cast import Cast
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-    Padding2D,
-)
-from smelt.ops.core.convolution_nd import (
-    Conv3D,
-    ConvolutionND,
-    ConvTranspose,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D
+from smelt.ops.core.convolution_nd import Conv3D, ConvolutionND, ConvTranspose
 from smelt.ops.core.cumulative import Cumulative
 from smelt.ops.core.fully_connected import FullyConnected
-from smelt.ops.core.normalization import (
-    LocalResponse,
-    Normalization,
-)
+from smelt.ops.core.normalization import LocalResponse, Normalization
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.prelu import PRelu
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.reduce import Reduce
-from smelt.ops.core.softmax import (
-    Hardmax,
-    LogSoftmax,
-    Softmax,
-)
+from smelt.ops.core.softmax import Hardmax, LogSoftmax, Softmax
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.copy import Copy
-from smelt.ops.tensor.gather import (
-    Gather,
-    GatherElements,
-    GatherND,
-)
+from smelt.ops.tensor.gather import Gather, GatherElements, GatherND
 from smelt.ops.tensor.grid_sample import GridSample
 from smelt.ops.tensor.one_hot import OneHot
 from smelt.ops.tensor.pad import Pad
 from smelt.ops.tensor.reshape import Reshape
 from smelt.ops.tensor.resize import Resize
-from smelt.ops.tensor.scatter import (
-    ScatterElements,
-    ScatterND,
-)
+from smelt.ops.tensor.scatter import ScatterElements, ScatterND
 from smelt.ops.tensor.select import Select
 from smelt.ops.tensor.slice import Slice
 from smelt.ops.tensor.tile import Tile

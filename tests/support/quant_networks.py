@@ -12,16 +12,9 @@ from smelt.frontend import InputOptions
 from smelt.frontend import load as load_model
 from smelt.ir import Array, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
 from smelt.ir.types import DType
-from smelt.ops.arithmetic.fixed_point import (
-    Activation,
-    dequantize_onnx,
-)
+from smelt.ops.arithmetic.fixed_point import Activation, dequantize_onnx
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-    Padding2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce

@@ -28,17 +28,8 @@ from smelt.ir import (
 )
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import quant_of_range, quantize, random_array
-from smelt.ops.core.binary import (
-    BINARY,
-    Binary,
-)
-from smelt.ops.core.convolution import (
-    NO_PADDING,
-    Conv2D,
-    DepthwiseConv2D,
-    Padding2D,
-    same_padding,
-)
+from smelt.ops.core.binary import BINARY, Binary
+from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, Padding2D, same_padding
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.quantize import Quantize

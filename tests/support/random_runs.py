@@ -6,11 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from smelt.codegen.lower.offer import (
-    Backend,
-    Refusal,
-    Request,
-)
+from smelt.codegen.lower.offer import Backend, Refusal, Request
 from smelt.ir import Graph, evaluate
 from smelt.targets import get
 from tests.support.guarded import Run

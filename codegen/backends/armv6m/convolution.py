@@ -6,16 +6,8 @@ from typing_extensions import override
 
 from smelt.codegen.backends.armv6m.block import block
 from smelt.codegen.backends.armv6m.instructions import CONDITION
-from smelt.codegen.lower.halves_convolution import (
-    HalvesCore,
-    convolution_by_halves,
-)
-from smelt.codegen.lower.offer import (
-    Kernel,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.lower.halves_convolution import HalvesCore, convolution_by_halves
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.ir import Node
 from smelt.ops.core.convolution import Conv2D
 

@@ -31,14 +31,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.short_products import (
-    SCRATCH_BYTES,
-    scaling_of,
-)
-from smelt.codegen.lower.short_scaling import (
-    ScalingSteps,
-    ShortScaling,
-)
+from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.fully_connected import FullyConnected

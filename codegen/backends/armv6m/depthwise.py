@@ -6,16 +6,8 @@ from typing_extensions import override
 
 from smelt.codegen.backends.armv6m.instructions import CONDITION
 from smelt.codegen.backends.armv6m.pairs import pairs
-from smelt.codegen.lower.halves_depthwise import (
-    DepthwiseCore,
-    depthwise,
-)
-from smelt.codegen.lower.offer import (
-    Kernel,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.lower.halves_depthwise import DepthwiseCore, depthwise
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.ir import Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 

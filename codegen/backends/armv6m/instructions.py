@@ -6,14 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-from smelt.codegen.lower.assembly_builder import (
-    Assembler,
-    Label,
-    Opcode,
-    Reach,
-    immediate,
-    joined,
-)
+from smelt.codegen.lower.assembly_builder import Assembler, Label, Opcode, Reach, immediate, joined
 from smelt.codegen.lower.registers import (
     LR,
     PC,

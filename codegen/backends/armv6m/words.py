@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from smelt.codegen.backends.armv6m.assembly import (
-    load_row,
-    requantize,
-)
+from smelt.codegen.backends.armv6m.assembly import load_row, requantize
 from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.lower.assembly_builder import Label
 from smelt.codegen.lower.registers import (

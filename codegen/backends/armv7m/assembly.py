@@ -5,21 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.backends.armv7m.instructions import (
-    Armv7m,
-    asr,
-)
-from smelt.codegen.lower.registers import (
-    R2,
-    R3,
-    R4,
-    R5,
-    R6,
-    R7,
-    R8,
-    SP,
-    Register,
-)
+from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
+from smelt.codegen.lower.registers import R2, R3, R4, R5, R6, R7, R8, SP, Register
 from smelt.codegen.lower.short_scaling import ShortScaling
 
 

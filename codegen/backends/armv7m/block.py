@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from smelt.codegen.backends.armv7m.assembly import (
-    load_row,
-    requantize,
-)
-from smelt.codegen.backends.armv7m.instructions import (
-    Armv7m,
-    asr,
-    lsl,
-)
+from smelt.codegen.backends.armv7m.assembly import load_row, requantize
+from smelt.codegen.backends.armv7m.instructions import Armv7m, asr, lsl
 from smelt.codegen.lower.registers import (
     LR,
     R0,
@@ -30,11 +23,7 @@ from smelt.codegen.lower.registers import (
     R12,
     SP,
 )
-from smelt.codegen.lower.tap_groups import (
-    STATE_BYTES,
-    BlockSums,
-    Stretch,
-)
+from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Stretch
 
 _PATCH, _ROW, _CHANNEL, _TOTALS, _ENDS = 16, 20, 24, 28, 32
 """Where on the stack numbers stand, behind the outputs of the pixels."""

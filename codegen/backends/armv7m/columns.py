@@ -20,19 +20,10 @@ from itertools import pairwise
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.armv7m.columns_assembly import (
-    SlidingLines,
-    lines,
-)
+from smelt.codegen.backends.armv7m.columns_assembly import SlidingLines, lines
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.backends.armv7m.products import (
-    LIFT,
-    split_pairs,
-)
-from smelt.codegen.lower.images import (
-    Frame,
-    ImageLoop,
-)
+from smelt.codegen.backends.armv7m.products import LIFT, split_pairs
+from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -44,20 +35,10 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.products import (
-    bias_with_zero_point,
-    sums,
-)
+from smelt.codegen.lower.products import bias_with_zero_point, sums
 from smelt.codegen.lower.requantization import Requantization
-from smelt.codegen.lower.short_products import (
-    SCRATCH_BYTES,
-    scaling_of,
-)
-from smelt.codegen.lower.short_scaling import (
-    ScalingSteps,
-    ShortScaling,
-    short_scaling,
-)
+from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling, short_scaling
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales

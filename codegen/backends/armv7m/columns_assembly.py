@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.armv7m.assembly import (
-    lower,
-    saturate,
-)
-from smelt.codegen.backends.armv7m.instructions import (
-    Armv7m,
-    asr,
-)
+from smelt.codegen.backends.armv7m.assembly import lower, saturate
+from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
 from smelt.codegen.lower.registers import (
     LR,
     R0,

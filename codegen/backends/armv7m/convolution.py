@@ -12,17 +12,9 @@ from typing_extensions import override
 from smelt.codegen.backends.armv7m.block import block
 from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.products import convolution
-from smelt.codegen.lower.halves_convolution import (
-    HalvesCore,
-    convolution_by_halves,
-)
+from smelt.codegen.lower.halves_convolution import HalvesCore, convolution_by_halves
 from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import (
-    Kernel,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 from smelt.ops.core.convolution import Conv2D

@@ -27,15 +27,9 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.armv7m.assembly import Turns
-from smelt.codegen.backends.armv7m.dense_assembly import (
-    RowSums,
-    row,
-)
+from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.backends.armv7m.products import (
-    PIXELS,
-    convolution,
-)
+from smelt.codegen.backends.armv7m.products import PIXELS, convolution
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
@@ -48,14 +42,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.short_products import (
-    SCRATCH_BYTES,
-    scaling_of,
-)
-from smelt.codegen.lower.short_scaling import (
-    ScalingSteps,
-    ShortScaling,
-)
+from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.fully_connected import FullyConnected

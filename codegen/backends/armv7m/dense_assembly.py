@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.armv7m.assembly import (
-    Turns,
-    load_row,
-    requantize,
-    run_turns,
-    scaled_by,
-)
-from smelt.codegen.backends.armv7m.instructions import (
-    Armv7m,
-    lsr,
-)
+from smelt.codegen.backends.armv7m.assembly import Turns, load_row, requantize, run_turns, scaled_by
+from smelt.codegen.backends.armv7m.instructions import Armv7m, lsr
 from smelt.codegen.lower.assembly_builder import Label
 from smelt.codegen.lower.registers import (
     LR,

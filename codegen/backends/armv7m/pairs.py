@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from smelt.codegen.backends.armv7m.assembly import (
-    load_row,
-    requantize,
-)
-from smelt.codegen.backends.armv7m.instructions import (
-    Armv7m,
-    asr,
-    lsl,
-)
+from smelt.codegen.backends.armv7m.assembly import load_row, requantize
+from smelt.codegen.backends.armv7m.instructions import Armv7m, asr, lsl
 from smelt.codegen.lower.pair_plane import Plane
 from smelt.codegen.lower.registers import (
     LR,

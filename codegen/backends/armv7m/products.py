@@ -31,10 +31,7 @@ import numpy as np
 
 from smelt.codegen.backends.armv7m.assembly import Turns
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.backends.armv7m.products_assembly import (
-    PairsOfTaps,
-    block,
-)
+from smelt.codegen.backends.armv7m.products_assembly import PairsOfTaps, block
 from smelt.codegen.backends.armv7m.products_parameters import (
     LastInputs,
     PairsGathering,
@@ -42,19 +39,8 @@ from smelt.codegen.backends.armv7m.products_parameters import (
     SlidingInput,
 )
 from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import (
-    Input,
-    KernelCall,
-    Output,
-    Packed,
-    Refusal,
-    Request,
-    Scratch,
-)
-from smelt.codegen.lower.short_products import (
-    SCRATCH_BYTES,
-    scaling_of,
-)
+from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Refusal, Request, Scratch
+from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.short_scaling import ShortScaling
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.backends.armv7m.assembly import (
-    Turns,
-    load_row,
-    requantize,
-    run_turns,
-)
-from smelt.codegen.backends.armv7m.instructions import (
-    Armv7m,
-    asr,
-)
+from smelt.codegen.backends.armv7m.assembly import Turns, load_row, requantize, run_turns
+from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
 from smelt.codegen.lower.assembly_builder import Label
 from smelt.codegen.lower.registers import (
     LR,

@@ -22,22 +22,10 @@ from typing_extensions import override
 
 from smelt.codegen.backends.armv7m.assembly import Turns
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.backends.armv7m.products import (
-    LIFT,
-    WORD_WEIGHTS,
-    pairs_of,
-    split_pairs,
-)
+from smelt.codegen.backends.armv7m.products import LIFT, WORD_WEIGHTS, pairs_of, split_pairs
 from smelt.codegen.backends.armv7m.products_parameters import LastInputs
-from smelt.codegen.backends.armv7m.rows_assembly import (
-    LineSums,
-    outputs_of_row,
-)
-from smelt.codegen.backends.armv7m.rows_parameters import (
-    Bands,
-    RowsOfPairsParameters,
-    Widening,
-)
+from smelt.codegen.backends.armv7m.rows_assembly import LineSums, outputs_of_row
+from smelt.codegen.backends.armv7m.rows_parameters import Bands, RowsOfPairsParameters, Widening
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
@@ -49,10 +37,7 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.short_products import (
-    SCRATCH_BYTES,
-    scaling_of,
-)
+from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.store import offset
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node

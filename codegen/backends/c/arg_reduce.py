@@ -7,11 +7,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import (
-    around_axis,
-    times,
-    total,
-)
+from smelt.codegen.lower.nested_loops import around_axis, times, total
 from smelt.codegen.lower.offer import (
     WIDE_FLOATS,
     Input,

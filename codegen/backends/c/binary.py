@@ -7,15 +7,8 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from smelt.codegen.backends.c.binary_onnx import onnx_formula
-from smelt.codegen.backends.c.binary_plain import (
-    BinaryFormula,
-    plain_formula,
-)
-from smelt.codegen.backends.c.vectors import (
-    fills_vectors,
-    in_vectors,
-    one_lane,
-)
+from smelt.codegen.backends.c.binary_plain import BinaryFormula, plain_formula
+from smelt.codegen.backends.c.vectors import fills_vectors, in_vectors, one_lane
 from smelt.codegen.lower.nested_loops import (
     ArrayLoop,
     broadcast_strides,
@@ -36,13 +29,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import (
-    Store,
-    helpers_in,
-    offset,
-    quantizations,
-    stored,
-)
+from smelt.codegen.lower.store import Store, helpers_in, offset, quantizations, stored
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from smelt.codegen.backends.c.binary_plain import (
-    BinaryFormula,
-    plain_formula,
-)
+from smelt.codegen.backends.c.binary_plain import BinaryFormula, plain_formula
 from smelt.codegen.lower.store import offset
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import clamp_limits
-from smelt.ops.core.binary import (
-    BINARY,
-    Binary,
-)
+from smelt.ops.core.binary import BINARY, Binary
 
 
 def onnx_formula(node: Node[Binary]) -> BinaryFormula | None:

@@ -14,16 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.backends.c.block_sums import (
-    BlockTiling,
-    ChannelSums,
-    InputForm,
-)
+from smelt.codegen.backends.c.block_sums import BlockTiling, ChannelSums, InputForm
 from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import (
-    Frame,
-    ImageLoop,
-)
+from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import (
     Input,
     KernelCall,

@@ -15,16 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.backends.c.float_sums import (
-    Channels,
-    FloatChannels,
-    FloatSums,
-)
+from smelt.codegen.backends.c.float_sums import Channels, FloatChannels, FloatSums
 from smelt.codegen.backends.c.vectors import padded_vectors
-from smelt.codegen.lower.images import (
-    Frame,
-    ImageLoop,
-)
+from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import (
     Input,
     KernelCall,
@@ -35,10 +28,7 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.store import (
-    Store,
-    stored,
-)
+from smelt.codegen.lower.store import Store, stored
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation

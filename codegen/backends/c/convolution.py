@@ -9,18 +9,8 @@ from smelt.codegen.backends.c.blocks_float import float_blocks
 from smelt.codegen.backends.c.direct import direct
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import (
-    Kernel,
-    KernelCall,
-    Refusal,
-    Request,
-)
-from smelt.codegen.lower.products import (
-    bias_with_zero_point,
-    constant_bias,
-    folds,
-    served_sums,
-)
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.products import bias_with_zero_point, constant_bias, folds, served_sums
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales

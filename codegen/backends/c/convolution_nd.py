@@ -10,23 +10,10 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from smelt.codegen.backends.c.phases import (
-    geometry,
-    phases,
-)
-from smelt.codegen.backends.c.tap_loops import (
-    TapArithmetic,
-    TapAxis,
-    TapLoops,
-)
+from smelt.codegen.backends.c.phases import geometry, phases
+from smelt.codegen.backends.c.tap_loops import TapArithmetic, TapAxis, TapLoops
 from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.nested_loops import (
-    LANES,
-    braced,
-    dense_strides,
-    lane_blocks,
-    total,
-)
+from smelt.codegen.lower.nested_loops import LANES, braced, dense_strides, lane_blocks, total
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -36,18 +23,11 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.products import (
-    constant_bias,
-    served_sums,
-)
+from smelt.codegen.lower.products import constant_bias, served_sums
 from smelt.codegen.lower.store import stored
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import convolution_scales
-from smelt.ops.core.convolution_nd import (
-    Conv3D,
-    ConvolutionND,
-    ConvTranspose,
-)
+from smelt.ops.core.convolution_nd import Conv3D, ConvolutionND, ConvTranspose
 
 _VECTOR_LANES = 32
 """Output channels whose sums share vector registers."""

@@ -15,14 +15,7 @@ from smelt.codegen.lower.nested_loops import (
     times,
     total,
 )
-from smelt.codegen.lower.offer import (
-    WIDE_FLOATS,
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Request,
-)
+from smelt.codegen.lower.offer import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.core.cumulative import Cumulative
 

@@ -13,13 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.offer import (
-    Input,
-    KernelCall,
-    Output,
-    Packed,
-    Parameters,
-)
+from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters
 from smelt.codegen.lower.requantization import sum_range
 from smelt.ir import Array, DType, Node
 from smelt.targets import Target

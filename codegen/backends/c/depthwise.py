@@ -9,30 +9,14 @@ from typing_extensions import override
 
 from smelt.codegen.backends.c.blocks import blocks
 from smelt.codegen.backends.c.blocks_float import float_blocks
-from smelt.codegen.backends.c.depthwise_float import (
-    WIDEST,
-    depthwise_float,
-)
+from smelt.codegen.backends.c.depthwise_float import WIDEST, depthwise_float
 from smelt.codegen.backends.c.depthwise_lanes import depthwise_lanes
-from smelt.codegen.backends.c.depthwise_pairs import (
-    depthwise_pairs,
-    serves_pairs,
-)
+from smelt.codegen.backends.c.depthwise_pairs import depthwise_pairs, serves_pairs
 from smelt.codegen.backends.c.direct import direct
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import (
-    Kernel,
-    KernelCall,
-    Refusal,
-    Request,
-)
-from smelt.codegen.lower.products import (
-    bias_with_zero_point,
-    constant_bias,
-    folds,
-    served_sums,
-)
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.products import bias_with_zero_point, constant_bias, folds, served_sums
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales

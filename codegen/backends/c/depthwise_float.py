@@ -10,30 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.backends.c.blocks_float import (
-    float_store,
-    packed_channels,
-)
-from smelt.codegen.backends.c.float_sums import (
-    Channels,
-    FloatSums,
-)
-from smelt.codegen.backends.c.vectors import (
-    lane_loops,
-    vector_width,
-)
-from smelt.codegen.lower.images import (
-    Frame,
-    ImageLoop,
-)
-from smelt.codegen.lower.offer import (
-    Input,
-    KernelCall,
-    Output,
-    Packed,
-    Parameters,
-    Request,
-)
+from smelt.codegen.backends.c.blocks_float import float_store, packed_channels
+from smelt.codegen.backends.c.float_sums import Channels, FloatSums
+from smelt.codegen.backends.c.vectors import lane_loops, vector_width
+from smelt.codegen.lower.images import Frame, ImageLoop
+from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters, Request
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, Node
 from smelt.ops.arithmetic.fixed_point import Activation

@@ -7,17 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import (
-    Frame,
-    ImageLoop,
-)
-from smelt.codegen.lower.offer import (
-    Input,
-    KernelCall,
-    Output,
-    Packed,
-    Parameters,
-)
+from smelt.codegen.lower.images import Frame, ImageLoop
+from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, Node
 

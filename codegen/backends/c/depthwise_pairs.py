@@ -8,17 +8,8 @@ import numpy as np
 
 from smelt.codegen.backends.c.blocks import fits_pairs
 from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import (
-    Frame,
-    ImageLoop,
-)
-from smelt.codegen.lower.offer import (
-    Input,
-    KernelCall,
-    Output,
-    Packed,
-    Parameters,
-)
+from smelt.codegen.lower.images import Frame, ImageLoop
+from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.targets import Target

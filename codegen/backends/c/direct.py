@@ -10,18 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import (
-    Frame,
-    ImageLoop,
-)
-from smelt.codegen.lower.offer import (
-    Input,
-    KernelCall,
-    Operand,
-    Output,
-    Packed,
-    Parameters,
-)
+from smelt.codegen.lower.images import Frame, ImageLoop
+from smelt.codegen.lower.offer import Input, KernelCall, Operand, Output, Packed, Parameters
 from smelt.codegen.lower.products import centred_weights
 from smelt.codegen.lower.store import offset
 from smelt.codegen.lower.window import Window

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.c.vectors import (
-    lane_loops,
-    vectors_of,
-)
+from smelt.codegen.backends.c.vectors import lane_loops, vectors_of
 from smelt.codegen.lower.store import Store
 from smelt.codegen.lower.window import Window
 

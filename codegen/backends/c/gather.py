@@ -32,11 +32,7 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.store import helpers_in
 from smelt.ir import Array, Node, Op
-from smelt.ops.tensor.gather import (
-    Gather,
-    GatherElements,
-    GatherND,
-)
+from smelt.ops.tensor.gather import Gather, GatherElements, GatherND
 from smelt.ops.tensor.indices import positions
 
 

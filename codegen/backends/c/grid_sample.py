@@ -7,11 +7,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import (
-    dense_strides,
-    times,
-    total,
-)
+from smelt.codegen.lower.nested_loops import dense_strides, times, total
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -24,10 +20,7 @@ from smelt.codegen.lower.offer import (
 from smelt.codegen.lower.store import helpers_in
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Node
-from smelt.ops.tensor.grid_sample import (
-    TAPS,
-    GridSample,
-)
+from smelt.ops.tensor.grid_sample import TAPS, GridSample
 
 _NAMES = ("z", "y", "x")
 """C variables of the coordinates, the innermost axis last."""

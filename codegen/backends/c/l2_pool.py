@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.lower.offer import (
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Parameters,
-    Request,
-)
-from smelt.codegen.lower.store import (
-    helpers_in,
-    offset,
-    stored,
-)
+from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Parameters, Request
+from smelt.codegen.lower.store import helpers_in, offset, stored
 from smelt.ir import Node
 from smelt.ops.core.l2_pool import L2Pool2D
 

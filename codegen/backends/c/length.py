@@ -8,12 +8,7 @@ from math import prod
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import (
-    ALL_NAMES,
-    LoopsParameters,
-    nested,
-    total,
-)
+from smelt.codegen.lower.nested_loops import ALL_NAMES, LoopsParameters, nested, total
 from smelt.codegen.lower.offer import (
     WIDE_FLOATS,
     Input,
@@ -26,11 +21,7 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.text.literals import c_elements
 from smelt.ir import Node
-from smelt.ops.control.run_time_length import (
-    FillRows,
-    TransposeLength,
-    fill_of,
-)
+from smelt.ops.control.run_time_length import FillRows, TransposeLength, fill_of
 
 
 @dataclass(frozen=True)

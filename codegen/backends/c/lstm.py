@@ -13,11 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.c.dense_words import (
-    fits_words,
-    four_sums,
-    words_of,
-)
+from smelt.codegen.backends.c.dense_words import fits_words, four_sums, words_of
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -30,19 +26,11 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.store import (
-    helpers_in,
-    offset,
-)
+from smelt.codegen.lower.store import helpers_in, offset
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import INT32_MAX
 from smelt.ops.core.lookup import sigmoid_samples
-from smelt.ops.sequence.lstm import (
-    GATES,
-    Lstm,
-    LstmScaling,
-    lstm_scaling,
-)
+from smelt.ops.sequence.lstm import GATES, Lstm, LstmScaling, lstm_scaling
 
 _LETTERS = "iofc"
 """Gates in the order of the weights."""

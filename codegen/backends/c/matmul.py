@@ -28,11 +28,7 @@ from smelt.codegen.backends.c.matrix_product import (
 )
 from smelt.codegen.backends.c.vectors import vectors_of
 from smelt.codegen.lower.matrices import strides_of
-from smelt.codegen.lower.nested_loops import (
-    NestedLoop,
-    dense_strides,
-    nest,
-)
+from smelt.codegen.lower.nested_loops import NestedLoop, dense_strides, nest
 from smelt.codegen.lower.offer import (
     WIDE_FLOATS,
     Input,
@@ -45,10 +41,7 @@ from smelt.codegen.lower.offer import (
     Scratch,
 )
 from smelt.ir import DType, Node
-from smelt.ops.core.matmul import (
-    MATMUL_DTYPES,
-    MatMul,
-)
+from smelt.ops.core.matmul import MATMUL_DTYPES, MatMul
 
 _VECTOR_SUMS = 96
 """Floats that a block keeps in vector registers."""

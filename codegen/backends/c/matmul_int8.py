@@ -19,11 +19,7 @@ from typing_extensions import override
 from smelt.codegen.backends.c.matmul import product_of
 from smelt.codegen.backends.c.matrix_product import MatrixProduct
 from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.nested_loops import (
-    NestedLoop,
-    braced,
-    total,
-)
+from smelt.codegen.lower.nested_loops import NestedLoop, braced, total
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,

@@ -7,11 +7,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import (
-    dense_strides,
-    times,
-    total,
-)
+from smelt.codegen.lower.nested_loops import dense_strides, times, total
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -23,10 +19,7 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.store import offset
 from smelt.ir import Node
-from smelt.ops.core.max_unpool import (
-    MaxPoolIndices,
-    MaxUnpool,
-)
+from smelt.ops.core.max_unpool import MaxPoolIndices, MaxUnpool
 
 _NAMES = ("z", "y", "x")
 """C variables of the output's axes, the innermost last; taps are `kx`, input positions `ix`."""

@@ -32,10 +32,7 @@ from smelt.codegen.lower.offer import (
 from smelt.codegen.lower.store import helpers_in
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, TensorType
-from smelt.ops.core.normalization import (
-    LocalResponse,
-    Normalization,
-)
+from smelt.ops.core.normalization import LocalResponse, Normalization
 
 _X, _SCALE, _BIAS, _STATISTICS = range(4)
 

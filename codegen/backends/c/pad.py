@@ -7,12 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import (
-    ALL_NAMES,
-    ArrayLoop,
-    LoopsParameters,
-    in_loops,
-)
+from smelt.codegen.lower.nested_loops import ALL_NAMES, ArrayLoop, LoopsParameters, in_loops
 from smelt.codegen.lower.offer import (
     STORED_FLOATS,
     Input,

@@ -19,14 +19,8 @@ from math import gcd
 
 import numpy as np
 
-from smelt.codegen.backends.c.blocks import (
-    HALVES,
-    LIMIT,
-)
-from smelt.codegen.backends.c.phased_axis import (
-    PhaseAxis,
-    PhasedAxis,
-)
+from smelt.codegen.backends.c.blocks import HALVES, LIMIT
+from smelt.codegen.backends.c.phased_axis import PhaseAxis, PhasedAxis
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.images import ImageLoop
 from smelt.codegen.lower.nested_loops import LANES
@@ -40,20 +34,11 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.products import (
-    centred_weights,
-    folds,
-)
-from smelt.codegen.lower.requantization import (
-    folded_bias,
-    sum_range,
-)
+from smelt.codegen.lower.products import centred_weights, folds
+from smelt.codegen.lower.requantization import folded_bias, sum_range
 from smelt.codegen.lower.store import offset
 from smelt.ir import Array, DType, Node, TensorType
-from smelt.ops.core.convolution_nd import (
-    ConvolutionND,
-    ConvTranspose,
-)
+from smelt.ops.core.convolution_nd import ConvolutionND, ConvTranspose
 from smelt.targets import Optimize
 
 _UNROLLED: dict[Optimize, int] = {"speed": 8, "ram": 8, "size": 2}

@@ -10,17 +10,10 @@ from typing import Literal
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.c.pool_windows import (
-    PoolBlock,
-    PoolSpan,
-    WindowWalk,
-)
+from smelt.codegen.backends.c.pool_windows import PoolBlock, PoolSpan, WindowWalk
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.nested_loops import (
-    LANES,
-    lane_blocks,
-)
+from smelt.codegen.lower.nested_loops import LANES, lane_blocks
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -30,19 +23,11 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import (
-    Store,
-    helpers_in,
-    offset,
-    stored,
-)
+from smelt.codegen.lower.store import Store, helpers_in, offset, stored
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import clamp_limits
-from smelt.ops.core.pool import (
-    Pool2D,
-    average_scale,
-)
+from smelt.ops.core.pool import Pool2D, average_scale
 
 _RECIPROCAL_LIMIT = 361
 """Largest window whose 8-bit averages `average` computes exactly with a 24-bit reciprocal.

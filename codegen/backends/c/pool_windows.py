@@ -6,12 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from smelt.codegen.lower.images import PixelStrides
-from smelt.codegen.lower.nested_loops import (
-    ArrayLoop,
-    LaneBlock,
-    nested,
-    total,
-)
+from smelt.codegen.lower.nested_loops import ArrayLoop, LaneBlock, nested, total
 from smelt.codegen.lower.store import offset
 from smelt.ops.core.pool import Pool2D
 

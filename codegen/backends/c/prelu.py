@@ -13,25 +13,10 @@ from smelt.codegen.lower.nested_loops import (
     nest,
     nested,
 )
-from smelt.codegen.lower.offer import (
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Refusal,
-    Request,
-)
-from smelt.codegen.lower.store import (
-    helpers_in,
-    offset,
-    quantizations,
-    stored,
-)
+from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.lower.store import helpers_in, offset, quantizations, stored
 from smelt.ir import DType, Node
-from smelt.ops.arithmetic.fixed_point import (
-    Activation,
-    rescale_multiplier,
-)
+from smelt.ops.arithmetic.fixed_point import Activation, rescale_multiplier
 from smelt.ops.core.prelu import PRelu
 
 

@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.backends.c.unary import (
-    table_call,
-)
+from smelt.codegen.backends.c.unary import table_call
 from smelt.codegen.lower.nested_loops import each_element
-from smelt.codegen.lower.offer import (
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Refusal,
-    Request,
-)
-from smelt.codegen.lower.store import (
-    helpers_in,
-    offset,
-    stored,
-)
+from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
+from smelt.codegen.lower.store import helpers_in, offset, stored
 from smelt.codegen.lower.tables import tabulate
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-    requantize_multiplier,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize, requantize_multiplier
 
 
 class QuantizeKernel(Kernel[Quantize]):

@@ -20,15 +20,8 @@ from smelt.codegen.backends.c.recurrence_step import (
     UnitStatements,
     sequence_loops,
 )
-from smelt.codegen.backends.c.recurrence_sums import (
-    GateProduct,
-    scalar_sums,
-    vector_sums,
-)
-from smelt.codegen.backends.c.vectors import (
-    LANES,
-    without_branch,
-)
+from smelt.codegen.backends.c.recurrence_sums import GateProduct, scalar_sums, vector_sums
+from smelt.codegen.backends.c.vectors import LANES, without_branch
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -43,12 +36,7 @@ from smelt.codegen.lower.offer import (
 from smelt.codegen.lower.store import helpers_in
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, Value
-from smelt.ops.sequence.recurrence import (
-    GATES,
-    OPERANDS,
-    Gate,
-    Recurrence,
-)
+from smelt.ops.sequence.recurrence import GATES, OPERANDS, Gate, Recurrence
 
 EXPRESSIONS: dict[str, str] = {
     "relu": "x < 0.0f ? 0.0f : x",

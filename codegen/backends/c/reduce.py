@@ -30,24 +30,11 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import (
-    helpers_in,
-    in_precision_of,
-    offset,
-    stored,
-)
+from smelt.codegen.lower.store import helpers_in, in_precision_of, offset, stored
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, Rounding, TensorType
-from smelt.ops.arithmetic.fixed_point import (
-    INT32_MAX,
-    Activation,
-)
-from smelt.ops.core.reduce import (
-    REDUCE,
-    Reduce,
-    reduce_multiplier,
-    reduce_scale,
-)
+from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation
+from smelt.ops.core.reduce import REDUCE, Reduce, reduce_multiplier, reduce_scale
 
 
 @dataclass(frozen=True)

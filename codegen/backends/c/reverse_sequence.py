@@ -14,14 +14,7 @@ from smelt.codegen.lower.nested_loops import (
     index,
     nested,
 )
-from smelt.codegen.lower.offer import (
-    STORED_FLOATS,
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Request,
-)
+from smelt.codegen.lower.offer import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.sequence.reverse_sequence import ReverseSequence
 

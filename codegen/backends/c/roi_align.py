@@ -6,20 +6,10 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from smelt.codegen.lower.offer import (
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Parameters,
-    Request,
-)
+from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Parameters, Request
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Node
-from smelt.ops.tensor.roi_align import (
-    MOST_SAMPLES,
-    RoiAlign,
-)
+from smelt.ops.tensor.roi_align import MOST_SAMPLES, RoiAlign
 
 
 @dataclass(frozen=True)

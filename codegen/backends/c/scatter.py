@@ -8,11 +8,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.backends.c.gather import (
-    element_loops,
-    element_offset,
-    tuple_offset,
-)
+from smelt.codegen.backends.c.gather import element_loops, element_offset, tuple_offset
 from smelt.codegen.lower.nested_loops import (
     ALL_NAMES,
     ArrayLoop,
@@ -34,11 +30,7 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.store import helpers_in
 from smelt.ir import DType, Node
-from smelt.ops.tensor.scatter import (
-    ScatterElements,
-    ScatterND,
-    TensorScatter,
-)
+from smelt.ops.tensor.scatter import ScatterElements, ScatterND, TensorScatter
 
 
 class ScatterElementsKernel(Kernel[ScatterElements]):

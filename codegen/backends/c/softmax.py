@@ -22,10 +22,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import (
-    helpers_in,
-    in_precision_of,
-)
+from smelt.codegen.lower.store import helpers_in, in_precision_of
 from smelt.codegen.lower.tables import exponentials
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, TensorType

@@ -7,10 +7,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import (
-    around_axis,
-    total,
-)
+from smelt.codegen.lower.nested_loops import around_axis, total
 from smelt.codegen.lower.offer import (
     WIDE_FLOATS,
     Input,

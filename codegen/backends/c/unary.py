@@ -11,18 +11,8 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.c.unary_int16 import unary_int16
-from smelt.codegen.backends.c.vectors import (
-    fills_vectors,
-    in_vectors,
-    one_lane,
-    without_branch,
-)
-from smelt.codegen.lower.nested_loops import (
-    ArrayLoop,
-    index,
-    nest,
-    nested,
-)
+from smelt.codegen.backends.c.vectors import fills_vectors, in_vectors, one_lane, without_branch
+from smelt.codegen.lower.nested_loops import ArrayLoop, index, nest, nested
 from smelt.codegen.lower.offer import (
     WIDE_FLOATS,
     Input,
@@ -34,10 +24,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import (
-    helpers_in,
-    in_precision_of,
-)
+from smelt.codegen.lower.store import helpers_in, in_precision_of
 from smelt.codegen.lower.tables import tabulate
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, TensorType

@@ -8,32 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.lower.nested_loops import each_element
-from smelt.codegen.lower.offer import (
-    Input,
-    KernelCall,
-    Operand,
-    Output,
-    Packed,
-    Refusal,
-)
-from smelt.codegen.lower.store import (
-    helpers_in,
-    stored,
-)
+from smelt.codegen.lower.offer import Input, KernelCall, Operand, Output, Packed, Refusal
+from smelt.codegen.lower.store import helpers_in, stored
 from smelt.ir import Node, TensorType
-from smelt.ops.arithmetic.fixed_point import (
-    INT32_MAX,
-    Activation,
-    rescale_multiplier,
-)
+from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation, rescale_multiplier
 from smelt.ops.core.lookup import sigmoid_samples
 from smelt.ops.core.unary import Unary
-from smelt.ops.core.unary_integer import (
-    TABLE_SHIFTS,
-    leaky_scales,
-    scale_ratio,
-    table_scaling,
-)
+from smelt.ops.core.unary_integer import TABLE_SHIFTS, leaky_scales, scale_ratio, table_scaling
 
 _CLAMPS = {kind: Activation(kind) for kind in ("relu", "relu6", "relu_n1_to_1", "relu_0_to_1")}
 _SERVED = (*_CLAMPS, *TABLE_SHIFTS, "abs", "leaky_relu")

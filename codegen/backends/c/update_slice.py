@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.lower.nested_loops import (
-    block_copies,
-    dense_strides,
-    total,
-)
+from smelt.codegen.lower.nested_loops import block_copies, dense_strides, total
 from smelt.codegen.lower.offer import (
     STORED_FLOATS,
     Input,

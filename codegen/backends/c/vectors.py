@@ -10,10 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from smelt.codegen.lower.nested_loops import (
-    ArrayLoop,
-    braced,
-)
+from smelt.codegen.lower.nested_loops import ArrayLoop, braced
 from smelt.targets import Target
 
 LANES = 16

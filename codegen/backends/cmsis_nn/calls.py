@@ -13,14 +13,7 @@ from textwrap import wrap
 
 import numpy as np
 
-from smelt.codegen.lower.offer import (
-    KernelCall,
-    Operand,
-    Packed,
-    Parameters,
-    Refusal,
-    Scratch,
-)
+from smelt.codegen.lower.offer import KernelCall, Operand, Packed, Parameters, Refusal, Scratch
 from smelt.codegen.lower.requantization import fits_int32
 from smelt.ir import Array, DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import (

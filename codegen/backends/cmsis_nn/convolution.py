@@ -8,10 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.cmsis_nn import buffers
-from smelt.codegen.backends.cmsis_nn.buffers import (
-    Variant,
-    variant_of,
-)
+from smelt.codegen.backends.cmsis_nn.buffers import Variant, variant_of
 from smelt.codegen.backends.cmsis_nn.calls import (
     LARGEST,
     LibraryScaling,
@@ -38,17 +35,11 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.products import (
-    constant_bias,
-    sums,
-)
+from smelt.codegen.lower.products import constant_bias, sums
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 
 _READ_AHEAD = 16
 """Bytes behind the weights that the MVE variant loads and does not use."""

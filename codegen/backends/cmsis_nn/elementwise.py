@@ -12,21 +12,10 @@ from smelt.codegen.backends.cmsis_nn.calls import (
     refuse_data,
     refuse_sums,
 )
-from smelt.codegen.lower.offer import (
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Refusal,
-    Request,
-)
+from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.ir import Node
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.binary_integer import (
-    Multiplier,
-    add_scaling,
-    mul_scaling,
-)
+from smelt.ops.core.binary_integer import Multiplier, add_scaling, mul_scaling
 from smelt.ops.core.unary import Unary
 
 _FUNCTIONS = {"add": "arm_elementwise_add_s8", "mul": "arm_elementwise_mul_s8"}

@@ -6,10 +6,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.cmsis_nn import buffers
-from smelt.codegen.backends.cmsis_nn.buffers import (
-    Variant,
-    variant_of,
-)
+from smelt.codegen.backends.cmsis_nn.buffers import Variant, variant_of
 from smelt.codegen.backends.cmsis_nn.calls import (
     LibraryScaling,
     Record,
@@ -31,16 +28,9 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.products import (
-    bias_with_zero_point,
-    constant_bias,
-    sums,
-)
+from smelt.codegen.lower.products import bias_with_zero_point, constant_bias, sums
 from smelt.ir import DType, Node
-from smelt.ops.core.fully_connected import (
-    FullyConnected,
-    fully_connected_scales,
-)
+from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
 
 
 class CmsisFullyConnectedKernel(Kernel[FullyConnected]):

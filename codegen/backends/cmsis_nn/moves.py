@@ -6,21 +6,8 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.backends.cmsis_nn.calls import (
-    LARGEST,
-    Record,
-    call,
-    calls,
-    dims,
-)
-from smelt.codegen.lower.offer import (
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Refusal,
-    Request,
-)
+from smelt.codegen.backends.cmsis_nn.calls import LARGEST, Record, call, calls, dims
+from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.ir import DType, Node
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.pad import Pad

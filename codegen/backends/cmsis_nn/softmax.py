@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.backends.cmsis_nn.calls import (
-    call,
-    refuse_data,
-)
-from smelt.codegen.lower.offer import (
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Refusal,
-    Request,
-)
+from smelt.codegen.backends.cmsis_nn.calls import call, refuse_data
+from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
 from smelt.ir import Node
-from smelt.ops.core.softmax import (
-    Softmax,
-    difference_scaling,
-)
+from smelt.ops.core.softmax import Softmax, difference_scaling
 
 _LONGEST_ROW = 255
 """Elements of a row whose exponentials surely sum to so little that the quotient's shift is 30."""

@@ -13,15 +13,9 @@ from itertools import product
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.dsp.assembly import (
-    repeated,
-    word,
-)
+from smelt.codegen.backends.dsp.assembly import repeated, word
 from smelt.codegen.backends.dsp.scaling import saturated
-from smelt.codegen.lower.additions import (
-    addition,
-    refuse_addition,
-)
+from smelt.codegen.lower.additions import addition, refuse_addition
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,

@@ -11,18 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.dsp.depthwise_plan import (
-    DepthwisePlan,
-    plans,
-)
-from smelt.codegen.backends.dsp.dot import (
-    DspProducts,
-    products,
-)
-from smelt.codegen.backends.dsp.taps import (
-    SCRATCH_WORDS,
-    ChannelFunctionParameters,
-)
+from smelt.codegen.backends.dsp.depthwise_plan import DepthwisePlan, plans
+from smelt.codegen.backends.dsp.dot import DspProducts, products
+from smelt.codegen.backends.dsp.taps import SCRATCH_WORDS, ChannelFunctionParameters
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,

@@ -12,19 +12,9 @@ from functools import lru_cache
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.dsp.scaling import (
-    DspScaling,
-    dsp_scaling,
-)
-from smelt.codegen.backends.dsp.tile import (
-    PATCH_BYTES,
-    DspTile,
-    pairs_exact,
-)
-from smelt.codegen.backends.dsp.tile_assembly import (
-    TileFunction,
-    WideningFunction,
-)
+from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
+from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
+from smelt.codegen.backends.dsp.tile_assembly import TileFunction, WideningFunction
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
@@ -38,25 +28,13 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.products import (
-    bias_with_zero_point,
-    folds,
-    refuse_products,
-    sums,
-)
+from smelt.codegen.lower.products import bias_with_zero_point, folds, refuse_products, sums
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-    Pair,
-)
-from smelt.ops.core.fully_connected import (
-    FullyConnected,
-    fully_connected_scales,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Pair
+from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from smelt.codegen.backends.dsp.assembly import (
-    add,
-    word,
-)
-from smelt.codegen.backends.dsp.batches import (
-    Batch,
-    batches,
-    input_words,
-)
-from smelt.codegen.backends.dsp.scaling import (
-    DspScaling,
-    OutputDefinition,
-)
+from smelt.codegen.backends.dsp.assembly import add, word
+from smelt.codegen.backends.dsp.batches import Batch, batches, input_words
+from smelt.codegen.backends.dsp.scaling import DspScaling, OutputDefinition
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array
 

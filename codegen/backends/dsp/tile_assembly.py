@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.dsp.assembly import (
-    next_words,
-    paired_products,
-    repeated,
-    span,
-    word,
-)
+from smelt.codegen.backends.dsp.assembly import next_words, paired_products, repeated, span, word
 from smelt.codegen.backends.dsp.scaling import OutputDefinition
 from smelt.codegen.backends.dsp.tile import DspTile
 

@@ -14,19 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.dsp.dot import (
-    DspProducts,
-    products,
-)
+from smelt.codegen.backends.dsp.dot import DspProducts, products
 from smelt.codegen.backends.dsp.scaling import OutputDefinition
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES
 from smelt.codegen.backends.dsp.winograd_assembly import TileOutputs
 from smelt.codegen.backends.dsp.winograd_grid import Grid
-from smelt.codegen.backends.dsp.winograd_inputs import (
-    ROW_ORDER,
-    Transform,
-    TransformStep,
-)
+from smelt.codegen.backends.dsp.winograd_inputs import ROW_ORDER, Transform, TransformStep
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
@@ -42,10 +35,7 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
-from smelt.ops.core.convolution import (
-    Conv2D,
-    Pair,
-)
+from smelt.ops.core.convolution import Conv2D, Pair
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.backends.dsp.assembly import (
-    add,
-    repeated,
-    two_products,
-    word,
-)
+from smelt.codegen.backends.dsp.assembly import add, repeated, two_products, word
 from smelt.codegen.backends.dsp.scaling import DspScaling
 from smelt.codegen.backends.dsp.tile_assembly import shifted
 from smelt.codegen.backends.dsp.winograd_inputs import Transform

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.backends.dsp.scaling import DspScaling
-from smelt.codegen.backends.dsp.winograd_inputs import (
-    ROW_ORDER,
-    Transform,
-)
+from smelt.codegen.backends.dsp.winograd_inputs import ROW_ORDER, Transform
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array
 

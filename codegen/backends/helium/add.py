@@ -12,19 +12,9 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from smelt.codegen.backends.helium.assembly import (
-    Body,
-    HeliumAssembly,
-)
-from smelt.codegen.backends.helium.linear import (
-    Linear,
-    clamp,
-    linear,
-)
-from smelt.codegen.lower.additions import (
-    addition,
-    refuse_addition,
-)
+from smelt.codegen.backends.helium.assembly import Body, HeliumAssembly
+from smelt.codegen.backends.helium.linear import Linear, clamp, linear
+from smelt.codegen.lower.additions import addition, refuse_addition
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -38,11 +28,7 @@ from smelt.codegen.lower.store import offset
 from smelt.ir import Node, Rounding
 from smelt.ops.arithmetic.fixed_point import clamp_limits
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.binary_integer import (
-    CommonScale,
-    add_scaling,
-    sub_scaling,
-)
+from smelt.ops.core.binary_integer import CommonScale, add_scaling, sub_scaling
 
 
 @lru_cache(maxsize=128)

@@ -15,18 +15,9 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.helium.assembly import Body
-from smelt.codegen.backends.helium.patches import (
-    LANES,
-    PATCH,
-    ROW,
-    Patches,
-    patches_of,
-)
+from smelt.codegen.backends.helium.patches import LANES, PATCH, ROW, Patches, patches_of
 from smelt.codegen.backends.helium.plan import Geometry
-from smelt.codegen.backends.helium.products import (
-    refuse,
-    scaling_of,
-)
+from smelt.codegen.backends.helium.products import refuse, scaling_of
 from smelt.codegen.backends.helium.scaling import (
     GroupRun,
     HeliumScaling,
@@ -34,10 +25,7 @@ from smelt.codegen.backends.helium.scaling import (
     groups,
     runs,
 )
-from smelt.codegen.backends.helium.strips import (
-    interleave_assembly,
-    strip_assembly,
-)
+from smelt.codegen.backends.helium.strips import interleave_assembly, strip_assembly
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -51,10 +39,7 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.store import offset
 from smelt.ir import Array, DType, Node
-from smelt.ops.core.convolution import (
-    DepthwiseConv2D,
-    Pair,
-)
+from smelt.ops.core.convolution import DepthwiseConv2D, Pair
 
 
 @dataclass(frozen=True)

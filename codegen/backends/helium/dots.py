@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.codegen.backends.helium.assembly import (
-    ACCUMULATORS,
-    HeliumAssembly,
-    braces,
-)
-from smelt.codegen.backends.helium.scaling import (
-    HeliumScaling,
-    LaneGroup,
-)
-from smelt.codegen.backends.helium.tiles import (
-    CHUNK,
-    ROWS,
-    Tiles,
-)
+from smelt.codegen.backends.helium.assembly import ACCUMULATORS, HeliumAssembly, braces
+from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup
+from smelt.codegen.backends.helium.tiles import CHUNK, ROWS, Tiles
 
 _TURN = 4
 """Chunks in one turn of a loop over more than are written out."""

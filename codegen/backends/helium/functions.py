@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.helium.assembly import (
-    Body,
-    HeliumAssembly,
-    braces,
-)
+from smelt.codegen.backends.helium.assembly import Body, HeliumAssembly, braces
 from smelt.codegen.backends.helium.dots import tile_assembly
 from smelt.codegen.backends.helium.plan import TilePlan
-from smelt.codegen.backends.helium.scaling import (
-    GroupRun,
-    HeliumScaling,
-    ScaledDefinition,
-)
-from smelt.codegen.backends.helium.tiles import (
-    CHUNK,
-    Tiles,
-)
+from smelt.codegen.backends.helium.scaling import GroupRun, HeliumScaling, ScaledDefinition
+from smelt.codegen.backends.helium.tiles import CHUNK, Tiles
 
 
 @dataclass(frozen=True)

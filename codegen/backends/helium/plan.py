@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from smelt.codegen.backends.helium.tiles import (
-    CHUNK,
-    Tiles,
-)
+from smelt.codegen.backends.helium.tiles import CHUNK, Tiles
 from smelt.codegen.lower.offer import Scratch
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
-from smelt.ops.core.convolution import (
-    Padding2D,
-    Pair,
-)
+from smelt.ops.core.convolution import Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
 
 SCRATCH_LIMIT = 4096

@@ -9,11 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.helium.assembly import Body
-from smelt.codegen.backends.helium.pool_assembly import (
-    RoundingSteps,
-    SumNarrowing,
-    assembly,
-)
+from smelt.codegen.backends.helium.pool_assembly import RoundingSteps, SumNarrowing, assembly
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -25,23 +21,13 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.pool_loops import (
-    PoolLoops,
-    walks,
-    work,
-)
+from smelt.codegen.lower.pool_loops import PoolLoops, walks, work
 from smelt.codegen.lower.pool_walk import PoolWalk
-from smelt.codegen.lower.pooling import (
-    Pooling,
-    pooling,
-)
+from smelt.codegen.lower.pooling import Pooling, pooling
 from smelt.codegen.text.literals import c_int
 from smelt.ir import Node, Rounding
 from smelt.ops.core.pool import Pool2D
-from smelt.ops.core.reduce import (
-    Reduce,
-    reduce_multiplier,
-)
+from smelt.ops.core.reduce import Reduce, reduce_multiplier
 
 _SHIFTS = range(23, 9, -1)
 """A shift by up to 16 that narrows to halfwords, then one by 8 that narrows to bytes."""

@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smelt.codegen.backends.helium.assembly import Body
-from smelt.codegen.backends.helium.functions import (
-    TileBlocks,
-    TilesFunction,
-    windows_assembly,
-)
-from smelt.codegen.backends.helium.plan import (
-    TileCall,
-    TilePlan,
-)
+from smelt.codegen.backends.helium.functions import TileBlocks, TilesFunction, windows_assembly
+from smelt.codegen.backends.helium.plan import TileCall, TilePlan
 from smelt.codegen.backends.helium.scaling import HeliumScaling
 from smelt.codegen.lower.offer import Parameters
 from smelt.codegen.lower.store import offset

@@ -12,43 +12,16 @@ from __future__ import annotations
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.helium.plan import (
-    Geometry,
-    TilePlan,
-    plan_of,
-    scratch_limit,
-)
-from smelt.codegen.backends.helium.product_parameters import (
-    rows_parameters,
-    windows_parameters,
-)
+from smelt.codegen.backends.helium.plan import Geometry, TilePlan, plan_of, scratch_limit
+from smelt.codegen.backends.helium.product_parameters import rows_parameters, windows_parameters
 from smelt.codegen.backends.helium.scaling import HeliumScaling
-from smelt.codegen.lower.offer import (
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Packed,
-    Refusal,
-    Request,
-)
-from smelt.codegen.lower.products import (
-    bias_with_zero_point,
-    folds,
-    refuse_products,
-    sums,
-)
+from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Packed, Refusal, Request
+from smelt.codegen.lower.products import bias_with_zero_point, folds, refuse_products, sums
 from smelt.codegen.lower.requantization import Requantization
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import convolution_scales
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
-from smelt.ops.core.fully_connected import (
-    FullyConnected,
-    fully_connected_scales,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
 from smelt.targets import Target
 
 

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from smelt.codegen.backends.helium.assembly import (
-    ACCUMULATORS,
-    HeliumAssembly,
-    braces,
-)
-from smelt.codegen.backends.helium.patches import (
-    LANES,
-    ROW,
-    Patches,
-)
+from smelt.codegen.backends.helium.assembly import ACCUMULATORS, HeliumAssembly, braces
+from smelt.codegen.backends.helium.patches import LANES, ROW, Patches
 from smelt.codegen.backends.helium.plan import Geometry
-from smelt.codegen.backends.helium.scaling import (
-    HeliumScaling,
-    LaneGroup,
-)
+from smelt.codegen.backends.helium.scaling import HeliumScaling, LaneGroup
 
 
 def interleave_assembly(lanes: int) -> HeliumAssembly:

@@ -18,13 +18,7 @@ from typing import Literal
 import numpy as np
 
 from smelt.codegen.backends.helium.assembly import ACCUMULATORS
-from smelt.codegen.backends.helium.scaling import (
-    GroupRun,
-    LaneGroup,
-    groups,
-    permuted,
-    runs,
-)
+from smelt.codegen.backends.helium.scaling import GroupRun, LaneGroup, groups, permuted, runs
 from smelt.ir import Array
 from smelt.ops.core.convolution import Pair
 

@@ -8,18 +8,9 @@ from pathlib import Path
 from typing_extensions import override
 
 from smelt.codegen import arena
-from smelt.codegen.backends.vulkan.calls import (
-    Block,
-    gpu_of,
-)
-from smelt.codegen.backends.vulkan.devices import (
-    Costs,
-    stays_on_cpu,
-)
-from smelt.codegen.backends.vulkan.dispatches import (
-    DispatchProgram,
-    program,
-)
+from smelt.codegen.backends.vulkan.calls import Block, gpu_of
+from smelt.codegen.backends.vulkan.devices import Costs, stays_on_cpu
+from smelt.codegen.backends.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.backends.vulkan.float16 import use_float16
 from smelt.codegen.backends.vulkan.shaders import Shaders
 from smelt.codegen.backends.vulkan.tuning import (
@@ -29,13 +20,7 @@ from smelt.codegen.backends.vulkan.tuning import (
     neighbours,
     worth_measuring,
 )
-from smelt.codegen.lower.accelerator import (
-    Accelerator,
-    DevicePass,
-    LayerTimes,
-    Tiling,
-    Wishes,
-)
+from smelt.codegen.lower.accelerator import Accelerator, DevicePass, LayerTimes, Tiling, Wishes
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.ir import Graph, Node

@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.passes.layout.min_cut import (
-    UNCUTTABLE,
-    CutProblem,
-)
+from smelt.codegen.passes.layout.min_cut import UNCUTTABLE, CutProblem
 
 
 @dataclass(frozen=True)

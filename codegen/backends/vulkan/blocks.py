@@ -14,15 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import log2
 
-from smelt.codegen.backends.vulkan.calls import (
-    MAX_GROUPS,
-    Block,
-    gpu_of,
-)
-from smelt.codegen.lower.accelerator import (
-    Tiling,
-    layer_key,
-)
+from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, Block, gpu_of
+from smelt.codegen.lower.accelerator import Tiling, layer_key
 from smelt.codegen.lower.offer import Request
 from smelt.errors import ConfigError
 from smelt.ir import DType, Node

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.backends.vulkan.elements import (
-    ElementBody,
-    Read,
-    elementwise,
-    refuse_types,
-)
+from smelt.codegen.backends.vulkan.elements import ElementBody, Read, elementwise, refuse_types
 from smelt.codegen.backends.vulkan.rounding import quantized_real
-from smelt.codegen.backends.vulkan.unary import (
-    float_bits,
-    looked_up,
-)
-from smelt.codegen.lower.offer import (
-    NARROW_FLOATS,
-    Kernel,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.backends.vulkan.unary import float_bits, looked_up
+from smelt.codegen.lower.offer import NARROW_FLOATS, Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.tables import tabulate
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.core.cast import Cast
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-    requantize_multiplier,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize, requantize_multiplier
 
 
 class QuantizeShader(Kernel[Quantize]):

@@ -12,23 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from smelt.codegen.backends.vulkan.assignment import (
-    PricedLayer,
-    PricedTensor,
-    assignment,
-)
+from smelt.codegen.backends.vulkan.assignment import PricedLayer, PricedTensor, assignment
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.dispatches import MAX_RANGE
-from smelt.codegen.backends.vulkan.float16 import (
-    conversion,
-    differing,
-    stored_as_float16,
-)
+from smelt.codegen.backends.vulkan.float16 import conversion, differing, stored_as_float16
 from smelt.codegen.lower.accelerator import layer_key
-from smelt.codegen.partition.partitioner import (
-    Partitioner,
-    nodes_inside,
-)
+from smelt.codegen.partition.partitioner import Partitioner, nodes_inside
 from smelt.ir import DType, Graph, Node, Origin, Value
 from smelt.ops.core.cast import Cast
 from smelt.ops.tensor.reshape import Reshape

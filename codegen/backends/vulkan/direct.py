@@ -10,12 +10,7 @@ from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import view
 from smelt.codegen.backends.vulkan.finish import FinishParameters
 from smelt.codegen.backends.vulkan.product import ShaderProduct
-from smelt.codegen.lower.offer import (
-    Input,
-    Output,
-    Packed,
-    Parameters,
-)
+from smelt.codegen.lower.offer import Input, Output, Packed, Parameters
 
 SPAN = 1 << 20
 """Invocations in x; more go into y."""

@@ -29,26 +29,11 @@ from smelt.codegen.backends.vulkan.emission import (
     render_program,
     sources_of,
 )
-from smelt.codegen.backends.vulkan.shaders import (
-    ELEMENT_BYTES,
-    HALVES,
-    Module,
-    Pipeline,
-    Shaders,
-)
+from smelt.codegen.backends.vulkan.shaders import ELEMENT_BYTES, HALVES, Module, Pipeline, Shaders
 from smelt.codegen.backends.vulkan.spirv import compiler
 from smelt.codegen.lower.accelerator import DeviceProgram
-from smelt.codegen.lower.offer import (
-    Output,
-    Scratch,
-)
-from smelt.codegen.schedule.schedule import (
-    ARENA,
-    Call,
-    InBuffer,
-    InFlash,
-    Schedule,
-)
+from smelt.codegen.lower.offer import Output, Scratch
+from smelt.codegen.schedule.schedule import ARENA, Call, InBuffer, InFlash, Schedule
 from smelt.errors import UnsupportedError
 from smelt.ir import Array
 

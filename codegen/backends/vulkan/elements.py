@@ -11,16 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from smelt.codegen.backends.vulkan.calls import (
-    MAX_GROUPS,
-    ShaderCall,
-)
+from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.codegen.backends.vulkan.functions import called_in
-from smelt.codegen.lower.nested_loops import (
-    broadcast_strides,
-    dense_strides,
-    nest,
-)
+from smelt.codegen.lower.nested_loops import broadcast_strides, dense_strides, nest
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
     Input,

@@ -6,17 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from smelt.codegen.backends.vulkan.shaders import Module
-from smelt.codegen.backends.vulkan.spirv import (
-    begin,
-    compile_all,
-    compiler,
-)
+from smelt.codegen.backends.vulkan.spirv import begin, compile_all, compiler
 from smelt.codegen.emit.statements import comment_of
 from smelt.codegen.text.literals import c_lines
-from smelt.codegen.text.render import (
-    render,
-    text_of,
-)
+from smelt.codegen.text.render import render, text_of
 from smelt.ir import Array
 
 if TYPE_CHECKING:

@@ -10,10 +10,7 @@ import numpy as np
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.requantization import Requantization
 from smelt.ir import Array, Node, Rounding
-from smelt.ops.arithmetic.fixed_point import (
-    INT32_MAX,
-    Activation,
-)
+from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,7 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Origin, Value, verify
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.cast import Cast
-from smelt.ops.core.products import (
-    BIAS,
-    WeightedProduct,
-)
+from smelt.ops.core.products import BIAS, WeightedProduct
 from smelt.ops.tensor.reshape import Reshape
 
 _LARGEST = float(np.finfo(np.float16).max)

@@ -24,17 +24,11 @@ from smelt.codegen.backends.vulkan.elements import (
     spread,
     view,
 )
-from smelt.codegen.backends.vulkan.finish import (
-    FinishParameters,
-    ShaderFinish,
-)
+from smelt.codegen.backends.vulkan.finish import FinishParameters, ShaderFinish
 from smelt.codegen.backends.vulkan.functions import called_in
 from smelt.codegen.backends.vulkan.product import variants_of
 from smelt.codegen.lower.matrices import strides_of
-from smelt.codegen.lower.nested_loops import (
-    dense_strides,
-    nest,
-)
+from smelt.codegen.lower.nested_loops import dense_strides, nest
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
     Kernel,

@@ -12,19 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import (
-    operand_of,
-    spread,
-)
+from smelt.codegen.backends.vulkan.elements import operand_of, spread
 from smelt.codegen.backends.vulkan.functions import called_in
-from smelt.codegen.lower.offer import (
-    Input,
-    Operand,
-    Output,
-    Packed,
-    Parameters,
-    Refusal,
-)
+from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Parameters, Refusal
 from smelt.ir import Array, DType, Node
 
 _MOST_CONSTANTS = 32 - 5

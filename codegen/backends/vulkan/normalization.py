@@ -7,24 +7,11 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import (
-    operand_of,
-    spread,
-    view,
-)
+from smelt.codegen.backends.vulkan.elements import operand_of, spread, view
 from smelt.codegen.backends.vulkan.functions import called_in
-from smelt.codegen.backends.vulkan.reduce import (
-    GROUP,
-    grouped,
-    loop_constants,
-)
+from smelt.codegen.backends.vulkan.reduce import GROUP, grouped, loop_constants
 from smelt.codegen.backends.vulkan.unary import float_bits
-from smelt.codegen.lower.nested_loops import (
-    ArrayLoop,
-    broadcast_strides,
-    dense_strides,
-    nest,
-)
+from smelt.codegen.lower.nested_loops import ArrayLoop, broadcast_strides, dense_strides, nest
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
     Input,
@@ -36,10 +23,7 @@ from smelt.codegen.lower.offer import (
     Request,
 )
 from smelt.ir import Node
-from smelt.ops.core.normalization import (
-    LocalResponse,
-    Normalization,
-)
+from smelt.ops.core.normalization import LocalResponse, Normalization
 
 _MOST_LOOPS = 5
 """Loops around and inside of a mean together, each with a size and up to three strides."""

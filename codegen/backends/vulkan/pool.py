@@ -9,12 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import (
-    element,
-    quad,
-    spread,
-    view,
-)
+from smelt.codegen.backends.vulkan.elements import element, quad, spread, view
 from smelt.codegen.backends.vulkan.functions import called_in
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.offer import (
@@ -30,14 +25,8 @@ from smelt.codegen.lower.offer import (
     Request,
 )
 from smelt.ir import Array, DType, Node, TensorType
-from smelt.ops.arithmetic.fixed_point import (
-    Activation,
-    clamp_limits,
-)
-from smelt.ops.core.pool import (
-    Pool2D,
-    average_scale,
-)
+from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits
+from smelt.ops.core.pool import Pool2D, average_scale
 
 _TYPES = (*NARROW_FLOATS, DType.INT8, DType.UINT8)
 

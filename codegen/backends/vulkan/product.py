@@ -9,28 +9,14 @@ from typing import Literal
 import numpy as np
 
 from smelt.codegen.backends.vulkan.finish import ShaderFinish
-from smelt.codegen.lower.offer import (
-    NARROW_FLOATS,
-    Refusal,
-)
-from smelt.codegen.lower.products import (
-    bias_with_zero_point,
-    constant_bias,
-    refuse_products,
-    sums,
-)
+from smelt.codegen.lower.offer import NARROW_FLOATS, Refusal
+from smelt.codegen.lower.products import bias_with_zero_point, constant_bias, refuse_products, sums
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.convolution_nd import ConvTranspose
-from smelt.ops.core.fully_connected import (
-    FullyConnected,
-    fully_connected_scales,
-)
+from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
 
 Weighted = Conv2D | DepthwiseConv2D | FullyConnected
 """What has constant weights for each output."""

@@ -19,11 +19,7 @@ from smelt.codegen.backends.vulkan.elements import (
 )
 from smelt.codegen.backends.vulkan.functions import called_in
 from smelt.codegen.backends.vulkan.unary import float_bits
-from smelt.codegen.lower.nested_loops import (
-    ArrayLoop,
-    dense_strides,
-    nest,
-)
+from smelt.codegen.lower.nested_loops import ArrayLoop, dense_strides, nest
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
     Input,
@@ -36,11 +32,7 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import INT32_MAX
-from smelt.ops.core.reduce import (
-    Reduce,
-    reduce_multiplier,
-    reduce_scale,
-)
+from smelt.ops.core.reduce import Reduce, reduce_multiplier, reduce_scale
 
 GROUP = 128
 """Invocations that share a row, where rows are long and few."""

@@ -15,10 +15,7 @@ from smelt.codegen.backends.vulkan.elements import ElementBody
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.offer import Packed
 from smelt.ir import Array, TensorType
-from smelt.ops.arithmetic.fixed_point import (
-    quantize_onnx,
-    round_half_away,
-)
+from smelt.ops.arithmetic.fixed_point import quantize_onnx, round_half_away
 
 
 def quantized_real(

@@ -8,15 +8,9 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import (
-    spread,
-    view,
-)
+from smelt.codegen.backends.vulkan.elements import spread, view
 from smelt.codegen.backends.vulkan.functions import called_in
-from smelt.codegen.backends.vulkan.reduce import (
-    GROUP,
-    grouped,
-)
+from smelt.codegen.backends.vulkan.reduce import GROUP, grouped
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
@@ -34,11 +28,7 @@ from smelt.codegen.lower.tables import exponentials
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import quantize_multiplier
 from smelt.ops.core.l2_normalization import L2Normalization
-from smelt.ops.core.softmax import (
-    LogSoftmax,
-    Softmax,
-    difference_scaling,
-)
+from smelt.ops.core.softmax import LogSoftmax, Softmax, difference_scaling
 
 _SUM_LIMIT = 4095
 """Elements of a row whose exponentials, with 12 integer bits, surely sum to less than 2^31."""

@@ -22,17 +22,8 @@ from typing_extensions import override
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.functions import called_in
 from smelt.codegen.lower.accelerator import DeviceFunctions
-from smelt.codegen.lower.offer import (
-    Input,
-    Operand,
-    Output,
-    Packed,
-    Scratch,
-)
-from smelt.codegen.text.render import (
-    HEADER,
-    render,
-)
+from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Scratch
+from smelt.codegen.text.render import HEADER, render
 
 HALVES = frozenset({"float16_t", "f16vec4"})
 """Views of float16; floats are computed with, unless a variant computes with halves themselves."""

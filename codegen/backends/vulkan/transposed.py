@@ -17,16 +17,9 @@ from smelt.codegen.backends.vulkan.elements import (
     spread,
     view,
 )
-from smelt.codegen.backends.vulkan.finish import (
-    FinishParameters,
-    ShaderFinish,
-)
+from smelt.codegen.backends.vulkan.finish import FinishParameters, ShaderFinish
 from smelt.codegen.backends.vulkan.functions import called_in
-from smelt.codegen.backends.vulkan.product import (
-    channel_axis,
-    refuse,
-    variants_of,
-)
+from smelt.codegen.backends.vulkan.product import channel_axis, refuse, variants_of
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
     Input,
@@ -38,10 +31,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.products import (
-    constant_bias,
-    sums,
-)
+from smelt.codegen.lower.products import constant_bias, sums
 from smelt.ir import Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution_nd import ConvTranspose

@@ -9,16 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from smelt.codegen.backends.vulkan.calls import (
-    Block,
-    ShaderCall,
-)
+from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
 from smelt.codegen.backends.vulkan.devices import Costs
-from smelt.codegen.lower.accelerator import (
-    MOST_TRIED,
-    LayerTimes,
-    layer_key,
-)
+from smelt.codegen.lower.accelerator import MOST_TRIED, LayerTimes, layer_key
 from smelt.codegen.lower.offer import KernelCall
 from smelt.errors import ConfigError
 from smelt.ir import Node

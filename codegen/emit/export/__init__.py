@@ -11,11 +11,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pkgutil import iter_modules
 
-from smelt.codegen.emit.export.base import (
-    Format,
-    Library,
-    Package,
-)
+from smelt.codegen.emit.export.base import Format, Library, Package
 from smelt.codegen.emit.project import Project
 from smelt.codegen.text.render import render
 from smelt.errors import ConfigError

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smelt.codegen.emit.export.base import (
-    Format,
-    Library,
-)
+from smelt.codegen.emit.export.base import Format, Library
 
 _ARM = (
     "mbed",

@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from smelt.codegen.backends.cmsis_nn import (
-    HEADER,
-    VERSION,
-)
+from smelt.codegen.backends.cmsis_nn import HEADER, VERSION
 from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.emit.project import Project
 from smelt.codegen.text.render import render

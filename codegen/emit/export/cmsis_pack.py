@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from smelt.codegen.emit.export.base import (
-    Format,
-    Library,
-)
+from smelt.codegen.emit.export.base import Format, Library
 from smelt.ir import Array
 from smelt.targets import available
 

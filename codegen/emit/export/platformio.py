@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smelt.codegen.emit.export.base import (
-    Format,
-    Library,
-)
+from smelt.codegen.emit.export.base import Format, Library
 
 _BOARDS = {
     "cortex-m0": ("ststm32", "nucleo_f030r8"),

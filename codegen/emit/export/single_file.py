@@ -5,11 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from smelt.codegen.emit.export.base import (
-    Format,
-    Library,
-    pragmas,
-)
+from smelt.codegen.emit.export.base import Format, Library, pragmas
 
 
 class SingleFile(Format):

@@ -12,22 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-    Removal,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext, Removal
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Array, DType, Graph, Node, Quant, Value
-from smelt.ir.channels import (
-    Bounds,
-    ChannelRule,
-    Mask,
-    Narrowing,
-    channels,
-    everything,
-    narrowed,
-)
+from smelt.ir.channels import Bounds, ChannelRule, Mask, Narrowing, channels, everything, narrowed
 
 _DTYPES = (DType.INT8, DType.UINT8, DType.INT16)
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from smelt.codegen.passes.context import (
-    PassContext,
-    Removal,
-)
+from smelt.codegen.passes.context import PassContext, Removal
 from smelt.ir import Graph, Origin
 
 

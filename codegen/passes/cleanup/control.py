@@ -9,18 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.passes.loops import root_of
-from smelt.codegen.passes.subgraphs import (
-    Names,
-    bind,
-    inline,
-    stand_for,
-)
+from smelt.codegen.passes.subgraphs import Names, bind, inline, stand_for
 from smelt.ir import Graph, Node, Origin, Rewrite, Value
-from smelt.ops.control.branches import (
-    If,
-    Loop,
-    While,
-)
+from smelt.ops.control.branches import If, Loop, While
 from smelt.ops.tensor.reshape import Reshape
 
 

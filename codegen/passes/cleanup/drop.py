@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.loops import is_read
 from smelt.ir import Graph, Node, Rewrite, Value
-from smelt.ops.control.branches import (
-    If,
-    Loop,
-)
+from smelt.ops.control.branches import If, Loop
 
 
 def drop_identities(graph: Graph, _: PassContext = DEFAULT) -> Graph:

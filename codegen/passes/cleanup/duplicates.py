@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
 from smelt.ir import Graph, Node, Op, Rewrite, Rounding, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import Activation

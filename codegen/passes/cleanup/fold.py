@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.passes.cleanup.control import Simplifier
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Graph, Node, Rewrite, Value
 from smelt.ir.budget import affords

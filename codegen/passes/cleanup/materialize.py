@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.tensor.copy import Copy
 from smelt.ops.tensor.reshape import Reshape

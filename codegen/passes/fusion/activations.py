@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.ir import DType, Graph, Node, Rounding, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.convolution_nd import ConvolutionND
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.pool import Pool2D

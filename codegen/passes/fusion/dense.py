@@ -6,10 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
 from smelt.ir import Graph, Node
 from smelt.ops.core.fully_connected import FullyConnected

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
-from smelt.codegen.passes.fusion.expressions import (
-    argument_of,
-    number,
-    product_of,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
+from smelt.codegen.passes.fusion.expressions import argument_of, number, product_of
 from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
 from smelt.ir import Graph, Node, Value
 from smelt.ops.core.binary import Binary

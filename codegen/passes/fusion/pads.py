@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.ir import Graph, Node
-from smelt.ops.core.convolution import (
-    NO_PADDING,
-    Conv2D,
-    DepthwiseConv2D,
-    Padding2D,
-)
+from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, Padding2D
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.tensor.pad import Pad
 

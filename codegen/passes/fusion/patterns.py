@@ -9,10 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.fusion.expressions import (
     argument_of,
     near,

@@ -11,23 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Array, Graph, Node, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
-from smelt.ops.core.convolution_nd import (
-    ConvolutionND,
-    ConvTranspose,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.core.convolution_nd import ConvolutionND, ConvTranspose
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.tensor.transpose import Transpose
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from smelt.codegen.passes.layout.order import (
-    Layout,
-    Order,
-)
+from smelt.codegen.passes.layout.order import Layout, Order
 from smelt.ir import Node, Op, Value
 from smelt.ir.axes import Axes, AxisNames
 from smelt.ops.core.fully_connected import FullyConnected

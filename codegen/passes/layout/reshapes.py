@@ -6,10 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.layout.forms import axes
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.codegen.passes.subgraphs import Names

@@ -17,30 +17,16 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.passes.cleanup.drop import (
-    drop_dead_nodes,
-    drop_identities,
-)
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.cleanup.drop import drop_dead_nodes, drop_identities
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.layout.forms import (
     NodeLayout,
     form_for_operand,
     form_for_result,
     natural_form,
 )
-from smelt.codegen.passes.layout.min_cut import (
-    UNCUTTABLE,
-    CutProblem,
-)
-from smelt.codegen.passes.layout.order import (
-    Key,
-    Layout,
-    is_outermost,
-    rows_first,
-)
+from smelt.codegen.passes.layout.min_cut import UNCUTTABLE, CutProblem
+from smelt.codegen.passes.layout.order import Key, Layout, is_outermost, rows_first
 from smelt.codegen.passes.layout.relayout import relay_out
 from smelt.codegen.passes.rows import is_in_place
 from smelt.ir import Graph, Node, Value

@@ -10,10 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from smelt.codegen.passes.channels.constant_channels import plan_channels
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.ir import Array, DType, Graph, Node, Value
 from smelt.ops.core.table import Table

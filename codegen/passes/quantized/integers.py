@@ -20,10 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
-from smelt.codegen.passes.context import (
-    DEFAULT,
-    PassContext,
-)
+from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.quantized.products import Products
 from smelt.codegen.passes.quantized.table import tabulate
 from smelt.codegen.passes.quantized.values import (
@@ -33,29 +30,12 @@ from smelt.codegen.passes.quantized.values import (
     activation_for,
     clipped,
 )
-from smelt.ir import (
-    DType,
-    Graph,
-    Node,
-    Op,
-    Origin,
-    Quant,
-    Rewrite,
-    Rounding,
-    TensorType,
-    Value,
-)
-from smelt.ops.arithmetic.fixed_point import (
-    Activation,
-    quantize_onnx,
-)
+from smelt.ir import DType, Graph, Node, Op, Origin, Quant, Rewrite, Rounding, TensorType, Value
+from smelt.ops.arithmetic.fixed_point import Activation, quantize_onnx
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.matmul import MatMul
 from smelt.ops.core.pool import Pool2D
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.reduce import Reduce
 
 

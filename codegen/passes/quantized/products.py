@@ -6,16 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from smelt.codegen.passes.quantized.values import (
-    Limits,
-    StoredValues,
-    activation_for,
-)
+from smelt.codegen.passes.quantized.values import Limits, StoredValues, activation_for
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType, Value
-from smelt.ops.arithmetic.fixed_point import (
-    Activation,
-    along_axis,
-)
+from smelt.ops.arithmetic.fixed_point import Activation, along_axis
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import DepthwiseConv2D
 from smelt.ops.core.convolution_nd import ConvTranspose

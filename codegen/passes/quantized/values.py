@@ -13,16 +13,9 @@ import numpy as np
 from smelt.codegen.passes.subgraphs import Names
 from smelt.errors import SmeltError
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, Quant, Rounding, TensorType, Value
-from smelt.ops.arithmetic.fixed_point import (
-    Activation,
-    clamp_limits,
-    quantize_real,
-)
+from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits, quantize_real
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.quantize import (
-    Dequantize,
-    Quantize,
-)
+from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.reshape import Reshape
 from smelt.ops.tensor.transpose import Transpose

@@ -15,11 +15,7 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.operation import Converter, Operand, Operation, Results
 from smelt.frontend.onnx.operators.shape import slice_along
 from smelt.ir import Array, DType, Graph, TensorType, Value
-from smelt.ops.control.branches import (
-    If,
-    Loop,
-    Order,
-)
+from smelt.ops.control.branches import If, Loop, Order
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.reshape import Reshape
 

@@ -11,14 +11,8 @@ from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.windows import OnnxWindow, Pair, auto_pad, halves, pads, per_axis
 from smelt.ir import Value
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
-from smelt.ops.core.convolution_nd import (
-    Conv3D,
-    ConvTranspose,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.core.convolution_nd import Conv3D, ConvTranspose
 
 
 def _conv(operation: Operation) -> Value:

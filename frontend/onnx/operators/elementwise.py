@@ -12,10 +12,7 @@ from smelt.ir import Array, DType, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.prelu import PRelu
-from smelt.ops.core.unary import (
-    UNARY,
-    Unary,
-)
+from smelt.ops.core.unary import UNARY, Unary
 
 
 def unary(operation: Operation, op: Unary, x: Value) -> Value:

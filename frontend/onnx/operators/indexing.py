@@ -13,19 +13,10 @@ from smelt.frontend.onnx.operators.shape import axis_of, require_size, slice_alo
 from smelt.ir import Array, Value
 from smelt.ops.core.arg_reduce import ArgReduce
 from smelt.ops.sequence.reverse_sequence import ReverseSequence
-from smelt.ops.tensor.gather import (
-    Gather,
-    GatherElements,
-    GatherND,
-)
+from smelt.ops.tensor.gather import Gather, GatherElements, GatherND
 from smelt.ops.tensor.indices import positions
 from smelt.ops.tensor.one_hot import OneHot
-from smelt.ops.tensor.scatter import (
-    REDUCTIONS,
-    ScatterElements,
-    ScatterND,
-    TensorScatter,
-)
+from smelt.ops.tensor.scatter import REDUCTIONS, ScatterElements, ScatterND, TensorScatter
 from smelt.ops.tensor.slice import Slice
 from smelt.ops.tensor.top_k import TopK
 from smelt.ops.tensor.triangle import Triangle

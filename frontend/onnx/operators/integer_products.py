@@ -19,10 +19,7 @@ from smelt.frontend.onnx.tensors import PROTO_TYPES
 from smelt.frontend.onnx.windows import OnnxWindow
 from smelt.ir import DType, Quant, Value
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.quantize import Quantize
 

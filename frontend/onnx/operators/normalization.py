@@ -7,10 +7,7 @@ import numpy as np
 from smelt.frontend.onnx.operation import Converter, Declared, Operation, Results
 from smelt.frontend.onnx.operators.elementwise import binary
 from smelt.ir import Value
-from smelt.ops.core.normalization import (
-    LocalResponse,
-    Normalization,
-)
+from smelt.ops.core.normalization import LocalResponse, Normalization
 from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary
 

@@ -12,10 +12,7 @@ from smelt.frontend.onnx.operation import Converter, Operation, Results
 from smelt.frontend.onnx.windows import OnnxWindow, Pair, pads, per_axis
 from smelt.ir import Value
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.max_unpool import (
-    MaxPoolIndices,
-    MaxUnpool,
-)
+from smelt.ops.core.max_unpool import MaxPoolIndices, MaxUnpool
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary

@@ -12,13 +12,7 @@ from smelt.ir import DType, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.matmul import MatMul
-from smelt.ops.sequence.recurrence import (
-    ACTIVATIONS,
-    GATE_DEFAULTS,
-    GATES,
-    Gate,
-    Recurrence,
-)
+from smelt.ops.sequence.recurrence import ACTIVATIONS, GATE_DEFAULTS, GATES, Gate, Recurrence
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.slice import Slice
 

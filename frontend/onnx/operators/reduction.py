@@ -6,10 +6,7 @@ from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.ir import DType, Value
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.cumulative import Cumulative
-from smelt.ops.core.reduce import (
-    REDUCE,
-    Reduce,
-)
+from smelt.ops.core.reduce import REDUCE, Reduce
 
 
 def _reduce(kind: str) -> Converter:

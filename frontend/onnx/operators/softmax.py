@@ -6,11 +6,7 @@ from math import prod
 
 from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.ir import Op, Value
-from smelt.ops.core.softmax import (
-    Hardmax,
-    LogSoftmax,
-    Softmax,
-)
+from smelt.ops.core.softmax import Hardmax, LogSoftmax, Softmax
 
 _ALONG_ONE_AXIS = 13
 """The operator set before which all axes from the given one on were taken as one."""

@@ -12,19 +12,9 @@ from smelt.frontend.onnx.operation import Converter, Operation
 from smelt.frontend.onnx.windows import LARGEST, OnnxWindow
 from smelt.ir import Array, Value
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    NO_PADDING,
-    Conv2D,
-)
-from smelt.ops.core.matmul import (
-    MatMul,
-    swapped,
-)
-from smelt.ops.tensor.grid_sample import (
-    PADDINGS,
-    TAPS,
-    GridSample,
-)
+from smelt.ops.core.convolution import NO_PADDING, Conv2D
+from smelt.ops.core.matmul import MatMul, swapped
+from smelt.ops.tensor.grid_sample import PADDINGS, TAPS, GridSample
 from smelt.ops.tensor.roi_align import RoiAlign
 
 _OLD_MODES = {"bilinear": "linear", "bicubic": "cubic"}

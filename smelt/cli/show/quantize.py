@@ -12,10 +12,7 @@ from rich.console import Console
 
 from smelt import __version__
 from smelt.api.quantization_cost import island_costs
-from smelt.api.quantize import (
-    Comparison,
-    Quantization,
-)
+from smelt.api.quantize import Comparison, Quantization
 from smelt.cli.output import say
 from smelt.cli.show.pages import page
 from smelt.cli.show.tables import TextTable

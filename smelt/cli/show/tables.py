@@ -16,11 +16,7 @@ from smelt import targets as targets_room
 from smelt.api.report import lengths, measured_elsewhere
 from smelt.boards import Board
 from smelt.cli.output import say
-from smelt.codegen.lower.offer import (
-    Refusal,
-    Request,
-    backend,
-)
+from smelt.codegen.lower.offer import Refusal, Request, backend
 from smelt.frontend import Imported
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops import all_cases

@@ -33,11 +33,7 @@ from smelt.ops.constraints import (
 )
 from smelt.ops.core import binary_integer as integer
 from smelt.ops.core import binary_plain as plain
-from smelt.ops.core.channel_rules import (
-    ChannelsAlike,
-    filled,
-    levels,
-)
+from smelt.ops.core.channel_rules import ChannelsAlike, filled, levels
 
 _INT8, _INT8_INT16 = (DType.INT8,), (DType.INT8, DType.INT16)
 _FLOATS = frozenset(d for d in DType if d.is_float)

@@ -20,10 +20,7 @@ from smelt.ops.arithmetic.fixed_point import (
     rounding_shift_right,
     wrap_int32,
 )
-from smelt.ops.arithmetic.gemmlowp import (
-    count_leading_sign_bits,
-    reciprocal,
-)
+from smelt.ops.arithmetic.gemmlowp import count_leading_sign_bits, reciprocal
 
 Multiplier = tuple[int, int]
 """Fixed-point multiplier and left shift, see `rescale_multiplier`."""

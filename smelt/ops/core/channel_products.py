@@ -13,15 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.ir import Array, DType, Node, Quant, Rounding, Value
-from smelt.ir.channels import (
-    Bounds,
-    ChannelRule,
-    Mask,
-    Narrowed,
-    Narrowing,
-    OpT_contra,
-    channels,
-)
+from smelt.ir.channels import Bounds, ChannelRule, Mask, Narrowed, Narrowing, OpT_contra, channels
 from smelt.ops.arithmetic.fixed_point import (
     INT32_MAX,
     Requantizer,

@@ -25,10 +25,7 @@ from smelt.ops.arithmetic.fixed_point import (
 )
 from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
 from smelt.ops.constraints import check_sums, sum_type
-from smelt.ops.core.channel_products import (
-    DepthwiseChannels,
-    MixingChannels,
-)
+from smelt.ops.core.channel_products import DepthwiseChannels, MixingChannels
 
 Pair = tuple[int, int]
 Padding2D = tuple[Pair, Pair]

@@ -14,19 +14,9 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
-from smelt.ops.arithmetic.fixed_point import (
-    Activation,
-    Requantizer,
-    finish,
-)
+from smelt.ops.arithmetic.fixed_point import Activation, Requantizer, finish
 from smelt.ops.case import Case, Constant, Data, onnx_cases
-from smelt.ops.constraints import (
-    arrays,
-    operands,
-    quantized,
-    requantizing_rounding,
-    same_dtype,
-)
+from smelt.ops.constraints import arrays, operands, quantized, requantizing_rounding, same_dtype
 from smelt.ops.core.fully_connected import fully_connected_scales
 
 MATMUL_DTYPES = (

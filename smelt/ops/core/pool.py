@@ -10,10 +10,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
-from smelt.ops.arithmetic.fixed_point import (
-    Activation,
-    clamp_limits,
-)
+from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits
 from smelt.ops.case import FLOAT_AND_INT8, Case, Data, onnx_cases
 from smelt.ops.constraints import arrays, operands, quantized
 from smelt.ops.core.channel_rules import ChannelsAlike

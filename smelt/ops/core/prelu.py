@@ -10,10 +10,7 @@ import numpy as np
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, TensorType
 from smelt.ir.onnx_form import OnnxForm
-from smelt.ops.arithmetic.fixed_point import (
-    multiply_by_quantized_multiplier,
-    rescale_multiplier,
-)
+from smelt.ops.arithmetic.fixed_point import multiply_by_quantized_multiplier, rescale_multiplier
 from smelt.ops.case import Case, Constant, Data
 from smelt.ops.constraints import arrays, operands, quantized, symmetric_int16, tflm_rounding
 

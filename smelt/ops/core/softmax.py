@@ -32,10 +32,7 @@ from smelt.ops.arithmetic.gemmlowp import (
 )
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized, symmetric_int16, tflm_rounding
-from smelt.ops.core.lookup import (
-    read16,
-    table16,
-)
+from smelt.ops.core.lookup import read16, table16
 
 _DIFFERENCE_BITS, _SUM_BITS = 5, 12
 

@@ -17,20 +17,11 @@ from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Case, Data
-from smelt.ops.constraints import (
-    arrays,
-    operands,
-    quantized,
-    symmetric_int16,
-    tflm_rounding,
-)
+from smelt.ops.constraints import arrays, operands, quantized, symmetric_int16, tflm_rounding
 from smelt.ops.core import unary_integer as integer
 from smelt.ops.core import unary_real as real
 from smelt.ops.core.channel_rules import ChannelFunction
-from smelt.ops.core.unary_real import (
-    Real,
-    plain,
-)
+from smelt.ops.core.unary_real import Real, plain
 
 _NO_TYPES = frozenset[DType]()
 _BOOL = frozenset({DType.BOOL})

@@ -20,15 +20,8 @@ from smelt.ops.arithmetic.fixed_point import (
     rescale_multiplier,
     rounding_shift_right,
 )
-from smelt.ops.arithmetic.gemmlowp import (
-    inverse_sqrt,
-    logistic,
-    tanh,
-)
-from smelt.ops.core.lookup import (
-    sigmoid_samples,
-    table8,
-)
+from smelt.ops.arithmetic.gemmlowp import inverse_sqrt, logistic, tanh
+from smelt.ops.core.lookup import sigmoid_samples, table8
 
 Integer = Callable[[Array, float, TensorType, TensorType], Array]
 

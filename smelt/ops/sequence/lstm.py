@@ -23,14 +23,8 @@ from smelt.ops.arithmetic.fixed_point import (
 )
 from smelt.ops.case import Case, Constant, Data, Weights
 from smelt.ops.constraints import arrays, operands, tflm_rounding
-from smelt.ops.core.unary_integer import (
-    sampled_logistic,
-    sampled_tanh,
-)
-from smelt.ops.sequence.recurrence import (
-    EACH_STEP,
-    recurrence,
-)
+from smelt.ops.core.unary_integer import sampled_logistic, sampled_tanh
+from smelt.ops.sequence.recurrence import EACH_STEP, recurrence
 
 GATES = 4
 """Input, output, forget and cell gate: the order of ONNX and of `Recurrence`."""

@@ -12,11 +12,7 @@ from smelt.ir import Array, DType, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes, alike, reduced
 from smelt.ops.case import Case, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_quant
-from smelt.ops.tensor.indices import (
-    positions,
-    require_elements,
-    require_indices,
-)
+from smelt.ops.tensor.indices import positions, require_elements, require_indices
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,8 @@ from smelt.ir import Array, DType, Node, Op, Quant, TensorType
 from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_dtype, same_quant
-from smelt.ops.tensor.gather import (
-    element_positions,
-    require_within,
-    tuple_positions,
-)
-from smelt.ops.tensor.indices import (
-    require_elements,
-    require_indices,
-)
+from smelt.ops.tensor.gather import element_positions, require_within, tuple_positions
+from smelt.ops.tensor.indices import require_elements, require_indices
 
 _UFUNCS: dict[str, Any] = {
     "add": np.add,

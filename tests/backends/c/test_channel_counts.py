@@ -18,14 +18,8 @@ import pytest
 from smelt.api.options import Options
 from smelt.ir import DType, evaluate
 from smelt.ops.case import Bias, Case, Data, Weights, build
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
-from smelt.ops.core.convolution_nd import (
-    Conv3D,
-    ConvTranspose,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.core.convolution_nd import Conv3D, ConvTranspose
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.matmul import MatMul
 from smelt.ops.core.pool import Pool2D

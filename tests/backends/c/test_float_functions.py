@@ -15,15 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.codegen.text.helpers import (
-    required_headers,
-    required_helpers,
-)
+from smelt.codegen.text.helpers import required_headers, required_helpers
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, TensorType, Value, verify
-from smelt.ops.core.softmax import (
-    LogSoftmax,
-    Softmax,
-)
+from smelt.ops.core.softmax import LogSoftmax, Softmax
 from smelt.ops.core.unary import Unary
 from tests.support.graphs import SETUPS, Member, run_together
 

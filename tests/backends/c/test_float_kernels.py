@@ -11,20 +11,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import (
-    Refusal,
-    Request,
-    backend,
-)
+from smelt.codegen.lower.offer import Refusal, Request, backend
 from smelt.codegen.schedule.symbols import Functions
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, TensorType, Value, verify
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    NO_PADDING,
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.targets import get
 from tests.support.graphs import SETUPS, Member, assert_same, run_together

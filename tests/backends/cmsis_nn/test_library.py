@@ -17,12 +17,7 @@ from smelt.api.compile import compile_model
 from smelt.codegen.backends.cmsis_nn import buffers
 from smelt.codegen.backends.cmsis_nn.buffers import Variant
 from smelt.codegen.backends.cmsis_nn.rows import gathers_rows
-from smelt.codegen.lower.offer import (
-    KernelCall,
-    Operand,
-    Packed,
-    Scratch,
-)
+from smelt.codegen.lower.offer import KernelCall, Operand, Packed, Scratch
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Graph, evaluate
 from smelt.proof.run import run

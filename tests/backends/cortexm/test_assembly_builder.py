@@ -15,57 +15,21 @@ import pytest
 
 from smelt import targets
 from smelt.boards.disassembly import disassemble
-from smelt.codegen.backends.armv6m import (
-    block as thumb_block,
-)
-from smelt.codegen.backends.armv6m import (
-    words as thumb_words,
-)
+from smelt.codegen.backends.armv6m import block as thumb_block
+from smelt.codegen.backends.armv6m import words as thumb_words
 from smelt.codegen.backends.armv6m.instructions import Armv6m
-from smelt.codegen.backends.armv7m import (
-    block as wide_block,
-)
-from smelt.codegen.backends.armv7m import (
-    products_assembly as wide_products_assembly,
-)
+from smelt.codegen.backends.armv7m import block as wide_block
+from smelt.codegen.backends.armv7m import products_assembly as wide_products_assembly
 from smelt.codegen.backends.armv7m.assembly import Turns
-from smelt.codegen.backends.armv7m.columns_assembly import (
-    SlidingLines,
-    lines,
-)
-from smelt.codegen.backends.armv7m.dense_assembly import (
-    RowSums,
-    row,
-)
-from smelt.codegen.backends.armv7m.instructions import (
-    Armv7m,
-    asr,
-)
+from smelt.codegen.backends.armv7m.columns_assembly import SlidingLines, lines
+from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
+from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
 from smelt.codegen.backends.armv7m.products_assembly import PairsOfTaps
-from smelt.codegen.backends.armv7m.rows_assembly import (
-    LineSums,
-    outputs_of_row,
-)
-from smelt.codegen.lower.assembly_builder import (
-    Assembler,
-    Label,
-)
-from smelt.codegen.lower.registers import (
-    LR,
-    R0,
-    R1,
-    R2,
-    R3,
-    R4,
-    R8,
-    SP,
-    EncodingError,
-)
+from smelt.codegen.backends.armv7m.rows_assembly import LineSums, outputs_of_row
+from smelt.codegen.lower.assembly_builder import Assembler, Label
+from smelt.codegen.lower.registers import LR, R0, R1, R2, R3, R4, R8, SP, EncodingError
 from smelt.codegen.lower.short_scaling import ShortScaling
-from smelt.codegen.lower.tap_groups import (
-    BlockSums,
-    grouped,
-)
+from smelt.codegen.lower.tap_groups import BlockSums, grouped
 from smelt.targets.instructions import Kind
 
 ANY: Any = R8  # type checkers refuse a high register; these tests ask what happens at run time

@@ -9,17 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from smelt.codegen.lower.offer import (
-    KernelCall,
-    Refusal,
-    Request,
-    backend,
-)
+from smelt.codegen.lower.offer import KernelCall, Refusal, Request, backend
 from smelt.codegen.schedule.symbols import Functions
-from smelt.codegen.text.helpers import (
-    required_headers,
-    required_helpers,
-)
+from smelt.codegen.text.helpers import required_headers, required_helpers
 from smelt.ir import Node
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.targets import get

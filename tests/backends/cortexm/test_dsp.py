@@ -16,41 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smelt.codegen.backends.dsp import (
-    add as dsp_add,
-)
-from smelt.codegen.backends.dsp import (
-    dense as dsp_dense,
-)
-from smelt.codegen.backends.dsp import (
-    depthwise as dsp_depthwise,
-)
-from smelt.codegen.backends.dsp import (
-    dot as dsp_dot,
-)
-from smelt.codegen.backends.dsp import (
-    winograd as dsp_winograd,
-)
-from smelt.codegen.backends.dsp.scaling import (
-    DspScaling,
-    dsp_scaling,
-)
-from smelt.codegen.lower.offer import (
-    Backend,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.backends.dsp import add as dsp_add
+from smelt.codegen.backends.dsp import dense as dsp_dense
+from smelt.codegen.backends.dsp import depthwise as dsp_depthwise
+from smelt.codegen.backends.dsp import dot as dsp_dot
+from smelt.codegen.backends.dsp import winograd as dsp_winograd
+from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
+from smelt.codegen.lower.offer import Backend, KernelCall, Refusal, Request
 from smelt.codegen.lower.requantization import Requantization
 from smelt.ir import Array, DType, Graph, Node, Op, Quant, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-    Padding2D,
-    Pair,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.samples import Sample
 from smelt.targets import Optimize, get

@@ -14,28 +14,14 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import pytest
 
-from smelt.codegen.backends.helium import (
-    add as mve_add,
-)
-from smelt.codegen.backends.helium import (
-    depthwise as mve_depthwise,
-)
-from smelt.codegen.backends.helium import (
-    pool as mve_pool,
-)
-from smelt.codegen.backends.helium import (
-    products as mve_products,
-)
+from smelt.codegen.backends.helium import add as mve_add
+from smelt.codegen.backends.helium import depthwise as mve_depthwise
+from smelt.codegen.backends.helium import pool as mve_pool
+from smelt.codegen.backends.helium import products as mve_products
 from smelt.codegen.backends.helium.linear import linear
 from smelt.codegen.backends.helium.plan import SCRATCH_LIMIT
 from smelt.codegen.backends.helium.schedule import scheduled
-from smelt.codegen.lower.offer import (
-    Backend,
-    Kernel,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.lower.offer import Backend, Kernel, KernelCall, Refusal, Request
 from smelt.ir import (
     Array,
     DType,
@@ -52,12 +38,7 @@ from smelt.ir import (
 )
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-    Padding2D,
-    Pair,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.pool import Pool2D
 from smelt.targets import get

@@ -16,55 +16,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.backends.armv6m import (
-    convolution as thumb_convolution,
-)
-from smelt.codegen.backends.armv6m import (
-    dense as thumb_dense,
-)
-from smelt.codegen.backends.armv6m import (
-    depthwise as thumb_depthwise,
-)
-from smelt.codegen.backends.armv7m import (
-    convolution as wide_convolution,
-)
-from smelt.codegen.backends.armv7m import (
-    depthwise as wide_depthwise,
-)
-from smelt.codegen.lower.offer import (
-    Backend,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.backends.armv6m import convolution as thumb_convolution
+from smelt.codegen.backends.armv6m import dense as thumb_dense
+from smelt.codegen.backends.armv6m import depthwise as thumb_depthwise
+from smelt.codegen.backends.armv7m import convolution as wide_convolution
+from smelt.codegen.backends.armv7m import depthwise as wide_depthwise
+from smelt.codegen.lower.offer import Backend, KernelCall, Refusal, Request
 from smelt.codegen.lower.plain_add import PlainAdd
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.short_scaling import short_scaling
-from smelt.codegen.lower.tap_groups import (
-    LARGEST_GROUP,
-    grouped,
-)
+from smelt.codegen.lower.tap_groups import LARGEST_GROUP, grouped
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-    Padding2D,
-    Pair,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.samples import Sample
 from smelt.targets import Optimize, get
 from tests.support.guarded import Core, said_on
-from tests.support.kernels_host import (
-    READERS,
-    RELEASED,
-    Entry,
-    Run,
-    check_on_host,
-    check_read_by,
-)
+from tests.support.kernels_host import READERS, RELEASED, Entry, Run, check_on_host, check_read_by
 from tests.support.library_nodes import graph_of, random_graph, samples_of
 
 NONE, SAME, AFTER = ((0, 0), (0, 0)), ((1, 1), (1, 1)), ((0, 1), (0, 1))

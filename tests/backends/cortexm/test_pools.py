@@ -17,18 +17,9 @@ import pytest
 
 from smelt.codegen.backends.dsp import pool as dsp_pool
 from smelt.codegen.backends.helium import pool as mve_pool
-from smelt.codegen.lower.offer import (
-    Kernel,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.plain_pool import PlainPool
-from smelt.codegen.lower.pooling import (
-    MOST,
-    Pooling,
-    pooling,
-)
+from smelt.codegen.lower.pooling import MOST, Pooling, pooling
 from smelt.ir import (
     Array,
     DType,
@@ -44,12 +35,7 @@ from smelt.ir import (
     verify,
 )
 from smelt.ops.arithmetic.fixed_point import Activation
-from smelt.ops.core.convolution import (
-    NO_PADDING,
-    Padding2D,
-    Pair,
-    same_padding,
-)
+from smelt.ops.core.convolution import NO_PADDING, Padding2D, Pair, same_padding
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce
 from smelt.samples import Sample

@@ -15,30 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.backends.armv7m import (
-    columns as wide_columns,
-)
-from smelt.codegen.backends.armv7m import (
-    convolution as wide_convolution,
-)
-from smelt.codegen.backends.armv7m import (
-    dense as wide_dense,
-)
-from smelt.codegen.backends.armv7m import (
-    rows as wide_rows,
-)
+from smelt.codegen.backends.armv7m import columns as wide_columns
+from smelt.codegen.backends.armv7m import convolution as wide_convolution
+from smelt.codegen.backends.armv7m import dense as wide_dense
+from smelt.codegen.backends.armv7m import rows as wide_rows
 from smelt.codegen.backends.armv7m.dense import counted_weights
-from smelt.codegen.backends.armv7m.products import (
-    LIFT,
-    pairs_of,
-    split_pairs,
-)
-from smelt.codegen.lower.offer import (
-    Backend,
-    KernelCall,
-    Refusal,
-    Request,
-)
+from smelt.codegen.backends.armv7m.products import LIFT, pairs_of, split_pairs
+from smelt.codegen.lower.offer import Backend, KernelCall, Refusal, Request
 from smelt.ir import Rounding
 from smelt.targets import get
 from tests.backends.cortexm.test_plain import (
@@ -54,14 +37,7 @@ from tests.backends.cortexm.test_plain import (
     depthwise,
 )
 from tests.support.guarded import said_on
-from tests.support.kernels_host import (
-    READERS,
-    RELEASED,
-    Entry,
-    Run,
-    check_on_host,
-    check_read_by,
-)
+from tests.support.kernels_host import READERS, RELEASED, Entry, Run, check_on_host, check_read_by
 from tests.support.library_nodes import random_graph, samples_of
 
 M3 = get("cortex-m3")

@@ -18,17 +18,9 @@ from hypothesis import strategies as st
 
 from smelt.api.artefact import Artefact
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.dispatches import (
-    Dispatch,
-    DispatchProgram,
-    Range,
-    with_barriers,
-)
+from smelt.codegen.backends.vulkan.dispatches import Dispatch, DispatchProgram, Range, with_barriers
 from smelt.codegen.lower.offer import Scratch
-from smelt.codegen.schedule.schedule import (
-    Call,
-    InBuffer,
-)
+from smelt.codegen.schedule.schedule import Call, InBuffer
 from smelt.ir import DType, evaluate
 from smelt.samples import random_samples
 from tests.support.graphs import TOLERANCE, Member, assert_same, combine, compile_graph

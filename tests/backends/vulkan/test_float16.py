@@ -23,10 +23,7 @@ from smelt.ops.core.binary import Binary
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.softmax import Softmax
 from smelt.proof.run import run
-from smelt.proof.tolerances import (
-    FLOAT16_TOLERANCE,
-    inexact,
-)
+from smelt.proof.tolerances import FLOAT16_TOLERANCE, inexact
 from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
 from tests.backends.test_cases import member_of, pairs, serves

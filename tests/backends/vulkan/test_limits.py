@@ -18,21 +18,11 @@ from typing_extensions import override
 from smelt.api.artefact import Artefact
 from smelt.api.options import Options
 from smelt.boards import compile_project, open_device
-from smelt.codegen.backends.vulkan import (
-    dispatches,
-    shaders,
-)
+from smelt.codegen.backends.vulkan import dispatches, shaders
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.dispatches import (
-    DispatchProgram,
-    program,
-)
+from smelt.codegen.backends.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.backends.vulkan.elements import MAX_LOOPS
-from smelt.codegen.backends.vulkan.shaders import (
-    Module,
-    Pipeline,
-    Shaders,
-)
+from smelt.codegen.backends.vulkan.shaders import Module, Pipeline, Shaders
 from smelt.codegen.lower.accelerator import DeviceFunctions
 from smelt.errors import DeviceError, UnsupportedError
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, verify

@@ -11,14 +11,8 @@ from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.ir import DType, Graph, Node, Origin, Rounding, TensorType, Value, evaluate, verify
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Bias, Case, Data, Weights
-from smelt.ops.core.convolution_nd import (
-    ConvTranspose,
-    Pairs,
-)
-from smelt.ops.core.matmul import (
-    MatMul,
-    swapped,
-)
+from smelt.ops.core.convolution_nd import ConvTranspose, Pairs
+from smelt.ops.core.matmul import MatMul, swapped
 from smelt.proof.run import run
 from smelt.samples import random_samples
 from tests.backends.test_cases import member_of

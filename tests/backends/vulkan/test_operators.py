@@ -34,10 +34,7 @@ from smelt.ops import all_cases
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Case, Data, build, sample_of
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.l2_normalization import L2Normalization
 from smelt.ops.core.normalization import Normalization
@@ -45,10 +42,7 @@ from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.prelu import PRelu
 from smelt.ops.core.quantize import Quantize
 from smelt.ops.core.reduce import Reduce
-from smelt.ops.core.softmax import (
-    LogSoftmax,
-    Softmax,
-)
+from smelt.ops.core.softmax import LogSoftmax, Softmax
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.copy import Copy

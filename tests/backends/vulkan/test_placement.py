@@ -18,17 +18,9 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show import tables as show
-from smelt.codegen.backends.vulkan.assignment import (
-    PricedLayer,
-    PricedTensor,
-    assignment,
-)
+from smelt.codegen.backends.vulkan.assignment import PricedLayer, PricedTensor, assignment
 from smelt.codegen.backends.vulkan.devices import Costs
-from smelt.codegen.backends.vulkan.tuning import (
-    TunedLayer,
-    Tuning,
-    load_tuning,
-)
+from smelt.codegen.backends.vulkan.tuning import TunedLayer, Tuning, load_tuning
 from smelt.codegen.lower.accelerator import layer_key
 from smelt.errors import ConfigError
 from smelt.frontend import load

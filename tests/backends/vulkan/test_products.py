@@ -14,14 +14,8 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.vulkan import products
-from smelt.codegen.backends.vulkan.calls import (
-    MAX_GROUPS,
-    ShaderCall,
-)
-from smelt.codegen.lower.offer import (
-    Request,
-    backend,
-)
+from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, ShaderCall
+from smelt.codegen.lower.offer import Request, backend
 from smelt.ir import (
     DType,
     Graph,
@@ -38,10 +32,7 @@ from smelt.ir import (
 from smelt.ops import all_cases
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Bias, Case, Data, Weights
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.proof.run import run
 from smelt.samples import random_samples

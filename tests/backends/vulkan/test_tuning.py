@@ -12,10 +12,7 @@ import pytest
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.backends.vulkan.calls import (
-    Block,
-    ShaderCall,
-)
+from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
 from smelt.codegen.backends.vulkan.tuning import (
     TunedLayer,
     Tuning,
@@ -23,25 +20,12 @@ from smelt.codegen.backends.vulkan.tuning import (
     neighbours,
     worth_measuring,
 )
-from smelt.codegen.lower.accelerator import (
-    Tiling,
-    layer_key,
-)
-from smelt.codegen.lower.offer import (
-    Refusal,
-    Request,
-    backend,
-)
+from smelt.codegen.lower.accelerator import Tiling, layer_key
+from smelt.codegen.lower.offer import Refusal, Request, backend
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
 from smelt.ops.case import build
-from smelt.proof.tune import (
-    LayerKind,
-    ProgramTimes,
-    TunedRun,
-    kinds_of,
-    tune,
-)
+from smelt.proof.tune import LayerKind, ProgramTimes, TunedRun, kinds_of, tune
 from smelt.targets import get
 from smelt.targets.gpus import DEFAULT, Gpu, available, gpu_called
 from tests.backends.test_cases import member_of

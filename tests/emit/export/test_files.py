@@ -13,10 +13,7 @@ import pytest
 
 from smelt.api.options import Options
 from smelt.codegen.emit import weights
-from smelt.codegen.emit.export import (
-    Package,
-    formats,
-)
+from smelt.codegen.emit.export import Package, formats
 from smelt.errors import ConfigError
 from tests.support.cli_runner import Smelt, runner
 from tests.support.export_tools import export, project

@@ -15,14 +15,7 @@ from onnx import helper, numpy_helper
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.checks import LARGEST_NETWORK
 from smelt.ir import Array
-from tests.support.onnx_networks import (
-    agrees,
-    graph,
-    imported,
-    model,
-    node,
-    uniform,
-)
+from tests.support.onnx_networks import agrees, graph, imported, model, node, uniform
 
 
 def doubling(levels: int, *first: onnx.NodeProto) -> onnx.ModelProto:

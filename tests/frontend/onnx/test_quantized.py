@@ -30,10 +30,7 @@ from bench.quantized_networks import (
     samples,
 )
 from smelt.ir import DType, Graph, Rounding, evaluate
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.onnx_networks import session

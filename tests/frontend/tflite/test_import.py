@@ -18,10 +18,7 @@ from smelt.errors import ModelError, SmeltError, UnsupportedError
 from smelt.frontend import load
 from smelt.frontend.tflite import CONVERTERS, indexing, recurrent
 from smelt.ir import Array, DType, Graph, Quant, Rounding, evaluate
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.tensor.reshape import Reshape
 from tests.support.tflite_networks import (
     DIGITS,

@@ -17,10 +17,7 @@ import pytest
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend import Imported, load
 from smelt.ir import Array, evaluate
-from smelt.ops.core.convolution import (
-    Conv2D,
-    DepthwiseConv2D,
-)
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.samples import Sample, random_samples
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.tflite_networks import O, T, const, edited, litert, network
