@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from smelt.codegen import arena
@@ -36,11 +36,18 @@ class Statements:
         text: C, indented as in a function.
         uses_arena: whether they name the variable `arena`, other than to tell of a step's outputs.
         copies: whether they call `memcpy`.
+        calls: the lines of `text`, from 0, on which a kernel is called, and the index of its step.
     """
 
     text: str
     uses_arena: bool
     copies: bool
+    calls: Mapping[int, int]
+
+    def call_lines(self, source: str) -> dict[int, int]:
+        """The lines of a file that has the statements, from 1, and the step that each calls."""
+        first = source[: source.index(self.text)].count("\n") + 1
+        return {first + line: step for line, step in self.calls.items()}
 
 
 def statements_of(block: Block, plan: arena.Plan, device: DeviceProgram | None) -> Statements:
@@ -53,7 +60,26 @@ def statements_of(block: Block, plan: arena.Plan, device: DeviceProgram | None) 
     """
     writer = _Writer(plan, device)
     lines = writer.block(block, _INDENT)
-    return Statements("\n".join(lines), writer.uses_arena, writer.copies)
+    calls: dict[int, int] = {}
+    number = 0
+    for line in lines:
+        if isinstance(line, _KernelCall):
+            calls[number] = line.step
+        number += line.count("\n") + 1
+    return Statements("\n".join(lines), writer.uses_arena, writer.copies, calls)
+
+
+class _KernelCall(str):
+    """The statement, in one line or several, by which the step of index `step` calls its kernel."""
+
+    __slots__ = ("step",)
+    step: int
+
+    @classmethod
+    def of(cls, text: str, step: int) -> _KernelCall:
+        call = cls(text)
+        call.step = step
+        return call
 
 
 class _Writer:
@@ -113,13 +139,15 @@ class _Writer:
         return lines
 
     def _call(self, step: Call, pad: str) -> list[str]:
+        inner = pad if step.rows is None else pad + _INDENT
+        call = _KernelCall.of(self._called(step.function, step.arguments, inner), step.index)
         if step.rows is None:
-            return [self._called(step.function, step.arguments, pad)]
+            return [call]
         row, limit = step.rows.counter, _length(step.rows.length)
         advance = f"++{row}" if step.rows.block == 1 else f"{row} += {step.rows.block}"
         return [
             f"{pad}for (int32_t {row} = 0; {row} < {limit}; {advance}) {{",
-            self._called(step.function, step.arguments, pad + _INDENT),
+            call,
             f"{pad}}}",
         ]
 

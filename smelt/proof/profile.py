@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ from smelt.api.report import Measured, Report, complete
 from smelt.boards import ElfInfo
 from smelt.boards.counts import CountedRegion, Counter
 from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
-from smelt.codegen.schedule.steps import Call, Step
+from smelt.codegen.schedule.steps import Call
 from smelt.errors import ConfigError, ToolError
 from smelt.files import temporary_folder
 from smelt.proof.run import built, connected, device_inputs, set_sizes
@@ -200,7 +199,7 @@ def _calls(artefact: Artefact, elf: ElfInfo, code: Code) -> list[tuple[int, int]
     """Addresses of the calls of kernels, each with the index of its step."""
     name = artefact.network.name
     source = f"{name}.c"
-    steps = _lines_of_steps(artefact.project.files[source], artefact.schedule.steps)
+    steps = artefact.network.statements.call_lines(artefact.project.files[source])
     lines = source_lines(elf.path, source)
     found: list[tuple[int, int]] = []
     for instruction in code.instructions.values():
@@ -213,22 +212,6 @@ def _calls(artefact: Artefact, elf: ElfInfo, code: Code) -> list[tuple[int, int]
             found.append((instruction.address, steps[line]))
     if not found and artefact.schedule.calls:
         raise ToolError(f"no call of a kernel was found in the machine code of {name}_invoke")
-    return found
-
-
-_MARK = re.compile(r"\s*/\* (\d+): ")
-
-
-def _lines_of_steps(source: str, steps: Iterable[Step]) -> dict[int, int]:
-    """The lines of the generated C on which steps call their kernels, with the steps' indices."""
-    functions = [step.function if isinstance(step, Call) else None for step in steps]
-    found: dict[int, int] = {}
-    index: int | None = None
-    for number, line in enumerate(source.splitlines(), start=1):
-        if mark := _MARK.match(line):
-            index = int(mark.group(1))
-        elif index is not None and line.lstrip().startswith(f"{functions[index]}("):
-            found[number] = index
     return found
 
 
