@@ -162,7 +162,7 @@ class DeviceProgram(ABC):
 
     Attributes:
         templates: folder of the templates that the network's, the firmware's and the README's
-            include where they speak of the device; see `templates/network`.
+            include where they speak of the device; see `templates/emit/network`.
         absent: C expression that is true where the program has found no device.
         refusal: why an export format that cannot say what to link does not hold the network.
     """

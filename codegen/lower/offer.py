@@ -1,8 +1,9 @@
 """What a kernel file provides, and what it decides about a node.
 
 A backend is a package below `smelt.codegen.backends`; each of its modules has a tuple `KERNELS`.
-A kernel looks at one node and answers with a `KernelCall`: the template of the C function, the
-constants of its specialization, its operands in the order of the C parameters, its scratch.
+A kernel is asked what it offers for a node. It answers with a `KernelCall` (the template of the C
+function, what that prints, its operands in the order of the C parameters, its scratch), or with a
+`Refusal` that says why it does not serve the node.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ class Parameters:
 
 
 def _key(value: object) -> Hashable:
+    """What is equal for equal values of one type, and for no others."""
     if is_dataclass(value):
         return type(value), tuple(_key(getattr(value, item.name)) for item in fields(value))
     if isinstance(value, tuple | list):
@@ -117,13 +119,13 @@ class KernelCall:
 
     Attributes:
         template: path of the function's template below `templates/`.
-        stem: readable stem of the function's name, as `conv2d_3x3_s2`. Calls whose rendered
-            functions are equal share one.
+        stem: readable stem of the function's name, as `conv2d_3x3_s2`. Calls of equal templates
+            and parameters share one function.
         parameters: the template's variables: everything known at compile time. The template
             also gets `function` (its name), `signature` (parameter list).
         operands: the C parameters, in order.
         in_place: `(output, input)` indices of which the kernel may be given the same address.
-        helpers: names of the functions of `c/helpers.h` that the template calls.
+        helpers: names of the blocks of `helpers.c.j2` whose functions the template calls.
         summary: one line for reports: which form of the kernel, and why.
         form: name of the way in which the call computes, under which targets keep its prices.
         work: how much of what the form's prices are for the call does, as `{"products": 4096}`.

@@ -1,4 +1,4 @@
-"""Armv6-M: a dense layer with four weights in a word (`thumb_dense`)."""
+"""Armv6-M: a dense layer with four weights in a word (`dense`)."""
 
 from __future__ import annotations
 

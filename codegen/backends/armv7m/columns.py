@@ -1,6 +1,6 @@
 """int8 depthwise convolutions of 3x3 taps for Armv7-M without the DSP extension.
 
-Words hold inputs of two neighbouring lines of a channel, as `wide_products` proves them exact:
+Words hold inputs of two neighbouring lines of a channel, as `products` proves them exact:
 129 more than the one and 2^16 times the other. A function in assembly walks along a line of
 outputs with all weights in registers. Of each column it loads one word with the first two of its
 three inputs and one with the last two, and adds their products to the sums of the three outputs

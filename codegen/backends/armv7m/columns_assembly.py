@@ -1,4 +1,4 @@
-"""Armv7-M: outputs of a channel in lines, of 3x3 taps that slide along them (`wide_columns`)."""
+"""Armv7-M: outputs of a channel in lines, of 3x3 taps that slide along them (`columns`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """int8 convolutions for Armv7-M without the DSP extension: two products in one multiplication.
 
 A Cortex-M3 multiplies 32 by 32 into 32 bits in one cycle and adds to that in two, but takes four to
-seven for 64 bits. Either two taps share a word (`wide_products`) or two pixels do, as in
+seven for 64 bits. Either two taps share a word (`products`) or two pixels do, as in
 `halves_convolution`; the latter needs no window to fit into scratch whole.
 """
 

@@ -1,4 +1,4 @@
-"""Armv7-M: all outputs of a row whose inputs are in words of two (`wide_dense`)."""
+"""Armv7-M: all outputs of a row whose inputs are in words of two (`dense`)."""
 
 from __future__ import annotations
 

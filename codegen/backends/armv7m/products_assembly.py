@@ -1,4 +1,4 @@
-"""Armv7-M: all channels of three pixels whose inputs are packed in pairs (`wide_products`)."""
+"""Armv7-M: all channels of three pixels whose inputs are packed in pairs (`products`)."""
 
 from __future__ import annotations
 

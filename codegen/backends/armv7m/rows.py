@@ -1,6 +1,6 @@
 """int8 convolutions three columns wide for Armv7-M without the DSP extension, without patches.
 
-Products are those of `wide_products`: one multiplication adds the products of two channels of a
+Products are those of `products`: one multiplication adds the products of two channels of a
 pixel to a sum. But inputs are not packed for each pixel that sees them: the rows of the image under
 a band of outputs are widened once, line by line, each line the words of two channels:
 
@@ -264,7 +264,7 @@ def _split(weights: Array, lines: _Lines) -> tuple[Array, list[list[tuple[int, i
 
 
 def _starts(kept: Array, repairs: list[list[tuple[int, int]]]) -> Array:
-    """int64 `[o]`: what sums start from; see `wide_products`."""
+    """int64 `[o]`: what sums start from; see `products`."""
     lifted = LIFT * (kept[..., 0].sum(axis=1) + [sum(lack for _, lack in r) for r in repairs])
     return (kept[..., 1] < 0).sum(axis=1) - lifted
 

@@ -1,4 +1,4 @@
-"""Armv7-M: outputs of a channel and a row, four at a time, of widened rows (`wide_rows`)."""
+"""Armv7-M: outputs of a channel and a row, four at a time, of widened rows (`rows`)."""
 
 from __future__ import annotations
 

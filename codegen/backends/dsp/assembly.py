@@ -45,7 +45,7 @@ def paired_products(
     """Instructions that multiply a word of paired weights with a word of each of some inputs.
 
     The sums in `both` are those of the lower channel plus 256 times the other's, those in `lower`
-    the lower channel's alone (see `dsp_tile`). The weights are changed.
+    the lower channel's alone (see `tile`). The weights are changed.
     """
     sums, parts = (
         [two_products(s, weights, x, first=first) for s, x in zip(totals, inputs, strict=True)]

@@ -1,7 +1,7 @@
 """int8 dense layers of one row, on cores with the DSP extension.
 
 The inputs are widened into working memory once; then one assembly function makes four outputs at a
-time, two in a halfword of weights (see `dsp_tile`).
+time, two in a halfword of weights (see `tile`).
 """
 
 from __future__ import annotations

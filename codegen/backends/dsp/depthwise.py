@@ -1,7 +1,7 @@
 """int8 depthwise convolutions on cores with the DSP extension.
 
 Four channels at a time are widened into working memory, two rows of inputs a word; then one
-assembly function makes all outputs of a channel (see `dsp_taps`).
+assembly function makes all outputs of a channel (see `taps`).
 """
 
 from __future__ import annotations

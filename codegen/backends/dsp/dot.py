@@ -1,7 +1,7 @@
 """int8 convolutions and dense layers of several rows, on cores with the DSP extension.
 
 The inputs of up to three output pixels are widened into a patch in working memory; one assembly
-function then makes all their output channels, two at a time (see `dsp_tile`).
+function then makes all their output channels, two at a time (see `tile`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Assembly of depthwise convolutions: columns of input pairs times columns of weight pairs.
 
 One channel's inputs stand in working memory as words of two rows each, an even one and the one
-below, column after column (see `dsp_batches`).
+below, column after column (see `batches`).
 """
 
 from __future__ import annotations

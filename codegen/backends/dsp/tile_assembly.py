@@ -1,4 +1,4 @@
-"""Assembly of tiles (see `dsp_tile`) and of what widens their inputs; what plain C has of both."""
+"""Assembly of tiles (see `tile`) and of what widens their inputs; what plain C has of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assembly that makes outputs of transformed inputs (see `dsp_winograd`).
+"""Assembly that makes outputs of transformed inputs (see `winograd`).
 
 While products are summed, r0-r3 hold sums, r4-r7 inputs, r8, r9, r12 and lr weights, r10 and r11
 where inputs and weights are. On the stack: end of the inputs, inputs, output, end of the weights,

@@ -1,8 +1,8 @@
 """int8 additions and subtractions of equal shapes on Helium.
 
-As one multiply-add of each input where that is proved exact (see `mve_linear`), else by the steps
+As one multiply-add of each input where that is proved exact (see `linear`), else by the steps
 of the reference: both inputs are brought to a common scale, and the sum to that of the output, each
-by gemmlowp's two roundings (see `mve_scaling`).
+by gemmlowp's two roundings (see `scaling`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Assembly that computes tiles (see `mve_tiles`), and scales and stores their sums."""
+"""Assembly that computes tiles (see `tiles`), and scales and stores their sums."""
 
 from __future__ import annotations
 

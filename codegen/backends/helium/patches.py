@@ -1,4 +1,4 @@
-"""How a depthwise convolution is cut into patches for Helium (see `mve_depthwise`)."""
+"""How a depthwise convolution is cut into patches for Helium (see `depthwise`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""int8 convolutions and dense layers on Helium, as dot products (see `mve_tiles`).
+"""int8 convolutions and dense layers on Helium, as dot products (see `tiles`).
 
 Where the inputs of a pixel stand in a row - a window of one row, without padding - they are read
 where they are. Otherwise the rows of the image under the window are kept in working memory, padded.

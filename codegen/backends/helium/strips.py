@@ -1,4 +1,4 @@
-"""Assembly that interleaves inputs into strips and computes their outputs (see `mve_depthwise`)."""
+"""Assembly that interleaves inputs into strips and computes their outputs (see `depthwise`)."""
 
 from __future__ import annotations
 

@@ -15,11 +15,8 @@ from smelt.codegen.text.helpers import required_headers, required_helpers
 from smelt.ir import Node
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.targets import get
-from tests.backends.cortexm import test_dsp as test_cortexm_dsp
-from tests.backends.cortexm import test_mve as test_cortexm_mve
-from tests.backends.cortexm import test_plain as test_cortexm_plain
-from tests.backends.cortexm import test_wide as test_cortexm_wide
-from tests.backends.cortexm.test_plain import (
+from tests.backends.cortexm import test_armv6m, test_armv7m, test_dsp, test_helium
+from tests.backends.cortexm.test_armv6m import (
     AFTER,
     FREE,
     NONE,
@@ -112,9 +109,9 @@ def test_layers_of_networks(layer: str, target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_cases_of_all_kernels(target: str, tmp_path: Path) -> None:
     entries = {
-        "cortex-m0": lambda: [entry for _, entry in test_cortexm_plain.entries("cortex-m0")],
-        "cortex-m3": lambda: [entry for _, entry in test_cortexm_wide.entries()],
-        "cortex-m4": lambda: [Entry(c.node, c.call()) for c in test_cortexm_dsp.cases()],
-        "cortex-m55": lambda: [Entry(c.node, c.call()) for c in test_cortexm_mve.cases()],
+        "cortex-m0": lambda: [entry for _, entry in test_armv6m.entries("cortex-m0")],
+        "cortex-m3": lambda: [entry for _, entry in test_armv7m.entries()],
+        "cortex-m4": lambda: [Entry(c.node, c.call()) for c in test_dsp.cases()],
+        "cortex-m55": lambda: [Entry(c.node, c.call()) for c in test_helium.cases()],
     }[target]()
     clang_takes(target, ((entry.node, entry.call) for entry in entries), tmp_path)

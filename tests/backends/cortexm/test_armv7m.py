@@ -24,7 +24,7 @@ from smelt.codegen.backends.armv7m.products import LIFT, pairs_of, split_pairs
 from smelt.codegen.lower.offer import Backend, KernelCall, Refusal, Request
 from smelt.ir import Rounding
 from smelt.targets import available, get
-from tests.backends.cortexm.test_plain import (
+from tests.backends.cortexm.test_armv6m import (
     AFTER,
     FREE,
     NARROW,
