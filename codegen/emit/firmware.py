@@ -36,7 +36,7 @@ class Firmware:
             build.append(("emit/project/toolchain.cmake.j2", "toolchain.cmake"))
         if p.firmware is None:
             return tuple(build)
-        headers = ["port.h", "session.h", "text.h", "wire.h"]
+        headers = ["command.h", "mlperf.h", "port.h", "session.h", "text.h", "wire.h"]
         if p.bare:
             headers.append("receive.h")
         copied = [(f"emit/project/{name}", f"firmware/{name}") for name in headers]
@@ -54,7 +54,7 @@ class Firmware:
         p = self.platform
         if p.firmware is None:
             return ()
-        common = ("wire.c", "mlperf.c", "text.c", "mark.c")
+        common = ("wire.c", "mlperf.c", "command.c", "text.c", "mark.c")
         if p.uart is None or p.timer is None:
             return (*common, "port_host.c")
         boot = (f"boot_{p.boot}.c",) if p.boot else ()

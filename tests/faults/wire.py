@@ -32,7 +32,7 @@ FAULTS = (
     ),
     _of(
         "a number that exceeds 32 bits is taken modulo",
-        "templates/emit/project/wire.c",
+        "templates/emit/project/command.c",
         "if (*text == start || number > UINT32_MAX ||",
         "if (*text == start ||",
         _COMMANDS,

@@ -44,6 +44,12 @@ void smelt_put_check(void) {
     smelt_put_line("]");
 }
 
+void smelt_put_error(const char *reason) {
+    smelt_put("e-[");
+    smelt_put(reason);
+    smelt_put_line("]");
+}
+
 void smelt_put_unsigned(uint64_t value) {
     char digits[20];
     uint32_t first = sizeof digits;

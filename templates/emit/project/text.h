@@ -15,6 +15,9 @@ void smelt_put_decimal(float value);
 /* Ends the line. */
 void smelt_put_line(const char *text);
 
+/* The line "e-[reason]", which answers a command that cannot be obeyed. */
+void smelt_put_error(const char *reason);
+
 /* Ends the line with the CRC of what it says so far: " C]". */
 void smelt_put_check(void);
 

@@ -4,58 +4,11 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "command.h"
+#include "mlperf.h"
 #include "port.h"
 #include "session.h"
 #include "text.h"
-
-const char *smelt_skip_word(const char *text, const char *word) {
-    const size_t length = strlen(word);
-    if (strncmp(text, word, length) != 0 || (text[length] != ' ' && text[length] != '\0')) {
-        return NULL;
-    }
-    text += length;
-    while (*text == ' ') {
-        text++;
-    }
-    return text;
-}
-
-int smelt_hex_digit(char character) {
-    if (character >= '0' && character <= '9') {
-        return character - '0';
-    }
-    if (character >= 'a' && character <= 'f') {
-        return character - 'a' + 10;
-    }
-    if (character >= 'A' && character <= 'F') {
-        return character - 'A' + 10;
-    }
-    return -1;
-}
-
-int smelt_read_number(const char **text, uint32_t base, uint32_t *value) {
-    const char *const start = *text;
-    uint64_t number = 0;
-    int digit = smelt_hex_digit(**text);
-    while (digit >= 0 && (uint32_t)digit < base && number <= UINT32_MAX) {
-        number = number * base + (uint32_t)digit;
-        digit = smelt_hex_digit(*++*text);
-    }
-    if (*text == start || number > UINT32_MAX || (**text != ' ' && **text != '\0')) {
-        return 0;
-    }
-    while (**text == ' ') {
-        ++*text;
-    }
-    *value = (uint32_t)number;
-    return 1;
-}
-
-void smelt_put_error(const char *reason) {
-    smelt_put("e-[");
-    smelt_put(reason);
-    smelt_put_line("]");
-}
 
 static void put_unknown(const char *command) {
     smelt_put("e-[Unknown command: ");
@@ -437,7 +390,8 @@ static void reset(smelt_session_t *session) {
     }
 }
 
-int smelt_wire_command(smelt_session_t *session, const char *command) {
+/* 0 for a command that is not Smelt's. */
+static int obey(smelt_session_t *session, const char *command) {
     const smelt_model_t *const model = session->model;
     const char *arguments;
     command = smelt_skip_word(command, "smelt");
@@ -480,7 +434,7 @@ void smelt_wire_run(const smelt_model_t *model) {
         session.pending = 0;
         if (session.length == SMELT_COMMAND_CHARS) {
             smelt_put_error("Command too long");
-        } else if (!smelt_wire_command(&session, session.command) &&
+        } else if (!obey(&session, session.command) &&
                    !smelt_mlperf_command(&session, session.command)) {
             put_unknown(session.command);
         }
