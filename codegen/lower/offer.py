@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -187,6 +187,8 @@ class Kernel(ABC, Generic[OpT_contra]):
     """The classes that the kernel is asked about, the same as its type parameter."""
     floats: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
     """The floating-point types that data may have; `offer` is not asked about others."""
+    uses_room: ClassVar[bool] = False
+    """Whether the offer depends on `Request.room`; for others it is always `ROOM`."""
 
     @abstractmethod
     def offer(self, node: Node[OpT_contra], request: Request) -> KernelCall | Refusal:
@@ -229,16 +231,20 @@ def ask(kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refus
 
 
 class Answers:
-    """What kernels have answered to requests that differ in `room` only: none is asked twice."""
+    """What kernels have answered to requests that differ in `room` only: none is asked twice.
+
+    Kernels whose offer depends on the room are asked once for each.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, Node, int], KernelCall | Refusal] = {}
 
     def ask(self, kernel: Kernel[Any], node: Node, request: Request) -> KernelCall | Refusal:
         """What the kernel offers, or has offered."""
-        key = id(kernel), node, request.room
+        room = request.room if kernel.uses_room else ROOM
+        key = id(kernel), node, room
         if key not in self._known:
-            self._known[key] = ask(kernel, node, request)
+            self._known[key] = ask(kernel, node, replace(request, room=room))
         return self._known[key]
 
 

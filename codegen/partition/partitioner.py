@@ -216,9 +216,7 @@ class Partitioner:
             if candidates:
                 taken, *lost = _ranked(candidates, self.request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
-                fastest = min(candidates, key=lambda c: inf if c.cycles is None else c.cycles)
-                if _is_faster(fastest, taken):
-                    reasons.append(_passed_over(fastest, taken, self.request.optimize))
+                reasons += _passed_over(lost, taken, self.request.optimize)
                 reasons += [
                     answer if isinstance(answer, str) else _not_better(answer, taken)
                     for answer in found[:first]
@@ -346,8 +344,18 @@ def _not_better(answer: Sequence[Candidate], taken: Candidate) -> str:
     return f"{answer[0].text} is not better than {taken.text}."
 
 
-def _passed_over(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
-    """Why the fastest candidate is not taken: the rule, and the option by which it is."""
+def _passed_over(lost: Sequence[Candidate], taken: Candidate, optimize: Optimize) -> Iterator[str]:
+    """Why no faster candidate is taken: for each rule, the fastest that it bars, in a sentence."""
+    barred: dict[bool, Candidate] = {}
+    for candidate in sorted(lost, key=lambda c: inf if c.cycles is None else c.cycles):
+        if _is_faster(candidate, taken):
+            barred.setdefault(candidate.unwanted and not taken.plugin, candidate)
+    for candidate in barred.values():
+        yield _rule_against(candidate, taken, optimize)
+
+
+def _rule_against(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
+    """The rule by which a faster candidate is not taken, and the option by which it is."""
     there, here = lost.call, taken.call
     option = "" if optimize == "speed" else "--optimize speed"
     if taken.plugin:

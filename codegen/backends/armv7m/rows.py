@@ -111,6 +111,7 @@ class WideRowsConv2D(Kernel[Conv2D]):
     """Convolutions of one group, three columns wide, of at least four outputs a row."""
 
     op = Conv2D
+    uses_room = True
 
     @override
     def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:

@@ -144,6 +144,7 @@ class ConvTransposeKernel(Kernel[ConvTranspose]):
     """Transposed convolutions: only taps that meet an input pixel are visited."""
 
     op = ConvTranspose
+    uses_room = True
 
     @override
     def offer(self, node: Node[ConvTranspose], request: Request) -> KernelCall | Refusal:
