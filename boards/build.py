@@ -21,8 +21,6 @@ def compile_project(
     *,
     jobs: int | None = None,
     taps: bool = False,
-    db: bool | None = None,
-    mlperf_model: str | None = None,
     extra_cflags: str = "",
     extra_ldflags: str = "",
     cmsis_nn: Path | None = None,
@@ -35,10 +33,6 @@ def compile_project(
         platform: what it was written for; must have firmware.
         jobs: compilations at the same time; None: one a core.
         taps: compile in the callback that streams every step's output.
-        db: MLPerf Tiny's input buffer, which takes as much RAM as the first input; the project's
-            own default where None.
-        mlperf_model: the network of MLPerf Tiny that the firmware claims to be; the project's own
-            default where None.
         extra_cflags: appended to the compiler's command line.
         extra_ldflags: appended to the linker's.
         cmsis_nn: the folder of CMSIS-NN, for a network that calls it; what the environment variable
@@ -53,8 +47,6 @@ def compile_project(
     cross = platform.target.cross
     find_tool(f"{cross}gcc" if cross else os.environ.get("CC", "cc"))
     command = [make, f"-j{jobs or os.cpu_count() or 1}", f"TAPS={int(taps)}"]
-    command += [] if db is None else [f"DB={int(db)}"]
-    command += [] if mlperf_model is None else [f"MLPERF_MODEL={mlperf_model}"]
     command += [f"EXTRA_CFLAGS={extra_cflags}", f"EXTRA_LDFLAGS={extra_ldflags}"]
     library = cmsis_nn or os.environ.get("CMSIS_NN_DIR")
     command += [f"CMSIS_NN_DIR={Path(library).resolve()}"] if library else []

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from smelt.targets import Platform
 
 
 @dataclass(frozen=True)
+class MlperfProtocol:
+    """MLPerf Tiny's protocol, which firmware for the benchmark speaks beside Smelt's own.
+
+    Attributes:
+        id: the benchmark's network that the firmware answers for.
+        sent: how the runner sends an input: as the network takes it, as unsigned bytes of which 128
+            are to be subtracted, or as float32, with which the output is compared.
+        quantizes: whether the firmware quantizes the float32 for the network.
+    """
+
+    id: str
+    sent: Literal["raw", "unsigned", "float"]
+    quantizes: bool
+
+
+@dataclass(frozen=True)
 class Firmware:
-    """What stands around the network in a project, on a platform."""
+    """What stands around the network in a project, on a platform.
+
+    Attributes:
+        platform: what the firmware runs on.
+        mlperf: the benchmark that the firmware is for; None where it is for none.
+    """
 
     platform: Platform
+    mlperf: MlperfProtocol | None = None
 
     @property
     def linker_script(self) -> str:
@@ -36,7 +59,9 @@ class Firmware:
             build.append(("emit/project/toolchain.cmake.j2", "toolchain.cmake"))
         if p.firmware is None:
             return tuple(build)
-        headers = ["command.h", "mlperf.h", "port.h", "session.h", "text.h", "wire.h"]
+        headers = ["command.h", "port.h", "text.h", "wire.h"]
+        if self.mlperf is not None:
+            headers.append("mlperf.h")
         if p.bare:
             headers.append("receive.h")
         copied = [(f"emit/project/{name}", f"firmware/{name}") for name in headers]
@@ -54,7 +79,8 @@ class Firmware:
         p = self.platform
         if p.firmware is None:
             return ()
-        common = ("wire.c", "mlperf.c", "command.c", "text.c", "mark.c")
+        mlperf = () if self.mlperf is None else ("mlperf.c",)
+        common = ("wire.c", *mlperf, "command.c", "text.c", "mark.c")
         if p.uart is None or p.timer is None:
             return (*common, "port_host.c")
         boot = (f"boot_{p.boot}.c",) if p.boot else ()

@@ -20,7 +20,7 @@ from smelt.codegen.emit.destination import (
     files_below,
     swap,
 )
-from smelt.codegen.emit.firmware import Firmware
+from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
 from smelt.codegen.emit.network import EmittedNetwork, render_network
 from smelt.codegen.emit.weights import binary
 from smelt.codegen.schedule.schedule import Schedule
@@ -110,7 +110,7 @@ def render_project(
     platform: Platform,
     optimize: Optimize,
     report: Mapping[str, object],
-    mlperf_model: str = "",
+    mlperf: MlperfProtocol | None = None,
 ) -> Project:
     """Render every file of the project.
 
@@ -120,18 +120,16 @@ def render_project(
         platform: what the code runs on.
         optimize: what compiler flags favour.
         report: what `report.json` says until something is measured.
-        mlperf_model: the network of MLPerf Tiny that the firmware is to claim to be, with room for
-            the benchmark's input buffer; none where empty.
+        mlperf: the benchmark whose runner the firmware is to answer; None for none.
     """
-    firmware = Firmware(platform)
+    firmware = Firmware(platform, mlperf)
     variables: dict[str, object] = {
         "net": network,
         "platform": platform,
         "firmware": firmware,
         "optimize": optimize,
         "report": report,
-        "db": bool(mlperf_model) or _has_room_for_db(network, platform),
-        "mlperf_model": mlperf_model,
+        "mlperf": mlperf,
         "cmsis_nn": VERSION if _calls_cmsis_nn(schedule) else "",
     }
     texts = render_network(network, schedule)
@@ -146,21 +144,6 @@ def render_project(
 def _calls_cmsis_nn(schedule: Schedule) -> bool:
     """Whether the network is to be linked with Arm's library."""
     return HEADER in required_headers("".join(f.definition for f in schedule.functions))
-
-
-def _has_room_for_db(network: EmittedNetwork, platform: Platform) -> bool:
-    """Whether MLPerf Tiny's buffer for the first input, up to float32, fits beside the rest."""
-    memory, stack = platform.memory_of("data"), platform.memory_of("stack")
-    if memory is None:
-        return True
-    used = platform.stack_bytes if memory == stack else 0
-    if memory == platform.memory_of("arena"):
-        used += network.arena_bytes + network.state_bytes
-    return used + 4 * network.inputs[0].count + _FIRMWARE_DATA <= memory.size
-
-
-_FIRMWARE_DATA = 2048
-"""Bytes of static data that are enough for the firmware around the network."""
 
 
 def _umask() -> int:

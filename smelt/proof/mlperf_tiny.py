@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from smelt.boards import Board
+from smelt.codegen.emit.firmware import MlperfProtocol
 from smelt.codegen.emit.project import render_project
 from smelt.codegen.text.render import render
 from smelt.errors import ConfigError
@@ -48,6 +49,7 @@ class Benchmark:
 
 
 _IMAGE = (DType.INT8, DType.UINT8)
+_REAL = (DType.INT8, DType.FLOAT32)
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.id: benchmark
@@ -67,7 +69,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "ad01",
             ("ad", "toycar"),
             ((640,), (5, 128)),
-            (DType.INT8, DType.FLOAT32),
+            _REAL,
             640,
             "640 float32",
         ),
@@ -110,17 +112,14 @@ def benchmark_of(graph: Graph, name: str, asked: str | None = None) -> Benchmark
 
 
 def claim(artefact: Artefact, benchmark: Benchmark) -> Artefact:
-    """The same network in a project whose firmware answers for the benchmark by default.
-
-    The project has room for the benchmark's input buffer whatever the board, and `DEVICES`.
-    """
+    """The same network in a project whose firmware answers for the benchmark, with `DEVICES`."""
     project = render_project(
         artefact.network,
         artefact.schedule,
         artefact.platform,
         artefact.options.optimize,
         artefact.report,
-        benchmark.id,
+        protocol(benchmark, artefact.graph.inputs[0].type),
     )
     variables = {
         "net": artefact.network,
@@ -129,6 +128,15 @@ def claim(artefact: Artefact, benchmark: Benchmark) -> Artefact:
     }
     devices = render("emit/project/devices.yaml.j2", variables)
     return replace(artefact, project=replace(project, files={**project.files, DEVICES: devices}))
+
+
+def protocol(benchmark: Benchmark, input_: TensorType) -> MlperfProtocol:
+    """What firmware must know to take the benchmark's inputs for a network's input."""
+    int8 = input_.dtype is DType.INT8
+    if benchmark.dtypes == _REAL:
+        return MlperfProtocol(benchmark.id, "float", quantizes=int8)
+    unsigned = int8 and benchmark.dtypes == _IMAGE
+    return MlperfProtocol(benchmark.id, "unsigned" if unsigned else "raw", quantizes=False)
 
 
 def meaning(benchmark: Benchmark, graph: Graph) -> str:

@@ -184,7 +184,7 @@ alternate = 7
         (
             '"1M"',
             "64",
-            r"'flash': size 64 bytes: the smallest firmware .* 8192 of code, 80 of them",
+            r"'flash': size 64 bytes: the smallest firmware .* 6144 of code, 80 of them",
         ),
         ('"1M"', "8184", r"memory 'flash': size 8184 bytes: .* give what the chip has"),
         (

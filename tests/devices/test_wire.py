@@ -1,6 +1,7 @@
 """The firmware, end to end, around a hand-written network: on the host and on every QEMU board."""
 
 import math
+import re
 import signal
 import struct
 import sys
@@ -11,6 +12,7 @@ import pytest
 from smelt import boards
 from smelt.api.compile import compile_model
 from smelt.boards.stream import ProcessStream
+from smelt.codegen.emit.firmware import MlperfProtocol
 from smelt.errors import ConfigError, DeviceError
 from smelt.proof.run import run
 from smelt.samples import random_samples
@@ -23,7 +25,7 @@ from tests.support.fake_project import (
     inputs,
 )
 from tests.support.tflite_networks import DIGITS
-from tests.support.wire_tools import QEMU, SAMPLE, Build, Place, builder
+from tests.support.wire_tools import MLPERF, QEMU, SAMPLE, Build, Place, builder
 
 
 @pytest.fixture(scope="module")
@@ -163,12 +165,13 @@ def test_steps_are_timed(build: Build) -> None:
 # MLPerf Tiny's protocol
 
 
-def test_the_benchmarks_transcript(place: Place) -> None:
-    with place.open() as device:
+@pytest.mark.parametrize("name", ["host", *QEMU])
+def test_the_benchmarks_transcript(build: Build, name: str) -> None:
+    with build(name, MLPERF).open() as device:
         assert device.command("name") == ["m-name-dut-[smelt]"]
         assert device.command("profile") == [
             "m-profile-[ULPMark for tinyML Firmware V0.0.1]",
-            "m-model-[fake]",
+            "m-model-[kws01]",
         ]
         assert device.command("db load 16") == ["m-[Expecting 16 bytes]"]
         assert device.command("db 000102030405060708090A0b0c0d0e") == []
@@ -189,7 +192,7 @@ def test_the_benchmarks_transcript(place: Place) -> None:
 
 
 def test_the_device_introduces_itself(build: Build) -> None:
-    stream = ProcessStream(build("host", taps=True).elf.path)
+    stream = ProcessStream(build("host", MLPERF).elf.path)
     try:
         stream.send(b"timestamp%")
         text = b""
@@ -202,8 +205,20 @@ def test_the_device_introduces_itself(build: Build) -> None:
     assert lap.startswith("m-lap-us-")
 
 
+def test_firmware_for_no_benchmark_knows_none_of_its_commands(build: Build) -> None:
+    with build("host", taps=True).open() as device:
+        for command in ("name", "db load 16", "infer 1"):
+            with pytest.raises(DeviceError, match=re.escape(f"Unknown command: {command}")):
+                device.command(command)
+        assert device.command("help")[0].startswith("smelt info, smelt load I O N CRC CHECK, ")
+    with build("host", MLPERF).open() as device:
+        benchmark, own = device.command("help")
+        assert benchmark.startswith("name, profile, timestamp, ")
+        assert own.startswith("smelt info, ")
+
+
 def test_images_come_as_unsigned_bytes(build: Build) -> None:
-    with build("host", mlperf_model="vww01").open() as device:
+    with build("host", MlperfProtocol("vww01", "unsigned", quantizes=False)).open() as device:
         assert device.command("profile")[1] == "m-model-[vww01]"
         device.command("db load 16")
         assert device.command(f"db {bytes(range(128, 144)).hex()}") == ["m-load-done"]
@@ -214,7 +229,7 @@ def test_images_come_as_unsigned_bytes(build: Build) -> None:
 
 def test_the_autoencoders_input_comes_as_floats(build: Build) -> None:
     values = [0.5 * (index + 3) for index in range(16)]  # quantized: index
-    with build("host", mlperf_model="ad01").open() as device:
+    with build("host", MlperfProtocol("ad01", "float", quantizes=True)).open() as device:
         device.command("db load 64")
         packed = struct.pack("<16f", *values)
         lines = [device.command(f"db {packed[i : i + 16].hex()}") for i in range(0, 64, 16)]

@@ -14,7 +14,7 @@ from smelt.boards.line import Line, Lost, words
 from smelt.boards.stream import ProcessStream, Stream
 from smelt.errors import DeviceError
 from tests.support.fake_project import expected_output, inputs
-from tests.support.wire_tools import SAMPLE, Build, Place, builder
+from tests.support.wire_tools import MLPERF, SAMPLE, Build, Place, builder
 
 SANITIZED = "-fsanitize=address,undefined -fno-sanitize-recover=all -g"
 
@@ -88,7 +88,7 @@ def test_a_wrong_command_is_answered(sanitized: ProcessStream, command: str, ans
 
 @pytest.fixture(scope="module")
 def sanitized_place(build: Build) -> Place:
-    return build("host", extra_cflags=SANITIZED, extra_ldflags=SANITIZED)
+    return build("host", MLPERF, extra_cflags=SANITIZED, extra_ldflags=SANITIZED)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def sanitized(sanitized_place: Place) -> Iterator[ProcessStream]:
 
 @pytest.fixture(scope="module")
 def sanitized_walker(build: Build) -> Place:
-    return build("host", taps=True, extra_cflags=SANITIZED, extra_ldflags=SANITIZED)
+    return build("host", MLPERF, taps=True, extra_cflags=SANITIZED, extra_ldflags=SANITIZED)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 
-from smelt.codegen.emit.firmware import Firmware
+from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
 from smelt.codegen.text.render import render
 from smelt.targets import Optimize, Platform
 
@@ -47,18 +47,23 @@ class FakeNetwork:
         return (*self.sources, "fake_net.h")
 
 
-def write_project(directory: Path, platform: Platform, optimize: Optimize = "speed") -> None:
+def write_project(
+    directory: Path,
+    platform: Platform,
+    optimize: Optimize = "speed",
+    mlperf: MlperfProtocol | None = None,
+) -> None:
     network = FakeNetwork()
+    firmware = Firmware(platform, mlperf)
     variables: dict[str, object] = {
         "net": network,
         "platform": platform,
-        "firmware": Firmware(platform),
+        "firmware": firmware,
         "cmsis_nn": "",
         "optimize": optimize,
-        "db": True,
-        "mlperf_model": "",
+        "mlperf": mlperf,
     }
-    for template, path in Firmware(platform).files:
+    for template, path in firmware.files:
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if template.endswith(".j2"):

@@ -26,7 +26,6 @@ _SERVED = "cortexm"
 _TIMEOUT_S = 900
 _FILES = {
     "firmware/wire.c": (Path(__file__).parent / "firmware" / "semihosted.c").read_text("utf-8"),
-    "firmware/mlperf.c": '#include "wire.h"\n',
 }
 
 

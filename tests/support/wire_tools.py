@@ -9,12 +9,15 @@ import pytest
 
 from smelt import boards
 from smelt.boards import Board, Device, ElfInfo
+from smelt.codegen.emit.firmware import MlperfProtocol
 from smelt.targets import HOST, Platform
 from tests.support.board_tools import simulable
 from tests.support.fake_project import write_project
 
 SAMPLE = bytes(range(100, 116))
 HASH = "0123456789abcdef"
+MLPERF = MlperfProtocol("kws01", "raw", quantizes=False)
+"""Of a benchmark whose inputs are sent as the network takes them."""
 BOARDS = (
     "mps2-an385",
     "mps2-an385:cortex-m0",
@@ -52,8 +55,8 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Makes firmware for a place (`host`, `BOARD` or `BOARD:TARGET`), once for the same options."""
     made: dict[str, Place] = {}
 
-    def make(name: str, **options: Any) -> Place:
-        key = f"{name} {options}"
+    def make(name: str, mlperf: MlperfProtocol | None = None, **options: Any) -> Place:
+        key = f"{name} {mlperf} {options}"
         if key not in made:
             board_name, _, target = name.partition(":")
             board = None if name == "host" else boards.load(board_name)
@@ -61,7 +64,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Build:
                 simulable(board)
             platform = HOST if board is None else board.platform(target or None)
             directory = tmp_path_factory.mktemp("project")
-            write_project(directory, platform)
+            write_project(directory, platform, mlperf=mlperf)
             elf = boards.compile_project(directory, platform, jobs=2, **options)
             made[key] = Place(platform, board, elf)
         return made[key]

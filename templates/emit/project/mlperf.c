@@ -79,57 +79,56 @@ static uint32_t element_count(const smelt_tensor_t *tensor) {
 }
 
 /* Turns the whole buffer into what the network takes. */
-static void prepare(const smelt_model_t *model) {
-    if (model->db_format == SMELT_DB_UNSIGNED) {
-        for (uint32_t i = 0; i < model->db_bytes; i++) {
-            model->db[i] ^= 0x80u;
+static void prepare(const smelt_mlperf_t *mlperf) {
+    if (mlperf->format == SMELT_DB_UNSIGNED) {
+        for (uint32_t i = 0; i < mlperf->db_bytes; i++) {
+            mlperf->db[i] ^= 0x80u;
         }
-    } else if (model->quantized != NULL) {
-        const smelt_tensor_t *const input = &model->inputs[0];
+    } else if (mlperf->quantized != NULL) {
+        const smelt_tensor_t *const input = &mlperf->model->inputs[0];
         for (uint32_t i = 0; i < input->bytes; i++) {
             const float scaled =
-                float_at(model->db + 4u * i) / input->scale + (float)input->zero_point;
+                float_at(mlperf->db + 4u * i) / input->scale + (float)input->zero_point;
             /* Written so that NaN becomes -128. */
             const float clamped = scaled > 127.0f ? 127.0f : scaled > -128.0f ? scaled : -128.0f;
             const int32_t rounded = (int32_t)(clamped + (clamped < 0.0f ? -0.5f : 0.5f));
-            model->quantized[i] = (uint8_t)rounded;
+            mlperf->quantized[i] = (uint8_t)rounded;
         }
     }
 }
 
-static void load(smelt_session_t *session, const char *arguments) {
+static void load(smelt_mlperf_t *mlperf, const char *arguments) {
     uint32_t bytes;
     if (!smelt_read_number(&arguments, 10u, &bytes) || *arguments != '\0' || bytes == 0u) {
         smelt_put_error("Usage: db load BYTES");
         return;
     }
-    if (bytes > session->model->db_bytes) {
+    if (bytes > mlperf->db_bytes) {
         smelt_put("e-[The buffer holds ");
-        smelt_put_unsigned(session->model->db_bytes);
+        smelt_put_unsigned(mlperf->db_bytes);
         smelt_put_line(" bytes]");
         return;
     }
-    session->db_expected = bytes;
-    session->db_loaded = 0;
+    mlperf->expected = bytes;
+    mlperf->loaded = 0;
     smelt_put("m-[Expecting ");
     smelt_put_unsigned(bytes);
     smelt_put_line(" bytes]");
 }
 
-static void print(const smelt_session_t *session) {
-    const smelt_model_t *const model = session->model;
-    const int prepared = session->db_loaded == model->db_bytes;
-    const uint8_t flip = prepared && model->db_format == SMELT_DB_UNSIGNED ? 0x80u : 0u;
-    for (uint32_t i = 0; i < session->db_loaded; i++) {
+static void print(const smelt_mlperf_t *mlperf) {
+    const int prepared = mlperf->loaded == mlperf->db_bytes;
+    const uint8_t flip = prepared && mlperf->format == SMELT_DB_UNSIGNED ? 0x80u : 0u;
+    for (uint32_t i = 0; i < mlperf->loaded; i++) {
         smelt_put(i % BYTES_A_LINE == 0u ? "m-buffer-" : "-");
-        smelt_put_hex(model->db[i] ^ flip, 2);
-        if (i % BYTES_A_LINE == BYTES_A_LINE - 1u || i + 1u == session->db_loaded) {
+        smelt_put_hex(mlperf->db[i] ^ flip, 2);
+        if (i % BYTES_A_LINE == BYTES_A_LINE - 1u || i + 1u == mlperf->loaded) {
             smelt_put_line("");
         }
     }
 }
 
-static void append(smelt_session_t *session, const char *digits) {
+static void append(smelt_mlperf_t *mlperf, const char *digits) {
     const size_t length = strlen(digits);
     if (length == 0u || length % 2u != 0u) {
         smelt_put_error("Odd number of digits");
@@ -141,36 +140,36 @@ static void append(smelt_session_t *session, const char *digits) {
             return;
         }
     }
-    if (length / 2u > session->db_expected - session->db_loaded) {
+    if (length / 2u > mlperf->expected - mlperf->loaded) {
         smelt_put_error("More bytes than announced by db load");
         return;
     }
     for (size_t i = 0; i < length; i += 2u) {
         const int byte = 16 * smelt_hex_digit(digits[i]) + smelt_hex_digit(digits[i + 1u]);
-        session->model->db[session->db_loaded++] = (uint8_t)byte;
+        mlperf->db[mlperf->loaded++] = (uint8_t)byte;
     }
-    if (session->db_loaded == session->db_expected) {
-        if (session->db_loaded == session->model->db_bytes) {
-            prepare(session->model);
+    if (mlperf->loaded == mlperf->expected) {
+        if (mlperf->loaded == mlperf->db_bytes) {
+            prepare(mlperf);
         }
         smelt_put_line("m-load-done");
     }
 }
 
-static void results(const smelt_session_t *session) {
-    const smelt_model_t *const model = session->model;
+static void results(const smelt_mlperf_t *mlperf) {
+    const smelt_model_t *const model = mlperf->model;
     const smelt_tensor_t *const tensor = &model->outputs[0];
     const uint32_t count = element_count(tensor);
-    if (!session->inferred) {
+    if (!mlperf->inferred) {
         smelt_put_error("Nothing inferred yet");
         return;
     }
     const uint8_t *const output = model->output(0);
     smelt_put("m-results-[");
-    if (model->db_format == SMELT_DB_FLOAT) {
+    if (mlperf->format == SMELT_DB_FLOAT) {
         float sum = 0.0f;
-        for (uint32_t i = 0; i < count && 4u * i < model->db_bytes; i++) {
-            const float difference = element(tensor, output, i) - float_at(model->db + 4u * i);
+        for (uint32_t i = 0; i < count && 4u * i < mlperf->db_bytes; i++) {
+            const float difference = element(tensor, output, i) - float_at(mlperf->db + 4u * i);
             sum += difference * difference;
         }
         smelt_put_decimal(sum / (float)count);
@@ -184,15 +183,15 @@ static void results(const smelt_session_t *session) {
 }
 
 /* The network may destroy its input, so every inference gets it afresh. */
-static int infer_once(const smelt_model_t *model) {
-    const uint8_t *const source =
-        model->quantized != NULL ? model->quantized : model->db;
+static int infer_once(const smelt_mlperf_t *mlperf) {
+    const smelt_model_t *const model = mlperf->model;
+    const uint8_t *const source = mlperf->quantized != NULL ? mlperf->quantized : mlperf->db;
     memcpy(model->input(0), source, model->inputs[0].bytes);
     return model->invoke().status;
 }
 
-static void infer(smelt_session_t *session, const char *arguments) {
-    const smelt_model_t *const model = session->model;
+static void infer(smelt_mlperf_t *mlperf, const char *arguments) {
+    const smelt_model_t *const model = mlperf->model;
     uint32_t count, warm_ups = 10;
     int status = 0;
     if (!smelt_read_number(&arguments, 10u, &count) || count == 0u ||
@@ -201,9 +200,9 @@ static void infer(smelt_session_t *session, const char *arguments) {
         smelt_put_error("Usage: infer COUNT [WARM-UPS], COUNT at least 1");
         return;
     }
-    if (model->db_bytes == 0u || session->db_loaded != model->db_bytes) {
+    if (mlperf->loaded != mlperf->db_bytes) {
         smelt_put("e-[Load an input first: db load ");
-        smelt_put_unsigned(model->db_bytes);
+        smelt_put_unsigned(mlperf->db_bytes);
         smelt_put_line("]");
         return;
     }
@@ -211,7 +210,7 @@ static void infer(smelt_session_t *session, const char *arguments) {
     smelt_put_unsigned(warm_ups);
     smelt_put_line("");
     while (warm_ups-- > 0u && status == 0) {
-        status = infer_once(model);
+        status = infer_once(mlperf);
     }
     smelt_put_line("m-warmup-done");
     smelt_put("m-infer-start-");
@@ -220,26 +219,26 @@ static void infer(smelt_session_t *session, const char *arguments) {
     smelt_uart_flush();
     put_lap();
     while (count-- > 0u && status == 0) {
-        status = infer_once(model);
+        status = infer_once(mlperf);
     }
     put_lap();
-    session->inferred = status == 0;
+    mlperf->inferred = status == 0;
     if (status != 0) {
         smelt_put_error("The inference failed");
         return;
     }
     smelt_put_line("m-infer-done");
-    results(session);
+    results(mlperf);
 }
 
-static void db(smelt_session_t *session, const char *arguments) {
+static void db(smelt_mlperf_t *mlperf, const char *arguments) {
     const char *rest;
     if ((rest = smelt_skip_word(arguments, "load")) != NULL) {
-        load(session, rest);
+        load(mlperf, rest);
     } else if (strcmp(arguments, "print") == 0) {
-        print(session);
+        print(mlperf);
     } else {
-        append(session, arguments);
+        append(mlperf, arguments);
     }
 }
 
@@ -249,25 +248,25 @@ static void put_bracketed(const char *key, const char *value) {
     smelt_put_line("]");
 }
 
-int smelt_mlperf_command(smelt_session_t *session, const char *command) {
+int smelt_mlperf_command(void *context, const char *command) {
+    smelt_mlperf_t *const mlperf = context;
     const char *arguments;
     if (strcmp(command, "name") == 0) {
         put_bracketed("m-name-dut-[", "smelt");
     } else if (strcmp(command, "profile") == 0) {
         smelt_put_line("m-profile-[ULPMark for tinyML Firmware V0.0.1]");
-        put_bracketed("m-model-[", session->model->mlperf_model);
+        put_bracketed("m-model-[", mlperf->id);
     } else if (strcmp(command, "timestamp") == 0) {
         put_lap();
     } else if (strcmp(command, "results") == 0) {
-        results(session);
+        results(mlperf);
     } else if (strcmp(command, "help") == 0) {
         smelt_put_line("name, profile, timestamp, db load N, db HEX, db print, infer N [W], results");
-        smelt_put_line("smelt info, smelt load I O N CRC CHECK, smelt length I N, smelt invoke, "
-                       "smelt last, smelt out I O N, smelt step K S, smelt tap S O N, smelt reset");
+        smelt_put_help();
     } else if ((arguments = smelt_skip_word(command, "db")) != NULL) {
-        db(session, arguments);
+        db(mlperf, arguments);
     } else if ((arguments = smelt_skip_word(command, "infer")) != NULL) {
-        infer(session, arguments);
+        infer(mlperf, arguments);
     } else {
         return 0;
     }

@@ -5,10 +5,21 @@
 #include <string.h>
 
 #include "command.h"
-#include "mlperf.h"
 #include "port.h"
-#include "session.h"
 #include "text.h"
+
+#define COMMAND_CHARS 80 /* with the '%' */
+
+typedef struct {
+    const smelt_model_t *model;
+    smelt_command_t other; /* commands of another protocol, or NULL */
+    void *context;
+    char command[COMMAND_CHARS + 1];
+    int length;  /* of the command, before it was cut */
+    int pending; /* the command has been read, and waits */
+    smelt_invocation_t last;
+    uint32_t count; /* inferences by these commands */
+} session_t;
 
 static void put_unknown(const char *command) {
     smelt_put("e-[Unknown command: ");
@@ -72,7 +83,7 @@ static uint32_t count_regions(void) {
 }
 
 /* The version stands alone, so that a host of any other version can read it. */
-static void info(const smelt_session_t *session) {
+static void info(const session_t *session) {
     const smelt_model_t *const model = session->model;
     smelt_put("m-info-[version ");
     smelt_put_unsigned(SMELT_WIRE_VERSION);
@@ -211,7 +222,7 @@ static void set_length(const smelt_model_t *model, const char *arguments) {
     }
 }
 
-static void last(const smelt_session_t *session) {
+static void last(const session_t *session) {
     smelt_put("m-invoke-[ticks ");
     smelt_put_unsigned(session->last.ticks);
     smelt_put(" stack");
@@ -229,7 +240,7 @@ static void put_begin(void) {
     smelt_uart_flush();
 }
 
-static void invoke(smelt_session_t *session) {
+static void invoke(session_t *session) {
     put_begin();
     session->last = session->model->invoke();
     session->count++;
@@ -261,7 +272,7 @@ static void out(const smelt_model_t *model, const char *arguments) {
 }
 
 /* Fills session->command up to a '%'; 0 when the other side has hung up. */
-static int read_command(smelt_session_t *session) {
+static int read_command(session_t *session) {
     int length = 0;
     for (;;) {
         const int byte = smelt_uart_read(0);
@@ -274,7 +285,7 @@ static int read_command(smelt_session_t *session) {
         if (byte == '\r' || byte == '\n') {
             continue; /* typed by hand in a terminal, or more than a load took */
         }
-        if (length < SMELT_COMMAND_CHARS) {
+        if (length < COMMAND_CHARS) {
             session->command[length++] = (byte >= ' ' && byte <= '~') ? (char)byte : '?';
         }
     }
@@ -285,7 +296,7 @@ static int read_command(smelt_session_t *session) {
 
 /* An inference that waits after every step until the host has read what it wants. */
 typedef struct {
-    smelt_session_t *session;
+    session_t *session;
     uint64_t start; /* of the step that runs, in ticks of the timer */
     uint32_t count; /* steps so far */
 } walk_t;
@@ -306,7 +317,7 @@ static void tap(const walk_t *walk, const char *arguments, const void *output, u
 }
 
 /* Reads the two counts of "smelt step"; the first must be that of inferences so far. */
-static int read_step(const smelt_session_t *session, const char *arguments, uint32_t *steps) {
+static int read_step(const session_t *session, const char *arguments, uint32_t *steps) {
     uint32_t count;
     return smelt_read_number(&arguments, 10u, &count) && smelt_read_number(&arguments, 10u, steps) &&
            *arguments == '\0' && count == session->count;
@@ -314,13 +325,14 @@ static int read_step(const smelt_session_t *session, const char *arguments, uint
 
 /* Obeys the host until it has done with a step. The first words of a new session end the walk. */
 static walk_answer_t wait_for_host(const walk_t *walk, const void *output, uint32_t bytes) {
-    smelt_session_t *const session = walk->session;
+    session_t *const session = walk->session;
     for (;;) {
         smelt_put_line("m-ready");
         if (!read_command(session)) {
             return WALK_AWAY;
         }
-        if (strcmp(session->command, "name") == 0 || strcmp(session->command, "smelt info") == 0) {
+        if ((session->other != NULL && strcmp(session->command, "name") == 0) ||
+            strcmp(session->command, "smelt info") == 0) {
             session->pending = 1;
             return WALK_AWAY;
         }
@@ -365,7 +377,7 @@ static int wait_after_step(void *user, int step, const void *output, uint32_t by
     return answer == WALK_AWAY;
 }
 
-static void step(smelt_session_t *session, const char *arguments) {
+static void step(session_t *session, const char *arguments) {
     walk_t walk = {0};
     uint32_t steps;
     if (session->model->set_step_callback == NULL) {
@@ -382,7 +394,7 @@ static void step(smelt_session_t *session, const char *arguments) {
     session->model->set_step_callback(NULL, NULL);
 }
 
-static void reset(smelt_session_t *session) {
+static void reset(session_t *session) {
     if (session->model->reset() == 0) {
         smelt_put_line("m-reset-done");
     } else {
@@ -390,10 +402,19 @@ static void reset(smelt_session_t *session) {
     }
 }
 
+void smelt_put_help(void) {
+    smelt_put_line("smelt info, smelt load I O N CRC CHECK, smelt length I N, smelt invoke, "
+                   "smelt last, smelt out I O N, smelt step K S, smelt tap S O N, smelt reset");
+}
+
 /* 0 for a command that is not Smelt's. */
-static int obey(smelt_session_t *session, const char *command) {
+static int obey(session_t *session, const char *command) {
     const smelt_model_t *const model = session->model;
     const char *arguments;
+    if (strcmp(command, "help") == 0) {
+        smelt_put_help();
+        return 1;
+    }
     command = smelt_skip_word(command, "smelt");
     if (command == NULL) {
         return 0;
@@ -424,18 +445,23 @@ static int obey(smelt_session_t *session, const char *command) {
     return 1;
 }
 
-void smelt_wire_run(const smelt_model_t *model) {
-    smelt_session_t session = {0};
+static int obey_other(const session_t *session) {
+    return session->other != NULL && session->other(session->context, session->command) != 0;
+}
+
+void smelt_wire_run(const smelt_model_t *model, smelt_command_t other, void *context) {
+    session_t session = {0};
     session.model = model;
-    smelt_put_line("m-timestamp-mode-performance");
+    session.other = other;
+    session.context = context;
+    smelt_put_line("m-timestamp-mode-performance"); /* MLPerf Tiny's runner waits for it */
     smelt_put_line("m-init-done");
     smelt_put_line("m-ready");
     while (session.pending || read_command(&session)) {
         session.pending = 0;
-        if (session.length == SMELT_COMMAND_CHARS) {
+        if (session.length == COMMAND_CHARS) {
             smelt_put_error("Command too long");
-        } else if (!obey(&session, session.command) &&
-                   !smelt_mlperf_command(&session, session.command)) {
+        } else if (!obey_other(&session) && !obey(&session, session.command)) {
             put_unknown(session.command);
         }
         smelt_put_line("m-ready");

@@ -72,7 +72,9 @@ static void run(const smelt_model_t *model, int from, int to, uint32_t lengths) 
     }
 }
 
-void smelt_wire_run(const smelt_model_t *model) {
+void smelt_wire_run(const smelt_model_t *model, smelt_command_t other, void *context) {
+    (void)other;
+    (void)context;
     const int from = opened("in.bin", 6, READ_BINARY), to = opened("out.bin", 7, WRITE_BINARY);
     uint32_t counts[2];
     move(SYS_READ, from, counts, sizeof counts);
