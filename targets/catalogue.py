@@ -24,6 +24,9 @@ def _cortex_m(
     runs: tuple[str, ...] = (),
     fpu: str | None = None,
     flags: tuple[str, ...] = (),
+    interrupts: int = 480,
+    cmsis: tuple[str, ...],
+    priced_as: str | None = None,
 ) -> Target:
     """A Cortex-M target.
 
@@ -35,6 +38,9 @@ def _cortex_m(
         runs: cores whose code it executes too.
         fpu: gcc's name for it, None where there is none.
         flags: for the compiler, in addition.
+        interrupts: how many the core has.
+        cmsis: what CMSIS calls the cores that have exactly these instructions.
+        priced_as: the core whose prices it takes, None if it has its own.
     """
     floats = ("-mfloat-abi=soft",) if fpu is None else ("-mfloat-abi=hard", f"-mfpu={fpu}")
     return Target(
@@ -45,6 +51,9 @@ def _cortex_m(
         backends=(kernels, "c"),
         libraries=("cmsis_nn",),
         runs_code_of=tuple(f"cortex-{lesser}" for lesser in runs),
+        priced_as=priced_as and f"cortex-{priced_as}",
+        interrupts=interrupts,
+        cmsis_cores=cmsis,
     )
 
 
@@ -66,10 +75,31 @@ _TARGETS = (
         granularity=4,
     ),
     _cortex_m(
-        "m0", "Armv6-M: no division, aligned access only", kernels="armv6m", runs=("m0plus",)
+        "m0",
+        "Armv6-M: no division, aligned access only",
+        kernels="armv6m",
+        runs=("m0plus",),
+        interrupts=32,
+        cmsis=("Cortex-M0", "Cortex-M1", "SC000"),
     ),
-    _cortex_m("m0plus", "Armv6-M, two pipeline stages", kernels="armv6m", runs=("m0",)),
-    _cortex_m("m3", "Armv7-M", features=_V7M, kernels="armv7m", runs=("m0", "m0plus")),
+    _cortex_m(
+        "m0plus",
+        "Armv6-M, two pipeline stages",
+        kernels="armv6m",
+        runs=("m0",),
+        interrupts=32,
+        cmsis=("Cortex-M0+", "Cortex-M23"),
+        priced_as="m0",
+    ),
+    _cortex_m(
+        "m3",
+        "Armv7-M",
+        features=_V7M,
+        kernels="armv7m",
+        runs=("m0", "m0plus"),
+        interrupts=240,
+        cmsis=("Cortex-M3", "SC300"),
+    ),
     _cortex_m(
         "m4",
         "Armv7E-M: DSP extension, single-precision FPU",
@@ -77,6 +107,8 @@ _TARGETS = (
         kernels="dsp",
         runs=("m0", "m0plus", "m3"),
         fpu="fpv4-sp-d16",
+        interrupts=240,
+        cmsis=("Cortex-M4",),
     ),
     _cortex_m(
         "m7",
@@ -85,6 +117,8 @@ _TARGETS = (
         kernels="dsp",
         runs=("m0", "m0plus", "m3", "m4"),
         fpu="fpv5-sp-d16",
+        interrupts=240,
+        cmsis=("Cortex-M7",),
     ),
     _cortex_m(
         "m33",
@@ -93,6 +127,7 @@ _TARGETS = (
         kernels="dsp",
         runs=("m0", "m0plus", "m3", "m4", "m7"),
         fpu="fpv5-sp-d16",
+        cmsis=("Cortex-M33", "Cortex-M35P"),
     ),
     _cortex_m(
         "m55",
@@ -105,6 +140,7 @@ _TARGETS = (
         # conversion VCVTNE.F32.S32 for Helium's VCVTN and refuses it. The loop vectorizer makes a
         # Helium predicate that is known at compile time true in every lane.
         flags=("-fno-if-conversion2", "-fno-tree-loop-vectorize"),
+        cmsis=("Cortex-M55", "Cortex-M52", "Cortex-M85"),
     ),
     Target(
         name="rv32imac",
@@ -114,6 +150,7 @@ _TARGETS = (
         cross="riscv64-unknown-elf-",
         features=frozenset({"divide"}),
         backends=("armv6m", "c"),
+        priced_as="cortex-m0",
     ),
 )
 
