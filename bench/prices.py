@@ -23,7 +23,7 @@ from rich.console import Console
 from scipy.optimize import nnls
 
 from bench.combined import combine
-from bench.cortexm import CORES
+from bench.cores import CORES
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show.tables import TextTable
