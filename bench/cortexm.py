@@ -93,8 +93,10 @@ def main(
 
 
 def _backends(names: str, target: str) -> tuple[str, ...]:
-    """The backends that are named; `own` is the one for the target's core."""
-    return tuple(get(target).backends[0] if name == "own" else name for name in names.split(","))
+    """The backends that are named; `own` are those for the target's core."""
+    own = get(target).backends[:-1]
+    named = (own if name == "own" else (name,) for name in names.split(","))
+    return tuple(name for group in named for name in group)
 
 
 def _measure(model: Path, core: str, options: Options) -> tuple[object, ...]:

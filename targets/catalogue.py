@@ -20,7 +20,7 @@ def _cortex_m(
     description: str,
     *,
     features: frozenset[Feature] = frozenset(),
-    kernels: str,
+    kernels: tuple[str, ...],
     runs: tuple[str, ...] = (),
     fpu: str | None = None,
     flags: tuple[str, ...] = (),
@@ -34,7 +34,7 @@ def _cortex_m(
         core: as in `cortex-CORE`.
         description: of the core.
         features: of its instruction set.
-        kernels: the backend for it, beside the portable one.
+        kernels: the backends for it, beside the portable one.
         runs: cores whose code it executes too.
         fpu: gcc's name for it, None where there is none.
         flags: for the compiler, in addition.
@@ -48,7 +48,7 @@ def _cortex_m(
         description=description,
         arch_flags=(f"-mcpu=cortex-{core}", "-mthumb", *floats, *flags),
         features=features,
-        backends=(kernels, "c"),
+        backends=(*kernels, "c"),
         libraries=("cmsis_nn",),
         runs_code_of=tuple(f"cortex-{lesser}" for lesser in runs),
         priced_as=priced_as and f"cortex-{priced_as}",
@@ -77,7 +77,7 @@ _TARGETS = (
     _cortex_m(
         "m0",
         "Armv6-M: no division, aligned access only",
-        kernels="armv6m",
+        kernels=("armv6m",),
         runs=("m0plus",),
         interrupts=32,
         cmsis=("Cortex-M0", "Cortex-M1", "SC000"),
@@ -85,7 +85,7 @@ _TARGETS = (
     _cortex_m(
         "m0plus",
         "Armv6-M, two pipeline stages",
-        kernels="armv6m",
+        kernels=("armv6m",),
         runs=("m0",),
         interrupts=32,
         cmsis=("Cortex-M0+", "Cortex-M23"),
@@ -95,7 +95,7 @@ _TARGETS = (
         "m3",
         "Armv7-M",
         features=_V7M,
-        kernels="armv7m",
+        kernels=("armv7m",),
         runs=("m0", "m0plus"),
         interrupts=240,
         cmsis=("Cortex-M3", "SC300"),
@@ -104,7 +104,7 @@ _TARGETS = (
         "m4",
         "Armv7E-M: DSP extension, single-precision FPU",
         features=_V7EM,
-        kernels="dsp",
+        kernels=("dsp",),
         runs=("m0", "m0plus", "m3"),
         fpu="fpv4-sp-d16",
         interrupts=240,
@@ -114,7 +114,7 @@ _TARGETS = (
         "m7",
         "Armv7E-M, dual issue: DSP extension, single-precision FPU",
         features=_V7EM,
-        kernels="dsp",
+        kernels=("dsp",),
         runs=("m0", "m0plus", "m3", "m4"),
         fpu="fpv5-sp-d16",
         interrupts=240,
@@ -124,7 +124,7 @@ _TARGETS = (
         "m33",
         "Armv8-M: DSP extension, single-precision FPU",
         features=_V7EM,
-        kernels="dsp",
+        kernels=("dsp",),
         runs=("m0", "m0plus", "m3", "m4", "m7"),
         fpu="fpv5-sp-d16",
         cmsis=("Cortex-M33", "Cortex-M35P"),
@@ -133,7 +133,7 @@ _TARGETS = (
         "m55",
         "Armv8.1-M: Helium (MVE), FPU, low-overhead loops",
         features=_V7EM | frozenset[Feature]({"fpu_double", "mve", "mve_float", "loops"}),
-        kernels="helium",
+        kernels=("helium",),
         runs=("m0", "m0plus", "m3", "m4", "m7", "m33"),
         fpu="auto",
         # Faults of the tools (gcc 12.2, binutils 2.40). The assembler takes the conditional
