@@ -88,8 +88,17 @@ _TARGETS = (
         kernels=("armv6m",),
         runs=("m0",),
         interrupts=32,
-        cmsis=("Cortex-M0+", "Cortex-M23"),
+        cmsis=("Cortex-M0+",),
         priced_as="m0",
+    ),
+    _cortex_m(
+        "m23",
+        "Armv8-M Baseline: as Armv6-M, with division",
+        features=frozenset({"divide"}),
+        kernels=("armv6m",),
+        runs=("m0", "m0plus"),
+        interrupts=240,
+        cmsis=("Cortex-M23",),
     ),
     _cortex_m(
         "m3",
@@ -125,7 +134,7 @@ _TARGETS = (
         "Armv8-M: DSP extension, single-precision FPU",
         features=_V7EM,
         kernels=("dsp",),
-        runs=("m0", "m0plus", "m3", "m4", "m7"),
+        runs=("m0", "m0plus", "m23", "m3", "m4", "m7"),
         fpu="fpv5-sp-d16",
         cmsis=("Cortex-M33", "Cortex-M35P"),
     ),
@@ -134,7 +143,7 @@ _TARGETS = (
         "Armv8.1-M: Helium (MVE), FPU, low-overhead loops",
         features=_V7EM | frozenset[Feature]({"fpu_double", "mve", "mve_float", "loops"}),
         kernels=("helium",),
-        runs=("m0", "m0plus", "m3", "m4", "m7", "m33"),
+        runs=("m0", "m0plus", "m23", "m3", "m4", "m7", "m33"),
         fpu="auto",
         # Faults of the tools (gcc 12.2, binutils 2.40). The assembler takes the conditional
         # conversion VCVTNE.F32.S32 for Helium's VCVTN and refuses it. The loop vectorizer makes a
