@@ -23,7 +23,7 @@ from rich.console import Console
 from scipy.optimize import nnls
 
 from bench.combined import combine
-from bench.cortexm import CORES
+from bench.cores import CORES
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show.tables import TextTable
@@ -241,6 +241,7 @@ def _others() -> Iterator[Case]:
         shape = (1, h, w, c)
         yield _case(Binary("add", Activation.RELU), Data(shape), Data(shape))
         yield _case(Binary("mul"), Data(shape), Data(shape))
+        yield _case(Binary("div"), Data(shape), Data(shape, 0.25, 4.0))
         yield _case(Pool2D("average", (h, w)), Data(shape))
         yield _case(Unary("logistic"), Data(shape))
         yield _case(Pad(((0, 0), (1, 1), (0, 1), (0, 0))), Data(shape))

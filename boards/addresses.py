@@ -14,6 +14,7 @@ from smelt.boards.tables import (
     TimerTable,
     UartTable,
 )
+from smelt.targets import Target
 
 UART_BYTES = {
     "16550": 0x8,
@@ -31,11 +32,6 @@ _NRF5_BYTES = 0x1000
 _NRF5_CLOCK, _NRF5_TIMER, _NRF5_GPIO = 0x4000_0000, 0x4000_8000, 0x5000_0000
 _CORE, _CORE_BYTES = 0xE000_0000, 0x10_0000
 """The registers of every Cortex-M itself."""
-_INTERRUPTS = {
-    **dict.fromkeys(("cortex-m0", "cortex-m0plus"), 32),
-    **dict.fromkeys(("cortex-m3", "cortex-m4", "cortex-m7"), 240),
-}
-"""How many a core has that has fewer than 480."""
 
 _MANUAL = "the chip's reference manual has a map of its addresses"
 
@@ -113,15 +109,15 @@ def check_apart(
                 )
 
 
-def check_interrupts(target: str, uart: UartTable, timer: TimerTable) -> None:
+def check_interrupts(target: Target, uart: UartTable, timer: TimerTable) -> None:
     """Make sure that the core has the devices' interrupts; `ValueError` where it has not."""
-    least = 1 if target.startswith("rv") else 0  # a PLIC has none of number 0
-    most = _INTERRUPTS.get(target, 480) - 1
+    least = 1 if target.name.startswith("rv") else 0  # a PLIC has none of number 0
+    most = target.interrupts - 1
     for key, irq in (("uart.irq", uart.irq), ("timer.irq", timer.irq)):
         if irq is not None and not least <= irq <= most:
             raise ValueError(
-                f"{key}: {irq}: the interrupts of target '{target}' are numbered from {least} to "
-                f"{most}, without the core's own exceptions"
+                f"{key}: {irq}: the interrupts of target '{target.name}' are numbered from {least} "
+                f"to {most}, without the core's own exceptions"
             )
     if uart.irq == timer.irq:
         raise ValueError(

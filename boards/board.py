@@ -152,7 +152,7 @@ class Board(BoardTable):
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
-        check_interrupts(self.target, self.uart, self.timer)
+        check_interrupts(self.own_target, self.uart, self.timer)
         devices = registers(self.uart, self.timer, self.stm32, self.riscv)
         check_apart(self.memory, devices, self.setup)
         return self

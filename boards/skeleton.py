@@ -52,7 +52,7 @@ def skeleton(name: str, target: str, path: Path) -> str:
         "ram_size": "64K",
         "driver": "sifive" if riscv else "stm32v2",
         "uart_base": "0x1001_3000" if riscv else "0x4000_4400",
-        "uart_irq": 3 if riscv else 28 if chosen.name.startswith("cortex-m0") else 38,
+        "uart_irq": 3 if riscv else 28 if chosen.interrupts == 32 else 38,
         "description": f"{name}: {chosen.description}",
     }
     text = (

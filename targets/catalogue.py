@@ -20,10 +20,13 @@ def _cortex_m(
     description: str,
     *,
     features: frozenset[Feature] = frozenset(),
-    kernels: str,
+    kernels: tuple[str, ...],
     runs: tuple[str, ...] = (),
     fpu: str | None = None,
     flags: tuple[str, ...] = (),
+    interrupts: int = 480,
+    cmsis: tuple[str, ...],
+    priced_as: str | None = None,
 ) -> Target:
     """A Cortex-M target.
 
@@ -31,10 +34,13 @@ def _cortex_m(
         core: as in `cortex-CORE`.
         description: of the core.
         features: of its instruction set.
-        kernels: the backend for it, beside the portable one.
+        kernels: the backends for it, beside the portable one.
         runs: cores whose code it executes too.
         fpu: gcc's name for it, None where there is none.
         flags: for the compiler, in addition.
+        interrupts: how many the core has.
+        cmsis: what CMSIS calls the cores that have exactly these instructions.
+        priced_as: the core whose prices it takes, None if it has its own.
     """
     floats = ("-mfloat-abi=soft",) if fpu is None else ("-mfloat-abi=hard", f"-mfpu={fpu}")
     return Target(
@@ -42,9 +48,12 @@ def _cortex_m(
         description=description,
         arch_flags=(f"-mcpu=cortex-{core}", "-mthumb", *floats, *flags),
         features=features,
-        backends=(kernels, "c"),
+        backends=(*kernels, "c"),
         libraries=("cmsis_nn",),
         runs_code_of=tuple(f"cortex-{lesser}" for lesser in runs),
+        priced_as=priced_as and f"cortex-{priced_as}",
+        interrupts=interrupts,
+        cmsis_cores=cmsis,
     )
 
 
@@ -66,45 +75,81 @@ _TARGETS = (
         granularity=4,
     ),
     _cortex_m(
-        "m0", "Armv6-M: no division, aligned access only", kernels="armv6m", runs=("m0plus",)
+        "m0",
+        "Armv6-M: no division, aligned access only",
+        kernels=("armv6m",),
+        runs=("m0plus",),
+        interrupts=32,
+        cmsis=("Cortex-M0", "Cortex-M1", "SC000"),
     ),
-    _cortex_m("m0plus", "Armv6-M, two pipeline stages", kernels="armv6m", runs=("m0",)),
-    _cortex_m("m3", "Armv7-M", features=_V7M, kernels="armv7m", runs=("m0", "m0plus")),
+    _cortex_m(
+        "m0plus",
+        "Armv6-M, two pipeline stages",
+        kernels=("armv6m",),
+        runs=("m0",),
+        interrupts=32,
+        cmsis=("Cortex-M0+",),
+        priced_as="m0",
+    ),
+    _cortex_m(
+        "m23",
+        "Armv8-M Baseline: as Armv6-M, with division",
+        features=frozenset({"divide"}),
+        kernels=("armv6m",),
+        runs=("m0", "m0plus"),
+        interrupts=240,
+        cmsis=("Cortex-M23",),
+    ),
+    _cortex_m(
+        "m3",
+        "Armv7-M",
+        features=_V7M,
+        kernels=("armv7m",),
+        runs=("m0", "m0plus"),
+        interrupts=240,
+        cmsis=("Cortex-M3", "SC300"),
+    ),
     _cortex_m(
         "m4",
         "Armv7E-M: DSP extension, single-precision FPU",
         features=_V7EM,
-        kernels="dsp",
+        kernels=("dsp",),
         runs=("m0", "m0plus", "m3"),
         fpu="fpv4-sp-d16",
+        interrupts=240,
+        cmsis=("Cortex-M4",),
     ),
     _cortex_m(
         "m7",
         "Armv7E-M, dual issue: DSP extension, single-precision FPU",
         features=_V7EM,
-        kernels="dsp",
+        kernels=("dsp",),
         runs=("m0", "m0plus", "m3", "m4"),
         fpu="fpv5-sp-d16",
+        interrupts=240,
+        cmsis=("Cortex-M7",),
     ),
     _cortex_m(
         "m33",
         "Armv8-M: DSP extension, single-precision FPU",
         features=_V7EM,
-        kernels="dsp",
-        runs=("m0", "m0plus", "m3", "m4", "m7"),
+        kernels=("dsp",),
+        runs=("m0", "m0plus", "m23", "m3", "m4", "m7"),
         fpu="fpv5-sp-d16",
+        cmsis=("Cortex-M33", "Cortex-M35P"),
     ),
     _cortex_m(
         "m55",
         "Armv8.1-M: Helium (MVE), FPU, low-overhead loops",
         features=_V7EM | frozenset[Feature]({"fpu_double", "mve", "mve_float", "loops"}),
-        kernels="helium",
-        runs=("m0", "m0plus", "m3", "m4", "m7", "m33"),
+        kernels=("helium",),
+        runs=("m0", "m0plus", "m23", "m3", "m4", "m7", "m33"),
         fpu="auto",
         # Faults of the tools (gcc 12.2, binutils 2.40). The assembler takes the conditional
         # conversion VCVTNE.F32.S32 for Helium's VCVTN and refuses it. The loop vectorizer makes a
         # Helium predicate that is known at compile time true in every lane.
         flags=("-fno-if-conversion2", "-fno-tree-loop-vectorize"),
+        cmsis=("Cortex-M55", "Cortex-M52", "Cortex-M85"),
     ),
     Target(
         name="rv32imac",
@@ -114,6 +159,7 @@ _TARGETS = (
         cross="riscv64-unknown-elf-",
         features=frozenset({"divide"}),
         backends=("armv6m", "c"),
+        priced_as="cortex-m0",
     ),
 )
 

@@ -74,6 +74,9 @@ class Target:
         device: what computes beside the CPU, if something does.
         host_libraries: what a program links with that uses it.
         granularity: channels that kernels like to compute at a time: dead ones go in such groups.
+        priced_as: the target whose prices it takes; None if it has its own.
+        interrupts: how many a core has, without its own exceptions.
+        cmsis_cores: what CMSIS calls the cores that have exactly these instructions.
     """
 
     name: str
@@ -89,11 +92,14 @@ class Target:
     device: DeviceProfile | None = None
     host_libraries: tuple[HostLibrary, ...] = ()
     granularity: int = 1
+    priced_as: str | None = None
+    interrupts: int = 480
+    cmsis_cores: tuple[str, ...] = ()
 
     @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:
         """Cycles that each unit of work takes, by form of kernel and unit."""
-        return prices_of(self.name)
+        return prices_of(self.priced_as or self.name)
 
     def runs(self, other: Target) -> bool:
         """Whether a device with this target can execute code that was made for `other`."""

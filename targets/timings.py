@@ -7,11 +7,13 @@ to five) and six with a sum (of four to seven).
 
 Sources: Cortex-M0 TRM (DDI 0432C) table 3-1, with the fast multiplier; Cortex-M0+ TRM (DDI 0484C)
 table 3-1; Cortex-M3 TRM (DDI 0337H) table 3-1 and section 3.3.2; Cortex-M4 TRM (DDI 0439D) tables
-3-1, 3-2 and 7-1. For the other cores Arm publishes no such table: theirs are estimates from what
-is known of their pipelines. Cortex-M7 issues two instructions a cycle and predicts branches;
-Cortex-M33 issues some pairs of 16-bit instructions; Cortex-M55 computes two beats (64 bits) of a
-vector a cycle, so that a vector instruction takes two cycles, of which one overlaps with a
-neighbour that uses another unit (Armv8-M Architecture Reference Manual, DDI 0553, on beats).
+3-1, 3-2 and 7-1. The others' are estimates from what is known of their pipelines. Of Cortex-M23 its
+TRM (DDI 0550) says that a product takes 1 cycle or 32 and a division 17 or 34, as configured: here
+with the fast ones, and all else as on a Cortex-M0+, which has two pipeline stages too. Cortex-M7
+issues two instructions a cycle and predicts branches; Cortex-M33 issues some pairs of 16-bit
+instructions; Cortex-M55 computes two beats (64 bits) of a vector a cycle, so that a vector
+instruction takes two cycles, of which one overlaps with a neighbour that uses another unit (Armv8-M
+Architecture Reference Manual, DDI 0553, on beats).
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Core:
             be as often as its less frequent direction; 0 on cores without prediction.
         misaligned: cycles more of an access that is not aligned.
         issues_wide: whether 32-bit instructions and products go in pairs too.
-        estimate: whether Arm publishes no table.
+        estimate: whether the timings are not those of a table of Arm's.
     """
 
     name: str
@@ -184,6 +186,7 @@ _M0 = {
     Kind.SYSTEM: 4,
 }
 _M0PLUS = _M0 | {Kind.BARRIER: 3, Kind.SYSTEM: 3}
+_M23 = _M0PLUS | {Kind.DIV: 17}
 # ARMv7-M: a transfer of N words takes 1 + N, which is also what LDRD and STRD take.
 _V7M = {
     Kind.DIV: 7,
@@ -228,6 +231,7 @@ _CORES = {
     for found in (
         Core("cortex-m0", _M0, _in_order, 2, {}),
         Core("cortex-m0plus", _M0PLUS, _in_order, 1, {}),
+        Core("cortex-m23", _M23, _in_order, 1, {}, estimate=True),
         Core("cortex-m3", _M3, _pipelined_accesses, 2, {}),
         Core("cortex-m4", _V7M | _FPV4, _pipelined_accesses, 2, {}),
         Core(

@@ -13,26 +13,32 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
+from bench.cores import CORES
 from smelt.codegen.lower.offer import Refusal, Request, backend
 from smelt.ir import Array, DType, TensorType, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build, sample_limits, sample_of
 from smelt.samples import Sample
 from smelt.targets import get
-from tests.support.graphs import LIKE_M4, SETUPS, TWINS, Member, assert_same, run_together
+from tests.support.graphs import (
+    OWN_KERNELS,
+    SETUPS,
+    SIMULATED,
+    TWINS,
+    Member,
+    assert_same,
+    run_together,
+)
 from tests.support.vulkan_tools import requires_vulkan
 
 SHARDS = 6
-_FAMILIES = ("dsp", "helium", "armv6m", "armv7m")
+_FAMILIES = {name for core in OWN_KERNELS for name in get(CORES[core][1]).backends} - {"c"}
 OWN = tuple({kernel.op for family in _FAMILIES for kernel in backend(family).kernels})
 """Operators that have kernels of a core's own; others compile to the same C for all."""
 
-CORES = ("m0", "m3", "m4", "m55")
-"""Cores with kernels of their own."""
-
 EVERYWHERE = [
     "host",
-    *(pytest.param(s, marks=[pytest.mark.qemu, pytest.mark.slow]) for s in (*CORES, *LIKE_M4)),
+    *(pytest.param(s, marks=[pytest.mark.qemu, pytest.mark.slow]) for s in SIMULATED),
     pytest.param("vulkan", marks=[requires_vulkan, pytest.mark.slow]),
 ]
 ON_GPU = {
@@ -109,7 +115,7 @@ def test_every_case(setup: str, shard: int) -> None:
 
 @pytest.mark.quick(setup=("m0", "m4", "m55"))
 @pytest.mark.parametrize(
-    "setup", [*(pytest.param(s, marks=pytest.mark.qemu) for s in CORES), *TWINS]
+    "setup", [*(pytest.param(s, marks=pytest.mark.qemu) for s in OWN_KERNELS), *TWINS]
 )
 def test_cases_with_kernels_of_their_own(setup: str) -> None:
     check(setup, [(c, d) for c, d in pairs() if d is DType.INT8 and isinstance(c.op, OWN)])

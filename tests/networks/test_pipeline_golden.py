@@ -22,7 +22,7 @@ from smelt.proof.run import run
 from tests.networks.test_golden_reference import DYNAMIC_RANGE, FLOAT, INTEGER, NOT_BY_TFLM
 from tests.support.board_tools import simulable
 from tests.support.graphs import (
-    LIKE_M4,
+    LIKE_OTHERS,
     SETUPS,
     SIMULATED,
     TOLERANCE,
@@ -47,7 +47,7 @@ OTHER_BOARDS = tuple(
 on_simulators = pytest.mark.parametrize("setup", SIMULATED)
 on_cores = pytest.mark.parametrize(
     "setup",
-    [pytest.param(s, marks=pytest.mark.slow) if s in LIKE_M4 else s for s in SIMULATED],
+    [pytest.param(s, marks=pytest.mark.slow) if s in LIKE_OTHERS else s for s in SIMULATED],
 )
 
 

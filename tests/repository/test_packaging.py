@@ -12,7 +12,7 @@ import pytest
 from tests.support.shared import ROOT
 
 ROOMS = ("boards", "codegen", "frontend", "quant", "targets", "templates")
-BUILD_FILES = ("pyproject.toml", "README.md", "LICENSE")
+BUILD_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def tracked() -> list[PurePosixPath]:

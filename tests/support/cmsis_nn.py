@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.cores import CORES
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.codegen.backends.cmsis_nn.buffers import variant_of
 from smelt.codegen.lower.offer import Refusal, Request, backend
 from smelt.frontend import Imported
 from smelt.ir import Graph
@@ -34,8 +36,6 @@ TARGETS = {
     "host": replace(get("cortex-m4"), cross="", arch_flags=()),
 }
 """A target for each variant of the library; compiled for this computer it is the plain one."""
-VARIANTS = {"m0": "plain", "m3": "plain", "m55": "mve"}
-"""By the core; the others have the DSP extension."""
 OURS = backend("cmsis_nn")
 EACH_CORE = [
     pytest.param(s, marks=[pytest.mark.qemu, *([] if s in ("m4", "m55") else [pytest.mark.slow])])
@@ -58,7 +58,7 @@ def options(setup: str) -> Options:
 
 def target_of(setup: str) -> Target:
     """A target with the library's variant for a core."""
-    return TARGETS[VARIANTS.get(setup, "dsp")]
+    return TARGETS[variant_of(get(CORES[setup][1]))]
 
 
 def is_served(graph: Graph, target: Target) -> bool:

@@ -8,16 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from bench.combined import Member, Outputs, combine, run_combined
+from bench.cores import CORES
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.frontend import Imported
 from smelt.ir import Graph
 from smelt.samples import Sample
+from smelt.targets import get
 from tests.support.semihosted import outputs_of
 
 __all__ = [
-    "LIKE_M4",
+    "LIKE_OTHERS",
+    "OWN_KERNELS",
     "SETUPS",
     "SIMULATED",
     "TOLERANCE",
@@ -32,23 +35,20 @@ __all__ = [
 
 SETUPS = {
     "host": Options(),
-    "m0": Options(board="mps2-an385", target="cortex-m0"),
-    "m3": Options(board="mps2-an385"),
-    "m4": Options(board="mps2-an386"),
-    "m7": Options(board="mps2-an500"),
-    "m33": Options(board="mps2-an505"),
-    "m55": Options(board="mps3-an547"),
+    **{core: Options(target, board) for core, (board, target) in CORES.items()},
     "vulkan": Options(target="vulkan", backends=("vulkan", "c")),
 }
 """Where generated code must run, by the core; on a GPU, all that it serves."""
-TWINS = {
-    f"host as {core}": Options(board="host", target=f"cortex-{core}")
-    for core in ("m0", "m3", "m4", "m55")
-}
+SIMULATED = tuple(CORES)
+_FIRST: dict[tuple[str, ...], str] = {}
+for _core, (_, _target) in CORES.items():
+    _FIRST.setdefault(get(_target).backends, _core)
+OWN_KERNELS = tuple(_FIRST.values())
+"""Of the cores that take the same backends, the least."""
+LIKE_OTHERS = tuple(core for core in SIMULATED if core not in OWN_KERNELS)
+"""The other cores: two networks run on them, all else in the long tests."""
+TWINS = {f"host as {core}": Options(CORES[core][1], "host") for core in OWN_KERNELS}
 """Where the code of each core runs in its plain-C form."""
-LIKE_M4 = ("m7", "m33")
-"""Cores that take the M4's kernels: two networks run on them, all else in the long tests."""
-SIMULATED = tuple(setup for setup in SETUPS if setup not in ("host", "vulkan"))
 TOLERANCE = 1e-5
 """Largest difference of a float output, as a part of the output's range."""
 

@@ -48,6 +48,8 @@ def timed(text: str, target: str, folder: Path, **counts: int) -> int:
         ("cortex-m0", "movs r0, #1\n ldr r1, [r0]\n ldr r2, [r0]\n muls r1, r2", 6),
         ("cortex-m0", "ldmia r0!, {r1, r2, r3}\n stmia r0!, {r1, r2}\n push {r4, lr}", 4 + 3 + 3),
         ("cortex-m0plus", "ldr r1, [r0]\n adds r1, #1\n push {r4-r7, lr}", 2 + 1 + 6),
+        # Cortex-M23: as M0+, with division.
+        ("cortex-m23", "ldr r0, [r4]\n muls r0, r1\n sdiv r0, r1, r2\n movw r3, #9", 3 + 17 + 1),
         # Cortex-M3: loads behind loads take one, stores with an immediate offset too.
         ("cortex-m3", "ldr r0, [r4]\n ldr r1, [r4, #4]\n ldr r2, [r4, r5]", 2 + 1 + 1),
         ("cortex-m3", "ldr r0, [r4]\n ldr r1, [r0]", 2 + 2),
@@ -89,6 +91,7 @@ def test_straight_lines(target: str, text: str, expected: int, tmp_path: Path) -
         ("cortex-m0plus", "1: bne 1b", 1, 2),
         ("cortex-m0plus", "bl snippet", 2, 3),
         ("cortex-m0plus", "pop {r4, r5, pc}", 5, 3 + 3),
+        ("cortex-m23", "1: cbz r0, 2f\n nop\n 2: bne 1b", 3, 4),
         ("cortex-m3", "1: bne 1b", 1, 3),
         ("cortex-m3", "pop {r4, pc}", 3, 5),
         ("cortex-m4", "bl snippet", 1, 3),
@@ -235,6 +238,7 @@ def test_an_unknown_mnemonic_is_named_and_takes_a_cycle() -> None:
 def test_cores() -> None:
     assert [core(name).name for name in CORES] == list(CORES)
     assert [name for name in CORES if core(name).estimate] == [
+        "cortex-m23",
         "cortex-m7",
         "cortex-m33",
         "cortex-m55",

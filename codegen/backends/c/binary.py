@@ -104,6 +104,7 @@ class BinaryKernel(Kernel[Binary]):
             in_place=unbroadcast((a, b), y),
             helpers=helpers,
             summary=f"{op.kind} over {len(loops)} nested loops",
+            form="c_quotient" if "quantized_quotient" in helpers else "",
         )
 
 

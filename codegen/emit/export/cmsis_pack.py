@@ -12,16 +12,6 @@ from smelt.codegen.emit.export.base import Format, Library
 from smelt.ir import Array
 from smelt.targets import available
 
-_CORES = {
-    "cortex-m0": ("Cortex-M0", "Cortex-M1", "SC000"),
-    "cortex-m0plus": ("Cortex-M0+", "Cortex-M23"),
-    "cortex-m3": ("Cortex-M3", "SC300"),
-    "cortex-m4": ("Cortex-M4",),
-    "cortex-m7": ("Cortex-M7",),
-    "cortex-m33": ("Cortex-M33", "Cortex-M35P"),
-    "cortex-m55": ("Cortex-M55", "Cortex-M52", "Cortex-M85"),
-}
-"""By target, the schema's names of cores with its instructions."""
 _LONGEST = 32
 """Characters that the schema allows in the name of a component."""
 
@@ -47,9 +37,8 @@ class CmsisPack(Format):
     def facts(self, library: Library) -> Mapping[str, object]:
         """The cores that run the code, and the version of CMSIS-NN as packs write it."""
         target = library.platform.target
-        names = [t.name for t in available() if t.runs(target)]
         return {
-            "cores": [core for name in names for core in _CORES.get(name, ())],
+            "cores": [core for t in available() if t.runs(target) for core in t.cmsis_cores],
             "cmsis_nn_version": library.cmsis_nn.removeprefix("v"),
         }
 

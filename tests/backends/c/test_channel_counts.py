@@ -25,6 +25,7 @@ from smelt.ops.core.matmul import MatMul
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.softmax import Softmax
 from smelt.samples import random_samples
+from smelt.targets import available
 from tests.support.graphs import TWINS, Member, assert_same, combine, compile_graph, run_together
 from tests.support.shared import ROOT
 
@@ -148,7 +149,9 @@ def _below(folder: str, pattern: str) -> list[Path]:
     return [p for p in (ROOT / folder).rglob(pattern) if set(p.parts) & _WITH_KERNELS]
 
 
-_WITH_KERNELS = {"c", "armv6m", "armv7m", "dsp", "helium", "cmsis_nn"}
+_WITH_KERNELS = {
+    name for target in available() if target.cross for name in (*target.backends, *target.libraries)
+}
 _HOLE = r"\{+[^{}]*\}+"
 _ARRAY = re.compile(
     rf"(?:\b(?:u?int\d+_t|float|double|char|size_t)|\}}) \**(?:const \**)?(?:\w|{_HOLE})+\["

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.cores import CORES
 from smelt.codegen.lower.offer import KernelCall, Refusal, Request, backend
 from smelt.codegen.schedule.symbols import Functions
 from smelt.codegen.text.helpers import required_headers, required_helpers
@@ -28,11 +29,10 @@ from tests.backends.cortexm.test_armv6m import (
     dense,
     depthwise,
 )
+from tests.support.graphs import OWN_KERNELS
 from tests.support.kernels_host import Entry, compile_c
 
 pytestmark = pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
-
-TARGETS = ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55")
 
 STRING = """
 #include <stddef.h>
@@ -96,17 +96,18 @@ def clang_takes(target: str, calls: Iterable[tuple[Node, KernelCall]], folder: P
 
 
 @pytest.mark.quick(every=9)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("core", OWN_KERNELS)
 @pytest.mark.parametrize("layer", layers())
-def test_layers_of_networks(layer: str, target: str, tmp_path: Path) -> None:
-    node = layers()[layer].node
-    offers = backend(get(target).backends[0]).offers(node, Request(get(target)))
-    assert not isinstance(offers, Refusal), offers
-    clang_takes(target, ((node, call) for call in offers.calls), tmp_path)
+def test_layers_of_networks(layer: str, core: str, tmp_path: Path) -> None:
+    node, target = layers()[layer].node, get(CORES[core][1])
+    answers = [backend(b).offers(node, Request(target)) for b in target.backends if b != "c"]
+    calls = [call for a in answers if not isinstance(a, Refusal) for call in a.calls]
+    assert calls, answers
+    clang_takes(target.name, ((node, call) for call in calls), tmp_path)
 
 
 @pytest.mark.quick(target=("cortex-m4",))
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ["cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55"])
 def test_cases_of_all_kernels(target: str, tmp_path: Path) -> None:
     entries = {
         "cortex-m0": lambda: [entry for _, entry in test_armv6m.entries("cortex-m0")],
