@@ -9,6 +9,8 @@
 VENV := .venv
 TRAIN_VENV := .venv-train
 BIN := $(VENV)/bin
+# Hundreds of tests start Python: it keeps what it compiles, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 # Test processes, and more of pytest's arguments: make test WORKERS=8 ARGS="-k onnx". By default two
 # more than two cores: some tests wait for devices and slow lines more than they compute.
 WORKERS := 4
