@@ -19,7 +19,6 @@ from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.lengths import Mark, Marks, node_at, picks_rows, refuse, trace, type_at
 from smelt.ops.sequence.recurrence import Recurrence
 from smelt.ops.tensor.gather import Gather
-from smelt.ops.tensor.reshape import Reshape
 
 _BLOCK = 4
 """The most rows that a product computes at a time."""
@@ -130,7 +129,7 @@ def _require_rows(node: Node, marks: Marks, told: AbstractSet[Value]) -> None:
 def is_in_place(node: Node, marks: Marks) -> bool:
     """Whether each element comes from those in its place in memory, wherever the length is."""
     shape = node.outputs[0].type.shape
-    return isinstance(node.op, Reshape) or (
+    return node.op.is_view or (
         node.op.elementwise
         and all(
             value.type.size == 1 or (value in marks and value.type.shape == shape)

@@ -29,6 +29,8 @@ class Traits:
     """The elements of the results are elements of operands, or constants: none is computed."""
     chooses_by: ClassVar[tuple[int, ...]] = ()
     """Of an operator that moves data, the operands that say which elements, and hold none."""
+    is_view: ClassVar[bool] = False
+    """The result is the first operand's memory under another shape: nothing is done."""
     converts: ClassVar[bool] = False
     """The result is the operand, in another element type or quantization."""
     exact: ClassVar[bool] = False

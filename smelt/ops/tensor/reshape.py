@@ -55,6 +55,7 @@ class Reshape(Op):
     shape: tuple[int, ...]
 
     moves_data = True
+    is_view = True
     sixteen_bits = True
     channel_rule = ReshapeChannels()
 
