@@ -21,7 +21,6 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import FullyConnected
-from smelt.ops.core.products import WeightedProduct
 from smelt.ops.sequence.lstm import Lstm
 from smelt.ops.sequence.recurrence import Recurrence
 from smelt.quant.rewrites import recurrent
@@ -160,7 +159,7 @@ def _sums(graph: Graph, form: Mapping[Node, Form]) -> frozenset[Node]:
 
 
 def _is_product(node: Node) -> bool:
-    if not isinstance(node.op, WeightedProduct) or not is_real(node.output):
+    if not node.op.quantized_weights or not is_real(node.output):
         return False
     bias = node.optional(2)
     return node.input(1).data is not None and (bias is None or bias.data is not None)

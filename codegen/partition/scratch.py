@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from smelt.codegen.lower.offer import ROOM
 from smelt.codegen.passes.loops import root_of
 from smelt.ir import Graph, Node, Value
-from smelt.ops.core.products import WeightedProduct
 
 
 def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
@@ -42,9 +41,7 @@ def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
         begun = set[Value]()
         live[node] = total
         total -= sum(value.type.bytes for value in ending.pop(i, ()))
-    most = max(
-        (size for node, size in live.items() if isinstance(node.op, WeightedProduct)), default=0
-    )
+    most = max((size for node, size in live.items() if node.op.quantized_weights), default=0)
     return {node: most - size for node, size in live.items() if most - size > ROOM}
 
 

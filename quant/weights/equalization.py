@@ -17,7 +17,6 @@ import numpy as np
 
 from smelt.ir import Array, Graph, Node, Value
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.products import WeightedProduct
 from smelt.quant.forms import Form, Forms, classify
 from smelt.quant.ranges.observation import Observation, Sample
 from smelt.quant.sensitivity import Sensitivity
@@ -75,7 +74,7 @@ def equalize(
     weights = [
         found
         for node in even.nodes
-        if isinstance(node.op, WeightedProduct) and sensitivity.measured(node)
+        if sensitivity.measured(node)
         for found in _weights(node, classes, sensitivity)
     ]
     factors = np.minimum(first * _minimize(classes.count, activations, weights), classes.most)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from smelt.ir.activation import Activation
 from smelt.ir.axes import Axes, broadcast
 from smelt.ir.channels import ChannelRule
 from smelt.ir.onnx_form import OnnxForm
+from smelt.ir.weights import WeightsRule
 
 if TYPE_CHECKING:
-    from smelt.ir.graph import Node
+    from smelt.ir.graph import Node, Op
 
 
 class Traits:
@@ -44,6 +46,19 @@ class Traits:
 
     channel_rule: ClassVar[ChannelRule[Any] | None] = None
     """What it does to channels of quantized numbers; None where it may need and mix them all."""
+    weights_rule: ClassVar[WeightsRule[Any] | None] = None
+    """How it multiplies data by weights, its first two operands; None where it has none."""
+    quantized_weights: ClassVar[bool] = False
+    """It multiplies quantized data by weights, by the rules of TensorFlow Lite."""
+
+    @property
+    def fused_activation(self) -> Activation | None:
+        """What it clamps its results by, perhaps nothing yet; None where it has no such clamp."""
+        return None
+
+    def with_activation(self, activation: Activation) -> Op:
+        """The operator with another clamp; only where `fused_activation` is not None."""
+        raise NotImplementedError(f"{type(self).__name__} with {activation}")
 
     def is_identity(self, node: Node) -> bool:
         """Whether the result is the first operand, as it is stored."""

@@ -7,7 +7,7 @@ and of floats, in `binary_plain`. Broadcasting follows numpy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -114,6 +114,10 @@ class BinaryChannels(ChannelsAlike["Binary"]):
         return reach * (other.scale * levels(other)) if node.op.kind == "mul" else reach
 
 
+_ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum", "squared_difference")
+"""Kinds whose results kernels clamp too."""
+
+
 @dataclass(frozen=True)
 class Binary(Op):
     """Two tensors of one element type, broadcast against each other; `kind` is in `BINARY`."""
@@ -124,6 +128,15 @@ class Binary(Op):
     elementwise = True
     sixteen_bits = True
     channel_rule = BinaryChannels()
+
+    @property
+    def fused_activation(self) -> Activation | None:
+        """Of arithmetic."""
+        return self.activation if self.kind in _ARITHMETIC else None
+
+    def with_activation(self, activation: Activation) -> Op:
+        """See `Op.with_activation`."""
+        return replace(self, activation=activation)
 
     @property
     def name(self) -> str:

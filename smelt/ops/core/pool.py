@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -54,6 +54,15 @@ class Pool2D(Op):
 
     sixteen_bits = True
     channel_rule = PoolChannels()
+
+    @property
+    def fused_activation(self) -> Activation:
+        """See `Op.fused_activation`."""
+        return self.activation
+
+    def with_activation(self, activation: Activation) -> Op:
+        """See `Op.with_activation`."""
+        return replace(self, activation=activation)
 
     @property
     def name(self) -> str:
