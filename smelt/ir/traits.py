@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from smelt.ir.activation import Activation
 from smelt.ir.axes import Axes, broadcast
 from smelt.ir.channels import ChannelRule
+from smelt.ir.homogeneity import Homogeneity
 from smelt.ir.onnx_form import OnnxForm
 from smelt.ir.weights import WeightsRule
 
@@ -79,6 +80,14 @@ class Traits:
         """Whether results may be far larger than all operands."""
         del node
         return False
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """The ways in which a positive factor of each channel goes through; none where it may not.
+
+        Where there are several, one of them holds.
+        """
+        del node
+        return ()
 
     def objection(self, node: Node) -> str | None:
         """Why the quantizer must leave the node in float, in one sentence; None where it need not.

@@ -15,6 +15,7 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 from smelt.ir.channels import Bounds
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.arithmetic.fixed_point import (
     Activation,
     clamp_limits,
@@ -234,6 +235,24 @@ class Binary(Op):
         del node
         chooses = self.kind in ("maximum", "minimum") and self.activation is Activation.NONE
         return 2 if chooses else 0
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Terms have the same factors, of which constants take theirs; products have those of one.
+
+        One constant for all channels cannot have a factor of each.
+        """
+        if not self.activation.is_homogeneous:
+            return ()
+        constants = tuple(i for i in (0, 1) if node.input(i).is_constant)
+        links = in_place(node, (i for i in (0, 1) if i not in constants))
+        if self.kind in ("add", "sub", "maximum", "minimum"):
+            whole = (v for v in map(node.input, constants) if v.type.size == 1)
+            free = not any(v.array.any() for v in whole)
+            return (Homogeneity(links, scaled=constants),) if free else ()
+        if self.kind == "mul" and not constants:
+            return tuple(Homogeneity([link], fixed=(1 - link.operand,)) for link in links)
+        divides = self.kind == "div" and 1 in constants
+        return (Homogeneity(links),) if self.kind == "mul" or divides else ()
 
     def grows(self, node: Node) -> bool:
         """Squares do."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits
 from smelt.ops.case import FLOAT_AND_INT8, Case, Data, onnx_cases
 from smelt.ops.constraints import arrays, operands, quantized
@@ -166,6 +167,10 @@ class Pool2D(Op):
         """Sums do."""
         del node
         return self.kind == "sum"
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Channels are pooled one by one."""
+        return (Homogeneity(in_place(node)),) if self.activation.is_homogeneous else ()
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Windows are as high or wide as one element."""

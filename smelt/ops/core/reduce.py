@@ -11,6 +11,7 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 from smelt.ir.axes import Axes, found, reduced
+from smelt.ir.homogeneity import Homogeneity, in_place, together
 from smelt.ops.arithmetic.fixed_point import (
     WORD,
     Requantizer,
@@ -224,6 +225,13 @@ class Reduce(Op):
         """Sums and products do."""
         del node
         return self.kind not in ("mean", "max", "min")
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Of some kinds; channels that are reduced to one have one factor."""
+        if self.kind not in ("mean", "sum", "max", "min"):
+            return ()
+        mixed = len(node.input(0).type.shape) - 1 in self.axes
+        return (Homogeneity(together(node) if mixed else in_place(node)),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Rows are not reduced to one."""

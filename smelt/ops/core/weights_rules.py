@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from typing_extensions import TypeVar, override
+from typing_extensions import override
 
 from smelt.ir import Array, Node, TensorType
 from smelt.ir.channels import channels
@@ -16,11 +16,6 @@ from smelt.ops.arithmetic.fixed_point import convolution_scales
 if TYPE_CHECKING:
     from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
     from smelt.ops.core.convolution_nd import ConvolutionND
-
-ImageOpT_contra = TypeVar(
-    "ImageOpT_contra", bound="Conv2D | DepthwiseConv2D", default="Conv2D", contravariant=True
-)
-"""The convolutions of images that a rule is for."""
 
 
 class ConvolutionWeights(WeightsRule[OpT_contra]):
@@ -32,20 +27,7 @@ class ConvolutionWeights(WeightsRule[OpT_contra]):
         return convolution_scales(x, weights, y, node.rounding)
 
 
-class ImageWeights(ConvolutionWeights[ImageOpT_contra]):
-    """Weights `[…,kh,kw,…]`, that slide over an image."""
-
-    @override
-    def meets_everywhere(self, node: Node[ImageOpT_contra]) -> bool:
-        return not any(map(any, node.op.padding))
-
-    @override
-    def windows(self, node: Node[ImageOpT_contra], x: Array) -> Array:
-        _, height, width, _ = node.input(1).type.shape
-        return node.op.windows(x, (height, width)).reshape(-1, height * width, x.shape[-1])
-
-
-class Conv2DWeights(ImageWeights["Conv2D"]):
+class Conv2DWeights(ConvolutionWeights["Conv2D"]):
     """Weights `[o,kh,kw,i]`."""
 
     @override
@@ -61,8 +43,17 @@ class Conv2DWeights(ImageWeights["Conv2D"]):
         outputs, *_, depth = node.input(1).type.shape
         return _by_group(node.op.groups, outputs, depth)[:, None, None, :]
 
+    @override
+    def meets_everywhere(self, node: Node[Conv2D]) -> bool:
+        return not any(map(any, node.op.padding))
 
-class DepthwiseWeights(ImageWeights["DepthwiseConv2D"]):
+    @override
+    def windows(self, node: Node[Conv2D], x: Array) -> Array:
+        _, height, width, _ = node.input(1).type.shape
+        return node.op.windows(x, (height, width)).reshape(-1, height * width, x.shape[-1])
+
+
+class DepthwiseWeights(ConvolutionWeights["DepthwiseConv2D"]):
     """Weights `[1,kh,kw,c*m]`: every input channel is a group."""
 
     @override
@@ -77,6 +68,15 @@ class DepthwiseWeights(ImageWeights["DepthwiseConv2D"]):
     def input_channels(self, node: Node[DepthwiseConv2D]) -> Array:
         groups = self.groups(node)
         return np.repeat(np.arange(groups), channels(node.input(1).type) // groups)
+
+    @override
+    def meets_everywhere(self, node: Node[DepthwiseConv2D]) -> bool:
+        return not any(map(any, node.op.padding))
+
+    @override
+    def windows(self, node: Node[DepthwiseConv2D], x: Array) -> Array:
+        _, height, width, _ = node.input(1).type.shape
+        return node.op.windows(x, (height, width)).reshape(-1, height * width, x.shape[-1])
 
 
 class TapWeights(ConvolutionWeights["ConvolutionND"]):
