@@ -22,8 +22,6 @@ from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Val
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.sequence.lstm import Lstm
-from smelt.ops.sequence.recurrence import Recurrence
-from smelt.quant.rewrites import recurrent
 
 Form = Enum("Form", ["PRODUCT", "FUNCTION", "NATIVE", "LSTM", "PLAIN", "FLOAT"])
 
@@ -200,8 +198,6 @@ def objection(node: Node) -> str | None:
     """Why an operator has no int8 form, in one sentence; None if it has."""
     if any(o.type.dtype.is_float and not is_real(o) for o in node.outputs):
         return f"{node.op.name} computes {node.outputs[0].type}"
-    if isinstance(node.op, Recurrence):
-        return recurrent.objection(node) or "the product of its input is not a dense layer"
     own = node.op.objection(node)
     if own is not None:
         return own

@@ -40,6 +40,8 @@ class Traits:
     """Every machine computes the same real numbers. What moves data need not say so."""
     index_outputs: ClassVar[tuple[int, ...]] = ()
     """The results that are indices: right or wrong, whatever the operands' rounding errors."""
+    length_operand: ClassVar[int | None] = None
+    """The operand, if any, that tells it a size known at run time: it computes all rows at once."""
     settles: ClassVar[bool] = False
     """Results have an ordinary size, whatever that of the operands is."""
     sixteen_bits: ClassVar[bool] = False
@@ -65,6 +67,10 @@ class Traits:
         """Whether the result is the first operand, as it is stored."""
         del node
         return False
+
+    def is_told_length(self, node: Node) -> bool:
+        """Whether the node has a `length_operand`."""
+        return self.length_operand is not None and node.optional(self.length_operand) is not None
 
     def selects(self, node: Node) -> int:
         """How many leading operands the results' elements are taken from as they are; 0: others.
