@@ -60,8 +60,8 @@ class ProductChannels(ChannelRule[OpT_contra]):
         return Bounds(stored[0], stored[1])
 
     def _pads(self, node: Node[OpT_contra]) -> bool:
-        """Whether windows reach beyond the image."""
-        return any(map(any, getattr(node.op, "padding", ())))
+        """Whether windows reach beyond the image, or between pixels."""
+        return not weights_rule(node.op).meets_everywhere(node)
 
     def _around_zero(self, node: Node[OpT_contra], given: Bounds | None) -> tuple[Array, Array]:
         """The least and greatest of what is multiplied, zero included where there is padding."""
@@ -113,8 +113,8 @@ class MixingChannels(ProductChannels[OpT_contra]):
 
     @override
     def serves(self, node: Node[OpT_contra]) -> bool:
-        x, op = node.input(0).type, node.op
-        if getattr(op, "sums", False) or getattr(op, "groups", 1) > 1 or not super().serves(node):
+        x, grouped = node.input(0).type, weights_rule(node.op).groups(node) > 1
+        if getattr(node.op, "sums", False) or grouped or not super().serves(node):
             return False
         return channels(x) > 0 and self._depth(node) % channels(x) == 0
 
@@ -173,11 +173,6 @@ class TransposedChannels(MixingChannels[OpT_contra]):
 
     def _depth(self, node: Node[OpT_contra]) -> int:
         return node.input(1).type.shape[-2]
-
-    def _pads(self, node: Node[OpT_contra]) -> bool:
-        """Windows reach between pixels."""
-        del node
-        return True
 
     def _taps(self, node: Node[OpT_contra]) -> Array:
         weights = np.moveaxis(_centred(node.input(1)), -1, 0)
