@@ -21,10 +21,7 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import FullyConnected
-from smelt.ops.core.products import WeightedProduct
 from smelt.ops.sequence.lstm import Lstm
-from smelt.ops.sequence.recurrence import Recurrence
-from smelt.quant.rewrites import recurrent
 
 Form = Enum("Form", ["PRODUCT", "FUNCTION", "NATIVE", "LSTM", "PLAIN", "FLOAT"])
 
@@ -160,7 +157,7 @@ def _sums(graph: Graph, form: Mapping[Node, Form]) -> frozenset[Node]:
 
 
 def _is_product(node: Node) -> bool:
-    if not isinstance(node.op, WeightedProduct) or not is_real(node.output):
+    if not node.op.quantized_weights or not is_real(node.output):
         return False
     bias = node.optional(2)
     return node.input(1).data is not None and (bias is None or bias.data is not None)
@@ -201,8 +198,6 @@ def objection(node: Node) -> str | None:
     """Why an operator has no int8 form, in one sentence; None if it has."""
     if any(o.type.dtype.is_float and not is_real(o) for o in node.outputs):
         return f"{node.op.name} computes {node.outputs[0].type}"
-    if isinstance(node.op, Recurrence):
-        return recurrent.objection(node) or "the product of its input is not a dense layer"
     own = node.op.objection(node)
     if own is not None:
         return own

@@ -16,11 +16,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from smelt.ir import Array, Graph, Node, Value, evaluate
+from smelt.ir import Activation, Array, Graph, Node, Value, evaluate
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.prelu import PRelu
-from smelt.ops.core.products import WeightedProduct
 from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.pad import Pad
@@ -40,8 +39,6 @@ _MACS = 1e8
 
 _STEP = 1e-2
 """Of the difference quotient that a slope is, against the root mean square of a tensor."""
-
-_ALL = (-np.inf, np.inf)
 
 
 class Sensitivity:
@@ -131,7 +128,7 @@ class Sensitivity:
 
     def _active(self, node: Node) -> Array:
         """In how much of a product's output its activation lets noise through, by channel."""
-        low, high = node.op.activation.limits if isinstance(node.op, WeightedProduct) else _ALL
+        low, high = (node.op.fused_activation or Activation.NONE).limits
         runs = [run[node.output].reshape(-1, channels_of(node.output)) for run in self._runs]
         inside = [((run > low) & (run < high)).mean(axis=0) for run in runs]
         return np.maximum(np.mean(inside, axis=0), 1e-3)

@@ -11,9 +11,9 @@ from smelt.codegen.lower.products import bias_with_zero_point, folds, refuse_pro
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.short_scaling import ShortScaling, short_scaling
 from smelt.ir import DType, Node
-from smelt.ops.arithmetic.fixed_point import convolution_scales
+from smelt.ir.weights import weights_rule
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scales
+from smelt.ops.core.fully_connected import FullyConnected
 
 SCRATCH_BYTES = 4096
 """What packed inputs may take."""
@@ -24,8 +24,8 @@ def scaling_of(
     node: Node[Conv2D | DepthwiseConv2D | FullyConnected],
 ) -> ShortScaling | Refusal:
     """The short requantization of a node of constant, symmetric weights, or why there is none."""
-    op = node.op
-    axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+    op, rule = node.op, weights_rule(node.op)
+    axis = rule.output_axis(node.input(1).type)
     refused = refuse_products(node, axis)
     if refused is not None:
         return Refusal(refused)
@@ -33,12 +33,9 @@ def scaling_of(
         return Refusal(
             f"{op.name} is served by halves of words for constant, symmetric int8 weights only."
         )
-    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-    scales_of = fully_connected_scales if isinstance(op, FullyConnected) else convolution_scales
-    scales = scales_of(x, weights, y, node.rounding)
     range_ = sums(node, axis)
     bias = bias_with_zero_point(node, axis)
     if bias is None:
         bias = np.zeros(len(range_[0]), np.int64)
-    found = short_scaling(Requantization.of(node, scales, op.activation, range_), bias)
+    found = short_scaling(Requantization.of(node, rule.scales(node), op.activation, range_), bias)
     return found or Refusal(f"{op.name} has scales that no short multiplications are exact for.")

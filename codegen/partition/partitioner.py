@@ -22,7 +22,6 @@ from smelt.codegen.lower.accelerator import DeviceCall
 from smelt.codegen.lower.offer import MOST_ENTRIES, Answers, Backend, KernelCall, Refusal, Request
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.ir import Graph, Node
-from smelt.ops.tensor.reshape import Reshape
 from smelt.targets import Optimize
 
 EXPANSION = 2
@@ -156,9 +155,9 @@ class Partitioner:
     def standing(self, nodes: Sequence[Node]) -> Standing:
         """How well nodes are served; only those that multiply decide the group, if there are any.
 
-        Reshapes cost nothing and are not asked about.
+        Views cost nothing and are not asked about.
         """
-        asked = [node for node in nodes if not isinstance(node.op, Reshape)]
+        asked = [node for node in nodes if not node.op.is_view]
         try:
             choices = [self.choose(node) for node in asked]
         except UnsupportedError:

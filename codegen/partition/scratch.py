@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from smelt.codegen.lower.offer import ROOM
+from smelt.codegen.passes.loops import root_of
 from smelt.ir import Graph, Node, Value
-from smelt.ops.core.products import WeightedProduct
-from smelt.ops.tensor.reshape import Reshape
 
 
 def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
@@ -34,7 +33,7 @@ def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
     total = 0
     begun: set[Value] = set(graph.inputs)
     for i, node in enumerate(graph.nodes):
-        begun |= {_root(graph, value) for value in node.outputs} - states
+        begun |= {root_of(graph, value) for value in node.outputs} - states
         for value in begun - seen:
             total += value.type.bytes
             ending.setdefault(max(last.get(value, i), i), []).append(value)
@@ -42,24 +41,13 @@ def rooms(graph: Graph, *, keep_inputs: bool) -> Mapping[Node, int]:
         begun = set[Value]()
         live[node] = total
         total -= sum(value.type.bytes for value in ending.pop(i, ()))
-    most = max(
-        (size for node, size in live.items() if isinstance(node.op, WeightedProduct)), default=0
-    )
+    most = max((size for node, size in live.items() if node.op.quantized_weights), default=0)
     return {node: most - size for node, size in live.items() if most - size > ROOM}
-
-
-def _root(graph: Graph, value: Value) -> Value:
-    """The value whose memory a reshaped one is a view of."""
-    node = graph.producer.get(value)
-    while node is not None and isinstance(node.op, Reshape):
-        value = node.input(0)
-        node = graph.producer.get(value)
-    return value
 
 
 def _last_reads(graph: Graph) -> dict[Value, int]:
     """The place of the node that reads each value last; past all of them for results."""
     last: dict[Value, int] = {}
     for i, node in enumerate(graph.nodes):
-        last |= {_root(graph, value): i for value in node.inputs if value is not None}
-    return last | {_root(graph, value): len(graph.nodes) for value in graph.results}
+        last |= {root_of(graph, value): i for value in node.inputs if value is not None}
+    return last | {root_of(graph, value): len(graph.nodes) for value in graph.results}

@@ -11,24 +11,13 @@ from smelt.ir import Array, DType, Length, Node, Op, Rewrite, TensorType, Value
 from smelt.ops.control.run_time_length import FillRows, LengthOf, TransposeLength
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.cast import Cast
-from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.reduce import REDUCE, Reduce
 from smelt.ops.lengths import Mark, Marks, from_end, picks_rows
-from smelt.ops.sequence.recurrence import OPERANDS, Recurrence
+from smelt.ops.sequence.recurrence import LENGTHS, Recurrence
 from smelt.ops.tensor.gather import Gather
 from smelt.ops.tensor.reshape import Reshape
 from smelt.ops.tensor.slice import Slice
 from smelt.ops.tensor.transpose import Transpose
-
-_LENGTHS = OPERANDS.index("lengths")
-
-_NEUTRAL = {
-    **dict.fromkeys(("sum", "mean", "l1", "l2", "sum_square", "log_sum"), "zero"),
-    "prod": "one",
-    "max": "lowest",
-    "log_sum_exp": "lowest",
-    "min": "highest",
-}
-"""By reduction, what changes nothing; see `smelt.ops.control.run_time_length.FILLS`."""
 
 
 def tell_length(node: Node, marks: Marks) -> Rewrite:
@@ -45,7 +34,7 @@ def tell_length(node: Node, marks: Marks) -> Rewrite:
     if source is None or mark is None:
         return None
     match node.op:
-        case Recurrence() if node.optional(_LENGTHS) is None:
+        case Recurrence() if not node.op.is_told_length(node):
             return _recurrence(node, mark.length, source.type.shape[1])
         case Slice() as op if picks_rows(node, marks) and from_end(op, mark):
             return _last_rows(node, op, mark)
@@ -76,8 +65,8 @@ def _constant(node: Node, suffix: str, array: Array) -> Value:
 
 def _recurrence(node: Node, length: Length, batch: int) -> Rewrite:
     told = _told(node, length, batch)
-    absent = (None,) * (_LENGTHS - len(node.inputs))
-    operands = (*node.inputs[:_LENGTHS], *absent, told.output)
+    absent = (None,) * (LENGTHS - len(node.inputs))
+    operands = (*node.inputs[:LENGTHS], *absent, told.output)
     return [told, replace(node, inputs=operands)], node.outputs
 
 
@@ -99,12 +88,12 @@ def _reduction(node: Node, op: Reduce, mark: Mark) -> Rewrite:
     x, y = node.input(0), node.output
     quantized, mean = x.type.quant is not None, op.kind == "mean"
     plain = (mark.outer, mark.factor) == (1, 1)
-    if not plain or op.kind not in _NEUTRAL or x.type.dtype is DType.BOOL:
+    if not plain or x.type.dtype is DType.BOOL:
         return None
     if (quantized and op.kind not in ("max", "min")) or (mean and not x.type.dtype.is_float):
         return None
     told = _told(node, mark.length)
-    fill = FillRows(x.type.shape[mark.axis], mark.axis, _NEUTRAL[op.kind])
+    fill = FillRows(x.type.shape[mark.axis], mark.axis, REDUCE[op.kind].neutral)
     filled = _new(node, "filled", fill, x, told.output)
     if not mean:
         return [told, filled, replace(node, inputs=(filled.output,))], (y,)

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from smelt.ir import Graph, Node, Value
 from smelt.ops.control.branches import Loop, Order, While
-from smelt.ops.tensor.reshape import Reshape
 
 InPlace = Callable[[Node], Sequence[tuple[int, int]]]
 """The `(output, input)` pairs of a node whose kernel may be given one address for both."""
@@ -94,7 +93,7 @@ class LoopForm:
         readers = {
             index: node
             for index, node in enumerate(self.body.nodes)
-            if not isinstance(node.op, Reshape) and self._operands(node, old)
+            if not node.op.is_view and self._operands(node, old)
         }
         if max(readers, default=-1) < maker:
             return True
@@ -111,8 +110,8 @@ class LoopForm:
 
 
 def root_of(graph: Graph, value: Value) -> Value:
-    """The value whose memory a reshaped value shares."""
-    while value in graph.producer and isinstance(graph.producer[value].op, Reshape):
+    """The value that a view is of; another value itself."""
+    while value in graph.producer and graph.producer[value].op.is_view:
         value = graph.producer[value].input(0)
     return value
 

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.lengths import tell_length
 from smelt.ir import Graph, Length, Node, Rewrite, Value
-from smelt.ops.control.run_time_length import FillRows, LengthOf, TransposeLength
+from smelt.ops.control.run_time_length import LengthOf, TransposeLength
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.lengths import Mark, Marks, node_at, picks_rows, refuse, trace, type_at
-from smelt.ops.sequence.recurrence import Recurrence
 from smelt.ops.tensor.gather import Gather
-from smelt.ops.tensor.reshape import Reshape
 
 _BLOCK = 4
 """The most rows that a product computes at a time."""
@@ -86,7 +84,7 @@ def rows_of(graph: Graph) -> Callable[[Node], Rows | None]:
 
     def find(node: Node) -> Rows | None:
         mark = next((marks[v] for v in node.outputs if v in marks), None)
-        if mark is None or isinstance(node.op, Recurrence | TransposeLength):
+        if mark is None or node.op.is_told_length(node):
             return None
         block = _block(node, mark)
         sizes = {mark.length.name: block}
@@ -116,21 +114,21 @@ def _require_rows(node: Node, marks: Marks, told: AbstractSet[Value]) -> None:
             raise refuse(
                 node, length, f"where it is not the outermost dimension of '{value.name}' in memory"
             )
-    if isinstance(node.op, FillRows) or picks_rows(node, marks):
+    if picks_rows(node, marks):
         return
     if isinstance(node.op, Gather) and node.input(1) in told:
         return
     if not node.op.row_rule(node, _axes(node, marks)):
         raise refuse(node, length, "which computes each element from many along it")
     lost = [v for v in node.outputs if v not in marks]
-    if lost and not isinstance(node.op, Recurrence):
+    if lost and not node.op.is_told_length(node):
         raise refuse(node, length, "which sums it up")
 
 
 def is_in_place(node: Node, marks: Marks) -> bool:
     """Whether each element comes from those in its place in memory, wherever the length is."""
     shape = node.outputs[0].type.shape
-    return isinstance(node.op, Reshape) or (
+    return node.op.is_view or (
         node.op.elementwise
         and all(
             value.type.size == 1 or (value in marks and value.type.shape == shape)

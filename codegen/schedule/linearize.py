@@ -35,7 +35,6 @@ from smelt.codegen.schedule.symbols import Constants, Functions
 from smelt.ir import DType, Graph, Node, TensorType, Value
 from smelt.ops.control.branches import If, Loop, Order, While
 from smelt.ops.control.run_time_length import LengthOf
-from smelt.ops.tensor.reshape import Reshape
 
 _COUNTERS = "ijkmnpqrstuvwxyz"
 """C variables that count the turns of nested loops, outermost first."""
@@ -88,7 +87,7 @@ class Linearizer:
         actions: list[Step | Move] = []
         for node in graph.nodes:
             match node.op:
-                case Reshape():
+                case op if op.is_view:
                     scope[node.output] = _view(scope, node.input(0))
                 case If():
                     actions.append(self._branch(node, node.op, scope, around))

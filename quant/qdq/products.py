@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from smelt.ir import DType, Node, Op
+from smelt.ir.weights import weights_rule
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.convolution_nd import ConvTranspose
@@ -22,7 +23,6 @@ def _convolution(exporter: Exporter, node: Node, op: Conv2D | DepthwiseConv2D) -
     if value.data is None or op.sums:
         raise unsupported(node, "of computed weights, or with its sums as the result,")
     depthwise = isinstance(op, DepthwiseConv2D)
-    channels = node.input(0).type.shape[3]
     data = value.array.transpose((3, 0, 1, 2) if depthwise else (0, 3, 1, 2))
     quant = value.type.quant
     weights = exporter.weights(value, data, None if quant is None or quant.axis is None else 0)
@@ -32,7 +32,7 @@ def _convolution(exporter: Exporter, node: Node, op: Conv2D | DepthwiseConv2D) -
         "Conv",
         operands if bias is None else [*operands, exporter.real(bias)],
         f"{node.name}_conv",
-        group=op.groups if isinstance(op, Conv2D) else channels,
+        group=weights_rule(op).groups(node),
         strides=op.stride,
         pads=pads_of(op.padding),
         dilations=op.dilation,

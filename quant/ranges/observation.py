@@ -10,7 +10,6 @@ import numpy as np
 
 from smelt.errors import QuantizationError
 from smelt.ir import Array, DType, Evaluation, Graph, Node, Value, evaluate
-from smelt.ops.core.products import WeightedProduct
 from smelt.ops.core.unary import Unary
 from smelt.ops.sequence.lstm import Lstm
 from smelt.ops.tensor.gather import Gather
@@ -120,15 +119,15 @@ def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
     for node in graph.nodes:
         if isinstance(node.op, Gather):
             _require_rows(graph, node, found.values, what)
-        if isinstance(node.op, WeightedProduct) and _reach(found.values[node.input(0)]) > _LARGEST:
-            most = _reach(found.values[node.input(0)])
+        most = _reach(found.values[node.input(0)]) if node.op.quantized_weights else 0.0
+        if most > _LARGEST:
             raise QuantizationError(
                 f"{what} makes the input of {node.op.name} of {node.origin} reach {most:g}, whose "
                 f"square float32 does not hold{remedy}"
             )
         results = [found.values[v] for v in node.outputs]
         # Quotients by zero and their like may be thrown away by what follows.
-        fatal = spoilt or isinstance(node.op, WeightedProduct)
+        fatal = spoilt or node.op.quantized_weights
         if not fatal or all(map(_is_finite, results)) or _makes_masks(node):
             continue
         # What a mask's infinities go through is no overflow.

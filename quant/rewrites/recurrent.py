@@ -11,7 +11,7 @@ from smelt.ir import Array, DType, Graph, Node, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.sequence.lstm import GATES, Lstm
-from smelt.ops.sequence.recurrence import OPERANDS, Recurrence, recurrence
+from smelt.ops.sequence.recurrence import Recurrence, recurrence
 
 
 def whole_layers(graph: Graph) -> Graph:
@@ -19,28 +19,16 @@ def whole_layers(graph: Graph) -> Graph:
     merged: dict[Value, Node] = {}
     results = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
     for node in graph.nodes:
-        dense = graph.producer.get(node.input(0)) if objection(node) is None else None
+        op = node.op
+        if not isinstance(op, Recurrence) or op.integer_objection(node) is not None:
+            continue
+        dense = graph.producer.get(node.input(0))
         if dense is not None and _is_dense(dense):
-            merged[node.outputs[-1]] = _whole(node, dense, results)
+            merged[node.outputs[-1]] = _whole(node, op, dense, results)
     nodes = [merged.get(node.outputs[-1], node) for node in graph.nodes]
     read = {v for node in nodes for v in node.inputs} | set(graph.results)
     absorbed = results - read
     return replace(graph, nodes=tuple(n for n in nodes if not absorbed.issuperset(n.outputs)))
-
-
-def objection(node: Node) -> str | None:
-    """Why a recurrence has no integer form; None if it has, behind a dense layer."""
-    op = node.op
-    if not isinstance(op, Recurrence) or op.kind != "lstm":
-        return "of recurrent layers, TensorFlow Lite has integer arithmetic for the LSTM only"
-    given = dict(zip(OPERANDS, node.inputs, strict=False))
-    odd = [name for name in ("peepholes", "lengths") if given.get(name) is not None]
-    odd += ["a clip of its gates"] * bool(op.clip) + ["a coupled input gate"] * op.input_forget
-    if op.activations != ("sigmoid", "tanh", "tanh"):
-        odd.append(f"activations {', '.join(op.activations)}")
-    if odd:
-        return f"TensorFlow Lite's integer LSTM has no {odd[0].removeprefix('a ')}"
-    return None if node.input(1).is_constant else "its recurrent weights are computed"
 
 
 def _is_dense(node: Node) -> bool:
@@ -54,11 +42,9 @@ def _is_dense(node: Node) -> bool:
     )
 
 
-def _whole(node: Node, dense: Node, read: set[Value | None]) -> Node:
+def _whole(node: Node, op: Recurrence, dense: Node, read: set[Value | None]) -> Node:
     """The layer as one; hidden states of all steps are dropped if nobody reads them."""
-    op, recurrent = node.op, node.input(1)
-    if not isinstance(op, Recurrence):
-        raise TypeError(f"{op.name} is no Recurrence")
+    recurrent = node.input(1)
     units = recurrent.type.shape[1]
     bias = dense.optional(2)
     real = np.zeros(GATES * units, np.float32) if bias is None else bias.array

@@ -10,14 +10,12 @@ activations and weights is expected to make.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smelt.ir import Array, Graph, Node, Value
-from smelt.ops.core.binary import Binary
-from smelt.ops.core.products import WeightedProduct
 from smelt.quant.forms import Form, Forms, classify
 from smelt.quant.ranges.observation import Observation, Sample
 from smelt.quant.sensitivity import Sensitivity
@@ -75,7 +73,7 @@ def equalize(
     weights = [
         found
         for node in even.nodes
-        if isinstance(node.op, WeightedProduct) and sensitivity.measured(node)
+        if sensitivity.measured(node)
         for found in _weights(node, classes, sensitivity)
     ]
     factors = np.minimum(first * _minimize(classes.count, activations, weights), classes.most)
@@ -195,10 +193,11 @@ def _rescaled(graph: Graph, forms: Forms, classes: Classes, factors: Array) -> G
         if forms.form[node] is Form.PRODUCT:
             x, y = (factors[classes.of(v)] for v in (node.input(0), node.output))
             made = _product(node, x, y)
-        elif isinstance(node.op, Binary) and node.op.kind in _ADDITIVE and node.output in classes:
-            made = _constants(node, factors[classes.of(node.output)])
         else:
-            return None
+            scaled = {index for way in node.op.homogeneity(node) for index in way.scaled}
+            if not scaled or node.output not in classes:
+                return None
+            made = _constants(node, scaled, factors[classes.of(node.output)])
         return [made], made.outputs
 
     return graph.rewrite(rule)
@@ -218,16 +217,13 @@ def _product(node: Node, x: Array, y: Array) -> Node:
     return replace(node, inputs=operands)
 
 
-def _constants(node: Node, y: Array) -> Node:
-    """A sum with a constant, which takes the factors of the output."""
+def _constants(node: Node, scaled: Set[int], y: Array) -> Node:
+    """A node some of whose operands are constants that take the factors of the output."""
     name = f"{node.name}:equalized"
     inputs = tuple(
         v
-        if v is None or v.data is None or (y == 1.0).all()
-        else Value.constant(name, np.asarray(v.data * y, np.float32))
-        for v in node.inputs
+        if v is None or index not in scaled or (y == 1.0).all()
+        else Value.constant(name, np.asarray(v.array * y, np.float32))
+        for index, v in enumerate(node.inputs)
     )
     return replace(node, inputs=inputs)
-
-
-_ADDITIVE = ("add", "sub", "maximum", "minimum")

@@ -10,13 +10,11 @@ input, `[groups, rows, taps]`. A depthwise convolution has a group for each inpu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from smelt.ir import Array, Node, Value
-from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, patches
-from smelt.ops.core.convolution_nd import ConvTranspose
+from smelt.ir.weights import weights_rule
 
 LIMIT = 127
 """Largest magnitude of a stored weight."""
@@ -39,21 +37,13 @@ class StoredProduct:
 
 def channel_axis(node: Node) -> int:
     """The axis of a product's weights that its output channels lie along."""
-    last = isinstance(node.op, DepthwiseConv2D | ConvTranspose)
-    return len(node.input(1).type.shape) - 1 if last else 0
-
-
-def groups_of(node: Node) -> int:
-    """How many groups a product has."""
-    if isinstance(node.op, DepthwiseConv2D):
-        return node.input(0).type.shape[3]
-    return node.op.groups if isinstance(node.op, Conv2D | ConvTranspose) else 1
+    return weights_rule(node.op).output_axis(node.input(1).type)
 
 
 def to_matrices(node: Node, weights: Array) -> Array:
     """float64 `[groups, outputs, taps]` of weights in the operator's layout."""
     rows = np.moveaxis(weights, channel_axis(node), 0)
-    return rows.reshape(groups_of(node), -1, rows[0].size).astype(np.float64)
+    return rows.reshape(weights_rule(node.op).groups(node), -1, rows[0].size).astype(np.float64)
 
 
 def from_matrices(node: Node, matrices: Array, value: Value) -> Array:
@@ -67,20 +57,13 @@ def from_matrices(node: Node, matrices: Array, value: Value) -> Array:
 def windows(node: Node, x: Array) -> Array:
     """The windows of a product's real input: float32 `[groups, rows, taps]`.
 
-    Of a transposed convolution, the taps that meet no input for an output see zeros there.
+    Taps that meet no input for an output see zeros there.
     """
-    weights, op = node.input(1), node.op
-    if isinstance(op, ConvTranspose):
-        size = weights.type.shape[:-2]
-        found = op.windows(x, size)
-    elif isinstance(op, Conv2D | DepthwiseConv2D):
-        size = (weights.type.shape[1], weights.type.shape[2])
-        found = patches(x, size, op.stride, op.padding, op.dilation, 0.0)
-    else:
-        return x.reshape(1, -1, weights.type.shape[1])
-    groups = groups_of(node)
-    split = found.reshape(-1, prod(size), groups, found.shape[-1] // groups)
-    return np.ascontiguousarray(split.transpose(2, 0, 1, 3)).reshape(groups, split.shape[0], -1)
+    rule = weights_rule(node.op)
+    found, groups = rule.windows(node, x), rule.groups(node)
+    rows, taps, channels = found.shape
+    split = found.reshape(rows, taps, groups, channels // groups)
+    return np.ascontiguousarray(split.transpose(2, 0, 1, 3)).reshape(groups, rows, -1)
 
 
 def real_bias(node: Node) -> Array:

@@ -9,39 +9,19 @@ Channels lie along the last axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 
-from smelt.ir import Array, Graph, Node, Op, Value
-from smelt.ops.arithmetic.fixed_point import Activation
-from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.core.convolution_nd import ConvTranspose
-from smelt.ops.core.fully_connected import FullyConnected
-from smelt.ops.core.matmul import MatMul
-from smelt.ops.core.pool import Pool2D
-from smelt.ops.core.prelu import PRelu
-from smelt.ops.core.products import WeightedProduct
-from smelt.ops.core.reduce import Reduce
-from smelt.ops.core.unary import Unary
-from smelt.ops.tensor.concat import Concat
-from smelt.ops.tensor.copy import Copy
-from smelt.ops.tensor.pad import Pad
-from smelt.ops.tensor.reshape import Reshape
-from smelt.ops.tensor.resize import Resize
-from smelt.ops.tensor.slice import Slice
-from smelt.ops.tensor.transpose import Transpose
+from smelt.ir import Activation, Array, Graph, Node, Value
+from smelt.ir.homogeneity import Homogeneity
+from smelt.ir.weights import weights_rule
 from smelt.quant.forms import Form, Forms, is_real
+from smelt.quant.weights.integers import to_matrices
 
 FIXED = 0
 """The class of channels whose factor is one."""
-
-_HOMOGENEOUS_UNARY = ("relu", "leaky_relu", "abs", "neg")
-_HOMOGENEOUS_REDUCE = ("mean", "sum", "max", "min")
-_HOMOGENEOUS = (Activation.NONE, Activation.RELU)
 
 
 def channels_of(value: Value) -> int:
@@ -54,16 +34,9 @@ def taps_channel(node: Node) -> Array:
 
     int64 `[groups, taps]`; see `weights.to_matrices`.
     """
-    channels = channels_of(node.input(0))
     shape = node.input(1).type.shape
-    if isinstance(node.op, DepthwiseConv2D):
-        return np.repeat(np.arange(channels)[:, None], shape[1] * shape[2], axis=1)
-    if isinstance(node.op, Conv2D | ConvTranspose):
-        last = isinstance(node.op, ConvTranspose)
-        *kernel, depth = shape[:-1] if last else shape[1:]
-        own = np.tile(np.arange(depth), prod(kernel))
-        return own[None, :] + np.arange(node.op.groups)[:, None] * depth
-    return np.arange(shape[1])[None, :] % channels
+    met = np.broadcast_to(weights_rule(node.op).input_channels(node), shape)
+    return to_matrices(node, met)[:, 0].astype(np.int64)
 
 
 _SHORT = 0.8
@@ -88,6 +61,7 @@ class Classes:
         self._limits = limits
         self._most: list[tuple[Array, Array]] = []
         self._of: dict[Value, Array] = {}
+        self._undecided: list[tuple[Node, Sequence[Homogeneity]]] = []
         self._forms = forms
         for value in graph.values():
             if value.data is None and is_real(value):
@@ -98,7 +72,8 @@ class Classes:
             self._fix(value)
         for node in graph.nodes:
             self._visit(node)
-        self._products_of_two(graph)
+        for node, ways in self._undecided:
+            self._choose(node, ways)
 
     def of(self, value: Value) -> Array:
         """int64 `[channels]`: the class of each channel; equal numbers are one class."""
@@ -150,34 +125,20 @@ class Classes:
         if form is Form.PRODUCT:
             self._product(node)
             return
-        rule = None if form is Form.FLOAT else self._rules().get(type(node.op))
-        if rule is None or not rule(node):
+        ways = () if form is Form.FLOAT else node.op.homogeneity(node)
+        if not ways:
             self._fix_all(node)
-
-    def _rules(self) -> Mapping[type[Op], Callable[[Node], bool]]:
-        """By operator, what joins classes and tells whether the operator passes factors on."""
-        return {
-            Binary: self._binary,
-            Concat: self._concat,
-            Copy: self._same,
-            MatMul: self._matmul,
-            PRelu: self._prelu,
-            Pad: self._pad,
-            Pool2D: self._pool,
-            Reduce: self._reduce,
-            Reshape: self._reshape,
-            Resize: self._same,
-            Slice: self._slice,
-            Transpose: self._transpose,
-            Unary: self._unary,
-        }
+        elif len(ways) == 1:
+            self._pass_on(node, ways[0])
+        else:
+            self._undecided.append((node, ways))
 
     def _product(self, node: Node) -> None:
-        if isinstance(node.op, WeightedProduct) and node.op.activation not in _HOMOGENEOUS:
-            self._clamped(node.output, *node.op.activation.limits)
-        x, depth = node.input(0), channels_of(node.input(0))
-        if isinstance(node.op, FullyConnected) and node.input(1).type.shape[1] % depth:
-            self._fix(x)
+        activation = node.op.fused_activation or Activation.NONE
+        if not activation.is_homogeneous:
+            self._clamped(node.output, *activation.limits)
+        if not weights_rule(node.op).keeps_channels(node):
+            self._fix(node.input(0))
 
     def _clamped(self, value: Value, low: float, high: float) -> None:
         """Fix the channels that reach a clamp; bound the others, which do not get there."""
@@ -192,127 +153,15 @@ class Classes:
         self._join(own[room < 1.0], np.array(FIXED))
         self._most.append((own, room))
 
-    def _same(self, node: Node) -> bool:
-        """One computed input; each channel of it is one of the output, in the same place."""
-        self._join(self._of[node.input(0)], self._of[node.output])
-        return True
+    def _pass_on(self, node: Node, way: Homogeneity) -> None:
+        for index in way.fixed:
+            self._fix(node.input(index))
+        for link in way.links:
+            x = node.input(link.operand)
+            self._join(self._of[x][link.source], self._of[node.output][link.result])
 
-    def _unary(self, node: Node) -> bool:
-        return (
-            isinstance(node.op, Unary) and node.op.kind in _HOMOGENEOUS_UNARY and self._same(node)
-        )
-
-    def _prelu(self, node: Node) -> bool:
-        return node.input(1).data is not None and self._same(node)
-
-    def _binary(self, node: Node) -> bool:
-        op = node.op
-        if not isinstance(op, Binary) or op.activation not in _HOMOGENEOUS:
-            return False
-        a, b = node.input(0), node.input(1)
-        constants = [v for v in (a, b) if v.data is not None]
-        if op.kind in ("add", "sub", "maximum", "minimum"):
-            if any(v.type.size == 1 and v.array.any() for v in constants):
-                return False
-        elif op.kind == "mul":
-            if not constants:
-                return True
-        elif op.kind != "div" or b.data is None:
-            return False
-        for value in (a, b):
-            if value.data is None:
-                self._join(self._of[value], self._of[node.output])
-        return True
-
-    def _products_of_two(self, graph: Graph) -> None:
-        """A product of two tensors has the factor of one of them if the other's is one."""
-        nodes = [n for n in graph.nodes if isinstance(n.op, Binary) and n.op.kind == "mul"]
-        for node in nodes:
-            a, b = node.input(0), node.input(1)
-            if self._forms.form[node] is Form.FLOAT or a.data is not None or b.data is not None:
-                continue
-            if a is b or not isinstance(node.op, Binary) or node.op.activation not in _HOMOGENEOUS:
-                self._fix_all(node)
-                continue
-            fixed, other = (a, b) if a.type.size < b.type.size else (b, a)
-            if not self.of(other).any():
-                fixed, other = other, fixed
-            self._fix(fixed)
-            self._join(self._of[other], self._of[node.output])
-
-    def _matmul(self, node: Node) -> bool:
-        """Columns of the right operand that stay channels, and rows of the left that become so."""
-        op, rank = node.op, len(node.output.type.shape)
-        if not isinstance(op, MatMul):
-            return False
-        kept = op.result[-1] if op.result else rank - 1
-        for value, other, order, axis in (
-            (node.input(0), node.input(1), op.left, -2),
-            (node.input(1), node.input(0), op.right, -1),
-        ):
-            last = len(value.type.shape) - 1
-            moved = order or tuple(range(last + 1))
-            if kept == rank + axis and moved[axis] == last and value in self._of:
-                self._fix(other)
-                self._join(self._of[value], self._of[node.output])
-                return True
-        return False
-
-    def _pool(self, node: Node) -> bool:
-        op = node.op
-        return isinstance(op, Pool2D) and op.activation in _HOMOGENEOUS and self._same(node)
-
-    def _reduce(self, node: Node) -> bool:
-        op = node.op
-        if not isinstance(op, Reduce) or op.kind not in _HOMOGENEOUS_REDUCE:
-            return False
-        x = node.input(0)
-        if len(x.type.shape) - 1 in op.axes:
-            self._join(self._of[x], self._of[x][0])
-            self._join(self._of[node.output], self._of[x][0])
-            return True
-        return self._same(node)
-
-    def _concat(self, node: Node) -> bool:
-        op = node.op
-        if not isinstance(op, Concat) or any(v is None or v.data is not None for v in node.inputs):
-            return False
-        inputs = [self._of[v] for v in node.inputs if v is not None]
-        if op.axis == len(node.output.type.shape) - 1:
-            self._join(np.concatenate(inputs), self._of[node.output])
-        else:
-            for classes in inputs:
-                self._join(classes, self._of[node.output])
-        return True
-
-    def _pad(self, node: Node) -> bool:
-        op = node.op
-        zero = isinstance(op, Pad) and op.value in (None, 0) and len(node.inputs) == 1
-        kept = isinstance(op, Pad) and op.padding[-1] == (0, 0)
-        return zero and kept and self._same(node)
-
-    def _slice(self, node: Node) -> bool:
-        if not isinstance(node.op, Slice) or not node.op.sizes:
-            return False
-        op, classes = node.op, self._of[node.input(0)]
-        taken = op.starts[-1] + np.arange(op.sizes[-1]) * op.steps[-1]
-        self._join(classes[taken], self._of[node.output])
-        return True
-
-    def _transpose(self, node: Node) -> bool:
-        op = node.op
-        kept = isinstance(op, Transpose) and op.permutation[-1] == len(op.permutation) - 1
-        return kept and self._same(node)
-
-    def _reshape(self, node: Node) -> bool:
-        """Element i of a tensor belongs to channel i modulo their number, before and after."""
-        before, after = self._of[node.input(0)], self._of[node.output]
-        if not len(before) or not len(after):
-            return False
-        count = max(len(before), len(after))
-        if count % len(before) or count % len(after):
-            self._join(before, before[0])
-            self._join(after, before[0])
-            return True
-        self._join(np.resize(before, count), np.resize(after, count))
-        return True
+    def _choose(self, node: Node, ways: Sequence[Homogeneity]) -> None:
+        """Prefer that the smaller operand is fixed, unless the other one is anyway."""
+        ways = sorted(ways, key=lambda way: sum(node.input(i).type.size for i in way.fixed))
+        free = (w for w in ways if any(self.of(node.input(k.operand)).any() for k in w.links))
+        self._pass_on(node, next(free, ways[-1]))

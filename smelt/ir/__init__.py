@@ -1,11 +1,13 @@
 """The intermediate representation: frozen, typed, pure dataflow."""
 
+from smelt.ir.activation import Activation
 from smelt.ir.evaluate import Evaluation, evaluate
 from smelt.ir.graph import Graph, Length, Node, Op, Origin, Rewrite, Rounding, State, Value
 from smelt.ir.types import Array, DType, Quant, TensorType
 from smelt.ir.verify import verify
 
 __all__ = [
+    "Activation",
     "Array",
     "DType",
     "Evaluation",

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from smelt.ir.activation import Activation
 from smelt.ir.axes import Axes, broadcast
 from smelt.ir.channels import ChannelRule
+from smelt.ir.homogeneity import Homogeneity
 from smelt.ir.onnx_form import OnnxForm
+from smelt.ir.weights import WeightsRule
 
 if TYPE_CHECKING:
-    from smelt.ir.graph import Node
+    from smelt.ir.graph import Node, Op
 
 
 class Traits:
@@ -29,12 +32,16 @@ class Traits:
     """The elements of the results are elements of operands, or constants: none is computed."""
     chooses_by: ClassVar[tuple[int, ...]] = ()
     """Of an operator that moves data, the operands that say which elements, and hold none."""
+    is_view: ClassVar[bool] = False
+    """The result is the first operand's memory under another shape: nothing is done."""
     converts: ClassVar[bool] = False
     """The result is the operand, in another element type or quantization."""
     exact: ClassVar[bool] = False
     """Every machine computes the same real numbers. What moves data need not say so."""
     index_outputs: ClassVar[tuple[int, ...]] = ()
     """The results that are indices: right or wrong, whatever the operands' rounding errors."""
+    length_operand: ClassVar[int | None] = None
+    """The operand, if any, that tells it a size known at run time: it computes all rows at once."""
     settles: ClassVar[bool] = False
     """Results have an ordinary size, whatever that of the operands is."""
     sixteen_bits: ClassVar[bool] = False
@@ -42,11 +49,28 @@ class Traits:
 
     channel_rule: ClassVar[ChannelRule[Any] | None] = None
     """What it does to channels of quantized numbers; None where it may need and mix them all."""
+    weights_rule: ClassVar[WeightsRule[Any] | None] = None
+    """How it multiplies data by weights, its first two operands; None where it has none."""
+    quantized_weights: ClassVar[bool] = False
+    """It multiplies quantized data by weights, by the rules of TensorFlow Lite."""
+
+    @property
+    def fused_activation(self) -> Activation | None:
+        """What it clamps its results by, perhaps nothing yet; None where it has no such clamp."""
+        return None
+
+    def with_activation(self, activation: Activation) -> Op:
+        """The operator with another clamp; only where `fused_activation` is not None."""
+        raise NotImplementedError(f"{type(self).__name__} with {activation}")
 
     def is_identity(self, node: Node) -> bool:
         """Whether the result is the first operand, as it is stored."""
         del node
         return False
+
+    def is_told_length(self, node: Node) -> bool:
+        """Whether the node has a `length_operand`."""
+        return self.length_operand is not None and node.optional(self.length_operand) is not None
 
     def selects(self, node: Node) -> int:
         """How many leading operands the results' elements are taken from as they are; 0: others.
@@ -62,6 +86,14 @@ class Traits:
         """Whether results may be far larger than all operands."""
         del node
         return False
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """The ways in which a positive factor of each channel goes through; none where it may not.
+
+        Where there are several, one of them holds.
+        """
+        del node
+        return ()
 
     def objection(self, node: Node) -> str | None:
         """Why the quantizer must leave the node in float, in one sentence; None where it need not.

@@ -16,7 +16,6 @@ import numpy as np
 from smelt.ir import Array, DType, Graph, Node, Value
 from smelt.ops.control.branches import If, Loop, While
 from smelt.ops.core.cast import Cast
-from smelt.ops.core.quantize import Quantize
 from smelt.ops.core.table import Table
 
 FLOAT_TOLERANCE = 1e-5
@@ -95,7 +94,7 @@ class _Spread:
         operands = [v for v in node.inputs if v is not None]
         rounded = any(v in self.rounded for v in operands)
         part = max((self.parts.get(v, 0.0) for v in operands), default=0.0)
-        if rounded and isinstance(node.op, Quantize | Cast):
+        if rounded and node.op.converts:
             bytes_ = node.output.type.dtype.size
             part = max(part, _STEPS / (2 ** (8 * bytes_) - 1) if bytes_ < _WIDE else 0.0)
         if any(v.type.dtype is DType.FLOAT16 for v in (*operands, *node.outputs)):

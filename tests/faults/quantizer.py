@@ -11,9 +11,9 @@ _REFERENCE = ("tests/ops/test_reference.py",)
 FAULTS = (
     _of(
         "scales of depthwise weights lie along the wrong axis",
-        "quant/weights/integers.py",
-        "last = isinstance(node.op, DepthwiseConv2D | ConvTranspose)",
-        "last = isinstance(node.op, ConvTranspose)",
+        "smelt/ops/core/weights_rules.py",
+        "        return 3\n",
+        "        return 0\n",
         _CORE,
     ),
     _of(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from smelt.codegen.passes.context import DEFAULT, PassContext
+from smelt.codegen.passes.loops import root_of
 from smelt.ir import Graph, Node, Origin, Value
 from smelt.ops.tensor.copy import Copy
-from smelt.ops.tensor.reshape import Reshape
 
 
 def materialize_results(graph: Graph, _: PassContext = DEFAULT) -> Graph:
@@ -21,7 +21,7 @@ def materialize_results(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     nodes: list[Node] = []
 
     def own(value: Value, state: Value | None = None) -> Value:
-        root = _root(graph, value)
+        root = root_of(graph, value)
         if not root.is_constant and (root not in states or root is state):
             return value
         if value not in copies:
@@ -33,10 +33,3 @@ def materialize_results(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     outputs = tuple(own(value) for value in graph.outputs)
     after = tuple(replace(s, after=own(s.after, s.before)) for s in graph.states)
     return replace(graph, nodes=(*graph.nodes, *nodes), outputs=outputs, states=after)
-
-
-def _root(graph: Graph, value: Value) -> Value:
-    """The value whose memory a reshaped value shares."""
-    while value in graph.producer and isinstance(graph.producer[value].op, Reshape):
-        value = graph.producer[value].input(0)
-    return value

@@ -6,17 +6,9 @@ from dataclasses import replace
 
 from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, replace_nodes
-from smelt.ir import DType, Graph, Node, Rounding, Value
-from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ir import Activation, DType, Graph, Node, Rounding, Value
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.core.convolution_nd import ConvolutionND
-from smelt.ops.core.fully_connected import FullyConnected
-from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.unary import Unary
-
-Fusing = Conv2D | DepthwiseConv2D | ConvolutionND | FullyConnected | Binary | Pool2D
-"""Operators that clamp their results."""
 
 Limits = tuple[float, float]
 
@@ -40,31 +32,24 @@ def _fused(node: Node, matcher: Matcher) -> Node | None:
         return None
     if node.rounding is Rounding.ONNX and limits not in _EXACT:
         return None
-    old = _activation(before)
-    if old is None:
-        return None
-    activation = _ACTIVATIONS.get(_clamped(old.limits, limits))
+    fused = before.op.fused_activation
+    old = _clamp_of(before) if fused is None else fused
+    activation = None if old is None else _ACTIVATIONS.get(_clamped(old.limits, limits))
     if activation is None:
         return None
-    if isinstance(before.op, Fusing):
-        return replace(before, op=replace(before.op, activation=activation), outputs=node.outputs)
-    return replace(before, op=Unary(activation.value), outputs=node.outputs)
+    op = Unary(activation.value) if fused is None else before.op.with_activation(activation)
+    return replace(before, op=op, outputs=node.outputs)
 
 
-_ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum", "squared_difference")
 _EXACT = (Activation.RELU.limits,)
 """Limits that need no rounding to be stored: 0 is the zero point."""
 _DTYPES = (DType.FLOAT32, DType.INT8, DType.INT16)
 _ACTIVATIONS = {activation.limits: activation for activation in Activation}
 
 
-def _activation(node: Node) -> Activation | None:
-    """The clamp at the end of an operator; None where it has no place for one."""
+def _clamp_of(node: Node) -> Activation | None:
+    """What a node clamps to that does nothing else, and keeps the quantization."""
     match node.op:
-        case Conv2D() | DepthwiseConv2D() | ConvolutionND() | FullyConnected() | Pool2D():
-            return node.op.activation
-        case Binary(kind) if kind in _ARITHMETIC:
-            return node.op.activation
         case Unary(kind) if kind in _KINDS and node.input(0).type == node.output.type:
             return _KINDS[kind]
         case _:

@@ -14,15 +14,10 @@ from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
 from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
 from smelt.codegen.passes.subgraphs import Names
-from smelt.ir import Array, Graph, Node, Value
-from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ir import Activation, Array, Graph, Node, Value
+from smelt.ir.weights import WeightsRule
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
-from smelt.ops.core.convolution_nd import ConvolutionND, ConvTranspose
-from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.tensor.transpose import Transpose
-
-Linear = Conv2D | DepthwiseConv2D | ConvolutionND | FullyConnected
 
 LARGE = 2.0**16
 """A constant of this size is there to make sums round: they are not taken together."""
@@ -130,90 +125,55 @@ def _into_producer(node: Node, matcher: Matcher) -> Node | None:
     affine = found[1]
     if isinstance(before.op, Binary):
         return _merged(before, node, op, affine, matcher)
-    linear = _linear(before)
-    if linear is None or linear.activation is not Activation.NONE:
+    rule = _linear(before)
+    if rule is None or before.op.fused_activation is not Activation.NONE:
         return None
-    channels = before.output.type.shape[-1]
-    scale = np.broadcast_to(affine.scale, channels)
-    if not isinstance(linear, DepthwiseConv2D | ConvolutionND):
-        scale = scale.reshape(-1, *[1] * (len(before.input(1).type.shape) - 1))
+    channels, weights = before.output.type.shape[-1], before.input(1).type
+    shape = [1] * len(weights.shape)
+    shape[rule.output_axis(weights)] = channels
+    scale = np.broadcast_to(affine.scale, channels).reshape(shape)
     bias = before.optional(2)
     old = np.zeros(channels) if bias is None else bias.array.ravel().astype(np.float64)
     operands = _constants(matcher, before, scale, old * affine.scale + affine.shift)
     if operands is None:
         return None
-    changed = replace(linear, activation=op.activation)
+    changed = before.op.with_activation(op.activation)
     inputs = (before.input(0), *operands)
     return replace(before, op=changed, inputs=inputs, outputs=node.outputs)
 
 
 def _into_consumer(node: Node, matcher: Matcher) -> Node | None:
-    linear = _linear(node)
-    before = None if linear is None else matcher.sole(node.input(0))
+    rule = _linear(node)
+    before = None if rule is None else matcher.sole(node.input(0))
     found = None if before is None else _affine(before)
-    if linear is None or before is None or found is None:
+    if rule is None or before is None or found is None:
         return None
     x, affine = found
-    if _activation(before) is not Activation.NONE:
+    if before.op.fused_activation is not Activation.NONE:
         return None
-    if affine.shift.any() and not _sees_all(linear):
+    if (affine.shift.any() and not rule.meets_everywhere(node)) or not rule.keeps_channels(node):
         return None
-    weights, channels = node.input(1).array, x.type.shape[-1]
-    if isinstance(linear, FullyConnected) and weights.shape[1] % channels:
-        return None
-    scale, shift = (
-        _per_weight(linear, np.broadcast_to(k, channels), weights.shape)
-        for k in (affine.scale, affine.shift)
-    )
-    last = isinstance(linear, DepthwiseConv2D | ConvolutionND)
-    axes = tuple(range(weights.ndim - 1)) if last else tuple(range(1, weights.ndim))
-    added = (weights.astype(np.float64) * shift).sum(axis=axes)
+    weights, met = node.input(1), rule.input_channels(node)
+    scale, shift = (np.broadcast_to(k, x.type.shape[-1])[met] for k in (affine.scale, affine.shift))
+    axes = tuple(set(range(weights.array.ndim)) - {rule.output_axis(weights.type)})
+    added = (weights.array.astype(np.float64) * shift).sum(axis=axes)
     bias = node.optional(2)
     old = np.zeros(1) if bias is None else bias.array.ravel().astype(np.float64)
     operands = _constants(matcher, node, scale, old + added)
     return None if operands is None else replace(node, inputs=(x, *operands))
 
 
-def _linear(node: Node) -> Linear | None:
-    """The operator of a node that multiplies floats by finite weights and adds a constant."""
-    if not isinstance(node.op, Linear) or not is_float(node.output):
+def _linear(node: Node) -> WeightsRule | None:
+    """How a node multiplies floats by finite weights and adds a constant, if it does."""
+    rule = node.op.weights_rule
+    if rule is None or not is_float(node.output):
         return None
     constants = [node.input(1), node.optional(2)]
     finite = all(
         v is None or (is_float(v) and v.data is not None and np.isfinite(v.data).all())
         for v in constants
     )
-    return node.op if finite else None
-
-
-def _sees_all(linear: Linear) -> bool:
-    """Whether every weight meets an element of the input for every output."""
-    match linear:
-        case FullyConnected():
-            return True
-        case ConvTranspose():
-            return False
-        case _:
-            return not any(map(any, linear.padding))
-
-
-def _activation(node: Node) -> Activation | None:
-    return node.op.activation if isinstance(node.op, Binary) else None
-
-
-def _per_weight(op: Linear, k: Array, shape: tuple[int, ...]) -> Array:
-    """Numbers of the input's channels, as they meet the weights."""
-    match op:
-        case Conv2D():
-            groups = np.repeat(k.reshape(op.groups, -1), shape[0] // op.groups, axis=0)
-            return groups[:, None, None, :]
-        case DepthwiseConv2D():
-            return np.repeat(k, shape[3] // k.size)
-        case ConvolutionND():
-            groups = np.repeat(k.reshape(op.groups, -1), shape[-1] // op.groups, axis=0)
-            return groups.T
-        case FullyConnected():
-            return np.tile(k, shape[1] // k.size)
+    return rule if finite else None
 
 
 def _constants(
@@ -237,7 +197,7 @@ def _constants(
 def _merged(before: Node, node: Node, op: Binary, second: _Affine, matcher: Matcher) -> Node | None:
     """Two products in a row, or two sums."""
     found = _affine(before)
-    if found is None or _activation(before) is not Activation.NONE:
+    if found is None or before.op.fused_activation is not Activation.NONE:
         return None
     x, first = found
     scale, shift = first.scale * second.scale, first.shift + second.shift

@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from smelt.codegen.passes.quantized.values import Limits, StoredValues, activation_for
-from smelt.ir import Array, DType, Node, Op, Quant, TensorType, Value
-from smelt.ops.arithmetic.fixed_point import Activation, along_axis
+from smelt.ir import Activation, Array, DType, Node, Op, Quant, TensorType, Value
+from smelt.ir.weights import weights_rule
+from smelt.ops.arithmetic.fixed_point import along_axis
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import DepthwiseConv2D
-from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.matmul import MatMul
-from smelt.ops.core.products import WeightedProduct
 from smelt.ops.tensor.reshape import Reshape
 
 
@@ -75,30 +73,30 @@ class Products:
         op, x, weights = found
         y = TensorType((), DType.INT8, quant)
         activation = activation_for(limits, y)
-        if activation is None or op.activation is not Activation.NONE:
+        if activation is None or op.fused_activation is not Activation.NONE:
             return None
         inputs: list[Value] = [x, weights]
         if node.optional(2) is not None:
             bias = self._values.real(node.input(2))
             if bias is None:
                 return None
-        channel_axis = _channel_axis(op, weights)
+        channel_axis = weights_rule(op).output_axis(weights.type)
         summed = _stored_bias(x, weights, bias, channel_axis)
         if summed is None or not _fits(weights, summed, channel_axis):
             return None
         if bias is not None:
             inputs.append(self._values.constant(summed.astype(np.int32), f"{weights.name}:bias"))
-        return self._values.tried(replace(op, activation=activation), inputs, quant, node.origin)
+        return self._values.tried(op.with_activation(activation), inputs, quant, node.origin)
 
-    def _operands(self, node: Node) -> tuple[WeightedProduct, Value, Value] | None:
+    def _operands(self, node: Node) -> tuple[Op, Value, Value] | None:
         """The operator on integers, its input and its constant weights, int8."""
-        if not isinstance(node.op, WeightedProduct | MatMul):
+        op = node.op
+        if not op.quantized_weights and not isinstance(op, MatMul):
             return None
         x, known = self._values.stored(node.input(0)), self._values.known(node.input(1))
         if x is None or known is None or x.type.dtype is not DType.INT8:
             return None
         array, quant = known
-        op: Op = node.op
         if isinstance(op, MatMul):
             if array.ndim != 2 or not {op.left, op.result} <= {(), _in_order(x)}:
                 return None
@@ -106,17 +104,10 @@ class Products:
                 axis = None if quant.axis is None else 1 - quant.axis
                 array, quant = np.ascontiguousarray(array.T), replace(quant, axis=axis)
             op = FullyConnected(keep_dims=True)
-        axis = _channel_axis(op, node.input(1))
+        axis = weights_rule(op).output_axis(node.input(1).type)
         if array.dtype != np.int8 or quant.axis not in (None, axis):
             return None
-        assert isinstance(op, WeightedProduct)
         return op, x, self._values.constant(array, node.input(1).name, quant)
-
-
-def _channel_axis(op: Op, weights: Value) -> int:
-    """The axis of the weights that output channels lie along."""
-    last = isinstance(op, DepthwiseConv2D | ConvTranspose)
-    return len(weights.type.shape) - 1 if last else 0
 
 
 def _in_order(x: Value) -> tuple[int, ...]:

@@ -21,7 +21,6 @@ from smelt.frontend import Imported
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops import all_cases
 from smelt.ops.case import build as build_case
-from smelt.ops.tensor.reshape import Reshape
 from smelt.terminal import one_line
 from smelt.wording import counted
 
@@ -407,7 +406,7 @@ def _cases_by_operator() -> dict[str, tuple[list[str], list[Node]]]:
 
 def _served(name: str, nodes: Sequence[Node]) -> str:
     """`yes`, or the distinct reasons why not."""
-    if all(isinstance(node.op, Reshape) for node in nodes):
+    if all(node.op.is_view for node in nodes):
         return "yes (costs nothing)"
     found = [backend(name).find(node, Request(targets_room.get("host"))) for node in nodes]
     refusals = [answer.reason for answer in found if isinstance(answer, Refusal)]

@@ -10,41 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
-from smelt.ir import Array, Quant, Rounding, TensorType
+from smelt.ir import Activation, Array, Quant, Rounding, TensorType
 
 WORD = 32
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 REDUCED_LIMIT = 1 << 47
 """Sums of 16-bit activations stay below this one, so that they have room for a multiplier."""
-
-
-class Activation(Enum):
-    """Clamp fused into an operator, in real numbers."""
-
-    NONE = "none"
-    RELU = "relu"
-    RELU6 = "relu6"
-    RELU_N1_TO_1 = "relu_n1_to_1"
-    RELU_0_TO_1 = "relu_0_to_1"
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """Smallest and largest real output, infinite where unbounded."""
-        return _LIMITS[self]
-
-
-_LIMITS = {
-    Activation.NONE: (-math.inf, math.inf),
-    Activation.RELU: (0.0, math.inf),
-    Activation.RELU6: (0.0, 6.0),
-    Activation.RELU_N1_TO_1: (-1.0, 1.0),
-    Activation.RELU_0_TO_1: (0.0, 1.0),
-}
 
 
 def quantize_real(

@@ -57,6 +57,8 @@ class FillRows(Op):
     axis: int = 0
     fill: str = "zero"
 
+    length_operand = 1
+
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
         x, length = operands(self, inputs, 2)
@@ -87,6 +89,11 @@ class FillRows(Op):
         result[first] = x[first]
         return (result,)
 
+    def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
+        """Those that are there are the operand's."""
+        del node, axes
+        return True
+
 
 def fill_of(fill: str, dtype: DType) -> float:
     """The element that a key of `FILLS` stands for."""
@@ -104,6 +111,8 @@ class TransposeLength(Op):
     permutation: tuple[int, ...]
     axis: int
     factor: int = 1
+
+    length_operand = 1
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

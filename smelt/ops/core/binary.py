@@ -7,7 +7,7 @@ and of floats, in `binary_plain`. Broadcasting follows numpy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 from smelt.ir.channels import Bounds
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.arithmetic.fixed_point import (
     Activation,
     clamp_limits,
@@ -114,6 +115,10 @@ class BinaryChannels(ChannelsAlike["Binary"]):
         return reach * (other.scale * levels(other)) if node.op.kind == "mul" else reach
 
 
+_ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum", "squared_difference")
+"""Kinds whose results kernels clamp too."""
+
+
 @dataclass(frozen=True)
 class Binary(Op):
     """Two tensors of one element type, broadcast against each other; `kind` is in `BINARY`."""
@@ -124,6 +129,15 @@ class Binary(Op):
     elementwise = True
     sixteen_bits = True
     channel_rule = BinaryChannels()
+
+    @property
+    def fused_activation(self) -> Activation | None:
+        """Of arithmetic."""
+        return self.activation if self.kind in _ARITHMETIC else None
+
+    def with_activation(self, activation: Activation) -> Op:
+        """See `Op.with_activation`."""
+        return replace(self, activation=activation)
 
     @property
     def name(self) -> str:
@@ -221,6 +235,24 @@ class Binary(Op):
         del node
         chooses = self.kind in ("maximum", "minimum") and self.activation is Activation.NONE
         return 2 if chooses else 0
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Terms have the same factors, of which constants take theirs; products have those of one.
+
+        One constant for all channels cannot have a factor of each.
+        """
+        if not self.activation.is_homogeneous:
+            return ()
+        constants = tuple(i for i in (0, 1) if node.input(i).is_constant)
+        links = in_place(node, (i for i in (0, 1) if i not in constants))
+        if self.kind in ("add", "sub", "maximum", "minimum"):
+            whole = (v for v in map(node.input, constants) if v.type.size == 1)
+            free = not any(v.array.any() for v in whole)
+            return (Homogeneity(links, scaled=constants),) if free else ()
+        if self.kind == "mul" and not constants:
+            return tuple(Homogeneity([link], fixed=(1 - link.operand,)) for link in links)
+        divides = self.kind == "div" and 1 in constants
+        return (Homogeneity(links),) if self.kind == "mul" or divides else ()
 
     def grows(self, node: Node) -> bool:
         """Squares do."""

@@ -14,11 +14,12 @@ from typing_extensions import override
 
 from smelt.ir import Array, DType, Node, Quant, Rounding, Value
 from smelt.ir.channels import Bounds, ChannelRule, Mask, Narrowed, Narrowing, OpT_contra, channels
+from smelt.ir.weights import weights_rule
 from smelt.ops.arithmetic.fixed_point import (
     INT32_MAX,
+    Activation,
     Requantizer,
     along_axis,
-    convolution_scales,
     finish,
     wrap_int32,
 )
@@ -49,23 +50,18 @@ class ProductChannels(ChannelRule[OpT_contra]):
         bias = node.optional(2)
         added = 0 if bias is None else bias.array.ravel().astype(np.int64)
         y, rounding = node.output.type, node.rounding or Rounding.TFLM
-        requantize = Requantizer(self._scales(node, rounding), rounding)
+        requantize = Requantizer(weights_rule(node.op).scales(node), rounding)
         ends = np.stack([least, greatest]) + added
         left = 0 if rounding is Rounding.ONNX else max(0, *requantize.shifts)
         if np.abs(ends).max(initial=0) > INT32_MAX >> left:
             return Bounds.anything(y)  # Sums may wrap.
-        activation = getattr(node.op, "activation")  # noqa: B009 - every product has one
-        stored = finish(ends, requantize, activation, y).astype(np.int64)
+        stored = finish(ends, requantize, node.op.fused_activation or Activation.NONE, y)
+        stored = stored.astype(np.int64)
         return Bounds(stored[0], stored[1])
 
-    def _scales(self, node: Node[OpT_contra], rounding: Rounding) -> tuple[float, ...]:
-        """What sums are multiplied by, for each output."""
-        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-        return convolution_scales(x, weights, y, rounding)
-
     def _pads(self, node: Node[OpT_contra]) -> bool:
-        """Whether windows reach beyond the image."""
-        return any(map(any, getattr(node.op, "padding", ())))
+        """Whether windows reach beyond the image, or between pixels."""
+        return not weights_rule(node.op).meets_everywhere(node)
 
     def _around_zero(self, node: Node[OpT_contra], given: Bounds | None) -> tuple[Array, Array]:
         """The least and greatest of what is multiplied, zero included where there is padding."""
@@ -117,8 +113,8 @@ class MixingChannels(ProductChannels[OpT_contra]):
 
     @override
     def serves(self, node: Node[OpT_contra]) -> bool:
-        x, op = node.input(0).type, node.op
-        if getattr(op, "sums", False) or getattr(op, "groups", 1) > 1 or not super().serves(node):
+        x, grouped = node.input(0).type, weights_rule(node.op).groups(node) > 1
+        if getattr(node.op, "sums", False) or grouped or not super().serves(node):
             return False
         return channels(x) > 0 and self._depth(node) % channels(x) == 0
 
@@ -177,11 +173,6 @@ class TransposedChannels(MixingChannels[OpT_contra]):
 
     def _depth(self, node: Node[OpT_contra]) -> int:
         return node.input(1).type.shape[-2]
-
-    def _pads(self, node: Node[OpT_contra]) -> bool:
-        """Windows reach between pixels."""
-        del node
-        return True
 
     def _taps(self, node: Node[OpT_contra]) -> Array:
         weights = np.moveaxis(_centred(node.input(1)), -1, 0)

@@ -7,7 +7,7 @@ int32 bias of scale `input scale * weight scale`, int8 activations with a zero p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -26,6 +26,7 @@ from smelt.ops.arithmetic.fixed_point import (
 from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
 from smelt.ops.constraints import check_sums, sum_type
 from smelt.ops.core.channel_products import DepthwiseChannels, MixingChannels
+from smelt.ops.core.weights_rules import Conv2DWeights, DepthwiseWeights
 
 Pair = tuple[int, int]
 Padding2D = tuple[Pair, Pair]
@@ -105,6 +106,17 @@ class _Convolution(Op):
     activation: Activation = Activation.NONE
     sums: bool = False
 
+    quantized_weights = True
+
+    @property
+    def fused_activation(self) -> Activation:
+        """See `Op.fused_activation`."""
+        return self.activation
+
+    def with_activation(self, activation: Activation) -> Op:
+        """See `Op.with_activation`."""
+        return replace(self, activation=activation)
+
     def check(self, node: Node) -> None:
         """Quantized input, weights and output come together; sums have no quantization."""
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
@@ -122,6 +134,10 @@ class _Convolution(Op):
     def overhead(self, node: Node) -> int:
         """The products, and the input with its padding."""
         return padded_size(node.input(0).type, self.padding)
+
+    def windows(self, x: Array, kernel: Pair) -> Array:
+        """What each output's taps meet: `[n,h,w,c]` to `[n,oh,ow,kh,kw,c]`."""
+        return patches(x, kernel, self.stride, self.padding, self.dilation, 0)
 
     def accumulate(self, x: Array, weights: Array) -> Array:
         """Sum of products in float64 (exact for integers below 2^53)."""
@@ -163,6 +179,7 @@ class Conv2D(_Convolution):
     groups: int = 1
 
     channel_rule = MixingChannels()
+    weights_rule = Conv2DWeights()
 
     def overhead(self, node: Node) -> int:
         """Each group is a product of its own."""
@@ -189,7 +206,7 @@ class Conv2D(_Convolution):
     def accumulate(self, x: Array, weights: Array) -> Array:
         """See `_Convolution.accumulate`."""
         outputs, height, width, depth = weights.shape
-        windows = patches(x, (height, width), self.stride, self.padding, self.dilation, 0)
+        windows = self.windows(x, (height, width))
         n, oh, ow = windows.shape[:3]
         per_group = outputs // self.groups
         result = np.empty((n, oh, ow, outputs), np.float64)
@@ -210,6 +227,7 @@ class DepthwiseConv2D(_Convolution):
     """
 
     channel_rule = DepthwiseChannels()
+    weights_rule = DepthwiseWeights()
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""
@@ -231,7 +249,7 @@ class DepthwiseConv2D(_Convolution):
     def accumulate(self, x: Array, weights: Array) -> Array:
         """See `_Convolution.accumulate`."""
         _, height, width, outputs = weights.shape
-        windows = patches(x, (height, width), self.stride, self.padding, self.dilation, 0)
+        windows = self.windows(x, (height, width))
         multiplier = outputs // x.shape[3]
         windows = np.repeat(windows.astype(np.float64), multiplier, axis=5)
         return np.einsum("nyxhwc,hwc->nyxc", windows, weights[0].astype(np.float64))

@@ -8,7 +8,7 @@ specification: int8 weights symmetric per output channel, int32 bias of scale
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -37,6 +37,7 @@ from smelt.ops.case import (
 from smelt.ops.constraints import arrays, operands, quantized, same_dtype
 from smelt.ops.core.channel_products import TransposedChannels
 from smelt.ops.core.convolution import padded_size
+from smelt.ops.core.weights_rules import TapWeights, TransposedWeights
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -53,6 +54,17 @@ class ConvolutionND(Op):
     dilation: tuple[int, ...]
     groups: int = 1
     activation: Activation = Activation.NONE
+
+    weights_rule = TapWeights()
+
+    @property
+    def fused_activation(self) -> Activation:
+        """See `Op.fused_activation`."""
+        return self.activation
+
+    def with_activation(self, activation: Activation) -> Op:
+        """See `Op.with_activation`."""
+        return replace(self, activation=activation)
 
     def size(self, axis: int, size: int, window: int) -> int:
         """Size of the output along an axis of the image.
@@ -139,6 +151,10 @@ class ConvolutionND(Op):
         """Sums of products of one group, for an output image of that size."""
         raise NotImplementedError(f"{self.name}.accumulate")
 
+    def windows(self, x: Array, kernel: Sequence[int]) -> Array:
+        """What each output's taps meet, zero where nothing: `[n,*size,i]` to `[n,*size,taps,i]`."""
+        raise NotImplementedError(f"{self.name}.windows")
+
     def _taps(self, kernel: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Each tap's index, and how far it lies from the first."""
         return [
@@ -185,6 +201,8 @@ class ConvTranspose(ConvolutionND):
     """
 
     channel_rule = TransposedChannels()
+    weights_rule = TransposedWeights()
+    quantized_weights = True
 
     def _dtype(self, x: TensorType, weights: TensorType, bias: TensorType | None) -> DType:
         """See `ConvolutionND._dtype`; integers have a bias that is longer than they are."""
@@ -232,7 +250,7 @@ class ConvTranspose(ConvolutionND):
         return self._cut(total)
 
     def windows(self, x: Array, kernel: Sequence[int]) -> Array:
-        """What each output's taps meet, zero where nothing: `[n,*size,i]` to `[n,*size,taps,i]`."""
+        """See `ConvolutionND.windows`."""
         steps = list(zip(x.shape[1:-1], self.stride, self.dilation, kernel, strict=True))
         full = [(n - 1) * s + (k - 1) * d + 1 for n, s, d, k in steps]
         met = np.zeros((x.shape[0], *full, prod(kernel), x.shape[-1]), x.dtype)

@@ -7,13 +7,16 @@ computes them (see `fully_connected_scales`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
 from smelt.ir.axes import Axes, along_last
+from smelt.ir.channels import channels
+from smelt.ir.weights import WeightsRule
 from smelt.ops.arithmetic.fixed_point import (
     Activation,
     Requantizer,
@@ -46,12 +49,38 @@ def fully_connected_scales(
     return tuple(x.scale * scale / output.scale for scale in scales)
 
 
-class DenseChannels(MixingChannels["FullyConnected"]):
-    """Of sums that a dense layer scales."""
+class DenseWeights(WeightsRule["FullyConnected"]):
+    """Weights `[O, I]`, for rows of I elements."""
 
-    def _scales(self, node: Node[FullyConnected], rounding: Rounding) -> tuple[float, ...]:
+    @override
+    def output_axis(self, weights: TensorType) -> int:
+        return 0
+
+    @override
+    def groups(self, node: Node[FullyConnected]) -> int:
+        return 1
+
+    @override
+    def input_channels(self, node: Node[FullyConnected]) -> Array:
+        return np.arange(node.input(1).type.shape[1]) % channels(node.input(0).type)
+
+    @override
+    def keeps_channels(self, node: Node[FullyConnected]) -> bool:
+        """Rows begin with the first channel."""
+        return node.input(1).type.shape[1] % channels(node.input(0).type) == 0
+
+    @override
+    def meets_everywhere(self, node: Node[FullyConnected]) -> bool:
+        return True
+
+    @override
+    def windows(self, node: Node[FullyConnected], x: Array) -> Array:
+        return x.reshape(-1, 1, node.input(1).type.shape[1])
+
+    @override
+    def scales(self, node: Node[FullyConnected]) -> tuple[float, ...]:
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-        return fully_connected_scales(x, weights, y, rounding)
+        return fully_connected_scales(x, weights, y, node.rounding)
 
 
 @dataclass(frozen=True)
@@ -67,7 +96,18 @@ class FullyConnected(Op):
     keep_dims: bool = False
     sums: bool = False
 
-    channel_rule = DenseChannels()
+    channel_rule = MixingChannels()
+    weights_rule = DenseWeights()
+    quantized_weights = True
+
+    @property
+    def fused_activation(self) -> Activation:
+        """See `Op.fused_activation`."""
+        return self.activation
+
+    def with_activation(self, activation: Activation) -> Op:
+        """See `Op.with_activation`."""
+        return replace(self, activation=activation)
 
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """See `Op.infer`."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.arithmetic.fixed_point import Activation, Requantizer, finish
 from smelt.ops.case import Case, Constant, Data, onnx_cases
 from smelt.ops.constraints import arrays, operands, quantized, requantizing_rounding, same_dtype
@@ -116,6 +117,17 @@ class MatMul(Op):
     def macs(self, node: Node) -> int:
         """Elements of the output times the depth of a sum."""
         return node.output.type.size * self.depth(node.input(0).type)
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Of columns on the right that stay channels, or rows on the left that become so."""
+        rank = len(node.output.type.shape)
+        kept = self.result[-1] if self.result else rank - 1
+        for index, order, axis in ((0, self.left, -2), (1, self.right, -1)):
+            last = len(node.input(index).type.shape) - 1
+            moved = order or tuple(range(last + 1))
+            if kept == rank + axis and moved[axis] == last and not node.input(index).is_constant:
+                return (Homogeneity(in_place(node, (index,)), fixed=(1 - index,)),)
+        return ()
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """One operand has rows, the other is whole."""

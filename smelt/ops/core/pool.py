@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits
 from smelt.ops.case import FLOAT_AND_INT8, Case, Data, onnx_cases
 from smelt.ops.constraints import arrays, operands, quantized
@@ -54,6 +55,15 @@ class Pool2D(Op):
 
     sixteen_bits = True
     channel_rule = PoolChannels()
+
+    @property
+    def fused_activation(self) -> Activation:
+        """See `Op.fused_activation`."""
+        return self.activation
+
+    def with_activation(self, activation: Activation) -> Op:
+        """See `Op.with_activation`."""
+        return replace(self, activation=activation)
 
     @property
     def name(self) -> str:
@@ -157,6 +167,10 @@ class Pool2D(Op):
         """Sums do."""
         del node
         return self.kind == "sum"
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Channels are pooled one by one."""
+        return (Homogeneity(in_place(node)),) if self.activation.is_homogeneous else ()
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Windows are as high or wide as one element."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, TensorType
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ir.onnx_form import OnnxForm
 from smelt.ops.arithmetic.fixed_point import multiply_by_quantized_multiplier, rescale_multiplier
 from smelt.ops.case import Case, Constant, Data
@@ -70,6 +71,10 @@ class PRelu(Op):
             multiply_by_quantized_multiplier(sloped, *product),
         )
         return (np.asarray(np.clip(result, *y.dtype.limits), y.dtype.numpy),)
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """With slopes that are known."""
+        return (Homogeneity(in_place(node)),) if node.input(1).is_constant else ()
 
     def onnx_form(self, node: Node) -> OnnxForm:
         """Slopes are broadcast."""

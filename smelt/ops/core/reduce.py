@@ -11,6 +11,7 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
 from smelt.ir.axes import Axes, found, reduced
+from smelt.ir.homogeneity import Homogeneity, in_place, together
 from smelt.ops.arithmetic.fixed_point import (
     WORD,
     Requantizer,
@@ -73,25 +74,27 @@ class ReduceKind:
     """A row of the table: `dtypes` are served quantized (none: not quantized).
 
     `real` takes floats as float64, integers as 64-bit ones. `rescales` is False where a stored
-    element is merely selected, `integers` tells whether integers are served as they are.
+    element is merely selected, `integers` tells whether integers are served as they are. `neutral`
+    is the element that changes nothing, by its name in `smelt.ops.control.run_time_length.FILLS`.
     """
 
     real: Real
     dtypes: tuple[DType, ...] = ()
     rescales: bool = True
     integers: bool = True
+    neutral: str = "zero"
 
 
 REDUCE: dict[str, ReduceKind] = {
     "mean": ReduceKind(_mean, _INT8_INT16),
     "sum": ReduceKind(_sum, _INT8_INT16),
-    "max": ReduceKind(_extremum(np.max, 0), _INT8, rescales=False),
-    "min": ReduceKind(_extremum(np.min, 1), _INT8, rescales=False),
-    "prod": ReduceKind(lambda x, axes, keep: np.prod(x, axis=axes, keepdims=keep)),
+    "max": ReduceKind(_extremum(np.max, 0), _INT8, rescales=False, neutral="lowest"),
+    "min": ReduceKind(_extremum(np.min, 1), _INT8, rescales=False, neutral="highest"),
+    "prod": ReduceKind(lambda x, axes, keep: np.prod(x, axis=axes, keepdims=keep), neutral="one"),
     "l1": ReduceKind(lambda x, axes, keep: _sum(np.abs(x), axes, keep)),
     "l2": ReduceKind(lambda x, axes, keep: np.sqrt(_sum(x * x, axes, keep)), integers=False),
     "log_sum": ReduceKind(lambda x, axes, keep: np.log(_sum(x, axes, keep)), integers=False),
-    "log_sum_exp": ReduceKind(_log_sum_exp, integers=False),
+    "log_sum_exp": ReduceKind(_log_sum_exp, integers=False, neutral="lowest"),
     "sum_square": ReduceKind(lambda x, axes, keep: _sum(x * x, axes, keep)),
 }
 
@@ -224,6 +227,13 @@ class Reduce(Op):
         """Sums and products do."""
         del node
         return self.kind not in ("mean", "max", "min")
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Of some kinds; channels that are reduced to one have one factor."""
+        if self.kind not in ("mean", "sum", "max", "min"):
+            return ()
+        mixed = len(node.input(0).type.shape) - 1 in self.axes
+        return (Homogeneity(together(node) if mixed else in_place(node)),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Rows are not reduced to one."""

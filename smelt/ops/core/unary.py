@@ -15,6 +15,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized, symmetric_int16, tflm_rounding
@@ -134,6 +135,9 @@ UNARY: dict[str, UnaryKind] = {
 _GROWING = frozenset({"exp", "square", "reciprocal", "rsqrt", "tan", "sinh", "cosh"})
 """Functions whose results may be far larger than their operands."""
 
+_HOMOGENEOUS = frozenset({"relu", "leaky_relu", "abs", "neg"})
+"""Functions of which a positive factor can be taken out."""
+
 
 @dataclass(frozen=True)
 class Unary(Op):
@@ -212,6 +216,10 @@ class Unary(Op):
         """Some functions do."""
         del node
         return self.kind in _GROWING
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Of functions that are straight on each side of zero."""
+        return (Homogeneity(in_place(node)),) if self.kind in _HOMOGENEOUS else ()
 
 
 def lookup_table(node: Node) -> Array:

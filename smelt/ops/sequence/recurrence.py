@@ -74,6 +74,8 @@ _COMPUTE: dict[str, Callable[[Array, float, float], Array]] = {
 OPERANDS: tuple[str, ...] = ("gates", "weights", "bias", "hidden", "cell", "peepholes", "lengths")
 """The operands' names, in their order; the first two must be given."""
 
+LENGTHS = OPERANDS.index("lengths")
+
 
 @dataclass(frozen=True)
 class Recurrence(Op):
@@ -110,6 +112,8 @@ class Recurrence(Op):
     input_forget: bool = False
     reset_after: bool = False
     cell_clip: float = 0.0
+
+    length_operand = LENGTHS
 
     @property
     def name(self) -> str:
@@ -240,6 +244,24 @@ class Recurrence(Op):
     def overhead(self, node: Node) -> int:
         """The steps are done one by one."""
         return node.input(0).type.shape[0] * EACH_STEP
+
+    def objection(self, node: Node) -> str:
+        """What has an integer form is an `Lstm` with the product of its input."""
+        return self.integer_objection(node) or "the product of its input is not a dense layer"
+
+    def integer_objection(self, node: Node) -> str | None:
+        """Why it has no integer form; None if it has, behind a dense layer."""
+        if self.kind != "lstm":
+            return "of recurrent layers, TensorFlow Lite has integer arithmetic for the LSTM only"
+        given = dict(zip(OPERANDS, node.inputs, strict=False))
+        odd = [name for name in ("peepholes", "lengths") if given.get(name) is not None]
+        odd += ["a clip of its gates"] * bool(self.clip)
+        odd += ["a coupled input gate"] * self.input_forget
+        if self.activations != ("sigmoid", "tanh", "tanh"):
+            odd.append(f"activations {', '.join(self.activations)}")
+        if odd:
+            return f"TensorFlow Lite's integer LSTM has no {odd[0].removeprefix('a ')}"
+        return None if node.input(1).is_constant else "its recurrent weights are computed"
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Time goes by row."""

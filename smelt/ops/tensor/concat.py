@@ -12,6 +12,7 @@ from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes, alike
 from smelt.ir.channels import Bounds, Mask, channels
+from smelt.ir.homogeneity import Homogeneity, Link, in_place
 from smelt.ops.case import Case, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_dtype, same_quant
 from smelt.ops.core.channel_rules import ChannelsAlike
@@ -85,6 +86,20 @@ class Concat(Op):
     def axes_rule(self, node: Node) -> Axes:
         """All have the same."""
         return alike(node, lambda order: Concat(order.index(self.axis)))
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Of computed tensors: along the last axis, their channels follow each other."""
+        if any(v is None or v.data is not None for v in node.inputs):
+            return ()
+        if self.axis != len(node.output.type.shape) - 1:
+            return (Homogeneity(in_place(node, range(len(node.inputs)))),)
+        links: list[Link] = []
+        first = 0
+        for index in range(len(node.inputs)):
+            own = np.arange(channels(node.input(index).type))
+            links.append(Link(index, own, first + own))
+            first += own.size
+        return (Homogeneity(links),)
 
     def is_identity(self, node: Node) -> bool:
         """Of one tensor."""

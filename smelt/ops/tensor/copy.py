@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.case import Case, Data
 from smelt.ops.core.channel_rules import ChannelsAlike
 
@@ -40,6 +41,10 @@ class Copy(Op):
         if x is None:
             raise ModelError(f"{node.origin}: the input is missing")
         return (x.copy(),)
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Channels stay in place."""
+        return (Homogeneity(in_place(node)),)
 
 
 CASES = (Case("vector", Copy(), (Data((3, 5)),)),)

@@ -11,6 +11,7 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes, of_first, picked
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
 from smelt.ops.core.channel_rules import ChannelsAlike
@@ -109,6 +110,12 @@ class Pad(Op):
         """The data's, and real zeros, which are stored as the zero point."""
         del node
         return int(self.value is None)
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Of borders that are zero, or elements of their own channel."""
+        zero = self.value in (None, 0) and len(node.inputs) == 1
+        kept = self.padding[-1:] == ((0, 0),)
+        return (Homogeneity(in_place(node)),) if zero and kept else ()
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Rows get no neighbours."""

@@ -12,6 +12,7 @@ from typing_extensions import override
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.channels import Bounds, ChannelRule, Mask, Narrowed, Narrowing, channels, narrowed
+from smelt.ir.homogeneity import Homogeneity, Link, together
 from smelt.ops.case import Case, Data
 
 
@@ -55,6 +56,7 @@ class Reshape(Op):
     shape: tuple[int, ...]
 
     moves_data = True
+    is_view = True
     sixteen_bits = True
     channel_rule = ReshapeChannels()
 
@@ -75,6 +77,17 @@ class Reshape(Op):
         if x is None:
             raise ModelError(f"{node.origin}: the input is missing")
         return (x.reshape(self.shape),)
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Element i belongs to channel i modulo their number, before and after."""
+        before, after = channels(node.input(0).type), channels(node.output.type)
+        if not before or not after:
+            return ()
+        count = max(before, after)
+        if count % before or count % after:
+            return (Homogeneity(together(node)),)
+        places = np.arange(count)
+        return (Homogeneity([Link(0, places % before, places % after)]),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Whatever they are called."""

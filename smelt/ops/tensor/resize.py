@@ -9,6 +9,7 @@ import numpy as np
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ops.arithmetic.fixed_point import round_half_away
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized, same_quant
@@ -81,6 +82,10 @@ class Resize(Op):
         total = _interpolate(x.astype(np.int64), y, x_)
         magnitude = (np.abs(total) + (1 << 19)) >> 20
         return (np.where(total > 0, magnitude, -magnitude).astype(x.dtype),)
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Channels are interpolated one by one."""
+        return (Homogeneity(in_place(node)),)
 
     def axes(self, shape: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
         """Input and output size of the rows, then of the columns."""

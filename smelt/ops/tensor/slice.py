@@ -10,6 +10,7 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes, alike, picked
+from smelt.ir.homogeneity import Homogeneity, Link
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
 
@@ -69,6 +70,13 @@ class Slice(Op):
         ):
             x = x.take(start + np.arange(size) * step, axis)
         return (x.copy(),)
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Some channels are taken."""
+        if not self.sizes:
+            return ()
+        taken = np.arange(self.sizes[-1])
+        return (Homogeneity([Link(0, self.starts[-1] + taken * self.steps[-1], taken)]),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """All rows are taken, in order."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes
+from smelt.ir.homogeneity import Homogeneity, in_place
 from smelt.ir.onnx_form import OnnxForm
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
@@ -56,6 +57,11 @@ class Transpose(Op):
         """Nothing is moved where the operand already lies as the result shall."""
         names = tuple(range(len(node.input(0).type.shape)))
         return Axes(self.permutation, (names,), (self.permutation,), lambda _: None)
+
+    def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
+        """Where channels stay channels."""
+        kept = self.permutation[-1:] == (len(self.permutation) - 1,)
+        return (Homogeneity(in_place(node)),) if kept else ()
 
     def onnx_form(self, node: Node) -> OnnxForm:
         """The permutation is an attribute."""

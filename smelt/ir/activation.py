@@ -1,0 +1,35 @@
+"""The clamps that operators may end with."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+
+
+class Activation(Enum):
+    """Clamp fused into an operator, in real numbers."""
+
+    NONE = "none"
+    RELU = "relu"
+    RELU6 = "relu6"
+    RELU_N1_TO_1 = "relu_n1_to_1"
+    RELU_0_TO_1 = "relu_0_to_1"
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Smallest and largest real output, infinite where unbounded."""
+        return _LIMITS[self]
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether s times as large a number is clamped to s times as large a one, if s > 0."""
+        return all(limit == 0 or math.isinf(limit) for limit in self.limits)
+
+
+_LIMITS = {
+    Activation.NONE: (-math.inf, math.inf),
+    Activation.RELU: (0.0, math.inf),
+    Activation.RELU6: (0.0, 6.0),
+    Activation.RELU_N1_TO_1: (-1.0, 1.0),
+    Activation.RELU_0_TO_1: (0.0, 1.0),
+}
