@@ -44,7 +44,7 @@ class Pace:
     """
 
     def __init__(self, port: str) -> None:
-        """See `pace_of`."""
+        """Find the simulator behind `port`, as `pace_of` takes it, when it is first asked for."""
         self._port = port
         self._process: Path | None = None
         self.computed_s = 0.0

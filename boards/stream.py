@@ -15,6 +15,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 import serial
+from typing_extensions import override
 
 from smelt.errors import DeviceError
 from smelt.files import temporary_folder
@@ -39,7 +40,7 @@ class Stream(Protocol):
         ...
 
 
-class SocketStream:
+class SocketStream(Stream):
     """A TCP connection to a simulator's UART."""
 
     def __init__(
@@ -58,16 +59,16 @@ class SocketStream:
             raise DeviceError(f"cannot connect to {url}: {error}; {explain()}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    @override
     def send(self, data: bytes) -> None:
-        """See `Stream`."""
         self._socket.settimeout(60)
         try:
             self._socket.sendall(data)
         except OSError as error:
             raise DeviceError(self._explain()) from error
 
+    @override
     def receive(self, timeout_s: float) -> bytes:
-        """See `Stream`."""
         self._socket.settimeout(max(timeout_s, 0.001))
         try:
             data = self._socket.recv(_CHUNK)
@@ -79,12 +80,12 @@ class SocketStream:
             raise DeviceError(self._explain())
         return data
 
+    @override
     def close(self) -> None:
-        """See `Stream`."""
         self._socket.close()
 
 
-class SerialStream:
+class SerialStream(Stream):
     """A serial port, 8N1.
 
     pyserial promises no more of a port than that it raises something: its own errors, and those of
@@ -108,15 +109,15 @@ class SerialStream:
             raise DeviceError(f"cannot open port {port}: {said}{_hint(said)}") from error
         self._port = port
 
+    @override
     def send(self, data: bytes) -> None:
-        """See `Stream`."""
         try:
             self._serial.write(data)
         except Exception as error:
             raise DeviceError(f"serial port {self._port}: {error}") from error
 
+    @override
     def receive(self, timeout_s: float) -> bytes:
-        """See `Stream`."""
         deadline = time.monotonic() + timeout_s
         try:
             while True:
@@ -127,8 +128,8 @@ class SerialStream:
         except Exception as error:
             raise DeviceError(f"serial port {self._port}: {error}") from error
 
+    @override
     def close(self) -> None:
-        """See `Stream`."""
         with suppress(OSError):  # a port that is gone may say so once more
             self._serial.close()
 
@@ -142,7 +143,7 @@ def _hint(said: str) -> str:
     return ""
 
 
-class ProcessStream:
+class ProcessStream(Stream):
     """The standard streams of a program on this computer."""
 
     def __init__(self, program: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -180,8 +181,8 @@ class ProcessStream:
             data = os.read(self._process.stdout.fileno(), _CHUNK)
             self._came.put(data)
 
+    @override
     def send(self, data: bytes) -> None:
-        """See `Stream`."""
         assert self._process.stdin is not None
         try:
             rest = memoryview(data)
@@ -190,8 +191,8 @@ class ProcessStream:
         except (OSError, ValueError) as error:  # it ended, or was closed meanwhile
             raise DeviceError(self._explain()) from error
 
+    @override
     def receive(self, timeout_s: float) -> bytes:
-        """See `Stream`."""
         try:
             data = self._came.get(timeout=max(timeout_s, 0))
         except queue.Empty:
@@ -201,8 +202,9 @@ class ProcessStream:
             raise DeviceError(self._explain())
         return data
 
+    @override
     def close(self) -> None:
-        """See `Stream`; at the end of its input the program ends, or else it is killed."""
+        # At the end of its input the program ends, or else it is killed.
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(OSError):  # what was not sent yet has nowhere to go

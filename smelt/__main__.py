@@ -44,7 +44,6 @@ def main() -> None:
 
 def _end_at_once(number: int, frame: "FrameType | None") -> None:
     """Nothing has begun that would have to be ended; an import may swallow an exception."""
-    del number, frame
     os._exit(_INTERRUPTED)
 
 

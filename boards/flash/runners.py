@@ -222,7 +222,6 @@ def _copy(elf: Path, table: FlashTable, kind: Drive, drive: Path | None, lack: L
     image = _converted(elf, "uf2" if kind == "uf2" else "hex", Image.of(elf), table.family)
 
     def run(timeout_s: float, say: Callable[[str], None]) -> None:
-        del timeout_s
         copy(image, folder)
         say(f"{image.stat().st_size:,} bytes written; the board starts by itself")
 

@@ -53,7 +53,6 @@ class DeviceCall(KernelCall):
 
     def on(self, target: Target) -> DeviceCall:
         """The call with what it leaves open set for the target's device."""
-        del target
         return self
 
 

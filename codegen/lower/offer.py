@@ -199,7 +199,6 @@ class Kernel(ABC, Generic[OpT_contra]):
 
         Tables as large as constants of the node are not counted, nor small ones.
         """
-        del node
         return 0
 
 

@@ -18,8 +18,7 @@ class Removal:
     unread: int
 
 
-def _ignore(removals: Sequence[Removal]) -> None:
-    del removals
+def _ignore(removals: Sequence[Removal]) -> None: ...
 
 
 @dataclass(frozen=True)

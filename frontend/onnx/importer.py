@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import onnx
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.imported import Imported
@@ -18,7 +19,7 @@ from smelt.frontend.onnx.inputs import Inputs
 from smelt.frontend.onnx.lengths import checked
 from smelt.frontend.onnx.narrowed import ElementTypes
 from smelt.frontend.onnx.notes import import_notes
-from smelt.frontend.onnx.operation import Declared, Operand, Operation, TensorSequence
+from smelt.frontend.onnx.operation import Declared, Operand, Operation, Scope, TensorSequence
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
 from smelt.frontend.onnx.tensors import array_of, dense_array_of
@@ -103,7 +104,7 @@ class _Shared:
     added: int = 0
 
 
-class _Scope:
+class _Scope(Scope):
     """One graph while it is converted: its tensors by name, the nodes so far.
 
     `outer` is the graph around it. A closed graph (`captures` is a dict) takes outer values as
@@ -134,8 +135,8 @@ class _Scope:
             spend(f"sequence '{name}'", _EACH_ITEM * len(value.items))
         self._values[name] = value
 
+    @override
     def lookup(self, name: str) -> Operand:
-        """See `operation.Scope`."""
         found = self._find(name)
         if found is None:
             raise ModelError(f"tensor '{name}' is used, but nothing makes it: the file is damaged")
@@ -174,12 +175,12 @@ class _Scope:
             )
         return found
 
+    @override
     def unique(self, name: str) -> str:
-        """See `operation.Scope`."""
         return self._shared.names.take(name)
 
+    @override
     def add(self, node: Node) -> None:
-        """See `operation.Scope`."""
         self._shared.added += 1
         require_size(self._shared.added)
         self.nodes.append(node)
@@ -192,10 +193,10 @@ class _Scope:
         self.add(Node(op, (value,), (result,), origin))
         return result
 
+    @override
     def subgraph(
         self, graph: onnx.GraphProto, inputs: Sequence[TensorType | Value]
     ) -> tuple[Graph, tuple[Value, ...]]:
-        """See `operation.Operation.subgraph`."""
         inner = _Scope(self._shared, graph, self, closed=True)
         own: list[Value] = []
         for tensor, given in _pairs(graph, inputs):
@@ -211,18 +212,18 @@ class _Scope:
         )
         return closed, tuple(captures)
 
+    @override
     def inline(self, graph: onnx.GraphProto, inputs: Sequence[Operand]) -> tuple[Operand, ...]:
-        """See `operation.Operation.inline`."""
         inner = _Scope(self._shared, graph, self)
         for tensor, value in _pairs(graph, inputs):
             inner.bind(tensor.name, value)
         inner.convert(graph)
         return tuple(inner.lookup(output.name) for output in graph.output)
 
+    @override
     def apply(
         self, node: onnx.NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin
     ) -> tuple[Value, ...]:
-        """See `operation.Operation.apply`."""
         # Attributes that are handed on and not known would silently change nothing.
         require_known_attributes(node, "", version, str(origin))
         inner = _Scope(self._shared, onnx.GraphProto(), self)
@@ -234,12 +235,12 @@ class _Scope:
         inner._operator(node, origin, {**self._shared.opsets, "": version})
         return tuple(inner._tensor(name) for name in node.output)
 
+    @override
     def element_type(self, name: str) -> int:
-        """See `operation.Scope`."""
         return self._types.code(name)
 
+    @override
     def known(self, value: Value) -> Array | None:
-        """See `operation.Scope`."""
         if value.data is not None:
             return value.data
         maker = next((node for node in reversed(self.nodes) if value in node.outputs), None)
@@ -250,8 +251,8 @@ class _Scope:
         array = self.known(maker.input(0))
         return None if array is None else compute(maker, [array])[0]
 
+    @override
     def sources(self, value: Value) -> tuple[Value, ...]:
-        """See `operation.Scope`."""
         if self._outer is not None and self.captures is None:
             return self._outer.sources(value)
         makers = {made: node for node in self.nodes for made in node.outputs}

@@ -51,7 +51,7 @@ class Declared:
     attributes: tuple[str, ...]
 
     def __call__(self, operation: Operation) -> Results | None:
-        """See `Converter`."""
+        """Convert `operation`."""
         return self.convert(operation)
 
 
@@ -80,17 +80,17 @@ class Scope(Protocol):
     def subgraph(
         self, graph: onnx.GraphProto, inputs: Sequence[TensorType | Value]
     ) -> tuple[Graph, tuple[Value, ...]]:
-        """See `Operation.subgraph`."""
+        """A graph as a closed one, whose last inputs are the outer values that come second."""
         ...
 
     def inline(self, graph: onnx.GraphProto, inputs: Sequence[Operand]) -> tuple[Operand, ...]:
-        """See `Operation.inline`."""
+        """Convert a graph in place, and return what its outputs stand for."""
         ...
 
     def apply(
         self, node: onnx.NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin
     ) -> tuple[Value, ...]:
-        """See `Operation.apply`."""
+        """Convert an operator of that version of its operator set, which the file does not hold."""
         ...
 
     def element_type(self, name: str) -> int:

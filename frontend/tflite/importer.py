@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.imported import Imported
@@ -30,7 +31,12 @@ from smelt.frontend.tflite.file import (
     read,
     short_name,
 )
-from smelt.frontend.tflite.operation import Converter, TfliteOperation, require_one_scale
+from smelt.frontend.tflite.operation import (
+    Converter,
+    ImportedNetwork,
+    TfliteOperation,
+    require_one_scale,
+)
 from smelt.frontend.tflite.tensors import (
     check_fixed_shape,
     constant_array,
@@ -72,8 +78,8 @@ def load(data: bytes, name: str) -> Imported:
     return _Importer(dilation.restored(read(data))).run(name)
 
 
-class _Importer:
-    """Implements `Network` for the operations of one file."""
+class _Importer(ImportedNetwork):
+    """Builds the graph that the operations of one file ask it for."""
 
     def __init__(self, model: TfliteFile) -> None:
         self._model = model
@@ -111,8 +117,8 @@ class _Importer:
         graph = Graph(name, inputs, outputs, tuple(self._nodes), self._states())
         return Imported(verify(graph, "the TFLite import"), self._notes(), self._values)
 
+    @override
     def value(self, tensor: int) -> Value:
-        """See `Network`."""
         if tensor not in self._values:
             stored, type_ = self._model.tensors[tensor], self.type(tensor)
             if stored.is_variable:
@@ -129,50 +135,50 @@ class _Importer:
             self._values[tensor] = Value(self._names[tensor], type_, data)
         return self._values[tensor]
 
+    @override
     def dequantized(self, tensor: int) -> Value:
-        """See `Network`."""
         if tensor not in self._dequantized:
             value = self.value(tensor)
             self._dequantized[tensor] = self._as_float(self.unique(f"{value.name}_float32"), value)
         return self._dequantized[tensor]
 
+    @override
     def unique(self, name: str) -> str:
-        """See `Network`."""
         return self._taken.take(name)
 
+    @override
     def type(self, tensor: int) -> TensorType:
-        """See `Network`."""
         return tensor_type(self._model.tensors[tensor])
 
+    @override
     def add(self, node: Node) -> None:
-        """See `Network`."""
         self._nodes.append(node)
 
+    @override
     def fold(self, tensor: int, source: Value) -> None:
-        """See `Network`."""
         self._values[tensor] = self._as_float(self._names[tensor], source)
 
+    @override
     def settle(self, tensor: int, array: Array) -> None:
-        """See `Network`."""
         value = self.value(tensor)
         self._values[tensor] = Value.constant(value.name, array, value.type.quant)
 
+    @override
     def quoted(self, tensor: int) -> str:
-        """See `Network`."""
         return self._model.name(tensor)
 
+    @override
     def declared(self, tensor: int) -> tuple[int, ...]:
-        """See `Network`."""
         return tuple(max(n, -1) for n in self._model.tensors[tensor].signature)
 
+    @override
     def shaped(self, tensor: int, shape: tuple[int, ...]) -> Value:
-        """See `Network`."""
         stored = replace(self._model.tensors[tensor], shape=shape)
         self._values[tensor] = Value(self._names[tensor], tensor_type(stored))
         return self._values[tensor]
 
+    @override
     def state(self, tensor: int, shape: tuple[int, ...]) -> Value:
-        """See `Network`."""
         type_, quoted = self.type(tensor), self.quoted(tensor)
         if not self._model.tensors[tensor].is_variable:
             raise UnsupportedError(
@@ -186,8 +192,8 @@ class _Importer:
         self._before[tensor] = Value(self._names[tensor], type_.with_shape(shape))
         return self._before[tensor]
 
+    @override
     def update(self, before: Value, after: Value) -> None:
-        """See `Network`."""
         self._after[before] = after
 
     def _states(self) -> tuple[State, ...]:

@@ -62,7 +62,6 @@ Fold = Callable[[TfliteOperation, Sequence[Array]], Array]
 
 
 def _shape_of(operation: TfliteOperation, operands: Sequence[Array]) -> Array:
-    del operation
     return operands[0]
 
 

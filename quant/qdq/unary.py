@@ -67,13 +67,11 @@ class _Terms:
 
 
 def _gelu(terms: _Terms, x: str, alpha: float, beta: float) -> str:
-    del alpha, beta
     share = terms("Add", terms("Erf", terms("Mul", x, math.sqrt(0.5))), 1.0)
     return terms("Mul", terms("Mul", x, 0.5), share)
 
 
 def _gelu_tanh(terms: _Terms, x: str, alpha: float, beta: float) -> str:
-    del alpha, beta
     cube = terms("Mul", terms("Mul", terms("Mul", x, x), x), 0.044715)
     inner = terms("Mul", terms("Add", x, cube), math.sqrt(2.0 / math.pi))
     return terms("Mul", terms("Mul", x, 0.5), terms("Add", terms("Tanh", inner), 1.0))

@@ -343,7 +343,6 @@ def common(
     ] = False,
 ) -> None:
     """From trained model to bare metal: TFLite and ONNX networks become C projects."""
-    del version
 
 
 def _table(table: Callable[[], show.TextTable], json_: bool) -> None:

@@ -102,7 +102,6 @@ class ChannelRule(ABC, Generic[OpT_contra]):
 
     def serves(self, node: Node[OpT_contra]) -> bool:
         """Whether the rule holds for the node."""
-        del node
         return True
 
     @abstractmethod

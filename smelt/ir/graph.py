@@ -111,7 +111,6 @@ class Op(Traits):
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
         """The quantization that every output must have, or None where its range decides."""
-        del inputs
         return None
 
     def check(self, node: Node) -> None:
@@ -123,7 +122,6 @@ class Op(Traits):
 
     def macs(self, node: Node) -> int:
         """Multiply-accumulates of one evaluation."""
-        del node
         return 0
 
     def overhead(self, node: Node) -> int:
@@ -132,7 +130,6 @@ class Op(Traits):
         Products, elements read and elements made are counted without it. An operator says so here
         whose reference runs a loop in Python, or makes something larger than its result.
         """
-        del node
         return 0
 
     def effort(self, node: Node) -> int | None:

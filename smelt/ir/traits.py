@@ -65,7 +65,6 @@ class Traits:
 
     def is_identity(self, node: Node) -> bool:
         """Whether the result is the first operand, as it is stored."""
-        del node
         return False
 
     def is_told_length(self, node: Node) -> bool:
@@ -84,7 +83,6 @@ class Traits:
 
     def grows(self, node: Node) -> bool:
         """Whether results may be far larger than all operands."""
-        del node
         return False
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
@@ -100,7 +98,6 @@ class Traits:
 
         What `check` refuses need not be said again.
         """
-        del node
         return None
 
     def onnx_form(self, node: Node) -> OnnxForm | None:
@@ -108,7 +105,6 @@ class Traits:
 
         What takes more, or has no form, is written by a function in `smelt.quant.qdq`, or refused.
         """
-        del node
         return None
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
@@ -118,7 +114,6 @@ class Traits:
             node: with this operator.
             axes: the axis along which each operand has rows; None for one that has none.
         """
-        del node, axes
         return self.elementwise
 
     def axes_rule(self, node: Node) -> Axes | None:

@@ -44,7 +44,6 @@ class VirtualRig(Rig):
 
     def loads(self, artefact: Artefact) -> bool:
         """GDB does, whatever the artefact."""
-        del artefact
         return True
 
     @contextmanager

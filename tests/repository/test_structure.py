@@ -38,6 +38,26 @@ def test_no_two_classes_have_one_name() -> None:
     assert {name: files for name, files in found.items() if len(files) > 1} == {}
 
 
+def test_methods_that_override_do_not_say_see() -> None:
+    """`@override` says where the docstring is; no checker asks to delete a parameter."""
+    found: list[str] = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            parameters = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+            deleted = {
+                name.id
+                for statement in node.body[:2]
+                if isinstance(statement, ast.Delete)
+                for name in statement.targets
+                if isinstance(name, ast.Name)
+            }
+            if (ast.get_docstring(node) or "").startswith("See ") or deleted & parameters:
+                found.append(f"{path.relative_to(ROOT).as_posix()}:{node.lineno} {node.name}")
+    assert found == []
+
+
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_templates_only_lay_out(template: str) -> None:
     """No arithmetic; in those of kernels no method of Python objects, which no checker sees."""

@@ -36,7 +36,6 @@ class AddNKernel(Kernel[AddN]):
 
     def offer(self, node: Node[AddN], request: Request) -> KernelCall:
         """Integers are added without a sign, so that they wrap."""
-        del request
         y, count = node.output.type, len(node.inputs)
         names = [f"input{index}" for index in range(count)]
         if y.dtype.is_float:

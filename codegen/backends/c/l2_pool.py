@@ -65,7 +65,6 @@ class L2PoolKernel(Kernel[L2Pool2D]):
 
     def offer(self, node: Node[L2Pool2D], request: Request) -> KernelCall:
         """Plain loops."""
-        del request
         op, x, y = node.op, node.input(0).type, node.output.type
         n, height, width, channels = x.shape
         result = stored(op.activation, y)("sqrtf(mean)")

@@ -53,7 +53,6 @@ class UpdateSliceKernel(Kernel[UpdateSlice]):
 
     def offer(self, node: Node[UpdateSlice], request: Request) -> KernelCall:
         """Blocks are as long as rows of the update are in one piece in the output."""
-        del request
         x, update = node.input(0).type, node.input(1).type
         strides = dense_strides(x.shape)
         starts = tuple(

@@ -140,7 +140,6 @@ class Format:
 
     def facts(self, library: Library) -> Mapping[str, object]:
         """Variables of its templates beside the common ones."""
-        del library
         return {}
 
     def arrange(self, library: Library) -> dict[str, str]:
@@ -152,7 +151,6 @@ class Format:
 
     def binaries(self, library: Library, texts: Mapping[str, str]) -> dict[str, Sequence[Array]]:
         """Files that are not text: path to contents; `texts` are all those that are."""
-        del texts
         return {self.folder + name: parts for name, parts in library.project.binaries.items()}
 
 

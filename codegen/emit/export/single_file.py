@@ -30,7 +30,6 @@ class SingleFile(Format):
 
     def arrange(self, library: Library) -> dict[str, str]:
         """Nothing: the template holds all."""
-        del library
         return {}
 
 

@@ -104,7 +104,7 @@ class StoredValues:
     def tried(
         self, op: Op, inputs: Sequence[Value | None], quant: Quant | None, origin: Origin
     ) -> Value | None:
-        """See `emit`; None where the operator does not take these operands."""
+        """Add a node as `emit` does, or none where the operator does not take these operands."""
         try:
             return self.emit(op, inputs, quant, origin)
         except SmeltError:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Op, TensorType, Value, evaluate
@@ -28,8 +29,8 @@ class If(Op):
     then_graph: Graph
     else_graph: Graph
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         types = _present(self, inputs)
         if not types or not _is_condition(types[0]):
             raise ModelError(f"If needs a condition of one bool first, got {_list(types)}")
@@ -46,20 +47,18 @@ class If(Op):
             _check_quant(node, _types(node.inputs)[1:], graph.inputs)
             _check_quant(node, _types(node.outputs), graph.outputs)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         condition, *arguments = _arrays(node, inputs)
         chosen = self.then_graph if condition.item() else self.else_graph
         return evaluate(chosen, arguments).outputs
 
     def macs(self, node: Node) -> int:
         """Multiply-accumulates of the costlier graph."""
-        del node
         return max(graph.macs for graph in self.subgraphs)
 
     def effort(self, node: Node) -> int | None:
         """That of the costlier graph."""
-        del node
         ours, theirs = self.then_graph.effort, self.else_graph.effort
         return None if ours is None or theirs is None else max(ours, theirs)
 
@@ -71,8 +70,8 @@ class While(Op):
     condition: Graph
     body: Graph
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         types = _present(self, inputs)
         for graph in self.subgraphs:
             _check_closed(self, graph)
@@ -92,8 +91,8 @@ class While(Op):
         for values in (node.outputs, self.condition.inputs, self.body.inputs, self.body.outputs):
             _check_quant(node, operands, values)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         carried = _arrays(node, inputs)
         while evaluate(self.condition, carried).outputs[0].item():
             carried = evaluate(self.body, carried).outputs
@@ -101,12 +100,10 @@ class While(Op):
 
     def macs(self, node: Node) -> int:
         """Multiply-accumulates of one turn: how many there are is known at run time only."""
-        del node
         return self.condition.macs + self.body.macs
 
     def effort(self, node: Node) -> int | None:
         """How many turns there are is known when they have been made."""
-        del node
         return None
 
 
@@ -149,12 +146,8 @@ class Loop(Op):
     scans: tuple[Order, ...] = ()
     stacks: tuple[Order, ...] = ()
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`.
-
-        Raises:
-            UnsupportedError: the number of slices that a result stacks is not known.
-        """
         limit, condition = self._heads(inputs)
         operands = _present(self, inputs[2:])
         _check_closed(self, self.body)
@@ -208,8 +201,8 @@ class Loop(Op):
             if type_.quant is not None and not type_.quant.is_per_tensor:
                 raise ModelError(f"{node.origin}: {type_} in slices has scales along an axis")
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         limit, condition = inputs[:2]
         operands = _arrays(node, inputs[2:])
         carried = operands[: self.carried]
@@ -236,7 +229,6 @@ class Loop(Op):
 
     def macs(self, node: Node) -> int:
         """Multiply-accumulates of all turns, or of one where their number is not known."""
-        del node
         return self.body.macs * (1 if self.turns is None else self.turns)
 
     def effort(self, node: Node) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -36,8 +37,8 @@ class ArgReduce(Op):
         """The operator's name with its kind."""
         return f"ArgReduce({self.kind})"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         axis_in_range(self, self.axis, len(x.shape))
         if self.kind not in ("max", "min") or self.index not in INDEX_TYPES:
@@ -48,8 +49,8 @@ class ArgReduce(Op):
         shape = (*x.shape[: self.axis], *kept, *x.shape[self.axis + 1 :])
         return (TensorType(shape, self.index),)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         find = np.argmax if self.kind == "max" else np.argmin
         if self.last:
@@ -62,7 +63,6 @@ class ArgReduce(Op):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Rows are not compared."""
-        del node
         return axes[0] != self.axis
 
     def axes_rule(self, node: Node) -> Axes:

@@ -139,11 +139,9 @@ def div(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Ar
 
 def maximum(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
     """The greater stored integer."""
-    del x0, x1, y
     return np.maximum(a, b)
 
 
 def minimum(a: Array, b: Array, x0: TensorType, x1: TensorType, y: TensorType) -> Array:
     """The smaller stored integer."""
-    del x0, x1, y
     return np.minimum(a, b)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -21,8 +22,8 @@ class BitCast(Op):
 
     converts = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         if x.quant is not None or x.dtype.size != self.to.size:
             raise ModelError(f"BitCast cannot make {self.to.value} of {x}: sizes must be equal")
@@ -32,8 +33,8 @@ class BitCast(Op):
             )
         return (TensorType(x.shape, self.to),)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         stored = np.ascontiguousarray(x, node.input(0).type.dtype.numpy)
         return (stored.view(self.to.numpy).reshape(x.shape),)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -26,15 +27,15 @@ class Cast(Op):
     elementwise = True
     converts = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         if x.quant is not None:
             raise ModelError(f"Cast cannot take quantized data {x}")
         return (TensorType(x.shape, self.to),)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         if x.dtype.kind == "f" and self.to.is_integer:
             return (_integers(x.astype(np.float64), self.to),)

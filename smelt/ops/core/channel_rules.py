@@ -47,7 +47,6 @@ class ChannelsAlike(ChannelRule[OpT_contra]):
     def needs(
         self, node: Node[OpT_contra], wanted: Mask, operands: Sequence[Bounds | None]
     ) -> tuple[Mask, Sequence[Mask | None]]:
-        del operands
         return wanted, [
             None if v is None else wanted if channels(v.type) == wanted.size else everything(v.type)
             for v in node.inputs
@@ -109,7 +108,6 @@ class ChannelFunction(ChannelsAlike):
 
     @override
     def narrow(self, node: Node, to: Narrowing) -> Narrowed:
-        del to
         return node.op, node.inputs
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
@@ -143,8 +144,8 @@ class _Convolution(Op):
         """Sum of products in float64 (exact for integers below 2^53)."""
         raise NotImplementedError
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, weights, bias = (*inputs, None)[:3]
         if x is None or weights is None:
             raise ModelError(f"{node.origin}: input or weights are missing")
@@ -185,8 +186,8 @@ class Conv2D(_Convolution):
         """Each group is a product of its own."""
         return super().overhead(node) + self.groups * OPERATOR
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, weights = _operands(self, inputs)
         outputs, height, width, depth = weights.shape
         if x.shape[3] != depth * self.groups or outputs % self.groups:
@@ -203,8 +204,8 @@ class Conv2D(_Convolution):
         """Multiply-accumulates, padded taps included."""
         return node.output.type.size * node.input(1).type.size // node.output.type.shape[3]
 
+    @override
     def accumulate(self, x: Array, weights: Array) -> Array:
-        """See `_Convolution.accumulate`."""
         outputs, height, width, depth = weights.shape
         windows = self.windows(x, (height, width))
         n, oh, ow = windows.shape[:3]
@@ -229,8 +230,8 @@ class DepthwiseConv2D(_Convolution):
     channel_rule = DepthwiseChannels()
     weights_rule = DepthwiseWeights()
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, weights = _operands(self, inputs)
         one, height, width, outputs = weights.shape
         if one != 1 or not x.shape[3] or outputs % x.shape[3]:
@@ -246,8 +247,8 @@ class DepthwiseConv2D(_Convolution):
         _, height, width, _ = node.input(1).type.shape
         return node.output.type.size * height * width
 
+    @override
     def accumulate(self, x: Array, weights: Array) -> Array:
-        """See `_Convolution.accumulate`."""
         _, height, width, outputs = weights.shape
         windows = self.windows(x, (height, width))
         multiplier = outputs // x.shape[3]

@@ -13,6 +13,7 @@ from itertools import product
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
@@ -76,8 +77,8 @@ class ConvolutionND(Op):
         """
         raise NotImplementedError(f"{self.name}.size")
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, weights = operands(self, inputs, 2)
         bias = inputs[2] if len(inputs) > 2 else None
         rank = len(x.shape) - 2
@@ -106,12 +107,12 @@ class ConvolutionND(Op):
         wide = x.dtype is DType.FLOAT16 and bias is not None and bias.dtype is DType.FLOAT32
         return same_dtype(self, [t for t in (x, weights, *(() if wide else (bias,))) if t])
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         quantized(node, ())
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, weights = arrays(node, inputs, 2)
         bias = inputs[2] if len(inputs) > 2 else None
         y, quant = node.output.type, node.input(1).type.quant
@@ -167,8 +168,8 @@ class ConvolutionND(Op):
 class Conv3D(ConvolutionND):
     """3-D convolution."""
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         if len(self.stride) != 3 or min(map(min, self.padding), default=0) < 0:
             raise ModelError(f"Conv3D has stride {self.stride} and padding {self.padding}")
         return super().infer(inputs)
@@ -177,12 +178,12 @@ class Conv3D(ConvolutionND):
         """Multiply-accumulates, padded taps included."""
         return node.output.type.size * prod(node.input(1).type.shape[:-1])
 
+    @override
     def size(self, axis: int, size: int, window: int) -> int:
-        """See `ConvolutionND.size`."""
         return (size + sum(self.padding[axis]) - window) // self.stride[axis] + 1
 
+    @override
     def accumulate(self, x: Array, weights: Array, size: Sequence[int]) -> Array:
-        """See `ConvolutionND.accumulate`."""
         padded = np.pad(x, ((0, 0), *self.padding, (0, 0)))
         total = np.zeros((x.shape[0], *size, weights.shape[-1]))
         for tap, begin in self._taps(weights.shape[:-2]):
@@ -204,8 +205,9 @@ class ConvTranspose(ConvolutionND):
     weights_rule = TransposedWeights()
     quantized_weights = True
 
+    @override
     def _dtype(self, x: TensorType, weights: TensorType, bias: TensorType | None) -> DType:
-        """See `ConvolutionND._dtype`; integers have a bias that is longer than they are."""
+        # The bias of integers is longer than they are.
         if not x.dtype.is_integer:
             return super()._dtype(x, weights, bias)
         if weights.dtype is not DType.INT8 or x.dtype not in (DType.INT8, DType.INT16):
@@ -231,16 +233,16 @@ class ConvTranspose(ConvolutionND):
         weights = node.input(1).type
         return node.input(0).type.size * weights.size // weights.shape[-2] // self.groups
 
+    @override
     def _padded(self, node: Node) -> TensorType:
-        """See `ConvolutionND._padded`."""
         return node.output.type
 
+    @override
     def size(self, axis: int, size: int, window: int) -> int:
-        """See `ConvolutionND.size`."""
         return (size - 1) * self.stride[axis] + window - sum(self.padding[axis])
 
+    @override
     def accumulate(self, x: Array, weights: Array, size: Sequence[int]) -> Array:
-        """See `ConvolutionND.accumulate`."""
         full = [n + sum(pair) for n, pair in zip(size, self.padding, strict=True)]
         total = np.zeros((x.shape[0], *full, weights.shape[-1]))
         for tap, begin in self._taps(weights.shape[:-2]):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -30,12 +31,12 @@ class Cumulative(Op):
     reverse: bool = False
 
     @property
+    @override
     def name(self) -> str:
-        """See `Op.name`."""
         return f"Cumulative({self.kind})"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         if self.kind not in KINDS:
             raise ModelError(f"there is no cumulative '{self.kind}'; see {KINDS}")
         (x,) = operands(self, inputs, 1)
@@ -44,8 +45,8 @@ class Cumulative(Op):
             raise ModelError(f"{self.name} cannot be computed on {x}")
         return (TensorType(x.shape, x.dtype),)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         wide = x.astype(np.float64) if x.dtype.kind == "f" else x
         if self.reverse:

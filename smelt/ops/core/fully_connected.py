@@ -109,8 +109,8 @@ class FullyConnected(Op):
         """See `Op.with_activation`."""
         return replace(self, activation=activation)
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, weights = operands(self, inputs, 2)
         if len(weights.shape) != 2:
             raise ModelError(f"FullyConnected needs weights [outputs, inputs], got {weights}")
@@ -153,8 +153,8 @@ class FullyConnected(Op):
         if node.rounding is None:
             raise ModelError(f"{node.origin}: a quantized FullyConnected needs a rounding")
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, weights = arrays(node, inputs, 2)
         bias = inputs[2] if len(inputs) > 2 else None
         y, quant = node.output.type, node.input(1).type.quant

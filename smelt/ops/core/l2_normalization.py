@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -33,8 +34,8 @@ class L2Normalization(Op):
 
     settles = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         if not x.shape or (x.quant is None and not x.dtype.is_float):
             raise ModelError(f"{self.name} needs floats or quantized data with an axis, got {x}")
@@ -44,8 +45,8 @@ class L2Normalization(Op):
         """The fixed one: [-1, 1) over the whole range."""
         return _OUTPUT if operands(self, inputs, 1)[0].dtype is DType.INT8 else None
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         if not quantized(node, (DType.INT8,)):
             return
         tflm_rounding(node)
@@ -66,8 +67,8 @@ class L2Normalization(Op):
         x = node.input(0).type
         return 8 * OPERATOR * x.size // x.shape[-1] if x.is_quantized and x.size else 0
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         y = node.output.type
         if y.quant is None:

@@ -70,7 +70,6 @@ class L2Pool2D(Op):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Windows are as high or wide as one element."""
-        del node
         return is_pointwise(axes[0], self.window, self.stride, self.padding)
 
 

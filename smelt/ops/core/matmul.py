@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
@@ -56,8 +57,8 @@ class MatMul(Op):
     right: tuple[int, ...] = ()
     result: tuple[int, ...] = ()
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         a, b = operands(self, inputs, 2)
         dtype = same_dtype(self, (a, b))
         stored = dtype is DType.INT8 and a.is_quantized and b.is_quantized
@@ -94,8 +95,8 @@ class MatMul(Op):
                 f"this operator in float, or split its {depth} products"
             )
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         a, b = arrays(node, inputs, 2)
         y = node.output.type
         wide = np.float64 if y.dtype.is_float or y.is_quantized else y.dtype.numpy
@@ -131,7 +132,6 @@ class MatMul(Op):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """One operand has rows, the other is whole."""
-        del node
         return sum(axis is not None for axis in axes) == 1
 
 

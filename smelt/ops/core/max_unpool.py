@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -39,8 +40,8 @@ class MaxPoolIndices(Op):
 
     index_outputs = (0,)
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         fields = (self.window, self.stride, self.padding, self.dilation)
         rank = len(x.shape) - 2
@@ -73,8 +74,8 @@ class MaxPoolIndices(Op):
         starts = np.arange(-before, last, self.stride[axis])
         return starts[:, None] + np.arange(self.window[axis]) * step
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         quantized(node, ())
 
     def overhead(self, node: Node) -> int:
@@ -83,8 +84,8 @@ class MaxPoolIndices(Op):
         windows = node.outputs[0].type.size * prod(self.window)
         return prod(size) * OPERATOR + windows
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         values, indices = (np.zeros(v.type.shape, v.type.dtype.numpy) for v in node.outputs)
         size = x.shape[2:]
@@ -115,8 +116,8 @@ class MaxUnpool(Op):
 
     shape: tuple[int, ...]
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, indices = operands(self, inputs, 2)
         if indices.shape != x.shape or indices.dtype is not DType.INT64:
             raise ModelError(f"MaxUnpool of {x} has indices {indices}")
@@ -124,12 +125,12 @@ class MaxUnpool(Op):
             raise ModelError(f"MaxUnpool cannot have the shape {self.shape}")
         return (TensorType(self.shape, x.dtype),)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         quantized(node, ())
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, indices = arrays(node, inputs, 2)
         y = np.zeros(node.output.type.size, x.dtype)
         inside = (indices >= 0) & (indices < y.size)

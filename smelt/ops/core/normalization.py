@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -37,8 +38,8 @@ class Normalization(Op):
 
     settles = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         for axis in self.axes:
             axis_in_range(self, axis, len(x.shape))
@@ -53,8 +54,8 @@ class Normalization(Op):
         statistics = (TensorType(shape, x.dtype),) * 2 if self.statistics else ()
         return (TensorType(x.shape, x.dtype), *statistics)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         real = x.astype(np.float64)
         count = np.float64(self.count(node.input(0).type))
@@ -75,7 +76,6 @@ class Normalization(Op):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Rows are not normalized together."""
-        del node
         return axes[0] not in self.axes
 
     def axes_rule(self, node: Node) -> Axes:
@@ -106,8 +106,8 @@ class LocalResponse(Op):
 
     settles = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         if not x.shape or not x.dtype.is_float:
             raise ModelError(f"{self.name} needs floats with at least one axis, got {x}")
@@ -120,8 +120,8 @@ class LocalResponse(Op):
         """How many elements before and behind an element count with it."""
         return (self.size - 1) // 2, self.size // 2
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         real = x.astype(np.float64)
         before, behind = self.reach

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -25,8 +26,8 @@ class PRelu(Op):
 
     elementwise = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, alpha = operands(self, inputs, 2)
         try:
             shape = np.broadcast_shapes(x.shape, alpha.shape)
@@ -38,8 +39,8 @@ class PRelu(Op):
             raise ModelError(f"PRelu of {x} cannot use alpha {alpha}")
         return (TensorType(x.shape, x.dtype),)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         alpha = node.input(1).type
         if not quantized(node, (DType.INT8, DType.INT16)):
             return
@@ -53,8 +54,8 @@ class PRelu(Op):
         symmetric_int16(node)
         tflm_rounding(node)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, alpha = arrays(node, inputs, 2)
         source, slope, y = node.input(0).type, node.input(1).type, node.output.type
         if y.quant is None:
@@ -78,7 +79,6 @@ class PRelu(Op):
 
     def onnx_form(self, node: Node) -> OnnxForm:
         """Slopes are broadcast."""
-        del node
         return OnnxForm("PRelu")
 
 

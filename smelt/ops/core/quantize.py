@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Rounding, TensorType
@@ -49,15 +50,15 @@ class Quantize(Op):
     converts = True
     channel_rule = ChannelFunction()
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         if not self.dtype.is_integer or x.dtype is DType.BOOL:
             raise ModelError(f"Quantize cannot bring {x} to {self.dtype.value}")
         return (TensorType(x.shape, self.dtype),)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         x, y = node.input(0).type, node.output.type
         if y.quant is None:
             raise ModelError(f"{node.origin}: the output of Quantize must be quantized")
@@ -78,8 +79,8 @@ class Quantize(Op):
             raise ModelError(f"{node.origin}: input {x} of Quantize must be quantized per tensor")
         requantizing_rounding(node)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         y, given = node.output.type, node.input(0).type.quant
         if node.rounding is Rounding.ONNX and y.quant is not None:
@@ -114,23 +115,23 @@ class Dequantize(Op):
     converts = True
     exact = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         if x.dtype is DType.BOOL:
             raise ModelError(f"Dequantize cannot be applied to {x}")
         return (TensorType(x.shape, DType.FLOAT32),)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         x, y = node.input(0).type, node.output.type
         if x.dtype.is_integer and x.quant is None:
             raise ModelError(f"{node.origin}: input {x} of Dequantize is not quantized")
         if y.quant is not None:
             raise ModelError(f"{node.origin}: the output of Dequantize cannot be quantized")
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         quant = node.input(0).type.quant
         if quant is None:

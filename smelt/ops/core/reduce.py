@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
@@ -148,12 +149,12 @@ class Reduce(Op):
     channel_rule = ReduceChannels()
 
     @property
+    @override
     def name(self) -> str:
-        """See `Op.name`."""
         return f"Reduce({self.kind})"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         if self.kind not in REDUCE:
             raise ModelError(f"there is no reduction '{self.kind}'; see {sorted(REDUCE)}")
         (x,) = operands(self, inputs, 1)
@@ -179,8 +180,8 @@ class Reduce(Op):
         (x,) = operands(self, inputs, 1)
         return None if REDUCE[self.kind].rescales else x.quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         row = REDUCE[self.kind]
         if not quantized(node, row.dtypes):
             return
@@ -190,8 +191,8 @@ class Reduce(Op):
         else:
             same_quant(node)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         y, row = node.output.type, REDUCE[self.kind]
         if y.quant is None or not row.rescales:
@@ -220,12 +221,10 @@ class Reduce(Op):
 
     def selects(self, node: Node) -> int:
         """Maxima and minima are elements of the operand."""
-        del node
         return int(self.kind in ("max", "min"))
 
     def grows(self, node: Node) -> bool:
         """Sums and products do."""
-        del node
         return self.kind not in ("mean", "max", "min")
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
@@ -237,7 +236,6 @@ class Reduce(Op):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Rows are not reduced to one."""
-        del node
         return axes[0] not in self.axes
 
     def axes_rule(self, node: Node) -> Axes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -99,16 +100,16 @@ class Softmax(Op):
     settles = True
     sixteen_bits = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         return _infer(self, inputs)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
         """The fixed one: [0, 1) over the whole range."""
         return _SOFTMAX_OUTPUT.get(operands(self, inputs, 1)[0].dtype)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         if not quantized(node, tuple(_SOFTMAX_OUTPUT)):
             return
         symmetric_int16(node)
@@ -117,8 +118,8 @@ class Softmax(Op):
         if node.input(0).type.dtype is DType.INT8:
             _check_input_scale(node, self.beta)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         y = node.output.type
         if y.quant is None:
@@ -196,8 +197,8 @@ class LogSoftmax(Op):
 
     settles = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         return _infer(self, inputs)
 
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
@@ -205,15 +206,15 @@ class LogSoftmax(Op):
         (x,) = operands(self, inputs, 1)
         return _LOG_SOFTMAX_OUTPUT if x.dtype is DType.INT8 else None
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         if quantized(node, (DType.INT8,)):
             tflm_rounding(node)
             _check_output(node, _LOG_SOFTMAX_OUTPUT)
             _check_input_scale(node, 1.0)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         y = node.output.type
         if y.quant is None:
@@ -252,16 +253,16 @@ def _log_softmax8(x: Array, scale: float) -> Array:
 class Hardmax(Op):
     """1 where a row of the last axis has its greatest element for the first time, else 0."""
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         return _infer(self, inputs)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         quantized(node, ())
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         first = np.argmax(x, axis=-1, keepdims=True)
         columns = np.arange(x.shape[-1], dtype=np.int64)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -25,20 +26,20 @@ class Table(Op):
     elementwise = True
     channel_rule = ChannelFunction()
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, table = operands(self, inputs, 2)
         if x.dtype not in (DType.INT8, DType.UINT8) or table.shape != (256,):
             raise ModelError(f"Table cannot look up {x} in {table}")
         return (TensorType(x.shape, table.dtype),)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         if not node.input(1).is_constant:
             raise ModelError(f"{node.origin}: the results of Table must be constant")
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, table = arrays(node, inputs, 2)
         return (np.asarray(table[x.astype(np.int64) - np.iinfo(x.dtype).min]),)
 

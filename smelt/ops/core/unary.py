@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -155,12 +156,12 @@ class Unary(Op):
     channel_rule = ChannelFunction()
 
     @property
+    @override
     def name(self) -> str:
-        """See `Op.name`."""
         return f"Unary({self.kind})"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         if self.kind not in UNARY:
             raise ModelError(f"there is no unary operator '{self.kind}'; see {sorted(UNARY)}")
         (x,) = operands(self, inputs, 1)
@@ -177,8 +178,8 @@ class Unary(Op):
         fixed = dict(zip(row.dtypes, row.output, strict=False))
         return fixed.get(x.dtype)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         if not quantized(node, UNARY[self.kind].dtypes):
             return
         symmetric_int16(node)
@@ -200,8 +201,8 @@ class Unary(Op):
         """A table of integers is made number by number."""
         return 1 << 19 if self.kind == "rsqrt" and node.output.type.is_quantized else 0
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         y, row = node.output.type, UNARY[self.kind]
         if y.quant is None or row.integer is None:
@@ -214,7 +215,6 @@ class Unary(Op):
 
     def grows(self, node: Node) -> bool:
         """Some functions do."""
-        del node
         return self.kind in _GROWING
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:

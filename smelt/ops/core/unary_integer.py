@@ -35,7 +35,6 @@ def clamped(activation: Activation) -> Integer:
     """RELU and its kin: rescale, then clamp to the activation's limits on the output's scale."""
 
     def compute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
-        del alpha
         multiplier = rescale_multiplier(scale_ratio(source, y))
         scaled = multiply_by_quantized_multiplier(x - source.zero_point, *multiplier)
         return np.clip(scaled + y.zero_point, *clamp_limits(activation, y))
@@ -73,7 +72,6 @@ def leaky_scales(x: TensorType, y: TensorType, alpha: float) -> tuple[float, flo
 
 def absolute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
     """Rescaled only where the scales differ."""
-    del alpha
     value = np.abs(x - source.zero_point)
     if source.scale != y.scale:
         multiplier = rescale_multiplier(scale_ratio(source, y))
@@ -87,7 +85,6 @@ def rsqrt(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
     Inputs that stand for zero or less give the largest output (TensorFlow Lite Micro stops at
     the negative ones with an error).
     """
-    del alpha
     root = np.sqrt(np.float32(source.scale)) * np.float32(y.scale)
     multiplier, shift = quantize_multiplier(1.0 / float(root))
     low, high = source.dtype.limits
@@ -109,7 +106,6 @@ def _saturating(function: Callable[[Array, int], Array], bits: int, zero: int) -
     """
 
     def compute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
-        del alpha
         multiplier, shift = quantize_multiplier(source.scale * 2.0**27)
         radius = math.floor(15 * 2.0 ** (27 - shift))
         centred = x - source.zero_point
@@ -192,7 +188,6 @@ def table_scaling(source: TensorType, power_of_two_shifts: tuple[int, ...]) -> t
 
 def hard_swish(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
     """HARD_SWISH in 16-bit fixed point: `x` times `relu6(x + 3) / 6`, both rounded to 16 bits."""
-    del alpha
     (output, output_shift), (reluish, reluish_shift) = hard_swish_multipliers(source, y)
     high_resolution = (x - source.zero_point) << 7
     scaled = _doubling_high_multiply16(high_resolution, output)

@@ -20,7 +20,6 @@ def plain(function: Callable[[Array], Array]) -> Real:
     """A function that needs neither."""
 
     def compute(x: Array, alpha: float, beta: float) -> Array:
-        del alpha, beta
         return function(x)
 
     return compute
@@ -50,7 +49,6 @@ def hard_swish(x: Array) -> Array:
 
 def swish(x: Array, alpha: float, beta: float) -> Array:
     """`x` times the logistic function of `alpha · x`."""
-    del beta
     return x * logistic(alpha * x)
 
 
@@ -87,25 +85,21 @@ def gelu_tanh(x: Array) -> Array:
 
 def leaky_relu(x: Array, alpha: float, beta: float) -> Array:
     """Slope `alpha` on the negative side."""
-    del beta
     return np.where(x > 0, x, x * alpha)
 
 
 def thresholded_relu(x: Array, alpha: float, beta: float) -> Array:
     """`x` above `alpha`, else 0."""
-    del beta
     return np.where(x > alpha, x, 0)
 
 
 def elu(x: Array, alpha: float, beta: float) -> Array:
     """`alpha · (e^x - 1)` on the negative side."""
-    del beta
     return np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
 
 
 def celu(x: Array, alpha: float, beta: float) -> Array:
     """`alpha · (e^(x / alpha) - 1)` where that is negative, else its positive part."""
-    del beta
     return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType, Value
@@ -116,8 +117,8 @@ class Lstm(Op):
     reverse: bool = False
     cell_clip: float = 0.0
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, weights, recurrent, bias = operands(self, inputs, 4)
         if len(x.shape) != 3 or len(weights.shape) != 3 or 0 in (*x.shape, *weights.shape):
             raise ModelError(f"Lstm cannot use {x} with weights {weights}")
@@ -139,8 +140,8 @@ class Lstm(Op):
         every = TensorType((steps, batch, units), x.dtype)
         return (every, state, cell) if self.sequence else (state, cell)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         types = [v.type for v in (*node.inputs, *node.outputs) if v is not None]
         if all(t.dtype is DType.FLOAT32 for t in types):
             return
@@ -166,8 +167,8 @@ class Lstm(Op):
                 f"from 2^{CELL_POWERS[0]} to 2^{CELL_POWERS[-1]}, and for 0"
             )
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         if node.outputs[-1].type.is_quantized:
             return self._integer(node, inputs)
         hidden, cell = self.trace(node, inputs)

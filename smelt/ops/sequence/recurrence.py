@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -116,8 +117,8 @@ class Recurrence(Op):
     length_operand = LENGTHS
 
     @property
+    @override
     def name(self) -> str:
-        """See `Op.name`."""
         return f"Recurrence({self.kind})"
 
     @property
@@ -125,8 +126,8 @@ class Recurrence(Op):
         """The activations with their constants."""
         return tuple(map(Gate, self.activations, self.alphas, self.betas))
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         self._check_attributes()
         x, weights = operands(self, inputs, 2)
         if len(x.shape) != 3 or len(weights.shape) != 2 or 0 in (*x.shape, *weights.shape):
@@ -178,8 +179,8 @@ class Recurrence(Op):
         if given & {"cell", "peepholes"} and self.kind != "lstm":
             raise ModelError(f"{self.name} has neither cell state nor peepholes")
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         given = dict(zip(OPERANDS, inputs, strict=False))
         x, weights = (np.asarray(given[name], np.float64) for name in OPERANDS[:2])
         (steps, batch, _), units = x.shape, weights.shape[1]
@@ -265,7 +266,6 @@ class Recurrence(Op):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Time goes by row."""
-        del node
         return axes[0] == 0 and not any(axis is not None for axis in axes[1:])
 
 

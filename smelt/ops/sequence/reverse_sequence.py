@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -28,8 +29,8 @@ class ReverseSequence(Op):
     moves_data = True
     chooses_by = (1,)
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, lengths = operands(self, inputs, 2)
         require_indices(self, lengths)
         axis_in_range(self, self.batch_axis, len(x.shape))
@@ -46,12 +47,12 @@ class ReverseSequence(Op):
         """The data's."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, lengths = arrays(node, inputs, 2)
         size = node.output.type.shape[self.time_axis]
         time = np.arange(size)

@@ -53,8 +53,8 @@ class Concat(Op):
     sixteen_bits = True
     channel_rule = ConcatChannels()
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         types = operands(self, inputs, max(len(inputs), 1))
         axis_in_range(self, self.axis, len(types[0].shape))
         others = {(*t.shape[: self.axis], 0, *t.shape[self.axis + 1 :]) for t in types}
@@ -70,17 +70,16 @@ class Concat(Op):
         """That of every input."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node, len(node.inputs))
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         return (np.concatenate(arrays(node, inputs, len(inputs)), axis=self.axis),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Rows are not joined to others."""
-        del node
         return axes[0] != self.axis
 
     def axes_rule(self, node: Node) -> Axes:

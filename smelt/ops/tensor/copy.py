@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.homogeneity import Homogeneity, in_place
@@ -24,8 +26,8 @@ class Copy(Op):
     sixteen_bits = True
     channel_rule = ChannelsAlike()
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = inputs
         if x is None:
             raise ModelError("Copy needs an input")
@@ -35,8 +37,8 @@ class Copy(Op):
         """The input's."""
         return None if inputs[0] is None else inputs[0].quant
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = inputs
         if x is None:
             raise ModelError(f"{node.origin}: the input is missing")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -26,8 +27,8 @@ class _Gather(Op):
         """The data's."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node)
 
 
@@ -42,8 +43,8 @@ class Gather(_Gather):
     axis: int = 0
     batch_dims: int = 0
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, indices = operands(self, inputs, 2)
         require_indices(self, indices)
         axis_in_range(self, self.axis, len(x.shape))
@@ -54,8 +55,8 @@ class Gather(_Gather):
         shape = (*x.shape[: self.axis], *indices.shape[batch:], *x.shape[self.axis + 1 :])
         return (TensorType(shape, x.dtype),)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, indices = arrays(node, inputs, 2)
         where = positions(indices, x.shape[self.axis])
         if not self.batch_dims:
@@ -73,7 +74,6 @@ class Gather(_Gather):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Rows are taken whole, or by the indices of the rows."""
-        del node
         return axes[0] != self.axis and (axes[0] is None or axes[1] is None)
 
     def axes_rule(self, node: Node) -> Axes | None:
@@ -94,16 +94,16 @@ class GatherElements(_Gather):
 
     axis: int = 0
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, indices = operands(self, inputs, 2)
         require_indices(self, indices)
         axis_in_range(self, self.axis, len(x.shape))
         require_within(self, x, indices, self.axis)
         return (TensorType(indices.shape, x.dtype),)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, indices = arrays(node, inputs, 2)
         return (x[element_positions(indices, x.shape, self.axis)],)
 
@@ -121,8 +121,8 @@ class GatherND(_Gather):
 
     batch_dims: int = 0
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, indices = operands(self, inputs, 2)
         require_indices(self, indices)
         batch = self.batch_dims
@@ -135,8 +135,8 @@ class GatherND(_Gather):
             require_elements(self, indices, size)
         return (TensorType((*indices.shape[:-1], *x.shape[batch + depth :]), x.dtype),)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, indices = arrays(node, inputs, 2)
         own = np.indices(indices.shape[:-1])[: self.batch_dims]
         return (x[(*own, *tuple_positions(indices, x.shape[self.batch_dims :]))],)

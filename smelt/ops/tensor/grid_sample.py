@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -37,12 +38,12 @@ class GridSample(Op):
     coordinates: str = "edges"
 
     @property
+    @override
     def name(self) -> str:
-        """See `Op.name`."""
         return f"GridSample({self.mode})"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, grid = operands(self, inputs, 2)
         known = ((self.mode, TAPS), (self.padding, PADDINGS), (self.coordinates, COORDINATES))
         for given, names in known:
@@ -56,8 +57,8 @@ class GridSample(Op):
             raise ModelError(f"{self.name} of {x} cannot use the grid {grid}")
         return (TensorType((*grid.shape[:-1], x.shape[-1]), x.dtype),)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         quantized(node, (), 2)
 
     def limits(self, size: int) -> tuple[float, float]:
@@ -77,8 +78,8 @@ class GridSample(Op):
         taps = TAPS[self.mode] ** (len(node.input(0).type.shape) - 2)
         return taps * (4 * OPERATOR + 4 * node.output.type.size)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, grid = arrays(node, inputs, 2)
         sizes = x.shape[1:-1]
         columns = range(len(sizes)) if self.coordinates == "pixels" else range(len(sizes))[::-1]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -28,8 +29,8 @@ class OneHot(Op):
     moves_data = True
     chooses_by = (1,)
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         values, indices = operands(self, inputs, 2)
         if values.shape != (2,) or self.depth < 0 or not 0 <= self.axis <= len(indices.shape):
             raise ModelError(
@@ -44,12 +45,12 @@ class OneHot(Op):
         """The values'."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         values, indices = arrays(node, inputs, 2)
         shape = [1] * len(node.output.type.shape)
         shape[self.axis] = self.depth
@@ -64,7 +65,6 @@ class OneHot(Op):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Each index makes elements of its own."""
-        del node, axes
         return True
 
 

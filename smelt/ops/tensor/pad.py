@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -52,8 +53,8 @@ class Pad(Op):
     sixteen_bits = True
     channel_rule = PadChannels()
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         if len(self.padding) != len(x.shape):
             raise ModelError(f"Pad of {x} has {len(self.padding)} pairs of padding")
@@ -81,12 +82,12 @@ class Pad(Op):
         """The input's."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node, len(node.inputs))
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         if not self.padding:  # NumPy pads no scalar, not even by nothing.
             return (x.copy(),)
@@ -108,7 +109,6 @@ class Pad(Op):
 
     def selects(self, node: Node) -> int:
         """The data's, and real zeros, which are stored as the zero point."""
-        del node
         return int(self.value is None)
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
@@ -119,7 +119,6 @@ class Pad(Op):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Rows get no neighbours."""
-        del node
         return axes[0] is not None and self.padding[axes[0]] == (0, 0)
 
     def axes_rule(self, node: Node) -> Axes:
@@ -128,7 +127,6 @@ class Pad(Op):
 
     def is_identity(self, node: Node) -> bool:
         """By nothing."""
-        del node
         return not any(map(any, self.padding))
 
 

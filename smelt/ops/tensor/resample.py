@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -26,8 +27,8 @@ class Resample(Op):
     axis: int
     fill: float = 0.0
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, positions = operands(self, inputs, 2)
         weights = inputs[2] if len(inputs) > 2 else None
         axis_in_range(self, self.axis, len(x.shape))
@@ -49,16 +50,16 @@ class Resample(Op):
         """The input's."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node)
         positions = node.input(1).data
         size = node.input(0).type.shape[self.axis]
         if positions is not None and (positions.min() < -1 or positions.max() >= size):
             raise ModelError(f"{node.origin}: Resample has positions beyond an axis of {size}")
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, positions = arrays(node, inputs, 2)
         weights = inputs[2] if len(inputs) > 2 else None
         outside = positions[:, 0] < 0

@@ -35,7 +35,6 @@ class ReshapeChannels(ChannelRule["Reshape"]):
     def needs(
         self, node: Node[Reshape], wanted: Mask, operands: Sequence[Bounds | None]
     ) -> tuple[Mask, Sequence[Mask | None]]:
-        del operands
         needed: Mask = np.any(wanted.reshape(-1, channels(node.input(0).type)), axis=0)
         return np.tile(needed, wanted.size // needed.size), [needed]
 
@@ -60,8 +59,8 @@ class Reshape(Op):
     sixteen_bits = True
     channel_rule = ReshapeChannels()
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = inputs
         if x is None or prod(self.shape) != x.size:
             raise ModelError(f"{x} cannot be reshaped to {list(self.shape)}")
@@ -71,8 +70,8 @@ class Reshape(Op):
         """The input's."""
         return None if inputs[0] is None else inputs[0].quant
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = inputs
         if x is None:
             raise ModelError(f"{node.origin}: the input is missing")
@@ -91,7 +90,6 @@ class Reshape(Op):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Whatever they are called."""
-        del node, axes
         return True
 
     def is_identity(self, node: Node) -> bool:

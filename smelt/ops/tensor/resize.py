@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -44,12 +45,12 @@ class Resize(Op):
     channel_rule = ResizeChannels()
 
     @property
+    @override
     def name(self) -> str:
-        """See `Op.name`."""
         return f"Resize({self.kind})"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         if self.kind not in KINDS:
             raise ModelError(f"there is no interpolation '{self.kind}'; see {KINDS}")
         (x,) = operands(self, inputs, 1)
@@ -63,14 +64,14 @@ class Resize(Op):
         """The input's."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         if self.kind == "bilinear":
             quantized(node, (DType.INT8,))
         same_quant(node)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         rows, columns = self.axes(x.shape)
         if self.kind == "nearest":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
@@ -37,12 +38,12 @@ class RoiAlign(Op):
     half_pixel: bool = True
 
     @property
+    @override
     def name(self) -> str:
-        """See `Op.name`."""
         return f"RoiAlign({self.kind})"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, boxes, numbers = operands(self, inputs, 3)
         if self.kind not in KINDS:
             raise ModelError(f"there is no RoiAlign '{self.kind}'; see {KINDS}")
@@ -57,8 +58,8 @@ class RoiAlign(Op):
             raise ModelError(f"{self.name} has the images' numbers {numbers}; int64 is needed")
         return (TensorType((count, *self.size, x.shape[3]), x.dtype),)
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         quantized(node, (), 2)
 
     def overhead(self, node: Node) -> int:
@@ -68,8 +69,8 @@ class RoiAlign(Op):
         copies = prod(node.input(0).type.shape[1:]) * boxes
         return samples * (OPERATOR + 4 * channels) + copies
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, boxes, numbers = arrays(node, inputs, 3)
         y = np.zeros(node.output.type.shape, np.float64)
         chosen = np.clip(numbers, 0, len(x) - 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -38,8 +39,8 @@ class _Scatter(Op):
         """The data's."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node, 2)
         reduction = getattr(self, "reduction", "none")
         if node.output.type.is_quantized and reduction in ("add", "mul"):
@@ -73,8 +74,8 @@ class ScatterElements(_Scatter):
     axis: int = 0
     reduction: str = "none"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, updates, indices = operands(self, inputs, 3)
         require_indices(self, indices)
         axis_in_range(self, self.axis, len(x.shape))
@@ -84,8 +85,8 @@ class ScatterElements(_Scatter):
             raise ModelError(f"{self.name} needs an update an index, got {updates}, {indices}")
         return (TensorType(x.shape, same_dtype(self, [x, updates])),)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, updates, indices = arrays(node, inputs, 3)
         where = element_positions(indices, x.shape, self.axis)
         return (_written(x, where, updates, self.reduction),)
@@ -97,8 +98,8 @@ class ScatterND(_Scatter):
 
     reduction: str = "none"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, updates, indices = operands(self, inputs, 3)
         require_indices(self, indices)
         _require_reduction(self, self.reduction, x)
@@ -111,8 +112,8 @@ class ScatterND(_Scatter):
             require_elements(self, indices, size)
         return (TensorType(x.shape, same_dtype(self, [x, updates])),)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, updates, indices = arrays(node, inputs, 3)
         return (_written(x, tuple_positions(indices, x.shape), updates, self.reduction),)
 
@@ -128,8 +129,8 @@ class TensorScatter(_Scatter):
     axis: int
     circular: bool = False
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, updates = operands(self, inputs, 2)
         axis_in_range(self, self.axis, len(x.shape))
         length = updates.shape[self.axis] if len(updates.shape) == len(x.shape) else 0
@@ -149,8 +150,8 @@ class TensorScatter(_Scatter):
         """Each row of the batch is written by itself."""
         return node.input(0).type.shape[0] * OPERATOR
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, updates = arrays(node, inputs, 2)
         indices = inputs[2] if len(inputs) > 2 else None
         result = x.copy()

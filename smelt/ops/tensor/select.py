@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -25,8 +26,8 @@ class Select(Op):
     moves_data = True
     chooses_by = (0,)
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         condition, a, b = operands(self, inputs, 3)
         if condition.dtype is not DType.BOOL:
             raise ModelError(f"Select needs a condition of type bool, got {condition}")
@@ -41,16 +42,16 @@ class Select(Op):
         """That of the operands."""
         return operands(self, inputs, 3)[1].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         _, a, b = (value.type.quant for value in map(node.input, range(3)))
         if not a == b == node.output.type.quant:
             raise ModelError(
                 f"{node.origin}: Select keeps its data as stored, but they are quantized apart"
             )
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         condition, a, b = arrays(node, inputs, 3)
         return (np.asarray(np.where(condition, a, b)),)
 

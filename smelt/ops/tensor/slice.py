@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
@@ -36,8 +37,8 @@ class Slice(Op):
         starts[axis], sizes[axis], steps[axis] = start, size, step
         return Slice(tuple(starts), tuple(sizes), tuple(steps))
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         rank = len(x.shape)
         if not len(self.starts) == len(self.sizes) == len(self.steps) == rank:
@@ -58,12 +59,12 @@ class Slice(Op):
         """The input's."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         for axis, (start, size, step) in enumerate(
             zip(self.starts, self.sizes, self.steps, strict=True)
@@ -80,7 +81,6 @@ class Slice(Op):
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """All rows are taken, in order."""
-        del node
         axis = axes[0]
         return axis is not None and (self.starts[axis], self.steps[axis]) == (0, 1)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
@@ -23,8 +24,8 @@ class Tile(Op):
 
     moves_data = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         if len(self.multiples) != len(x.shape) or min(self.multiples, default=1) < 1:
             raise ModelError(f"{x} cannot be repeated {list(self.multiples)} times")
@@ -35,18 +36,17 @@ class Tile(Op):
         """The input's."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         return (np.tile(x, self.multiples),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Rows are not repeated."""
-        del node
         return axes[0] is not None and self.multiples[axes[0]] == 1
 
     def axes_rule(self, node: Node) -> Axes:
@@ -55,7 +55,6 @@ class Tile(Op):
 
     def onnx_form(self, node: Node) -> OnnxForm:
         """Multiples are an operand."""
-        del node
         return OnnxForm("Tile", constants={"repeats": np.asarray(self.multiples, np.int64)})
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -30,8 +31,8 @@ class TopK(Op):
 
     index_outputs = (1,)
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         axis_in_range(self, self.axis, len(x.shape))
         if not 0 <= self.k <= x.shape[self.axis] or self.index not in INDEX_TYPES:
@@ -43,16 +44,16 @@ class TopK(Op):
         """The input's; the indices have none."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node)
 
     def overhead(self, node: Node) -> int:
         """The elements are sorted, twice."""
         return 8 * node.input(0).type.size
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         # Ranks have no overflow when they are negated, and the sort is stable.
         ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes
@@ -23,8 +25,8 @@ class Transpose(Op):
     moves_data = True
     sixteen_bits = True
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         if sorted(self.permutation) != list(range(len(x.shape))):
             raise ModelError(f"{self.permutation} is no permutation of the axes of {x}")
@@ -37,20 +39,19 @@ class Transpose(Op):
             return quant
         return Quant(quant.scale, quant.zero_point, self.permutation.index(quant.axis))
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         quant = node.input(0).type.quant
         if quant is None or quant.is_per_tensor:
             same_quant(node)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         return (x.transpose(self.permutation).copy(),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Wherever they go."""
-        del node, axes
         return True
 
     def axes_rule(self, node: Node) -> Axes:
@@ -65,12 +66,10 @@ class Transpose(Op):
 
     def onnx_form(self, node: Node) -> OnnxForm:
         """The permutation is an attribute."""
-        del node
         return OnnxForm("Transpose", {"perm": self.permutation})
 
     def is_identity(self, node: Node) -> bool:
         """In order."""
-        del node
         return list(self.permutation) == sorted(self.permutation)
 
 

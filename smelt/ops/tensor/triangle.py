@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -24,8 +25,8 @@ class Triangle(Op):
     upper: bool = True
     k: int = 0
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         (x,) = operands(self, inputs, 1)
         if len(x.shape) < 2:
             raise ModelError(f"Triangle needs matrices, got {x}")
@@ -35,8 +36,8 @@ class Triangle(Op):
         """The input's."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node)
         quant = node.output.type.quant
         if quant is not None and any(quant.zero_point):
@@ -45,8 +46,8 @@ class Triangle(Op):
                 "supported; keep this operator in float"
             )
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         return (np.triu(x, self.k) if self.upper else np.tril(x, self.k),)
 
