@@ -1,4 +1,7 @@
-"""Where code runs: a TOML file a board, and the code that talks to boards."""
+"""Where code runs: a TOML file a board, and the code that builds for boards and talks to them.
+
+May import `targets` and `codegen.text`; `api`, `proof` and `cli` may import it.
+"""
 
 from smelt.boards.board import Board, available, computers, load
 from smelt.boards.build import ElfInfo, compile_project

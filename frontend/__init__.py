@@ -1,4 +1,7 @@
-"""The frontends: a model file becomes a `Graph`."""
+"""The frontends: a model file becomes a `Graph`.
+
+May import `ops` and `ir`; `api`, `proof`, `cli` and `bench` may import it.
+"""
 
 from __future__ import annotations
 

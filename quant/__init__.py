@@ -1,1 +1,4 @@
-"""Quantization after training: a float Graph and data in, a quantized Graph out."""
+"""Quantization after training: a float Graph and data in, a quantized Graph out.
+
+May import `ops` and `ir`; `api`, `cli` and `bench` may import it.
+"""

@@ -1,4 +1,8 @@
-"""Smelt: from trained model to bare metal."""
+"""Smelt: from trained model to bare metal.
+
+`compile` is here, and what all packages use: errors, files, wording, the terminal.
+May import everything, once it is called; everything may import it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What code is generated for: instruction set, compiler flags, backends, memories."""
+"""What code is generated for: instruction set, compiler flags, backends, memories, prices.
+
+May import nothing else of Smelt; `boards`, `codegen`, `api`, `proof`, `cli` and `bench` may import
+it.
+"""
 
 from smelt.targets.catalogue import available, get
 from smelt.targets.platform import (

@@ -1,4 +1,7 @@
-"""Putting firmware on a device: images of an ELF, and the programs or drives that take them."""
+"""Putting firmware on a device: images of an ELF, and the programs or drives that take them.
+
+May import `boards`; `proof` and `cli` may import it.
+"""
 
 from smelt.boards.flash.image import Image
 from smelt.boards.flash.runners import GDB, Step, Way, choose, plan, takes_port

@@ -3,6 +3,7 @@
 `plan(problem)` is a pure, deterministic function; `validate(problem, plan)` checks its answer
 and shares no code with it; `require_fit(problem, plan)` compares the answer with what the
 memories hold.
+May import nothing else of Smelt; `codegen` and `api` may import it.
 """
 
 from smelt.codegen.arena.fit import require_fit

@@ -1,6 +1,8 @@
 """The passes over a graph, in order. Each is a function of a graph and a `PassContext`.
 
 Integers keep every bit. Floats may round differently where operators are merged.
+May import `ops` and `ir`; `codegen.partition`, `codegen.schedule`, `codegen.backends.vulkan`,
+`api`, `proof`, `cli` and `bench` may import it.
 """
 
 from __future__ import annotations

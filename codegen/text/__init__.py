@@ -1,4 +1,4 @@
 """How text is made: the Jinja environment, constants as C, assembly in strings, shared C functions.
 
-May import `smelt.ir` and `smelt.errors`.
+May import `ir`; `codegen`, `boards`, `proof` and `cli` may import it.
 """

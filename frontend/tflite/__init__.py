@@ -1,4 +1,7 @@
-"""TensorFlow Lite files: one converter an operator, in tables by family."""
+"""TensorFlow Lite files: one converter an operator, in tables by family.
+
+May import `frontend`, `ops` and `ir`; `frontend` and `cli` may import it.
+"""
 
 from smelt.frontend.tflite.importer import CONVERTERS, SPECIAL_CASES, load
 from smelt.frontend.tflite.operation import Converter, TfliteOperation

@@ -2,6 +2,7 @@
 
 For other tools. Inputs and outputs are float32; weights are int8 initializers. Results differ from
 the quantized network's where a tool rounds in another way.
+May import `ops` and `ir`; `cli` and `bench` may import it.
 """
 
 from __future__ import annotations

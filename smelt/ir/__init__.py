@@ -1,4 +1,7 @@
-"""The intermediate representation: frozen, typed, pure dataflow."""
+"""The intermediate representation: frozen, typed, pure dataflow.
+
+May import nothing else of Smelt but `errors` and `wording`; everything may import it.
+"""
 
 from smelt.ir.activation import Activation
 from smelt.ir.evaluate import Evaluation, evaluate

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from jinja2 import nodes
 
 from smelt.codegen.text.render import environment
+from tests.repository.sources import ROOT, modules
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("bench", "boards", "codegen", "frontend", "quant", "smelt", "targets")
 ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow)
 TEMPLATES = sorted(
     path.relative_to(ROOT / "templates").as_posix() for path in (ROOT / "templates").rglob("*.j2")
 )
-
-
-def modules() -> Iterator[Path]:
-    """Every Python file of the product and its benchmarks, once: links are not followed."""
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if not any((ROOT / parent).is_symlink() for parent in path.relative_to(ROOT).parents):
-                yield path
 
 
 def test_no_two_classes_have_one_name() -> None:

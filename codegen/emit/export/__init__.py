@@ -1,4 +1,8 @@
-"""A network as a library for a user's own build: one module a format, found by its name."""
+"""A network as a library for a user's own build: one module a format, found by its name.
+
+May import `codegen.emit`, `codegen.text`, `codegen.backends.cmsis_nn`, `targets` and `ir`; `cli`
+may import it.
+"""
 
 from __future__ import annotations
 

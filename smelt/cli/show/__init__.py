@@ -1,1 +1,4 @@
-"""What commands show: tables for the terminal, pages of HTML, records for machines."""
+"""What commands show: tables for the terminal, pages of HTML, records for machines.
+
+May import everything; `cli` and `bench` may import it.
+"""

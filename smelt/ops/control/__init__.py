@@ -1,1 +1,4 @@
-"""Control flow, and operators that are told a size known at run time."""
+"""Control flow, and operators that are told a size known at run time.
+
+May import `ops` and `ir`; `ops`, `frontend`, `codegen` and `proof` may import it.
+"""
