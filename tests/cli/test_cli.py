@@ -20,7 +20,8 @@ from smelt.frontend import load
 from smelt.ir.archive import save
 from smelt.ir.text import parse_graph, print_graph
 from tests.support import onnx_networks as onnx
-from tests.support.cli_runner import Ran, Smelt, runner
+from tests.support.cli_runner import Ran, Smelt
+from tests.support.cli_runner import smelt as smelt
 from tests.support.shared import ROOT
 from tests.support.tflite_networks import DIGITS
 
@@ -28,15 +29,6 @@ MODEL = str(DIGITS / "digits_int8.tflite")
 FLOAT = str(DIGITS / "digits_float32.tflite")
 DRQ = str(DIGITS / "digits_drq.tflite")
 DATA = DIGITS / "digits_test.npz"
-
-
-@pytest.fixture
-def smelt(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> Smelt:
-    """Runs the command line in an empty folder."""
-    (tmp_path / "cwd").mkdir()
-    return runner(tmp_path / "cwd", monkeypatch, capfd)
 
 
 @pytest.fixture

@@ -19,9 +19,10 @@ from smelt.proof.profile import profiled
 from smelt.proof.run import run
 from smelt.samples import random_samples
 from smelt.targets.instructions import Kind
-from tests.cli.test_cli import MODEL, Smelt, refused
-from tests.cli.test_cli import smelt as smelt
+from tests.cli.test_cli import MODEL, refused
 from tests.proof.test_profile import profile
+from tests.support.cli_runner import Smelt
+from tests.support.cli_runner import smelt as smelt
 from tests.support.graphs import SETUPS
 from tests.support.tflite_networks import DIGITS
 

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
-from smelt.boards import compile_project, open_device
 from smelt.frontend import load
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, evaluate
 from smelt.ops.tensor.concat import Concat
-from smelt.samples import Sample, random_samples
-from tests.networks.test_golden_reference import INTEGER
-from tests.support.graphs import Outputs, assert_same, combine, compile_graph
-from tests.support.projects import SANITIZERS, VECTOR, digits
+from smelt.samples import random_samples
+from tests.support.golden_networks import INTEGER
+from tests.support.graphs import assert_same, combine, compile_graph
+from tests.support.projects import VECTOR, digits
+from tests.support.sanitized import run_sanitized
 from tests.support.shared import Network, networks
-
-
-def run_sanitized(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> Outputs:
-    """Outputs of a host build under AddressSanitizer and UndefinedBehaviorSanitizer."""
-    artefact.write(folder)
-    elf = compile_project(
-        folder, artefact.platform, extra_cflags=SANITIZERS, extra_ldflags=SANITIZERS
-    )
-    outputs: Outputs = []
-    with open_device(elf.path, "host") as device:
-        for sample in samples:
-            answers, _ = device.run([array.tobytes() for array in sample])
-            values = artefact.graph.outputs
-            outputs.append(
-                tuple(
-                    np.frombuffer(data, v.type.dtype.numpy).reshape(v.type.shape)
-                    for data, v in zip(answers, values, strict=True)
-                )
-            )
-    return outputs
 
 
 @pytest.mark.quick(network=("mlperf_tiny/kws_int8", "tflm/hello_world_float32"))

@@ -90,7 +90,7 @@ FAULTS = (
         "codegen/lower/requantization.py",
         "below = goal - (inside - 1) * reduced - 1",
         "below = goal - (inside - 1) * reduced",
-        ("tests/backends/test_requantization.py", "-k", "two_roundings"),
+        ("tests/lower/test_requantization.py", "-k", "two_roundings"),
     ),
     _of(
         "float weights of the last, incomplete block lie in the wrong order",

@@ -19,8 +19,8 @@ from smelt.errors import DoesNotFit
 from smelt.frontend import load
 from smelt.ir import Array
 from smelt.proof.run import run
-from tests.networks.test_golden_reference import DYNAMIC_RANGE, FLOAT, INTEGER, NOT_BY_TFLM
 from tests.support.board_tools import simulable
+from tests.support.golden_networks import DYNAMIC_RANGE, FLOAT, INTEGER, NOT_BY_TFLM
 from tests.support.graphs import (
     LIKE_OTHERS,
     SETUPS,

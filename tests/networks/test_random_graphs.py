@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from smelt.api.options import Options
 from smelt.ir import DType, evaluate
-from tests.emit.test_sanitizers import run_sanitized
 from tests.support.graphs import TWINS, Member, assert_same, combine, compile_graph, run_together
 from tests.support.random_networks import PHASES, members
+from tests.support.sanitized import run_sanitized
 
 
 def options(setup: Options) -> st.SearchStrategy[Options]:

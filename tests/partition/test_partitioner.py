@@ -33,8 +33,8 @@ from smelt.ops.core.convolution import Conv2D
 from smelt.ops.core.unary import Unary
 from smelt.samples import random_samples
 from smelt.targets import HOST, Optimize, Platform, Target, get
-from tests.emit.test_sanitizers import run_sanitized
 from tests.support.graphs import assert_same, compile_graph
+from tests.support.sanitized import run_sanitized
 from tests.support.shared import Network
 from tests.support.tflite_networks import DIGITS
 from tests.support.vulkan_tools import requires_vulkan

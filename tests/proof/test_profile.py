@@ -27,7 +27,7 @@ from smelt.proof.profile import Profile, executed, profile_model, profiled
 from smelt.samples import random_samples
 from smelt.targets import get
 from smelt.targets.cycles import Counts
-from tests.cli.test_cli import smelt as smelt
+from tests.support.cli_runner import smelt as smelt
 from tests.support.graphs import SETUPS, SIMULATED, compile_graph
 from tests.support.shared import ROOT, Network, networks, shared
 from tests.support.tflite_networks import DIGITS

@@ -23,8 +23,8 @@ from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.reshape import Reshape
 from smelt.proof.verify import find_first_difference
 from smelt.samples import Sample, random_samples
-from tests.emit.test_sanitizers import run_sanitized
 from tests.support.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together
+from tests.support.sanitized import run_sanitized
 
 VECTOR = TensorType((4,), DType.FLOAT32)
 NUMBER = TensorType((), DType.INT64)

@@ -47,3 +47,12 @@ def runner(
         return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def smelt(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Smelt:
+    """Runs the command line in an empty folder."""
+    (tmp_path / "cwd").mkdir()
+    return runner(tmp_path / "cwd", monkeypatch, capfd)

@@ -31,7 +31,7 @@ from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.samples import Sample
 from smelt.targets import Optimize, get
-from tests.backends.test_requantization import requantizations
+from tests.lower.test_requantization import requantizations
 from tests.support.guarded import Core, Run, said_on
 from tests.support.kernels_host import OUTPUT, WARNINGS, Entry, build_programs, compile_c, source_of
 from tests.support.library_nodes import data, graph_of, products, random_graph, samples_of

@@ -16,8 +16,11 @@ from smelt.codegen.text.helpers import required_headers, required_helpers
 from smelt.ir import Node
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.targets import get
-from tests.backends.cortexm import test_armv6m, test_armv7m, test_dsp, test_helium
-from tests.backends.cortexm.test_armv6m import (
+from tests.backends.armv6m import test_kernels as armv6m
+from tests.backends.armv7m import test_kernels as armv7m
+from tests.backends.dsp import test_kernels as dsp
+from tests.backends.helium import test_kernels as helium
+from tests.support.cortexm_cases import (
     AFTER,
     FREE,
     NONE,
@@ -110,9 +113,9 @@ def test_layers_of_networks(layer: str, core: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55"])
 def test_cases_of_all_kernels(target: str, tmp_path: Path) -> None:
     entries = {
-        "cortex-m0": lambda: [entry for _, entry in test_armv6m.entries("cortex-m0")],
-        "cortex-m3": lambda: [entry for _, entry in test_armv7m.entries()],
-        "cortex-m4": lambda: [Entry(c.node, c.call()) for c in test_dsp.cases()],
-        "cortex-m55": lambda: [Entry(c.node, c.call()) for c in test_helium.cases()],
+        "cortex-m0": lambda: [entry for _, entry in armv6m.entries("cortex-m0")],
+        "cortex-m3": lambda: [entry for _, entry in armv7m.entries()],
+        "cortex-m4": lambda: [Entry(c.node, c.call()) for c in dsp.cases()],
+        "cortex-m55": lambda: [Entry(c.node, c.call()) for c in helium.cases()],
     }[target]()
     clang_takes(target, ((entry.node, entry.call) for entry in entries), tmp_path)

@@ -28,8 +28,8 @@ from smelt.ops.core.prelu import PRelu
 from smelt.ops.core.quantize import Quantize
 from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary
-from tests.emit.test_sanitizers import run_sanitized
 from tests.support.graphs import SETUPS, Member, assert_same, combine, compile_graph, run_together
+from tests.support.sanitized import run_sanitized
 from tests.support.vulkan_tools import requires_vulkan
 
 

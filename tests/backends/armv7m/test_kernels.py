@@ -24,7 +24,7 @@ from smelt.codegen.backends.armv7m.products import LIFT, pairs_of, split_pairs
 from smelt.codegen.lower.offer import Backend, KernelCall, Refusal, Request
 from smelt.ir import Rounding
 from smelt.targets import available, get
-from tests.backends.cortexm.test_armv6m import (
+from tests.support.cortexm_cases import (
     AFTER,
     FREE,
     NARROW,

@@ -1,1 +1,0 @@
-"""Kernels in assembly, as plain C on the host and under QEMU."""

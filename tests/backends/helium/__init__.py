@@ -1,0 +1,1 @@
+"""Kernels for cores with Helium, as plain C on the host and under QEMU."""

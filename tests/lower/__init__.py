@@ -1,0 +1,1 @@
+"""What backends share: pools, requantization, assembly written in Python."""

@@ -1,0 +1,34 @@
+"""Runs networks on this computer under AddressSanitizer and UndefinedBehaviorSanitizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from smelt.api.artefact import Artefact
+from smelt.boards import compile_project, open_device
+from smelt.samples import Sample
+from tests.support.graphs import Outputs
+from tests.support.projects import SANITIZERS
+
+
+def run_sanitized(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> Outputs:
+    """The outputs of a network that is built with both sanitizers."""
+    artefact.write(folder)
+    elf = compile_project(
+        folder, artefact.platform, extra_cflags=SANITIZERS, extra_ldflags=SANITIZERS
+    )
+    outputs: Outputs = []
+    with open_device(elf.path, "host") as device:
+        for sample in samples:
+            answers, _ = device.run([array.tobytes() for array in sample])
+            values = artefact.graph.outputs
+            outputs.append(
+                tuple(
+                    np.frombuffer(data, v.type.dtype.numpy).reshape(v.type.shape)
+                    for data, v in zip(answers, values, strict=True)
+                )
+            )
+    return outputs
