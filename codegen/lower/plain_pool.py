@@ -36,8 +36,8 @@ class PlainPool(Kernel[Pool2D | Reduce]):
     @override
     def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
         p, aligned = pooling(node), "unaligned" not in request.target.features
-        if isinstance(p, str):
-            return Refusal(p)
+        if isinstance(p, Refusal):
+            return p
         if p.channels < 4 or (p.channels % 4 and aligned):
             return Refusal(
                 f"{node.op.name} is served in words for four channels or more, "

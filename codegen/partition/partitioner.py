@@ -211,25 +211,25 @@ class Partitioner:
         reasons: list[str] = []
         for group in self.groups:
             found = [self._candidates(backend, node) for backend in group]
-            candidates = [c for answer in found if not isinstance(answer, str) for c in answer]
+            candidates = [c for answer in found if not isinstance(answer, Refusal) for c in answer]
             if candidates:
                 taken, *lost = _ranked(candidates, self.request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
                 reasons += _passed_over(lost, taken, self.request.optimize)
                 reasons += [
-                    answer if isinstance(answer, str) else _not_better(answer, taken)
+                    answer.reason if isinstance(answer, Refusal) else _not_better(answer, taken)
                     for answer in found[:first]
                 ]
                 return Choice(taken, tuple(lost), _together(reasons))
-            reasons += [answer for answer in found if isinstance(answer, str)]
+            reasons += [answer.reason for answer in found if isinstance(answer, Refusal)]
         raise self._refusal(node, "", _together(reasons))
 
     def _forced(self, node: Node, place: Place) -> Choice:
         name = place.backend.name
         where = f" by backend '{name}', where --place wants it"
         found = self._candidates(place.backend, node)
-        if isinstance(found, str):
-            raise self._refusal(node, where, found)
+        if isinstance(found, Refusal):
+            raise self._refusal(node, where, found.reason)
         taken, *lost = _ranked(found, self.request.optimize)
         if place.form:
             taken = next((c for c in found if c.call.form == place.form), None)
@@ -245,16 +245,16 @@ class Partitioner:
             f"{where}: {reason} See `smelt ops` for what each backend serves."
         )
 
-    def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | str:
+    def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | Refusal:
         """What a backend offers, or why it offers nothing."""
         why = self.stays(node) if backend.accelerator and self.stays else ""
         if why:
-            return why
+            return Refusal(why)
         request = replace(self.request, room=self.rooms.get(node, self.request.room))
         left = MOST_ENTRIES - sum(self._entries)
         offers = backend.offers(node, request, left, self.answers.ask)
         if isinstance(offers, Refusal):
-            return offers.reason
+            return offers
         self._entries.append(offers.entries)
         prices, found = self.request.target.prices, list[Candidate]()
         for kernel, offered in offers.made:

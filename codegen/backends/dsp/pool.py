@@ -38,8 +38,8 @@ class DspPool(Kernel[Pool2D | Reduce]):
     @override
     def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
         p = pooling(node)
-        if isinstance(p, str):
-            return Refusal(p)
+        if isinstance(p, Refusal):
+            return p
         if p.channels < 4:
             return Refusal(f"{node.op.name} is served in assembly for four channels or more.")
         quotients = None if p.largest else _quotients(p)

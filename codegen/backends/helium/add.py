@@ -99,9 +99,8 @@ class AddKernel(Kernel[Binary]):
 
     @override
     def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
-        reason = refuse_addition(node)
-        if reason is not None:
-            return Refusal(reason)
+        if refusal := refuse_addition(node):
+            return refusal
         op, form, steps, y = node.op, _form(node), _steps(node), node.output.type
         limits = clamp_limits(op.activation, y, node.rounding)
         taken = None

@@ -148,8 +148,8 @@ class MvePool(Kernel[Pool2D | Reduce]):
     @override
     def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
         p = pooling(node)
-        if isinstance(p, str):
-            return Refusal(p)
+        if isinstance(p, Refusal):
+            return p
         narrowing = None if p.largest else _narrowing(p)
         steps = None if p.largest or narrowing is not None else _steps(p)
         if not p.largest and narrowing is None and steps is None:
