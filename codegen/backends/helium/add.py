@@ -70,7 +70,7 @@ class SumSteps:
 
 
 @dataclass(frozen=True)
-class MveAddParameters(Parameters):
+class HeliumAddParameters(Parameters):
     """Of `backends/helium/add.j2`.
 
     Attributes:
@@ -115,7 +115,7 @@ class AddKernel(Kernel[Binary]):
         return KernelCall(
             template="backends/helium/add.j2",
             stem=op.kind,
-            parameters=MveAddParameters(
+            parameters=HeliumAddParameters(
                 title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
                 form=None if form is None else form.text(("a", "b")),
                 sum=None if form is None else form.text(("a[i]", "b[i]")),

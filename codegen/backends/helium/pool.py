@@ -112,7 +112,7 @@ class HeliumPoolFunction:
 
 
 @dataclass(frozen=True)
-class MvePoolParameters(Parameters):
+class HeliumPoolParameters(Parameters):
     """Of `backends/helium/pool.j2`.
 
     Attributes:
@@ -140,7 +140,7 @@ class MvePoolParameters(Parameters):
     high: int
 
 
-class MvePool(Kernel[Pool2D | Reduce]):
+class HeliumPool(Kernel[Pool2D | Reduce]):
     """Maxima and averages of windows without gaps."""
 
     op = Pool2D | Reduce
@@ -161,7 +161,7 @@ class MvePool(Kernel[Pool2D | Reduce]):
         return KernelCall(
             template="backends/helium/pool.j2",
             stem=p.stem,
-            parameters=MvePoolParameters(
+            parameters=HeliumPoolParameters(
                 walk=PoolWalk.of(p),
                 notes=_notes(lanes, narrowing),
                 functions=tuple(
@@ -202,4 +202,4 @@ def _lanes(p: Pooling) -> int:
     return 16 if p.channels >= 16 and 5 * sixteen <= 3 * eight else 8
 
 
-KERNELS = (MvePool(),)
+KERNELS = (HeliumPool(),)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from smelt.codegen.backends.dsp import pool as dsp_pool
-from smelt.codegen.backends.helium import pool as mve_pool
+from smelt.codegen.backends.helium import pool as helium_pool
 from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.plain_pool import PlainPool
 from smelt.codegen.lower.pooling import MOST, Pooling, pooling
@@ -47,7 +47,7 @@ KERNELS: dict[str, tuple[Kernel[Any], ...]] = {
     "cortex-m0": (PlainPool(),),
     "cortex-m3": (PlainPool(),),
     "cortex-m7": dsp_pool.KERNELS,
-    "cortex-m55": mve_pool.KERNELS,
+    "cortex-m55": helium_pool.KERNELS,
 }
 PLAIN = ("mps2-an385", (0, 0x10_0000), (0x0010_0000, 0x30_0000), (0x2000_0000, 0x10_0000))
 SIMULATED = {
