@@ -107,7 +107,8 @@ def _key(value: object) -> Hashable:
     if is_dataclass(value):
         return type(value), tuple(_key(getattr(value, item.name)) for item in fields(value))
     if isinstance(value, tuple | list):
-        return type(value), tuple(map(_key, cast("Sequence[object]", value)))
+        items = cast("Sequence[object]", value)
+        return type(items), tuple(map(_key, items))
     if isinstance(value, float):
         return value.hex()  # 0 and -0 are equal, and written differently
     return type(value), cast("Hashable", value)
