@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from smelt.codegen.lower.accelerator import DeviceCall
 from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Scratch
-from smelt.codegen.partition.partitioner import Choice
+from smelt.codegen.partition.candidates import Choice
 from smelt.codegen.passes.loops import LoopForm, in_safe_order, is_read, root_of
 from smelt.codegen.passes.rows import Rows
 from smelt.codegen.schedule.lifetimes import Lifetimes, Reuse

@@ -20,7 +20,8 @@ from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.network import EmittedNetwork, describe, network_hash
 from smelt.codegen.emit.project import Project, render_project
 from smelt.codegen.lower.accelerator import TUNING, LayerCosts, accelerator_of
-from smelt.codegen.lower.offer import Request, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Request
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.codegen.partition.scratch import rooms

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from smelt.cli.show.tables import TextTable
-from smelt.codegen.lower.offer import Refusal, Request, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Refusal, Request
 from smelt.ir import Node
 from smelt.ops import all_cases
 from smelt.ops.case import build as build_case

@@ -21,8 +21,9 @@ from smelt.codegen.backends.armv6m import dense as armv6m_dense
 from smelt.codegen.backends.armv6m import depthwise as armv6m_depthwise
 from smelt.codegen.backends.armv7m import convolution as armv7m_convolution
 from smelt.codegen.backends.armv7m import depthwise as armv7m_depthwise
+from smelt.codegen.lower.backend import Backend
 from smelt.codegen.lower.halves_convolution import HalvesConvolution
-from smelt.codegen.lower.offer import Backend, KernelCall, Refusal, Request
+from smelt.codegen.lower.offer import KernelCall, Refusal, Request
 from smelt.codegen.lower.plain_add import PlainAdd
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.short_scaling import short_scaling

@@ -21,7 +21,8 @@ from smelt.codegen.backends.armv7m import dense as armv7m_dense
 from smelt.codegen.backends.armv7m import rows as armv7m_rows
 from smelt.codegen.backends.armv7m.dense import counted_weights
 from smelt.codegen.backends.armv7m.products import LIFT, pairs_of, split_pairs
-from smelt.codegen.lower.offer import Backend, KernelCall, Refusal, Request
+from smelt.codegen.lower.backend import Backend
+from smelt.codegen.lower.offer import KernelCall, Refusal, Request
 from smelt.ir import Rounding
 from smelt.targets import available, get
 from tests.backends.cortexm.test_armv6m import (

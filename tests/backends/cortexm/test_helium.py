@@ -21,7 +21,8 @@ from smelt.codegen.backends.helium import products as helium_products
 from smelt.codegen.backends.helium.linear import linear
 from smelt.codegen.backends.helium.plan import SCRATCH_LIMIT
 from smelt.codegen.backends.helium.schedule import scheduled
-from smelt.codegen.lower.offer import Backend, Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.backend import Backend
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.ir import (
     Array,
     DType,
