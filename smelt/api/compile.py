@@ -33,7 +33,8 @@ from smelt.frontend import Imported
 from smelt.frontend import load as load_model
 from smelt.ir import Array, Graph
 from smelt.ir.text import print_graph
-from smelt.proof.run import Rig, run
+from smelt.proof.rig import Rig
+from smelt.proof.run import run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Platform, Target, get, library, stand_in
 

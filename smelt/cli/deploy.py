@@ -16,7 +16,7 @@ from smelt.cli.proof import ProofGroup, compiled, judge
 from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError
 from smelt.proof.deploy import VirtualRig, flashing_rig, time_layers
-from smelt.proof.run import Rig
+from smelt.proof.rig import Rig
 from smelt.samples import random_samples
 
 

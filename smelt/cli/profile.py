@@ -25,7 +25,7 @@ from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError
 from smelt.proof.deploy import time_layers
 from smelt.proof.profile import profile_model, profiled
-from smelt.proof.run import Rig
+from smelt.proof.rig import Rig
 from smelt.proof.run import run as run_model
 from smelt.samples import random_samples
 

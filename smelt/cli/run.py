@@ -19,7 +19,7 @@ from smelt.cli.options import (
 )
 from smelt.cli.output import bar, dumper, notes, progress_console, results_console, write_json
 from smelt.cli.show import report as show
-from smelt.proof.run import Rig
+from smelt.proof.rig import Rig
 from smelt.proof.run import run as run_model
 from smelt.samples import bind_samples, load_arrays, named_outputs, save_arrays
 

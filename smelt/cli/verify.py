@@ -13,7 +13,7 @@ from smelt.cli.output import progress_console, say
 from smelt.cli.proof import ProofGroup, compiled, judge
 from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError
-from smelt.proof.run import Rig
+from smelt.proof.rig import Rig
 
 
 def verify(
