@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from smelt.codegen.lower.offer import KernelCall, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import KernelCall
 from smelt.errors import ConfigError
 from smelt.ir import Array, DType, Graph, Node, Value
 from smelt.targets import DeviceProfile, Target, available

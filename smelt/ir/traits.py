@@ -90,7 +90,6 @@ class Traits:
 
         Where there are several, one of them holds.
         """
-        del node
         return ()
 
     def objection(self, node: Node) -> str | None:

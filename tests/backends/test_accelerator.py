@@ -15,7 +15,7 @@ from typing_extensions import override
 from smelt.api.options import Options
 from smelt.codegen import arena
 from smelt.codegen.emit.network import EmittedNetwork
-from smelt.codegen.lower import offer as base
+from smelt.codegen.lower import backend as backends
 from smelt.codegen.lower.accelerator import (
     Accelerator,
     DeviceCall,
@@ -28,6 +28,7 @@ from smelt.codegen.lower.accelerator import (
     Tiling,
     Wishes,
 )
+from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -36,7 +37,6 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Refusal,
     Request,
-    backend,
 )
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
@@ -201,13 +201,13 @@ class Toy(Accelerator):
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Target:
     """A target with a toy: a folder of kernels, one of templates, an entry in the catalogue."""
-    module, modules = ModuleType("toy"), base.modules_of
+    module, modules = ModuleType("toy"), backends.modules_of
     vars(module).update(KERNELS=(ToyKernel(),), ACCELERATOR=Toy())
 
     def modules_of(name: str) -> tuple[ModuleType, ...]:
         return (module,) if name == "toy" else modules(name)
 
-    monkeypatch.setattr(base, "modules_of", modules_of)
+    monkeypatch.setattr(backends, "modules_of", modules_of)
     target = replace(
         get("host"),
         name="toy",

@@ -21,7 +21,8 @@ from smelt.codegen.backends.vulkan.tuning import (
     worth_measuring,
 )
 from smelt.codegen.lower.accelerator import Tiling, layer_key
-from smelt.codegen.lower.offer import Refusal, Request, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Refusal, Request
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
 from smelt.ops.case import build
