@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from textwrap import wrap
 
 from smelt.codegen import arena
 from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.statements import Statements, base_of, c_word, statements_of
 from smelt.codegen.emit.weights import declared, is_binary, render_assembler, render_text, stored
 from smelt.codegen.lower.accelerator import DeviceProgram
-from smelt.codegen.schedule.schedule import ARENA, STATE, Function, Schedule
+from smelt.codegen.schedule.schedule import ARENA, STATE, Schedule
 from smelt.codegen.text.helpers import required_headers, required_helpers
-from smelt.codegen.text.literals import c_comment, c_float
+from smelt.codegen.text.literals import c_float
 from smelt.codegen.text.render import render
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value
@@ -210,20 +209,12 @@ def _address(plan: arena.Plan, buffer: str) -> str:
 
 def render_network(network: EmittedNetwork, schedule: Schedule) -> dict[str, str]:
     """The network's text files: name to contents."""
-    functions = [
-        {
-            "name": f.name,
-            "signature": f.signature,
-            "definition": _documented(f),
-        }
-        for f in schedule.functions
-    ]
     helpers = frozenset[str]().union(*(f.helpers for f in schedule.functions))
     bodies = required_helpers(helpers)
     text = "".join([*bodies, *(f.definition for f in schedule.functions)])
     common: Mapping[str, object] = {
         "net": network,
-        "functions": functions,
+        "functions": schedule.functions,
         "constants": declared(schedule),
         "helpers": bodies,
         "headers": required_headers(text),
@@ -246,22 +237,6 @@ def stored_arrays(network: EmittedNetwork, schedule: Schedule) -> Mapping[str, A
     """What memory holds of a network beside code, by the names of the arrays."""
     device = network.device
     return {**stored(schedule), **({} if device is None else device.arrays(network.name))}
-
-
-def _documented(function: Function) -> str:
-    """The function's C text, with the layers it computes at the head of its own comment.
-
-    Functions that only serve it come before it in the text, with comments of theirs.
-    """
-    users = c_comment("Computes " + ", ".join(function.users))
-    lines = "".join(f" * {line}\n" for line in wrap(users, 96))
-    start = function.definition.index(f"void {function.name}(")
-    opening = function.definition.rfind("/*\n", 0, start)
-    closing = function.definition.find("*/\n", opening)
-    if opening >= 0 and closing + len("*/\n") == start:
-        split = opening + len("/*\n")
-        return function.definition[:split] + lines + function.definition[split:]
-    return f"{function.definition[:start]}/*\n{lines} */\n{function.definition[start:]}"
 
 
 def network_hash(*parts: str | bytes) -> str:

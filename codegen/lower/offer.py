@@ -122,7 +122,8 @@ class KernelCall:
         stem: readable stem of the function's name, as `conv2d_3x3_s2`. Calls of equal templates
             and parameters share one function.
         parameters: the template's variables: everything known at compile time. The template
-            also gets `function` (its name), `signature` (parameter list).
+            also gets `function` (its name), `signature` (parameter list), and `layers`, which it
+            prints at the head of the function's comment.
         operands: the C parameters, in order.
         in_place: `(output, input)` indices of which the kernel may be given the same address.
         helpers: names of the blocks of `helpers.c.j2` whose functions the template calls.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from smelt.codegen.lower.accelerator import DeviceCall, DeviceFunctions
 from smelt.codegen.lower.offer import Input, KernelCall, Operand, Output, Packed, Scratch
 from smelt.codegen.schedule.steps import Function
 from smelt.codegen.text.helpers import macros_in
+from smelt.codegen.text.literals import c_comment
 from smelt.codegen.text.render import render
 from smelt.ir import Array, DType, Node
 
@@ -62,11 +64,22 @@ class _Found:
 
     def function(self) -> Function:
         call = self.call
-        variables = {"function": self.name, "signature": self.signature, **call.variables}
+        variables = {
+            "function": self.name,
+            "signature": self.signature,
+            "layers": _layers(self.users),
+            **call.variables,
+        }
         text = render(call.template, variables)
         # What a kernel may need, its function need not: clang warns of what is not called.
         helpers = call.helpers.intersection(_WORD.findall(text)) | macros_in(text)
         return Function(self.name, text, self.signature, helpers, tuple(self.users))
+
+
+def _layers(users: Iterable[str]) -> str:
+    """The lines of a function's comment that say which layers it computes."""
+    text = c_comment("Computes " + ", ".join(users))
+    return "\n".join(f" * {line}" for line in wrap(text, 96))
 
 
 class Constants:
