@@ -7,12 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from smelt.codegen import arena
+from smelt.codegen.backends.cmsis_nn import HEADER, VERSION
 from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.statements import Statements, base_of, c_word, statements_of
-from smelt.codegen.emit.weights import declared, is_binary, render_assembler, render_text, stored
+from smelt.codegen.emit.weights import (
+    declared,
+    is_binary,
+    is_infinite,
+    render_assembler,
+    render_text,
+    stored,
+)
 from smelt.codegen.lower.accelerator import DeviceProgram
 from smelt.codegen.schedule.schedule import ARENA, STATE, Schedule
-from smelt.codegen.text.helpers import required_headers, required_helpers
+from smelt.codegen.text.helpers import Preamble, preamble
 from smelt.codegen.text.literals import c_float
 from smelt.codegen.text.render import render
 from smelt.errors import UnsupportedError
@@ -72,6 +80,8 @@ class EmittedNetwork:
     `weights_binary` is the file of the weights where they are not C text, empty where they are;
     `device` what an accelerator does, None where the CPU does everything; with `cpu_fallback` the
     CPU can too. `libraries` are those of the system that it is linked with.
+    `preamble` stands before the functions that compute its layers; with `infinite_weights`, the C
+    file of the weights includes math.h.
     """
 
     title: str
@@ -86,6 +96,8 @@ class EmittedNetwork:
     states: tuple[StateView, ...]
     statements: Statements
     step_count: int
+    preamble: Preamble
+    infinite_weights: bool = False
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
     device: DeviceProgram | None = None
@@ -122,6 +134,11 @@ class EmittedNetwork:
     def copies(self) -> bool:
         """Whether `memcpy` or `memmove` is called."""
         return bool(self.states) or self.statements.copies
+
+    @property
+    def cmsis_nn(self) -> str:
+        """The version of CMSIS-NN that it calls; empty where it calls none."""
+        return VERSION if HEADER in self.preamble.headers else ""
 
     @property
     def device_headers(self) -> tuple[str, ...]:
@@ -194,6 +211,8 @@ def describe(
         states,
         statements_of(schedule.block, plan, device),
         len(schedule.steps),
+        preamble(*(function.uses for function in schedule.functions)),
+        is_infinite(schedule),
         _lengths(graph),
         f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
         device,
@@ -209,15 +228,10 @@ def _address(plan: arena.Plan, buffer: str) -> str:
 
 def render_network(network: EmittedNetwork, schedule: Schedule) -> dict[str, str]:
     """The network's text files: name to contents."""
-    helpers = frozenset[str]().union(*(f.helpers for f in schedule.functions))
-    bodies = required_helpers(helpers)
-    text = "".join([*bodies, *(f.definition for f in schedule.functions)])
     common: Mapping[str, object] = {
         "net": network,
         "functions": schedule.functions,
         "constants": declared(schedule),
-        "helpers": bodies,
-        "headers": required_headers(text),
     }
     *_, weights = network.sources
     render_weights = render_assembler if network.weights_binary else render_text

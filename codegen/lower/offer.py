@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -107,7 +108,8 @@ def _key(value: object) -> Hashable:
     if is_dataclass(value):
         return type(value), tuple(_key(getattr(value, item.name)) for item in fields(value))
     if isinstance(value, tuple | list):
-        return type(value), tuple(map(_key, cast("Sequence[object]", value)))
+        items = cast("Sequence[object]", value)
+        return type(items), tuple(map(_key, items))
     if isinstance(value, float):
         return value.hex()  # 0 and -0 are equal, and written differently
     return type(value), cast("Hashable", value)
@@ -126,7 +128,8 @@ class KernelCall:
             prints at the head of the function's comment.
         operands: the C parameters, in order.
         in_place: `(output, input)` indices of which the kernel may be given the same address.
-        helpers: names of the blocks of `helpers.c.j2` whose functions the template calls.
+        uses: what the function's text uses beside itself, all of it and nothing else: names of
+            blocks of `helpers.c.j2`, and of libraries' headers.
         summary: one line for reports: which form of the kernel, and why.
         form: name of the way in which the call computes, under which targets keep its prices.
         work: how much of what the form's prices are for the call does, as `{"products": 4096}`.
@@ -137,7 +140,7 @@ class KernelCall:
     parameters: Parameters
     operands: tuple[Operand, ...]
     in_place: tuple[tuple[int, int], ...] = ()
-    helpers: frozenset[str] = field(default_factory=lambda: frozenset[str]())
+    uses: AbstractSet[str] = frozenset()
     summary: str = ""
     form: str = ""
     work: Mapping[str, int] = field(default_factory=dict[str, int])

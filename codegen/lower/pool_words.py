@@ -17,7 +17,7 @@ from smelt.codegen.lower.pool_loops import PoolLoops, walks, work
 from smelt.codegen.lower.pool_quotients import Quotients
 from smelt.codegen.lower.pool_walk import PoolWalk
 from smelt.codegen.lower.pooling import Pooling
-from smelt.codegen.lower.store import helpers_in
+from smelt.codegen.text.helpers import uses_in
 
 
 def words_at_once(channels: int) -> int:
@@ -202,7 +202,7 @@ def pool_words(
             scale=scale,
         ),
         operands=(*operands, Output(0, "output")),
-        helpers=helpers_in([finish or ""]),
+        uses=uses_in([finish or ""]) | {"string.h"},
         summary=f"{4 * words} channels at a time, four a word",
         form=form,
         work=work(p, found, 4 * words, 4, written_out=True),
