@@ -5,16 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from textwrap import wrap
 
 from smelt.codegen import arena
+from smelt.codegen.backends.cmsis_nn import HEADER, VERSION
 from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.statements import Statements, base_of, c_word, statements_of
-from smelt.codegen.emit.weights import declared, is_binary, render_assembler, render_text, stored
+from smelt.codegen.emit.weights import (
+    declared,
+    is_binary,
+    is_infinite,
+    render_assembler,
+    render_text,
+    stored,
+)
 from smelt.codegen.lower.accelerator import DeviceProgram
-from smelt.codegen.schedule.schedule import ARENA, STATE, Function, Schedule
-from smelt.codegen.text.helpers import required_headers, required_helpers
-from smelt.codegen.text.literals import c_comment, c_float
+from smelt.codegen.schedule.schedule import ARENA, STATE, Schedule
+from smelt.codegen.text.helpers import Preamble, preamble
+from smelt.codegen.text.literals import c_float
 from smelt.codegen.text.render import render
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value
@@ -73,6 +80,8 @@ class EmittedNetwork:
     `weights_binary` is the file of the weights where they are not C text, empty where they are;
     `device` what an accelerator does, None where the CPU does everything; with `cpu_fallback` the
     CPU can too. `libraries` are those of the system that it is linked with.
+    `preamble` stands before the functions that compute its layers; with `infinite_weights`, the C
+    file of the weights includes math.h.
     """
 
     title: str
@@ -87,6 +96,8 @@ class EmittedNetwork:
     states: tuple[StateView, ...]
     statements: Statements
     step_count: int
+    preamble: Preamble
+    infinite_weights: bool = False
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
     device: DeviceProgram | None = None
@@ -123,6 +134,11 @@ class EmittedNetwork:
     def copies(self) -> bool:
         """Whether `memcpy` or `memmove` is called."""
         return bool(self.states) or self.statements.copies
+
+    @property
+    def cmsis_nn(self) -> str:
+        """The version of CMSIS-NN that it calls; empty where it calls none."""
+        return VERSION if HEADER in self.preamble.headers else ""
 
     @property
     def device_headers(self) -> tuple[str, ...]:
@@ -195,6 +211,8 @@ def describe(
         states,
         statements_of(schedule.block, plan, device),
         len(schedule.steps),
+        preamble(*(function.uses for function in schedule.functions)),
+        is_infinite(schedule),
         _lengths(graph),
         f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
         device,
@@ -210,23 +228,10 @@ def _address(plan: arena.Plan, buffer: str) -> str:
 
 def render_network(network: EmittedNetwork, schedule: Schedule) -> dict[str, str]:
     """The network's text files: name to contents."""
-    functions = [
-        {
-            "name": f.name,
-            "signature": f.signature,
-            "definition": _documented(f),
-        }
-        for f in schedule.functions
-    ]
-    helpers = frozenset[str]().union(*(f.helpers for f in schedule.functions))
-    bodies = required_helpers(helpers)
-    text = "".join([*bodies, *(f.definition for f in schedule.functions)])
     common: Mapping[str, object] = {
         "net": network,
-        "functions": functions,
+        "functions": schedule.functions,
         "constants": declared(schedule),
-        "helpers": bodies,
-        "headers": required_headers(text),
     }
     *_, weights = network.sources
     render_weights = render_assembler if network.weights_binary else render_text
@@ -246,22 +251,6 @@ def stored_arrays(network: EmittedNetwork, schedule: Schedule) -> Mapping[str, A
     """What memory holds of a network beside code, by the names of the arrays."""
     device = network.device
     return {**stored(schedule), **({} if device is None else device.arrays(network.name))}
-
-
-def _documented(function: Function) -> str:
-    """The function's C text, with the layers it computes at the head of its own comment.
-
-    Functions that only serve it come before it in the text, with comments of theirs.
-    """
-    users = c_comment("Computes " + ", ".join(function.users))
-    lines = "".join(f" * {line}\n" for line in wrap(users, 96))
-    start = function.definition.index(f"void {function.name}(")
-    opening = function.definition.rfind("/*\n", 0, start)
-    closing = function.definition.find("*/\n", opening)
-    if opening >= 0 and closing + len("*/\n") == start:
-        split = opening + len("/*\n")
-        return function.definition[:split] + lines + function.definition[split:]
-    return f"{function.definition[:start]}/*\n{lines} */\n{function.definition[start:]}"
 
 
 def network_hash(*parts: str | bytes) -> str:

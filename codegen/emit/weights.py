@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smelt.codegen.lower.offer import WIDE_FLOATS
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.codegen.text.render import render
@@ -52,6 +53,12 @@ def is_binary(schedule: Schedule) -> bool:
     return sum(array.nbytes for array in schedule.constants.values()) >= BINARY_FROM
 
 
+def is_infinite(schedule: Schedule) -> bool:
+    """Whether the C file of the constants says that one of them is, by a macro of math.h."""
+    real = (a for a in schedule.constants.values() if DType.of(a) in WIDE_FLOATS)
+    return not is_binary(schedule) and any(np.isinf(array).any() for array in real)
+
+
 def declared(schedule: Schedule) -> list[ConstantArray]:
     """What a header says of every constant."""
     return [
@@ -70,10 +77,7 @@ def render_text(schedule: Schedule, variables: Mapping[str, object]) -> str:
         TextConstant(c.name, c.c_type, c.count, c.comment, c_lines(c_elements(array) or ["0"]))
         for c, array in zip(declared(schedule), schedule.constants.values(), strict=True)
     ]
-    infinite = any("INFINITY" in line for c in constants for line in c.lines)
-    return render(
-        "emit/network/weights.c.j2", {**variables, "constants": constants, "infinite": infinite}
-    )
+    return render("emit/network/weights.c.j2", {**variables, "constants": constants})
 
 
 def render_assembler(schedule: Schedule, variables: Mapping[str, object]) -> str:

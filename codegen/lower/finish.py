@@ -9,7 +9,8 @@ import numpy as np
 
 from smelt.codegen.lower.offer import Operand, Packed
 from smelt.codegen.lower.requantization import Requantization, fits_int32
-from smelt.codegen.lower.store import Store, helpers_in, offset, stored
+from smelt.codegen.lower.store import Store, offset, stored
+from smelt.codegen.text.helpers import uses_in
 from smelt.codegen.text.literals import c_float, c_int
 from smelt.ir import Array, DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation, reduced_multiplier
@@ -83,9 +84,9 @@ class Finish:
         return () if self.rows is None else (Packed("channels", self.rows),)
 
     @property
-    def helpers(self) -> frozenset[str]:
-        """The shared C functions that `text` calls."""
-        return helpers_in([self.text])
+    def uses(self) -> frozenset[str]:
+        """The helpers and headers that `text` uses."""
+        return uses_in([self.text])
 
     def index(self, channel: str) -> str:
         """The C expression of where a channel's row starts."""

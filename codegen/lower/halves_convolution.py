@@ -199,6 +199,7 @@ def halves(
             Scratch("scratch", DType.INT32, state + first * words),
             Output(0, "output"),
         ),
+        uses={"SMELT_ARRAY"},
         summary=f"{block} pixels at a time, two products in one multiplication",
         form=f"{core.form}_{block}",
         work={

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-from smelt.codegen.lower.offer import Parameters
+from smelt.codegen.lower.offer import KernelCall, Operand, Parameters
 from smelt.codegen.lower.store import quantization
+from smelt.codegen.text.helpers import uses_in
 from smelt.ir import TensorType
 
 LANES = 4
@@ -43,6 +44,28 @@ class LoopsParameters(Parameters):
 
     comment: str | tuple[str, ...]
     body: tuple[str, ...]
+
+
+def loops_call(
+    parameters: LoopsParameters,
+    *,
+    stem: str,
+    form: str,
+    operands: tuple[Operand, ...],
+    summary: str,
+    in_place: tuple[tuple[int, int], ...] = (),
+) -> KernelCall:
+    """The call of a function that consists of those lines; see `KernelCall`."""
+    return KernelCall(
+        template="backends/c/loops.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=operands,
+        in_place=in_place,
+        uses=uses_in(parameters.body),
+        summary=summary,
+        form=form,
+    )
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, ClassVar, Generic, cast
@@ -119,10 +120,12 @@ class KernelCall:
         stem: readable stem of the function's name, as `conv2d_3x3_s2`. Calls of equal templates
             and parameters share one function.
         parameters: the template's variables: everything known at compile time. The template
-            also gets `function` (its name), `signature` (parameter list).
+            also gets `function` (its name), `signature` (parameter list), and `layers`, which it
+            prints at the head of the function's comment.
         operands: the C parameters, in order.
         in_place: `(output, input)` indices of which the kernel may be given the same address.
-        helpers: names of the blocks of `helpers.c.j2` whose functions the template calls.
+        uses: what the function's text uses beside itself, all of it and nothing else: names of
+            blocks of `helpers.c.j2`, and of libraries' headers.
         summary: one line for reports: which form of the kernel, and why.
         form: name of the way in which the call computes, under which targets keep its prices.
         work: how much of what the form's prices are for the call does, as `{"products": 4096}`.
@@ -133,7 +136,7 @@ class KernelCall:
     parameters: Parameters
     operands: tuple[Operand, ...]
     in_place: tuple[tuple[int, int], ...] = ()
-    helpers: frozenset[str] = field(default_factory=lambda: frozenset[str]())
+    uses: AbstractSet[str] = frozenset()
     summary: str = ""
     form: str = ""
     work: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isinf
 
-from smelt.codegen.text.helpers import helper_blocks
+from smelt.codegen.text.helpers import uses_in
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits
@@ -22,9 +21,9 @@ class Store:
     text: str
 
     @property
-    def helpers(self) -> frozenset[str]:
-        """The shared C functions that it calls."""
-        return helpers_in([self.text])
+    def uses(self) -> frozenset[str]:
+        """The helpers and headers that it uses."""
+        return uses_in([self.text])
 
     def __call__(self, result: str) -> str:
         """The expression for a result, without needless parentheses."""
@@ -67,12 +66,6 @@ def stored(
     if not saturate and (low, high) == y.dtype.limits:
         return Store(f"{cast}(%s)" if cast else "%s")
     return Store(f"{cast}clamp(%s, {low}, {high})")
-
-
-def helpers_in(lines: Iterable[str]) -> frozenset[str]:
-    """The shared C functions that lines of C call."""
-    text = "\n".join(lines)
-    return frozenset(name for name in helper_blocks() if re.search(rf"\b{name}\(", text))
 
 
 def in_precision_of(dtype: DType, text: str) -> str:

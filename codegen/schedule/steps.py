@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from smelt.codegen.lower.offer import KernelCall
@@ -46,12 +47,21 @@ Argument = InBuffer | InFlash
 
 @dataclass(frozen=True)
 class Function:
-    """One C function: a specialization of a kernel, shared by every step that needs it."""
+    """One C function: a specialization of a kernel, shared by every step that needs it.
+
+    Attributes:
+        name: of the function.
+        definition: its C text, and that of the functions that only serve it.
+        signature: its parameters.
+        uses: the helpers and headers that the text uses (see `KernelCall`), and `FLOAT` where
+            there are floating-point numbers among its operands.
+        users: the layers that it computes.
+    """
 
     name: str
     definition: str
     signature: str
-    helpers: frozenset[str]
+    uses: AbstractSet[str]
     users: tuple[str, ...]
 
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 
 from smelt.codegen.lower.accelerator import DeviceCall, DeviceFunctions
-from smelt.codegen.lower.offer import Input, KernelCall, Operand, Output, Packed, Scratch
+from smelt.codegen.lower.offer import (
+    WIDE_FLOATS,
+    Input,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Scratch,
+)
 from smelt.codegen.schedule.steps import Function
-from smelt.codegen.text.helpers import macros_in
+from smelt.codegen.text.helpers import FLOAT, when
+from smelt.codegen.text.literals import c_comment
 from smelt.codegen.text.render import render
 from smelt.ir import Array, DType, Node
-
-_WORD = re.compile(r"\w+")
 
 
 class Functions:
@@ -42,7 +49,8 @@ class Functions:
         if found is None:
             count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
             name = f"{self._prefix}_{call.stem}" + (f"_{count}" if count > 1 else "")
-            found = self._found[key] = _Found(name, call, signature)
+            floats = any(_element(o, node) in WIDE_FLOATS for o in call.operands)
+            found = self._found[key] = _Found(name, call, signature, floats)
         found.users[str(node.origin)] = None
         return found.name
 
@@ -53,20 +61,33 @@ class Functions:
 
 @dataclass(frozen=True)
 class _Found:
-    """A function: its name, the first call that needs it, and the origins of all that do."""
+    """A function: its name, the first call that needs it, and the origins of all that do.
+
+    `floats`: whether an operand of it is a pointer to C's floating-point numbers.
+    """
 
     name: str
     call: KernelCall
     signature: str
+    floats: bool
     users: dict[str, None] = field(default_factory=dict[str, None])
 
     def function(self) -> Function:
-        call = self.call
-        variables = {"function": self.name, "signature": self.signature, **call.variables}
-        text = render(call.template, variables)
-        # What a kernel may need, its function need not: clang warns of what is not called.
-        helpers = call.helpers.intersection(_WORD.findall(text)) | macros_in(text)
-        return Function(self.name, text, self.signature, helpers, tuple(self.users))
+        variables = {
+            "function": self.name,
+            "signature": self.signature,
+            "layers": _layers(self.users),
+            **self.call.variables,
+        }
+        text = render(self.call.template, variables)
+        uses = self.call.uses | when(self.floats, FLOAT)
+        return Function(self.name, text, self.signature, uses, tuple(self.users))
+
+
+def _layers(users: Iterable[str]) -> str:
+    """The lines of a function's comment that say which layers it computes."""
+    text = c_comment("Computes " + ", ".join(users))
+    return "\n".join(f" * {line}" for line in wrap(text, 96))
 
 
 class Constants:
@@ -103,12 +124,18 @@ _SIGNATURE_WIDTH = 70
 
 
 def _parameter(operand: Operand, node: Node) -> str:
+    constant = "const " if isinstance(operand, Input | Packed) else ""
+    return f"{constant}{_element(operand, node).c_name} *{operand.name}"
+
+
+def _element(operand: Operand, node: Node) -> DType:
+    """The type of what an operand points to."""
     match operand:
-        case Input(index, name):
-            return f"const {node.input(index).type.dtype.c_name} *{name}"
-        case Output(index, name):
-            return f"{node.outputs[index].type.dtype.c_name} *{name}"
-        case Packed(name, array):
-            return f"const {DType.of(array).c_name} *{name}"
-        case Scratch(name, dtype):
-            return f"{dtype.c_name} *{name}"
+        case Input(index):
+            return node.input(index).type.dtype
+        case Output(index):
+            return node.outputs[index].type.dtype
+        case Packed(_, array):
+            return DType.of(array)
+        case Scratch(_, dtype):
+            return dtype

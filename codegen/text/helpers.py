@@ -1,24 +1,156 @@
-"""The small C functions that kernels share, each in one block of `backends/c/helpers.c.j2`."""
+"""What the C of kernels uses beside its own: shared functions and macros, the libraries' headers.
+
+Shared ones are helpers, each in one block of `backends/c/helpers.c.j2`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import cache
 
 from smelt.codegen.text.render import environment
 
 TEMPLATE = "backends/c/helpers.c.j2"
 
-_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_HEADERS = {
-    "string.h": re.compile(r"\b(memcpy|memset|memmove)\("),
-    "math.h": re.compile(
-        r"\b(INFINITY|NAN)\b|\b(?!sizeof\b)\w+f\(|\b(exp|expm1|log|log1p|pow|sqrt|fabs|fmod|rint|floor|ceil"
-        r"|erf|erfc|a?(sin|cos|tan)h?)\("
-    ),
-    "arm_nnfunctions.h": re.compile(r"\barm_\w+_s8\w*\("),
+FLOAT = "float"
+"""Among what C uses: it computes in floating point."""
+
+_LIBRARY = {
+    "string.h": "memcpy memmove memset",
+    "math.h": "acos acosh asin asinh atan atanh ceil copysign cos cosh erf erfc exp expm1 fabs "
+    "floor fma fmod log log1p pow rint round sin sinh sqrt tan tanh INFINITY NAN",
+    "arm_nnfunctions.h": "",
 }
+"""Headers in the order in which they are included, and what expressions of kernels use of them."""
+
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "logistic_int16": ("sampled_sigmoid",),
+    "tanh_int16": ("sampled_sigmoid",),
+    "position": ("bounded",),
+    "saturated": ("clamp",),
+    "at_least": (FLOAT,),
+    "rectified": (FLOAT, "string.h"),
+    "clamp_float": (FLOAT,),
+    "float16_as_float": (FLOAT, "string.h", "math.h", "either"),
+    "bfloat16_as_float": (FLOAT, "string.h", "either"),
+    "nearest": (FLOAT, "string.h"),
+    "rounded": (FLOAT, "nearest"),
+    "float_from_bits": (FLOAT, "string.h"),
+    "within": (FLOAT,),
+    "reflected": (FLOAT, "math.h"),
+    "cubic_weights": (FLOAT,),
+    "reciprocal": ("doubling_high_multiply",),
+    "inverse_sqrt": ("doubling_high_multiply",),
+    "quantized_quotient": (
+        "leading_zeros",
+        "doubling_high_multiply",
+        "reciprocal",
+        "rounding_shift_right",
+    ),
+    "log_of_sum": (
+        "leading_zeros",
+        "doubling_high_multiply",
+        "reciprocal",
+        "rounding_shift_right",
+    ),
+    "align": ("rounding_shift_right",),
+    "sum_of_8": (FLOAT,),
+    "either": (FLOAT, "string.h"),
+    "power_of_two": (FLOAT, "string.h"),
+    "exp_reduced": (FLOAT, "string.h"),
+    "exp_float": (FLOAT, "math.h", "either", "power_of_two", "exp_reduced"),
+    "expm1_float": (FLOAT, "either", "power_of_two", "exp_reduced"),
+    "tanh_float": (FLOAT, "math.h", "either", "power_of_two", "exp_reduced"),
+    "logistic_float": (FLOAT, "math.h", "either", "exp_float"),
+    "log1p_float": (FLOAT,),
+    "log_float": (FLOAT, "string.h", "math.h", "either", "log1p_float"),
+    "softplus_float": (FLOAT, "math.h", "either", "exp_float", "log1p_float"),
+    "log_erfc": (FLOAT, "either"),
+    "erf_float": (FLOAT, "math.h", "expm1_float", "log_erfc"),
+    "gelu_float": (FLOAT, "math.h", "either", "exp_float", "log_erfc"),
+    "mish_float": (FLOAT, "either", "exp_float"),
+    "sum_of": (FLOAT, "math.h"),  # calls nothing of it
+    "sum_of_squares": (FLOAT,),
+}
+"""What helpers use in their turn; the helpers among them stand before them in the C file."""
+
+
+@dataclass(frozen=True)
+class Preamble:
+    """What stands before functions in their C file, and whether anything computes floats.
+
+    Attributes:
+        headers: of libraries, in the order in which they are included.
+        helpers: C text, callees first.
+        floats: whether a function or a helper computes in floating point.
+    """
+
+    headers: tuple[str, ...]
+    helpers: tuple[str, ...]
+    floats: bool
+
+
+def preamble(*uses: AbstractSet[str]) -> Preamble:
+    """What functions need before them that use helpers and headers of these names.
+
+    Raises:
+        KeyError: there is no helper and no header of a name.
+    """
+    blocks, names = helper_blocks(), sorted(frozenset[str]().union(*uses))
+    for name in names:
+        if name not in blocks and name not in (*_LIBRARY, FLOAT):
+            raise KeyError(f"{TEMPLATE} has no block '{name}', and it is no known header")
+    needed = needed_first(names, needs)
+    return Preamble(
+        tuple(header for header in _LIBRARY if header in needed),
+        tuple(blocks[name] for name in needed if name in blocks),
+        FLOAT in needed,
+    )
+
+
+def needed_first(names: Iterable[str], needs: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
+    """The names, in their order, each behind what it needs."""
+    found: dict[str, None] = {}
+    for name in names:
+        if name not in found:
+            found |= dict.fromkeys((*needed_first(needs(name), needs), name))
+    return tuple(found)
+
+
+def needs(helper: str) -> tuple[str, ...]:
+    """The helpers and headers that a helper uses."""
+    return _NEEDS.get(helper, ())
+
+
+def uses_in(fragments: Iterable[str]) -> frozenset[str]:
+    """The helpers and headers that lines and expressions of C use, as a kernel has made them."""
+    known = _known()
+    words = (word for text in fragments for word in _NAME.findall(text))
+    return frozenset(known[word] for word in words if word in known)
+
+
+def when(condition: object, *uses: str) -> frozenset[str]:
+    """The names where the condition holds, none where it does not."""
+    return frozenset(uses if condition else ())
+
+
+_NAME = re.compile(r"\b(?:\w+(?=\()|[A-Z]\w+)")
+"""A function that is called, or a macro."""
+
+
+@cache
+def _known() -> dict[str, str]:
+    """What makes a line of C need a helper or a header: the names of all of both."""
+    found = {name: name for name in helper_blocks()}
+    for header, names in _LIBRARY.items():
+        for name in names.split():
+            found[name] = header
+            if header == "math.h":
+                found[f"{name}f"] = header
+    return found
 
 
 @cache
@@ -27,34 +159,3 @@ def helper_blocks() -> dict[str, str]:
     template = environment().get_template(TEMPLATE)
     context = template.new_context()
     return {name: "".join(block(context)).strip() + "\n" for name, block in template.blocks.items()}
-
-
-def macros_in(text: str) -> frozenset[str]:
-    """The macros of the helpers' file that a piece of C uses, which no kernel needs to list."""
-    return frozenset(name for name in helper_blocks() if name.isupper() and name in text)
-
-
-def required_helpers(names: AbstractSet[str]) -> list[str]:
-    """The texts of the named helpers and of those that they call, callees first."""
-    blocks = helper_blocks()
-    needed: dict[str, None] = {}
-
-    def need(name: str) -> None:
-        if name in needed:
-            return
-        for other in blocks:
-            if other != name and re.search(rf"\b{other}\(", blocks[name]):
-                need(other)
-        needed[name] = None
-
-    for name in sorted(names):
-        if name not in blocks:
-            raise KeyError(f"{TEMPLATE} has no block '{name}'")
-        need(name)
-    return [blocks[name] for name in needed]
-
-
-def required_headers(text: str) -> list[str]:
-    """The headers of libraries that a piece of C needs."""
-    code = _COMMENT.sub("", text)
-    return [header for header, pattern in _HEADERS.items() if pattern.search(code)]

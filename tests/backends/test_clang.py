@@ -13,7 +13,7 @@ from bench.cores import CORES
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.offer import KernelCall, Refusal, Request
 from smelt.codegen.schedule.symbols import Functions
-from smelt.codegen.text.helpers import required_headers, required_helpers
+from smelt.codegen.text.helpers import preamble
 from smelt.ir import Node
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.targets import get
@@ -84,9 +84,9 @@ def clang_takes(target: str, calls: Iterable[tuple[Node, KernelCall]], folder: P
     for node, call in calls:
         functions.add(node, call)
     definitions = functions.all()
-    helpers = required_helpers(frozenset[str]().union(*(f.helpers for f in definitions)))
-    text = "\n".join((*helpers, *(f.definition for f in definitions)))
-    headers = dict.fromkeys(["stdint.h", *required_headers(text)])
+    before = preamble(*(f.uses for f in definitions))
+    text = "\n".join((*before.helpers, *(f.definition for f in definitions)))
+    headers = "stdint.h", *before.headers
     declared = [f"void {f.name}({f.signature});" for f in definitions]
     source = folder / "k.c"
     source.write_text("\n".join((*(f"#include <{h}>" for h in headers), *declared, text)))

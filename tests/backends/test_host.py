@@ -7,7 +7,6 @@ block of exactly its size.
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,11 +18,10 @@ import numpy as np
 import pytest
 
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Input, Output, Packed, Refusal, Request, Scratch
+from smelt.codegen.lower.offer import Input, Output, Packed, Request, Scratch
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule, schedule
-from smelt.codegen.schedule.symbols import Functions
-from smelt.codegen.text.helpers import required_headers, required_helpers
+from smelt.codegen.text.helpers import preamble
 from smelt.ir import (
     Array,
     DType,
@@ -270,18 +268,17 @@ def variants(entry: Entry) -> list[Shared | None]:
 
 
 def kernels_source() -> str:
-    helpers: set[str] = set()
+    uses: set[str] = set()
     bodies: list[str] = []
     for entry in entries().values():
         for function in entry.schedule.functions:
-            helpers |= function.helpers
+            uses |= function.uses
             bodies.append(f"void {function.name}({function.signature});\n{function.definition}")
-    texts = required_helpers(helpers)
-    headers = ["stdint.h", *required_headers("".join([*texts, *bodies]))]
-    includes = "".join(f"#include <{header}>\n" for header in headers)
+    before = preamble(uses)
+    includes = "".join(f"#include <{header}>\n" for header in ("stdint.h", *before.headers))
     opening = '#ifdef __cplusplus\nextern "C" {\n#endif\n'
     closing = "#ifdef __cplusplus\n}\n#endif\n"
-    return "\n".join([includes, *texts, opening, *bodies, closing])
+    return "\n".join([includes, *before.helpers, opening, *bodies, closing])
 
 
 def driver_source() -> str:
@@ -448,17 +445,3 @@ def test_compiles_without_a_warning(compiler: str, sources: Path) -> None:
     command = [*COMPILERS[compiler], *WARNINGS, "-c", str(sources / "kernels.c"), "-o", "/dev/null"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:4000]
-
-
-def test_no_helper_is_defined_that_nothing_calls() -> None:
-    """Clang warns of one; each kernel that serves a case is tried, not the cheapest alone."""
-    for name, (graph, _) in graphs().items():
-        functions = Functions("k")
-        for node in graph.nodes:
-            offers = backend("c").offers(node, Request(HOST.target))
-            for call in () if isinstance(offers, Refusal) else offers.calls:
-                functions.add(node, call)
-        for function in functions.all():
-            text = "\n".join([*required_helpers(function.helpers), function.definition])
-            for helper in re.findall(r"^static inline \w+ (\w+)\(", text, re.MULTILINE):
-                assert text.count(f"{helper}(") > 1, (name, function.name, helper)

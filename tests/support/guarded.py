@@ -15,7 +15,7 @@ import numpy as np
 
 from smelt.codegen.lower.offer import Input, Packed
 from smelt.codegen.schedule.symbols import Functions
-from smelt.codegen.text.helpers import required_headers, required_helpers
+from smelt.codegen.text.helpers import preamble
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.ir import Array, DType
 from smelt.targets import get
@@ -93,9 +93,8 @@ def _source(core: Core, runs: Sequence[Run]) -> str:
     functions = Functions("k")
     names = [functions.add(run.entry.node, run.entry.call) for run in runs]
     definitions = functions.all()
-    helpers = required_helpers(frozenset[str]().union(*(f.helpers for f in definitions)))
-    text = [*helpers, *(f.definition for f in definitions)]
-    headers = dict.fromkeys(["stdint.h", "string.h", *required_headers("\n".join(text))])
+    before = preamble(*(f.uses for f in definitions))
+    headers = dict.fromkeys(("stdint.h", "string.h", *before.headers))
     parts = [_run(i, run, name) for i, (run, name) in enumerate(zip(runs, names, strict=True))]
     low, high = core.edges
     return "\n".join(
@@ -103,7 +102,8 @@ def _source(core: Core, runs: Sequence[Run]) -> str:
             *(f"#include <{header}>" for header in headers),
             f"#define LOW ((uint8_t *){low:#x})\n#define HIGH ((uint8_t *){high:#x})",
             *(f"void {f.name}({f.signature});" for f in definitions),
-            *text,
+            *before.helpers,
+            *(f.definition for f in definitions),
             _PROGRAM,
             *(definition for definition, _ in parts),
             f"static const run_t runs[] = {{ {', '.join(row for _, row in parts)} }};",

@@ -20,7 +20,7 @@ import pytest
 
 from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Scratch
 from smelt.codegen.schedule.symbols import Functions
-from smelt.codegen.text.helpers import required_headers, required_helpers
+from smelt.codegen.text.helpers import preamble
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.ir import Array, DType, Node
 from smelt.samples import Sample
@@ -264,16 +264,15 @@ def source_of(entries: Sequence[Entry]) -> str:
         )
         table.append(f"{{ {len(sizes)}, sizes{i}, call{i} }}")
     definitions = functions.all()
-    helpers = required_helpers(frozenset[str]().union(*(f.helpers for f in definitions)))
-    text = [*helpers, *(f.definition for f in definitions)]
-    headers = ["stdint.h", "stdio.h", "stdlib.h", "string.h"]
-    headers += [h for h in required_headers("\n".join(text)) if h not in headers]
+    before = preamble(*(f.uses for f in definitions))
+    headers = dict.fromkeys(("stdint.h", "stdio.h", "stdlib.h", "string.h", *before.headers))
     return "\n".join(
         [
             *(f"#include <{h}>" for h in headers),
             *(f"void {f.name}({f.signature});" for f in definitions),
             *constants,
-            *text,
+            *before.helpers,
+            *(f.definition for f in definitions),
             *calls,
             _MAIN % ",\n".join(table),
         ]

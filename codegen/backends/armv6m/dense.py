@@ -106,6 +106,7 @@ def _dense(
             Scratch("wide", DType.INT32, depth + 1),
             Output(0, "output"),
         ),
+        uses={"SMELT_ARRAY"},
         summary="four weights a word, four outputs at a time",
         form="thumb_words",
         work={

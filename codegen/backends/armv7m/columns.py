@@ -248,6 +248,7 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
                 Scratch("words", DType.INT32, pitch * (band + 1)),
                 Output(0, "output"),
             ),
+            uses={"SMELT_ARRAY"},
             summary="lines of outputs, two taps in one multiplication",
             form="wide_columns_3x3",
             work={

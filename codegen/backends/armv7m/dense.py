@@ -45,6 +45,7 @@ from smelt.codegen.lower.offer import (
 from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.fully_connected import FullyConnected
 
@@ -166,6 +167,7 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
             Scratch("wide", DType.INT32, blocks * 2),
             Output(0, "output"),
         ),
+        uses={"SMELT_ARRAY"} | when(depth >= 4, "string.h"),
         summary="two taps in one multiplication, four outputs at a time",
         form="wide_pairs_4x1",
         work={

@@ -174,6 +174,7 @@ def convolution(
             *((Scratch("line", DType.INT8, PIXELS * run),) if line else ()),
             Output(0, "output"),
         ),
+        uses={"SMELT_ARRAY", "string.h"},
         summary="two taps in one multiplication, two outputs of three pixels at a time",
         form="wide_pairs_words_2x3" if words else "wide_pairs_2x3",
         work={

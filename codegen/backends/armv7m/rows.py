@@ -40,6 +40,7 @@ from smelt.codegen.lower.offer import (
 from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.store import offset
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import Conv2D
 
@@ -191,6 +192,8 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
                 *((Scratch("words", DType.INT32, 1 + lines.weights),) if made else ()),
                 Output(0, "output"),
             ),
+            uses={"SMELT_ARRAY"}
+            | when(parameters.widening.fours or parameters.bands.kept, "string.h"),
             summary=f"two taps in one multiplication, {band} rows of outputs widened at a time",
             form="wide_rows_3",
             work={

@@ -34,7 +34,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import helpers_in, offset, quantizations, stored
+from smelt.codegen.lower.store import offset, quantizations, stored
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import clamp_limits
 from smelt.ops.core.binary import Binary
@@ -153,7 +153,7 @@ class BaselineQuotient(Kernel[Binary]):
             ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=unbroadcast((x0, x1), y),
-            helpers=helpers_in([store.text]),
+            uses=store.uses,
             summary="one division an element",
             form="sdiv",
             work={"elements": y.size, "calls": 1},

@@ -29,7 +29,8 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import Store, helpers_in, offset, quantizations, stored
+from smelt.codegen.lower.store import Store, offset, quantizations, stored
+from smelt.codegen.text.helpers import uses_in, when
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
@@ -82,12 +83,13 @@ class BinaryKernel(Kernel[Binary]):
         clamped = op.activation if onnx is None else Activation.NONE
         store = stored(clamped, y, saturate=formula.exceeds)
         statements = _statements(formula, loops, store, a, y)
-        helpers = helpers_in(line for level in statements for line in level)
         around = loops
         vectors = {a.dtype, y.dtype} == {DType.FLOAT32} and fills_vectors(loops, request.target)
         if vectors:
             several = _statements(formula, one_lane(loops), store, a, y)[-1]
             around, statements = loops[:-1], in_vectors(loops, statements, several)
+        body = nested([loop.head for loop in around], statements)
+        uses = uses_in(body) | when(vectors, "SMELT_VECTORS")
         fused = "" if op.activation is Activation.NONE else f", {op.activation.value}"
         return KernelCall(
             template="backends/c/binary.j2",
@@ -97,14 +99,14 @@ class BinaryKernel(Kernel[Binary]):
                     f"{op.kind.capitalize()}: {a} and {b} -> {y}{fused}.",
                     *(quantizations(a=a, b=b, output=y) if formula.exceeds else ()),
                 ),
-                nested([loop.head for loop in around], statements),
+                body,
                 vectors,
             ),
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=unbroadcast((a, b), y),
-            helpers=helpers,
+            uses=uses,
             summary=f"{op.kind} over {len(loops)} nested loops",
-            form="c_quotient" if "quantized_quotient" in helpers else "",
+            form="c_quotient" if "quantized_quotient" in uses else "",
         )
 
 

@@ -29,12 +29,13 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.requantization import sum_range
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 
 PATCH_BYTES = 512
 """What the packed inputs of a block may take."""
 
-HALVES = frozenset({"low_sum", "high_sum"})
+HALVES = ("low_sum", "high_sum")
 _NONE = frozenset[str]()
 
 LIMIT = 2**22
@@ -170,7 +171,7 @@ def blocks(
         stem=stem,
         parameters=_parameters(node, window, frame, finish, cut),
         operands=(*operands, Output(0, "output")),
-        helpers=finish.helpers | (HALVES if cut.wide else _NONE),
+        uses=finish.uses | {"SMELT_ARRAY"} | when(cut.wide, *HALVES),
         summary=f"{cut.form} inputs, {cut.pixels} pixels x {cut.outputs} channels",
     )
 

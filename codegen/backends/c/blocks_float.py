@@ -30,6 +30,7 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.store import Store, stored
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.targets import Target
@@ -252,7 +253,11 @@ def float_blocks(
         stem=stem,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
-        helpers=store.helpers,
+        uses=frozenset({"SMELT_ARRAY"}).union(
+            when(vectors, "SMELT_VECTORS"),
+            when(gathers, "string.h"),
+            *(part.uses for part in parameters.channels),
+        ),
         summary=f"{count} pixels x {outputs} channels" + (", gathered" if gathers else ""),
     )
 

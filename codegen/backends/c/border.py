@@ -13,6 +13,7 @@ from smelt.codegen.lower.nested_loops import (
     dense_strides,
     in_loops,
     index,
+    loops_call,
     nest,
     times,
     total,
@@ -69,8 +70,7 @@ class BorderKernel(Kernel[Pad]):
         sources = compact(np.concatenate(tables)) if tables else None
         tables_ = () if sources is None else (Packed("sources", sources),)
         operands: tuple[Operand, ...] = (Input(0, "input"), *tables_, Output(0, "output"))
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem=f"pad_{op.mode}",
             form="c_border",
             parameters=LoopsParameters(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import each_element
+from smelt.codegen.lower.nested_loops import each_element, loops_call
 from smelt.codegen.lower.offer import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import DType, Node
 from smelt.ops.core.cast import Cast
@@ -19,8 +19,7 @@ class CastKernel(Kernel[Cast]):
     @override
     def offer(self, node: Node[Cast], request: Request) -> KernelCall:
         x, y = node.input(0).type, node.output.type
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem=f"cast_{y.dtype.numpy.name}",
             form="c_elementwise",
             parameters=each_element("Cast", x, y, _lines(x.dtype, y.dtype)),

@@ -6,7 +6,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import LoopsParameters, nested
+from smelt.codegen.lower.nested_loops import LoopsParameters, loops_call, nested
 from smelt.codegen.lower.offer import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.tensor.concat import Concat
@@ -30,8 +30,7 @@ class ConcatKernel(Kernel[Concat]):
             f"{size * y.dtype.size});"
             for n, (size, start) in enumerate(zip(chunks, starts, strict=True))
         ]
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="concat",
             form="c_concat",
             parameters=LoopsParameters(

@@ -25,6 +25,7 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.products import constant_bias, served_sums
 from smelt.codegen.lower.store import stored
+from smelt.codegen.text.helpers import uses_in, when
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution_nd import Conv3D, ConvolutionND, ConvTranspose
@@ -111,7 +112,7 @@ def _tap_by_tap(node: Node[ConvolutionND], finish: Finish, request: Request) -> 
             lines=tuple(lines),
         ),
         operands=operands,
-        helpers=finish.helpers,
+        uses=uses_in(lines) | when(vectors, "SMELT_VECTORS"),
         summary=f"tap by tap, {blocks[0].lanes} output channels at a time",
     )
 

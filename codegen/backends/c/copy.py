@@ -42,6 +42,7 @@ class CopyKernel(Kernel[Copy | BitCast]):
             stem="copy",
             parameters=CopyParameters(str(y), y.bytes),
             operands=(Input(0, "input"), Output(0, "output")),
+            uses={"string.h"},
             summary="block copy",
         )
 

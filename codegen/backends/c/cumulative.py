@@ -11,6 +11,7 @@ from smelt.codegen.lower.nested_loops import (
     LoopsParameters,
     in_loops,
     index,
+    loops_call,
     nest,
     times,
     total,
@@ -46,8 +47,7 @@ class CumulativeKernel(Kernel[Cumulative]):
             # The output may lie over the input.
             step = [f"const {kind} next = acc {operator} ({kind})input[at];", store, "acc = next;"]
         lines = in_loops((ArrayLoop("r", size, ()),), (f"const int32_t at = {at};", *step))
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem=f"cumulative_{op.kind}",
             form="c_cumulative",
             parameters=LoopsParameters(

@@ -15,6 +15,7 @@ import numpy as np
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters
 from smelt.codegen.lower.requantization import sum_range
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.targets import Target
 
@@ -155,7 +156,7 @@ def dense_words(node: Node, finish: Finish, weights: Array, *, stem: str) -> Ker
             *finish.operands,
             Output(0, "output"),
         ),
-        helpers=finish.helpers | {"lower_sum", "upper_sum"},
+        uses=finish.uses | {"lower_sum"} | when(len(weights) > 1, "upper_sum"),
         summary="two outputs in one multiply-add, 4 outputs at a time",
     )
 

@@ -7,6 +7,7 @@ that see it, and a weight once for all pixels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from smelt.codegen.backends.c.vectors import lane_loops, vector_width
 from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters, Request
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.helpers import uses_in, when
 from smelt.ir import Array, Node
 from smelt.ops.arithmetic.fixed_point import Activation
 
@@ -71,6 +73,12 @@ class DepthwiseBlock:
     row_weights: int
     weights: int
     stores: tuple[tuple[int, tuple[str, ...]], ...]
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The helpers and headers that the lines use."""
+        rows, stores = (row.lines for row in self.rows), (lines for _, lines in self.stores)
+        return uses_in(chain(self.begin, *rows, *stores))
 
     @staticmethod
     def of(
@@ -260,7 +268,9 @@ def depthwise_float(
             Packed("weights", packed_channels(weights, bias, 1, blocks)),
             Output(0, "output"),
         ),
-        helpers=store.helpers,
+        uses=frozenset({"SMELT_ARRAY"}).union(
+            when(vectors, "SMELT_VECTORS"), *(part.uses for part in parameters.channels)
+        ),
         summary=f"{pixels} pixels x {lanes} channels",
     )
 

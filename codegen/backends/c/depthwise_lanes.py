@@ -152,6 +152,6 @@ def depthwise_lanes(
         stem=stem,
         parameters=parameters,
         operands=tuple(operands),
-        helpers=finish.helpers,
+        uses=finish.uses | {"SMELT_ARRAY"},
         summary=f"1 pixel x {lanes} channels",
     )

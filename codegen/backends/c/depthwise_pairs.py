@@ -111,7 +111,7 @@ def depthwise_pairs(
             *finish.operands,
             Output(0, "output"),
         ),
-        helpers=finish.helpers | {"low_sum", "high_sum"},
+        uses=finish.uses | {"SMELT_ARRAY", "low_sum", "high_sum"},
         summary="pairs of pixels in one multiply-add",
     )
 

@@ -125,7 +125,7 @@ def direct(
         stem=stem,
         parameters=parameters,
         operands=(Input(0, "input"), stored, *finish.operands, Output(0, "output")),
-        helpers=finish.helpers,
+        uses=finish.uses,
         summary="direct: one output at a time",
     )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from smelt.codegen.backends.c.vectors import lane_loops, vectors_of
 from smelt.codegen.lower.store import Store
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.helpers import uses_in
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,11 @@ class FloatChannels:
     stores: tuple[tuple[str, ...], ...]
     arguments: str
     weights: int
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The helpers and headers that the lines use."""
+        return uses_in(chain(self.begin, self.turn, self.last, *self.stores))
 
     @staticmethod
     def of(channels: Channels, sums: FloatSums, runs: Window) -> FloatChannels:

@@ -16,6 +16,7 @@ from smelt.codegen.lower.nested_loops import (
     dense_strides,
     in_loops,
     index,
+    loops_call,
     nest,
     times,
     total,
@@ -30,7 +31,6 @@ from smelt.codegen.lower.offer import (
     Packed,
     Request,
 )
-from smelt.codegen.lower.store import helpers_in
 from smelt.ir import Array, Node, Op
 from smelt.ops.tensor.gather import Gather, GatherElements, GatherND
 from smelt.ops.tensor.indices import positions
@@ -135,15 +135,13 @@ def _call(
     """A call of a function of which `lines` stand in the innermost loop."""
     op, x, indices, y = node.op, node.input(0).type, node.input(1).type, node.output.type
     along = "" if isinstance(op, GatherND) else f" along axis {op.axis}"
-    return KernelCall(
-        template="backends/c/loops.j2",
+    return loops_call(
         stem=_STEMS[type(op)],
         form="c_gather",
         parameters=LoopsParameters(
             f"{op.name} of {x} by {indices}{along}: {y}.", in_loops(loops, lines)
         ),
         operands=operands,
-        helpers=helpers_in(lines),
         summary=summary,
     )
 

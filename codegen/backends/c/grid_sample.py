@@ -17,7 +17,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import helpers_in
+from smelt.codegen.text.helpers import uses_in, when
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Node
 from smelt.ops.tensor.grid_sample import TAPS, GridSample
@@ -97,7 +97,6 @@ class GridSampleKernel(Kernel[GridSample]):
             times(f"{name}_at[t{name}]", stride)
             for name, stride in zip(names, strides, strict=True)
         ]
-        cubic = "cubic_weights(" if taps == 4 else ""
         text = [line for axis in axes for line in (axis.coordinate, axis.position)]
         return KernelCall(
             template="backends/c/grid_sample.j2",
@@ -123,7 +122,9 @@ class GridSampleKernel(Kernel[GridSample]):
                 weight=" * ".join(f"{name}_weights[t{name}]" for name in names),
             ),
             operands=(Input(0, "input"), Input(1, "grid"), Output(0, "output")),
-            helpers=helpers_in([*text, cubic]),
+            uses=uses_in(text)
+            | {"SMELT_ARRAY", "math.h", "string.h"}
+            | when(taps == 4, "cubic_weights"),
             summary=f"{taps**rank} pixels a result",
         )
 

@@ -16,6 +16,7 @@ from smelt.codegen.lower.offer import (
     Request,
 )
 from smelt.codegen.lower.store import offset
+from smelt.codegen.text.helpers import when
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node
 from smelt.ops.core.l2_normalization import L2Normalization
@@ -47,7 +48,7 @@ class L2NormalizationKernel(Kernel[L2Normalization]):
         if not x.is_quantized and x.dtype is not DType.FLOAT32:
             return Refusal(f"{op.name} is served for f32 and quantized i8 data, not {x}.")
         size = x.shape[-1]
-        stored = {"inverse_sqrt", "clamp", "requantize"}
+        stored = when(x.is_quantized, "inverse_sqrt", "clamp", "requantize")
         return KernelCall(
             template="backends/c/l2_normalization.j2",
             stem="l2_normalization",
@@ -60,7 +61,7 @@ class L2NormalizationKernel(Kernel[L2Normalization]):
             ),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),),
-            helpers=frozenset(stored if x.is_quantized else ()),
+            uses=stored or {"math.h"},
             summary="two passes a row",
         )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Parameters, Request
-from smelt.codegen.lower.store import helpers_in, offset, stored
+from smelt.codegen.lower.store import offset, stored
+from smelt.codegen.text.helpers import uses_in
 from smelt.ir import Node
 from smelt.ops.core.l2_pool import L2Pool2D
 
@@ -87,7 +88,7 @@ class L2PoolKernel(Kernel[L2Pool2D]):
                 result,
             ),
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=helpers_in([result]),
+            uses=uses_in([result]),
             summary=f"root of the mean square of {size} windows, one element at a time",
         )
 

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import ALL_NAMES, LoopsParameters, nested, total
+from smelt.codegen.lower.nested_loops import ALL_NAMES, LoopsParameters, loops_call, nested, total
 from smelt.codegen.lower.offer import (
     WIDE_FLOATS,
     Input,
@@ -19,6 +19,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.text.helpers import uses_in
 from smelt.codegen.text.literals import c_elements
 from smelt.ir import Node
 from smelt.ops.control.run_time_length import FillRows, TransposeLength, fill_of
@@ -55,7 +56,7 @@ class FillRowsKernel(Kernel[FillRows]):
             parameters=FillRowsParameters(str(x), row, fill, _product(rows, row), x.size),
             operands=(Input(0, "input"), Input(1, "length"), Output(0, "output")),
             in_place=((0, 0),),
-            helpers=frozenset({"bounded"}),
+            uses={"bounded"} | uses_in([fill]),
             summary="the rows that are there, then a constant",
         )
 
@@ -73,8 +74,7 @@ class TransposeLengthKernel(Kernel[TransposeLength]):
         names = dict(zip(axes, ALL_NAMES, strict=False))
         heads = [_head(names[axis], _size(op, axis, x.shape)) for axis in axes]
         terms = [_product(names[axis], _stride(op, axis, x.shape)) for axis in axes]
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="transpose_length",
             form="c_transpose_length",
             parameters=LoopsParameters(
@@ -86,7 +86,6 @@ class TransposeLengthKernel(Kernel[TransposeLength]):
                 ),
             ),
             operands=(Input(0, "input"), Input(1, "length"), Output(0, "output")),
-            helpers=frozenset({"bounded"}),
             summary="strides follow a length",
         )
 

@@ -26,7 +26,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.store import helpers_in, offset
+from smelt.codegen.lower.store import offset
+from smelt.codegen.text.helpers import uses_in
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import INT32_MAX
 from smelt.ops.core.lookup import sigmoid_samples
@@ -102,15 +103,16 @@ class LstmKernel(Kernel[Lstm]):
             *(Input(index, f"initial_{name}") for index, name in given),
             *(Output(index, name) for index, name in enumerate(names)),
         ]
+        parameters = _parameters(node, lines, words=words)
         if not op.sequence:
             operands.append(Scratch("next", DType.INT8, units))
         return KernelCall(
             template="backends/c/lstm.j2",
             stem="lstm_int8",
-            parameters=_parameters(node, lines, words=words),
+            parameters=parameters,
             operands=tuple(operands),
             in_place=tuple((names.index(name), index) for index, name in given),
-            helpers=helpers_in(lines) | ({"lower_sum", "upper_sum"} if words else frozenset[str]()),
+            uses=uses_in(parameters.lines) | {"string.h"},
             summary=f"the four gates of a unit at a time, {1 + words} in one multiply-add",
         )
 

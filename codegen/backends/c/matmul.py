@@ -40,6 +40,7 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
+from smelt.codegen.text.helpers import uses_in, when
 from smelt.ir import DType, Node
 from smelt.ops.core.matmul import MATMUL_DTYPES, MatMul
 
@@ -141,7 +142,7 @@ class MatMulKernel(Kernel[MatMul]):
                 *((panel,) if product.panel else ()),
                 Output(0, "y"),
             ),
-            helpers=frozenset({"sum_of_8"} if form is MatMulForm.PARTS else ()),
+            uses=uses_in(parameters.lines) | when(parameters.vectors, "SMELT_VECTORS"),
             summary=f"blocks of {rows} rows x {columns} columns, {_SUMMARY[form]}",
         )
 

@@ -109,7 +109,7 @@ class StoredMatMulKernel(Kernel[MatMul]):
                 *((sums,) if a.zero_point else ()),
                 Output(0, "y"),
             ),
-            helpers=finish.helpers,
+            uses=finish.uses | {"SMELT_ARRAY"},
             summary=f"blocks of {rows} rows x {columns} columns, zero points out of the sums",
         )
 

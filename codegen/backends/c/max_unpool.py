@@ -140,6 +140,7 @@ class MaxUnpoolKernel(Kernel[MaxUnpool]):
             stem="max_unpool",
             parameters=MaxUnpoolParameters(str(x), str(y), x.size, y.size, y.bytes),
             operands=(Input(0, "input"), Input(1, "indices"), Output(0, "output")),
+            uses={"string.h"},
             summary="zeros, then the elements where they belong",
         )
 

@@ -17,6 +17,7 @@ from smelt.codegen.lower.nested_loops import (
     in_loops,
     index,
     lane_blocks,
+    loops_call,
     nest,
     total,
 )
@@ -29,7 +30,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import helpers_in
+from smelt.codegen.text.helpers import uses_in
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.core.normalization import LocalResponse, Normalization
@@ -59,8 +60,7 @@ class NormalizationKernel(Kernel[Normalization]):
         lines = in_blocks(form.blocks, [form.lines(block) for block in form.blocks])
         how = "" if op.centred else ", not centred"
         how += f", with {' and '.join(names)}" if names else ""
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="normalize",
             form="c_normalization",
             parameters=LoopsParameters(
@@ -69,7 +69,6 @@ class NormalizationKernel(Kernel[Normalization]):
             ),
             operands=(Input(0, "input"), *operands, *outputs[: len(node.outputs)]),
             in_place=((0, 0),),
-            helpers=helpers_in(lines),
             summary=f"of {op.count(x)} elements, {form.how}",
         )
 
@@ -249,6 +248,7 @@ class LocalResponseKernel(Kernel[LocalResponse]):
                 power=power,
             ),
             operands=(Input(0, "input"), Output(0, "output")),
+            uses=uses_in([power]),
             summary=f"{op.size} elements around each",
         )
 

@@ -11,6 +11,7 @@ from smelt.codegen.lower.nested_loops import (
     LoopsParameters,
     in_loops,
     index,
+    loops_call,
     nest,
     times,
     total,
@@ -44,11 +45,9 @@ class OneHotKernel(Kernel[OneHot]):
         shape = [prod(indices.shape[: op.axis]), inner]
         loops = nest(shape, [op.depth * inner, 1], [inner, 1], names=ALL_NAMES)
         read = f"indices[{index(loops, 1)}]"
-        lines = _lines(indices.dtype, read, op.depth)
-        at = "at" if any("const int32_t at" in line for line in lines) else "(int32_t)at"
+        lines, at = _lines(indices.dtype, read, op.depth)
         place = total((index(loops, 0), times(at, inner)))
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="one_hot",
             form="c_one_hot",
             parameters=LoopsParameters(
@@ -73,25 +72,25 @@ _EXACT = 2**24
 """Up to here float32 tells integers apart."""
 
 
-def _lines(dtype: DType, read: str, depth: int) -> list[str]:
-    """C lines that open a block where the index lies inside the axis; `at` is its position."""
+def _lines(dtype: DType, read: str, depth: int) -> tuple[list[str], str]:
+    """C lines that open a block where the index lies inside the axis, and its position there."""
     low = 0 if not dtype.is_integer else dtype.limits[0]
     if dtype.is_integer and low == 0:
         kind = "uint64_t" if dtype is DType.UINT64 else "uint32_t"
-        return [f"const {kind} at = {read};", f"if (at < {depth}u) {{"]
+        return [f"const {kind} at = {read};", f"if (at < {depth}u) {{"], "(int32_t)at"
     if dtype.is_float:
         suffix = ".0f" if dtype is DType.FLOAT32 else ".0"
         return [
             f"if ({read} > -{depth + 1}{suffix} && {read} < {depth}{suffix}) {{",
             f"    const int32_t index = (int32_t){read};",
             f"    const int32_t at = index < 0 ? {offset('index', depth)} : index;",
-        ]
+        ], "at"
     kind = "int64_t" if dtype is DType.INT64 else "int32_t"
     return [
         f"const {kind} index = {read};",
         f"const {kind} at = index < 0 ? {offset('index', depth)} : index;",
         f"if (at >= 0 && at < {depth}) {{",
-    ]
+    ], "at" if kind == "int32_t" else "(int32_t)at"
 
 
 KERNELS = (OneHotKernel(),)

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import ALL_NAMES, ArrayLoop, LoopsParameters, in_loops
+from smelt.codegen.lower.nested_loops import (
+    ALL_NAMES,
+    ArrayLoop,
+    LoopsParameters,
+    in_loops,
+    loops_call,
+)
 from smelt.codegen.lower.offer import (
     STORED_FLOATS,
     Input,
@@ -72,8 +78,7 @@ class PadKernel(Kernel[Pad]):
             content[0] if len(set(content)) == 1 and not is_read else None,
             element.itemsize,
         )
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="pad",
             form="c_pad",
             parameters=LoopsParameters(

@@ -37,6 +37,7 @@ from smelt.codegen.lower.offer import (
 from smelt.codegen.lower.products import centred_weights, folds
 from smelt.codegen.lower.requantization import folded_bias, sum_range
 from smelt.codegen.lower.store import offset
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.core.convolution_nd import ConvolutionND, ConvTranspose
 from smelt.targets import Optimize
@@ -274,7 +275,7 @@ def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> Kerne
         stem=f"transposed_conv_{'x'.join(map(str, kernel))}",
         parameters=parameters,
         operands=tuple(operands),
-        helpers=finish.helpers | (HALVES if pair else frozenset[str]()),
+        uses=finish.uses | {"SMELT_ARRAY"} | when(pair, *HALVES),
         summary=f"phase by phase, {cut.x.together} pixels x {cut.block} channels",
     )
 

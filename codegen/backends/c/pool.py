@@ -23,7 +23,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import Store, helpers_in, offset, stored
+from smelt.codegen.lower.store import Store, offset, stored
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import clamp_limits
@@ -102,6 +102,7 @@ class PoolKernel(Kernel[Pool2D]):
         walk = WindowWalk(op.kind, kind, frame.source, columns, taps, centre, first, result)
         lanes = _VECTOR_LANES if vectors else LANES
         form = walk.in_vectors if vectors else walk.in_registers
+        blocks = tuple(form(block) for block in lane_blocks(y.shape[3], lanes))
         constants: tuple[str, ...] = ()
         sizes: tuple[str, ...] = ()
         if counts:
@@ -121,10 +122,10 @@ class PoolKernel(Kernel[Pool2D]):
                 count=sizes,
                 type=y.dtype.c_name,
                 output_pixel=frame.target.offset("y", "x"),
-                blocks=tuple(form(block) for block in lane_blocks(y.shape[3], lanes)),
+                blocks=blocks,
             ),
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=helpers_in((result("acc"),)),
+            uses=frozenset[str]().union(*(block.uses for block in blocks)),
             summary=f"{op.kind} of {op.window[0]}x{op.window[1]} windows, "
             f"{lanes} channels at a time",
             form=f"c_{op.kind}_pool",

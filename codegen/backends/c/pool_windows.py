@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from smelt.codegen.lower.images import PixelStrides
 from smelt.codegen.lower.nested_loops import ArrayLoop, LaneBlock, nested, total
 from smelt.codegen.lower.store import offset
+from smelt.codegen.text.helpers import uses_in
 from smelt.ops.core.pool import Pool2D
 
 _UNROLLED = 8
@@ -102,6 +103,11 @@ class PoolBlock:
     input: str
     steps: tuple[str, ...]
     results: tuple[str, ...]
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The helpers and headers that the lines use."""
+        return uses_in((*self.sums, *self.steps, *self.results))
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from smelt.codegen.lower.nested_loops import (
     dense_strides,
     depth,
     index,
+    loops_call,
     nest,
     nested,
 )
 from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
-from smelt.codegen.lower.store import helpers_in, offset, quantizations, stored
+from smelt.codegen.lower.store import offset, quantizations, stored
 from smelt.ir import DType, Node
 from smelt.ops.arithmetic.fixed_point import Activation, rescale_multiplier
 from smelt.ops.core.prelu import PRelu
@@ -40,8 +41,7 @@ class PReluKernel(Kernel[PRelu]):
         statements: list[list[str]] = [[] for _ in range(len(loops) + 1)]
         statements[depth(loops, 1)].append(slope % f"alpha[{index(loops, 1)}]")
         statements[-1] += [*lines, f"output[{index(loops, 2)}] = {result};"]
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="prelu",
             form="c_prelu",
             parameters=LoopsParameters(
@@ -50,7 +50,6 @@ class PReluKernel(Kernel[PRelu]):
             ),
             operands=(Input(0, "input"), Input(1, "alpha"), Output(0, "output")),
             in_place=((0, 0),),
-            helpers=helpers_in(line for level in statements for line in level),
             summary=f"{len(loops)} nested loops",
         )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing_extensions import override
 
 from smelt.codegen.backends.c.unary import table_call
-from smelt.codegen.lower.nested_loops import each_element
+from smelt.codegen.lower.nested_loops import each_element, loops_call
 from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Refusal, Request
-from smelt.codegen.lower.store import helpers_in, offset, stored
+from smelt.codegen.lower.store import offset, stored
 from smelt.codegen.lower.tables import tabulate
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, Rounding, TensorType
@@ -46,14 +46,12 @@ class QuantizeKernel(Kernel[Quantize]):
             store = stored(Activation.NONE, y, saturate=y.dtype is not DType.INT32)
             expression = store(offset("scaled", y.zero_point))
             lines = [first, f"output[i] = {expression};"]
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="quantize",
             form="c_elementwise",
             parameters=each_element("Quantize", x, y, lines),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.dtype.size == y.dtype.size else (),
-            helpers=helpers_in(lines),
             summary=f"{x.dtype.value} to {y.dtype.value}, one element at a time",
         )
 
@@ -101,8 +99,7 @@ class DequantizeKernel(Kernel[Dequantize]):
         element = "input[i]" if x.dtype.size < 4 else "(int64_t)input[i]"
         difference = offset(element, -x.zero_point)
         line = f"output[i] = {c_float(x.scale)} * (float)({difference});"
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="dequantize",
             form="c_elementwise",
             parameters=each_element("Dequantize", x, y, (line,)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 import numpy as np
@@ -33,7 +34,7 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.store import helpers_in
+from smelt.codegen.text.helpers import uses_in, when
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, Value
 from smelt.ops.sequence.recurrence import GATES, OPERANDS, Gate, Recurrence
@@ -160,8 +161,12 @@ class RecurrenceKernel(Kernel[Recurrence]):
             in_place=tuple(
                 (names.index(n), OPERANDS.index(n)) for n in ("hidden", "cell") if n in given
             ),
-            helpers=helpers_in(line for f in functions for line in f.lines)
-            | ({"clamp_float"} if op.cell_clip else frozenset[str]()),
+            uses=uses_in(chain(sums, *(f.lines for f in functions))).union(
+                ("math.h", "string.h"),  # the former whether it is needed or not
+                when(op.cell_clip, "clamp_float"),
+                when(vectors, "SMELT_VECTORS"),
+                when(whole_units, "SMELT_ARRAY"),
+            ),
             summary=f"{rows} x {products[0].block} sums of sequences x gates at a time",
         )
 

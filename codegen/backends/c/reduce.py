@@ -18,6 +18,7 @@ from smelt.codegen.lower.nested_loops import (
     in_loops,
     index,
     lane_blocks,
+    loops_call,
     nest,
     total,
 )
@@ -30,7 +31,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import helpers_in, in_precision_of, offset, stored
+from smelt.codegen.lower.store import in_precision_of, offset, stored
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation
@@ -100,8 +101,7 @@ class ReduceKernel(Kernel[Reduce]):
         if row is not None and row.strides[0] == 1 and row.size >= LANES and op.kind in _ROWS:
             formula, inner = replace(formula, step=_ROWS[op.kind] % row.size), inner[:-1]
         body = [_block(block, formula, x.dtype, outer, inner) for block in blocks]
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem=f"reduce_{op.kind}",
             form="c_reduce",
             parameters=LoopsParameters(
@@ -109,7 +109,6 @@ class ReduceKernel(Kernel[Reduce]):
                 in_loops(outer, in_blocks(blocks, body)),
             ),
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=helpers_in([formula.step, formula.result, *(formula.second or ())]),
             summary=f"{op.kind} of {op.count(x)} elements, {blocks[0].lanes} at a time",
         )
 

@@ -12,6 +12,7 @@ from smelt.codegen.lower.nested_loops import (
     LoopsParameters,
     copy,
     in_loops,
+    loops_call,
     nested,
     times,
 )
@@ -59,8 +60,7 @@ class ResampleKernel(Kernel[Resample]):
             (fill,) = c_elements(np.full(1, op.fill, x.dtype.numpy))
             how += f", or {fill} {absent}"
             lines = [*_filled(fill, _at(taps, 0), width), *lines]
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="resample",
             form="c_resample",
             parameters=LoopsParameters(

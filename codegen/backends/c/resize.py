@@ -19,6 +19,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.tensor.resize import Resize
 
@@ -101,6 +102,7 @@ class ResizeKernel(Kernel[Resize]):
             stem=f"resize_{op.kind}",
             parameters=parameters,
             operands=(Input(0, "input"), *tables, Output(0, "output")),
+            uses=when(op.kind == "nearest", "string.h"),
             summary=f"{op.kind}, pixel by pixel",
         )
 

@@ -12,6 +12,7 @@ from smelt.codegen.lower.nested_loops import (
     block_copies,
     dense_strides,
     index,
+    loops_call,
     nested,
 )
 from smelt.codegen.lower.offer import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
@@ -43,8 +44,7 @@ class ReverseSequenceKernel(Kernel[ReverseSequence]):
         )
         length = f"const int32_t length = bounded(lengths[b], {time.size});"
         source = "const int32_t from = t < length ? length - 1 - t : t;"
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="reverse_sequence",
             form="c_reverse_sequence",
             parameters=LoopsParameters(
@@ -56,7 +56,6 @@ class ReverseSequenceKernel(Kernel[ReverseSequence]):
                 nested((batch.head, time.head), ((), (length,), (source, *copies.lines))),
             ),
             operands=(Input(0, "input"), Input(1, "lengths"), Output(0, "output")),
-            helpers=frozenset({"bounded"}),
             summary=copies.summary,
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Parameters, Request
+from smelt.codegen.text.helpers import uses_in
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Node
 from smelt.ops.tensor.roi_align import MOST_SAMPLES, RoiAlign
@@ -121,7 +122,7 @@ class RoiAlignKernel(Kernel[RoiAlign]):
                 Input(2, "numbers"),
                 Output(0, "output"),
             ),
-            helpers=frozenset({"within", "bounded"}),
+            uses={"within", "bounded", "string.h"} | uses_in(axis.count for axis in axes),
             summary="sample by sample, all channels of a pixel at a time",
         )
 

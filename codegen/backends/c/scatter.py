@@ -15,6 +15,7 @@ from smelt.codegen.lower.nested_loops import (
     LoopsParameters,
     in_loops,
     index,
+    loops_call,
     nest,
 )
 from smelt.codegen.lower.offer import (
@@ -28,7 +29,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import helpers_in
+from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node
 from smelt.ops.tensor.scatter import ScatterElements, ScatterND, TensorScatter
 
@@ -171,7 +172,7 @@ class TensorScatterKernel(Kernel[TensorScatter]):
             ),
             operands=_operands(node),
             in_place=_in_place(node),
-            helpers=frozenset({"bounded"} if bounded else ()),
+            uses={"string.h"} | when(bounded, "bounded"),
             summary=f"runs of {count} along axis {op.axis}",
         )
 
@@ -191,8 +192,7 @@ def _call(
 ) -> KernelCall:
     """A call of a function of which `lines` stand in the innermost loop, after a copy."""
     op, (x, updates, indices) = node.op, (node.input(i).type for i in range(3))
-    return KernelCall(
-        template="backends/c/loops.j2",
+    return loops_call(
         stem=stem,
         form="c_scatter",
         parameters=LoopsParameters(
@@ -209,7 +209,6 @@ def _call(
         ),
         operands=_operands(node),
         in_place=_in_place(node),
-        helpers=helpers_in(lines),
         summary=summary,
     )
 

@@ -10,6 +10,7 @@ from smelt.codegen.lower.nested_loops import (
     dense_strides,
     depth,
     index,
+    loops_call,
     nest,
     nested,
     unbroadcast,
@@ -41,8 +42,7 @@ class SelectKernel(Kernel[Select]):
             variable = ("chosen", "left", "right")[array]
             statements[depth(loops, array)].append(f"const {kind} {variable} = {element};")
         statements[-1].append(f"output[{index(loops, 3)}] = chosen != 0 ? left : right;")
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="select",
             form="c_select",
             parameters=LoopsParameters(

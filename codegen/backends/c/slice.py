@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import LoopsParameters, block_copies, dense_strides
+from smelt.codegen.lower.nested_loops import (
+    LoopsParameters,
+    block_copies,
+    dense_strides,
+    loops_call,
+)
 from smelt.codegen.lower.offer import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.tensor.slice import Slice
@@ -26,8 +31,7 @@ class SliceKernel(Kernel[Slice]):
             y.shape, read, dense_strides(y.shape), y.dtype.size, read=str(first if y.size else 0)
         )
         starts, steps = (", ".join(map(str, own)) for own in (op.starts, op.steps))
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="slice",
             form="c_slice",
             parameters=LoopsParameters(

@@ -22,8 +22,9 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import helpers_in, in_precision_of
+from smelt.codegen.lower.store import in_precision_of
 from smelt.codegen.lower.tables import exponentials
+from smelt.codegen.text.helpers import uses_in, when
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import quantize_multiplier
@@ -182,21 +183,20 @@ def _float_call(
         ),
         operands=(Input(0, "input"), Output(0, "output")),
         in_place=((0, 0),),
-        helpers=helpers_in(f"{name}(" for name in (exp, *log)),
+        uses=uses_in(f"{name}(" for name in (exp, *log))
+        | when(whole, "SMELT_ARRAY", "SMELT_VECTORS"),
         summary="float, three passes a row",
     )
 
 
-def _int8_call(
-    stem: str, parameters: Parameters, table: Array, helpers: tuple[str, ...]
-) -> KernelCall:
+def _int8_call(stem: str, parameters: Parameters, table: Array, *uses: str) -> KernelCall:
     return KernelCall(
         template=f"backends/c/{stem}_int8.j2",
         stem=stem,
         parameters=parameters,
         operands=(Input(0, "input"), Packed("exponentials", table), Output(0, "output")),
         in_place=((0, 0),),
-        helpers=frozenset(helpers),
+        uses=frozenset(uses),
         summary=f"int8, a table of {table.size} exponentials",
     )
 
@@ -239,7 +239,7 @@ def _int16_call(node: Node[Softmax]) -> KernelCall | Refusal:
             Output(0, "output"),
         ),
         in_place=((0, 0),),
-        helpers=frozenset({"clamp", "interpolated", "leading_zeros", "requantize"}),
+        uses={"clamp", "interpolated", "leading_zeros", "requantize"},
         summary="int16, tables of 513 samples",
     )
 
@@ -268,8 +268,8 @@ class SoftmaxKernel(Kernel[Softmax]):
             exponential=_exponential(table),
             wide=size > _NARROW,
         )
-        helpers = "leading_zeros", "reciprocal", "requantize"
-        return _int8_call("softmax", parameters, table, helpers)
+        uses = "leading_zeros", "reciprocal", "requantize"
+        return _int8_call("softmax", parameters, table, *uses)
 
 
 class LogSoftmaxKernel(Kernel[LogSoftmax]):
@@ -298,8 +298,8 @@ class LogSoftmaxKernel(Kernel[LogSoftmax]):
             lowest=scaling.lowest,
             scaled=f"requantize(difference, {scaling.multiplier}, {scaling.shift})",
         )
-        helpers = "log_of_sum", "requantize", "rounding_shift_right"
-        return _int8_call("log_softmax", parameters, table, helpers)
+        uses = "log_of_sum", "requantize", "rounding_shift_right"
+        return _int8_call("log_softmax", parameters, table, *uses)
 
 
 class HardmaxKernel(Kernel[Hardmax]):

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import LoopsParameters, block_copies, dense_strides
+from smelt.codegen.lower.nested_loops import (
+    LoopsParameters,
+    block_copies,
+    dense_strides,
+    loops_call,
+)
 from smelt.codegen.lower.offer import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.tensor.tile import Tile
@@ -30,8 +35,7 @@ class TileKernel(Kernel[Tile]):
             source += 0, read
             target += size * written, written
         copies = block_copies(shape, source, target, y.dtype.size)
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="tile",
             form="c_tile",
             parameters=LoopsParameters(

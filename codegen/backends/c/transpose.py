@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.lower.nested_loops import LoopsParameters, block_copies, dense_strides
+from smelt.codegen.lower.nested_loops import (
+    LoopsParameters,
+    block_copies,
+    dense_strides,
+    loops_call,
+)
 from smelt.codegen.lower.offer import STORED_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.tensor.transpose import Transpose
@@ -22,8 +27,7 @@ class TransposeKernel(Kernel[Transpose]):
         strides = dense_strides(x.shape)
         read = [strides[axis] for axis in op.permutation]
         copies = block_copies(y.shape, read, dense_strides(y.shape), y.dtype.size)
-        return KernelCall(
-            template="backends/c/loops.j2",
+        return loops_call(
             stem="transpose",
             form="c_transpose",
             parameters=LoopsParameters(

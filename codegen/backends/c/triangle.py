@@ -69,7 +69,7 @@ class TriangleKernel(Kernel[Triangle]):
                 behind=times(f"(size_t)({columns} - edge)", x.dtype.size),
             ),
             operands=(Input(0, "input"), Output(0, "output")),
-            helpers=frozenset({"clamp"}),
+            uses={"clamp", "string.h"},
             summary="a copy and a fill a row",
         )
 

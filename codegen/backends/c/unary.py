@@ -24,8 +24,9 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import helpers_in, in_precision_of
+from smelt.codegen.lower.store import in_precision_of
 from smelt.codegen.lower.tables import tabulate
+from smelt.codegen.text.helpers import uses_in, when
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.core.unary import Unary
@@ -187,15 +188,14 @@ class UnaryKernel(Kernel[Unary]):
             expression = without_branch(expression)
             several = _statements(one_lane(loops), x, expression)
             around, statements = loops[:-1], in_vectors(loops, statements, several)
+        body = nested([loop.head for loop in around], statements)
         return KernelCall(
             template="backends/c/unary.j2",
             stem=op.kind,
-            parameters=UnaryParameters(
-                op.kind, str(x), nested([loop.head for loop in around], statements), vectors
-            ),
+            parameters=UnaryParameters(op.kind, str(x), body, vectors),
             operands=(Input(0, "input"), Output(0, "output")),
             in_place=((0, 0),) if x.bytes == y.bytes else (),
-            helpers=helpers_in([expression]),
+            uses=uses_in(body) | when(vectors, "SMELT_VECTORS"),
             summary=f"{op.kind}, {'several elements' if vectors else 'one element'} at a time",
         )
 
@@ -203,7 +203,7 @@ class UnaryKernel(Kernel[Unary]):
 def _exact(op: Unary) -> bool:
     """Whether an expression needs neither a float function of ours nor constants with fractions."""
     text = in_precision_of(DType.FLOAT64, FLOAT64[op.kind])
-    return not helpers_in([text]) and not re.search(r"{|\d\.\d*[1-9]|1\.0f / 6", text)
+    return uses_in([text]) <= {"math.h"} and not re.search(r"{|\d\.\d*[1-9]|1\.0f / 6", text)
 
 
 def _statements(loops: Sequence[ArrayLoop], x: TensorType, expression: str) -> list[str]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.codegen.lower.nested_loops import each_element
+from smelt.codegen.lower.nested_loops import each_element, loops_call
 from smelt.codegen.lower.offer import Input, KernelCall, Operand, Output, Packed, Refusal
-from smelt.codegen.lower.store import helpers_in, stored
+from smelt.codegen.lower.store import stored
 from smelt.ir import Node, TensorType
 from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation, rescale_multiplier
 from smelt.ops.core.lookup import sigmoid_samples
@@ -37,14 +37,12 @@ def unary_int16(node: Node[Unary]) -> KernelCall | Refusal:
     else:
         made = _requantized(op, x, y)
     lines = ["const int32_t x = input[i];", *made]
-    return KernelCall(
-        template="backends/c/loops.j2",
+    return loops_call(
         stem=f"{op.kind}_int16",
         form="c_elementwise",
         parameters=each_element(op.kind.capitalize(), x, y, lines),
         operands=(Input(0, "input"), *samples, Output(0, "output")),
         in_place=((0, 0),),
-        helpers=helpers_in(lines),
         summary=f"{op.kind} of int16, one element at a time",
     )
 

@@ -14,6 +14,7 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Request,
 )
+from smelt.codegen.text.helpers import when
 from smelt.ir import Node
 from smelt.ops.tensor.update_slice import UpdateSlice
 
@@ -72,7 +73,7 @@ class UpdateSliceKernel(Kernel[UpdateSlice]):
             parameters=UpdateSliceParameters(str(x), str(update), x.bytes, starts, copies.lines),
             operands=(Input(0, "data"), Input(1, "input"), Input(2, "starts"), Output(0, "output")),
             in_place=((0, 0),),
-            helpers=frozenset({"bounded"}) if starts else frozenset(),
+            uses={"string.h"} | when(starts, "bounded"),
             summary=copies.summary,
         )
 

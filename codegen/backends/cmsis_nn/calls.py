@@ -13,6 +13,7 @@ from textwrap import wrap
 
 import numpy as np
 
+from smelt.codegen.backends.cmsis_nn import HEADER
 from smelt.codegen.lower.offer import KernelCall, Operand, Packed, Parameters, Refusal, Scratch
 from smelt.codegen.lower.requantization import fits_int32
 from smelt.ir import Array, DType, Node, Rounding, TensorType
@@ -161,6 +162,7 @@ def calls(
             tuple(_statement(name, given) for name, given in functions),
         ),
         operands=tuple(operands),
+        uses={HEADER},
         in_place=in_place,
         summary=f"CMSIS-NN's {names}",
         form=f"cmsis_nn_{form}",

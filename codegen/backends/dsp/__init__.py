@@ -2,5 +2,6 @@
 
 Each function in assembly has a definition in plain C beside it, so that the same kernels run on any
 machine.
-May import `codegen.lower`, `targets`, `ops` and `ir`; nothing may import it, since targets name it.
+May import `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; nothing may import it, since
+targets name it.
 """

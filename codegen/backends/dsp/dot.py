@@ -31,6 +31,7 @@ from smelt.codegen.lower.offer import (
 from smelt.codegen.lower.products import bias_with_zero_point, folds, refuse_products, sums
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.window import Window
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Pair
@@ -210,6 +211,7 @@ def _call(
         stem=_stem(node),
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
+        uses={"SMELT_ARRAY"} | when(w.padded, "string.h"),
         summary=f"{tile.pixels} pixels x 2 channels",
         form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
         work={

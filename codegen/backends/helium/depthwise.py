@@ -38,6 +38,7 @@ from smelt.codegen.lower.offer import (
     Scratch,
 )
 from smelt.codegen.lower.store import offset
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.convolution import DepthwiseConv2D, Pair
 
@@ -260,7 +261,7 @@ def _call(
         ),
         summary=_summary(p),
         form="mve_patches",
-        helpers=scaling.helpers,
+        uses=scaling.uses | {"SMELT_ARRAY"} | when(not p.line, "string.h"),
         work={
             "patches": outputs // p.outputs,
             "outputs": outputs,

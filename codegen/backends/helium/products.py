@@ -18,6 +18,7 @@ from smelt.codegen.backends.helium.scaling import HeliumScaling
 from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Packed, Refusal, Request
 from smelt.codegen.lower.products import bias_with_zero_point, folds, refuse_products, sums
 from smelt.codegen.lower.requantization import Requantization
+from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
@@ -122,7 +123,7 @@ def _call(
         f"inputs from {_FROM[plan.form]}",
         form=f"mve_{plan.form}_{t.pixels}x{t.outputs}",
         work=plan.work,
-        helpers=scaling.helpers,
+        uses=scaling.uses | {"string.h"} | when(plan.padded, "SMELT_ARRAY"),
     )
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from smelt.codegen.backends.helium.assembly import HeliumAssembly
 from smelt.codegen.lower.requantization import Requantization
 from smelt.codegen.lower.store import offset
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array
 
 _ORDER = {1: (0,), 2: (0, 1), 4: (0, 2, 1, 3)}
@@ -180,10 +181,9 @@ class HeliumScaling:
         return 2 if self.single else 3
 
     @property
-    def helpers(self) -> frozenset[str]:
-        """The shared C functions that the plain C definition calls."""
-        names = ("rounded", "float_from_bits") if self.single else ()
-        return frozenset(names)
+    def uses(self) -> frozenset[str]:
+        """The helpers that the plain C definition uses."""
+        return when(self.single, "rounded", "float_from_bits")
 
     @property
     def unsigned(self) -> bool:

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import SERVED, element, scalar, spread, view
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
     Input,
@@ -54,7 +54,7 @@ class ArgReduceShader(Kernel[ArgReduce]):
             stem=f"arg_{op.kind}_{x.dtype.value}",
             parameters=ArgReduceShaderParameters(
                 which="last" if op.last else "first",
-                functions=called_in(load),
+                functions=definitions(called_in(load)),
                 type=scalar(x.dtype),
                 load=load,
                 better=_better(op, x.dtype),

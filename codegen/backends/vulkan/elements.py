@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, ShaderCall
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.lower.nested_loops import broadcast_strides, dense_strides, nest
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
@@ -23,6 +23,7 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Refusal,
 )
+from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node, Value
 
 MAX_LOOPS = 6
@@ -200,7 +201,6 @@ def elementwise(
         declared = (VECTORS[kind] if vector else kind) if quads else ""
         loads.append(ElementRead(read.name, declared, vector, load))
     bytes_ = y.dtype.size == 1
-    store = "packed(" if quads and bytes_ else ""
     texts = [load.load for load in loads]
     items = -(-y.size // lanes)
     constants = {"ITEMS": items, "COUNT": y.size, **body.constants}
@@ -215,7 +215,9 @@ def elementwise(
         stem=stem,
         parameters=ElementwiseShaderParameters(
             what=what,
-            functions=called_in(store, body.result, *body.lines, *texts),
+            functions=definitions(
+                called_in(body.result, *body.lines, *texts), when(quads and bytes_, "packed")
+            ),
             arguments=tuple(f"{scalar(r.dtype)} {r.name}" for r in reads),
             lines=body.lines,
             result=body.result,

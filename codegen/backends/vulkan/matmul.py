@@ -25,7 +25,7 @@ from smelt.codegen.backends.vulkan.elements import (
     view,
 )
 from smelt.codegen.backends.vulkan.finish import FinishParameters, ShaderFinish
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.backends.vulkan.product import variants_of
 from smelt.codegen.lower.matrices import strides_of
 from smelt.codegen.lower.nested_loops import dense_strides, nest
@@ -40,6 +40,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import fully_connected_scales
@@ -148,7 +149,7 @@ class MatMulShader(Kernel[MatMul]):
             stem=f"matmul_{y.dtype.value}",
             parameters=MatMulShaderParameters(
                 form=form,
-                functions=called_in(*factors, "packed(" if bytes_ else ""),
+                functions=definitions(called_in(*factors), when(bytes_, "packed")),
                 finish=None if finish is None else finish.parameters,
                 vector=kind if form == "single" else VECTORS[kind],
                 result=VECTORS[kind] if form == "across" else kind,

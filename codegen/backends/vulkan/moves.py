@@ -13,8 +13,9 @@ import numpy as np
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import operand_of, spread
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import definitions
 from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Parameters, Refusal
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 
 _MOST_CONSTANTS = 32 - 5
@@ -184,12 +185,11 @@ def move(
         constants |= {"FILL": low, "FILL_HIGH": high}
         text = _FILLS[unit]
     wide = indices is not None and indices.dtype.size > 4
-    calls = ("position(" if moves.parts else "", "narrowed(" if wide else "")
     return ShaderCall(
         template="backends/vulkan/moves.comp.j2",
         stem=f"move_{unit}_bytes",
         parameters=MoveShaderParameters(
-            functions=called_in(*calls),
+            functions=definitions(when(moves.parts, "position"), when(wide, "narrowed")),
             type=UNITS[unit],
             unit=unit,
             axes=tuple(MovedAxis(n, axis.table is not None) for n, axis in enumerate(moves.axes)),

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import operand_of, spread, view
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import definitions
 from smelt.codegen.backends.vulkan.reduce import GROUP, grouped, loop_constants
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.nested_loops import ArrayLoop, broadcast_strides, dense_strides, nest
@@ -135,7 +135,9 @@ class LocalResponseShader(Kernel[LocalResponse]):
         return ShaderCall(
             template="backends/vulkan/local_response.comp.j2",
             stem="local_response",
-            parameters=LocalResponseShaderParameters(functions=called_in("exp_float(log_float(")),
+            parameters=LocalResponseShaderParameters(
+                functions=definitions({"exp_float", "log_float"})
+            ),
             operands=(Input(0, "input"), Output(0, "output")),
             views={"input": view(x.dtype), "output": view(x.dtype)},
             constants={

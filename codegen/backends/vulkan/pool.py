@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import element, quad, spread, view
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
@@ -24,6 +24,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import Activation, clamp_limits
 from smelt.ops.core.pool import Pool2D, average_scale
@@ -88,7 +89,7 @@ class PoolShader(Kernel[Pool2D]):
                 load=load,
                 result=result,
                 counts_padding=op.counts_padding,
-                functions=called_in(load, result, "packed(" if quads and bytes_ else ""),
+                functions=definitions(called_in(load, result), when(quads and bytes_, "packed")),
             ),
             operands=(Input(0, "input"), *tables, Output(0, "output")),
             views={

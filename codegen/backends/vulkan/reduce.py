@@ -17,7 +17,7 @@ from smelt.codegen.backends.vulkan.elements import (
     spread,
     view,
 )
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.nested_loops import ArrayLoop, dense_strides, nest
 from smelt.codegen.lower.offer import (
@@ -30,6 +30,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import INT32_MAX
 from smelt.ops.core.reduce import Reduce, reduce_multiplier, reduce_scale
@@ -130,13 +131,13 @@ class ReduceShader(Kernel[Reduce]):
         kind, bytes_ = scalar(y.dtype), y.dtype.size == 1
         load = (quad if quads else element)(x.dtype, "INPUT", "at")
         items = y.size // 4 if quads else -(-y.size // 4) if bytes_ else y.size
-        called = "packed(" if quads and bytes_ else "exp_float(log_float(" if second else ""
+        called = when(second, "exp_float", "log_float") | when(quads and bytes_, "packed")
         return ShaderCall(
             template="backends/vulkan/reduce.comp.j2",
             stem=f"{op.kind}_{x.dtype.value}",
             parameters=ReduceShaderParameters(
                 kind=op.kind,
-                functions=called_in(load, formula.result, called),
+                functions=definitions(called_in(load, formula.result), called),
                 scalar=kind,
                 type=VECTORS[kind] if quads else kind,
                 first=formula.first,

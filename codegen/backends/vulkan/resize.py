@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import element, quad, spread, view
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
@@ -23,6 +23,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node
 from smelt.ops.tensor.resample import Resample
 from smelt.ops.tensor.resize import Resize
@@ -85,7 +86,7 @@ class ResizeBilinearShader(Kernel[Resize]):
                 scalar=weights,
                 one="1.0" if real else "1024",
                 load=load,
-                functions=called_in(load, "" if real or not quads else "packed("),
+                functions=definitions(called_in(load), when(quads and not real, "packed")),
             ),
             operands=(Input(0, "input"), *tables, Output(0, "output")),
             views={

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elements import spread, view
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import definitions
 from smelt.codegen.backends.vulkan.reduce import GROUP, grouped
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.offer import (
@@ -34,12 +34,12 @@ _SUM_LIMIT = 4095
 """Elements of a row whose exponentials, with 12 integer bits, surely sum to less than 2^31."""
 
 _CALLS = {
-    "softmax": ("exp_float(", "byte_of( leading_zeros( reciprocal( requantize("),
+    "softmax": ({"exp_float"}, {"byte_of", "leading_zeros", "reciprocal", "requantize"}),
     "log_softmax": (
-        "exp_float( log_float(",
-        "byte_of( log_of_sum( requantize( rounding_shift_right(",
+        {"exp_float", "log_float"},
+        {"byte_of", "log_of_sum", "requantize", "rounding_shift_right"},
     ),
-    "l2": ("", "byte_of( inverse_sqrt( requantize("),
+    "l2": (set[str](), {"byte_of", "inverse_sqrt", "requantize"}),
 }
 """Shared functions that the shader of floats calls, and that of bytes."""
 
@@ -137,7 +137,7 @@ def _floats(node: Node, kind: str, constants: Mapping[str, int]) -> ShaderCall:
             what=type(node.op).__name__,
             kind=kind,
             group=group,
-            functions=called_in(_CALLS[kind][0]),
+            functions=definitions(_CALLS[kind][0]),
         ),
         operands=(Input(0, "input"), Output(0, "output")),
         in_place=((0, 0),),
@@ -176,7 +176,7 @@ def _bytes(node: Node, kind: str, constants: Mapping[str, int], table: Array | N
         parameters=ByteRowsShaderParameters(
             what=type(node.op).__name__,
             kind=kind,
-            functions=called_in(_CALLS[kind][1]),
+            functions=definitions(_CALLS[kind][1]),
         ),
         operands=(Input(0, "input"), *tables, Output(0, "output")),
         in_place=((0, 0),),

@@ -20,7 +20,7 @@ from typing import Literal
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.lower.accelerator import DeviceFunctions
 from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Scratch
 from smelt.codegen.text.render import HEADER, render
@@ -189,7 +189,7 @@ def _interface(call: ShaderCall, binding: Binding, variant: str) -> str:
         lines += ["layout(push_constant) uniform Pushed {", *(f"    {x}" for x in fields), "};"]
     bind = _shared if binding == "shared" else _exact
     bound = bind(call, computes_halves=computes_halves)
-    function = called_in(*bound)
+    function = definitions(called_in(*bound))
     return "\n".join([*lines, *bound, *([f"\n{function}"] if function else [])])
 
 

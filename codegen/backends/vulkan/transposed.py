@@ -18,7 +18,7 @@ from smelt.codegen.backends.vulkan.elements import (
     view,
 )
 from smelt.codegen.backends.vulkan.finish import FinishParameters, ShaderFinish
-from smelt.codegen.backends.vulkan.functions import called_in
+from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.backends.vulkan.product import channel_axis, refuse, variants_of
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
@@ -32,6 +32,7 @@ from smelt.codegen.lower.offer import (
     Request,
 )
 from smelt.codegen.lower.products import constant_bias, sums
+from smelt.codegen.text.helpers import when
 from smelt.ir import Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution_nd import ConvTranspose
@@ -88,7 +89,7 @@ class ConvTransposeShader(Kernel[ConvTranspose]):
                 quads=quads,
                 bytes=bytes_,
                 type=kind,
-                functions=called_in(weight, factor, "packed(" if quads and bytes_ else ""),
+                functions=definitions(called_in(weight, factor), when(quads and bytes_, "packed")),
                 weight=weight,
                 factor=f"({factor} - INPUT_ZERO)" if bytes_ else factor,
             ),

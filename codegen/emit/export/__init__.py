@@ -1,7 +1,6 @@
 """A network as a library for a user's own build: one module a format, found by its name.
 
-May import `codegen.emit`, `codegen.text`, `codegen.backends.cmsis_nn`, `targets` and `ir`; `cli`
-may import it.
+May import `codegen.emit`, `codegen.text`, `targets` and `ir`; `cli` may import it.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def export_project(
         "library": library,
         "package": package,
         "report": project.report,
-        "cmsis_nn": library.cmsis_nn,
+        "cmsis_nn": library.net.cmsis_nn,
         "flags": (_level(platform, optimize), *library.optimizer_flags),
         **format_.facts(library),
     }

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from smelt.codegen.backends.cmsis_nn import HEADER, VERSION
 from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.emit.project import Project
 from smelt.codegen.text.render import render
@@ -79,18 +78,12 @@ class Library:
     @property
     def computes_floats(self) -> bool:
         """Whether anything is computed in floating point."""
-        code = re.sub(r"/\*.*?\*/", "", self.texts[self.kernels], flags=re.DOTALL)
-        return re.search(r"\b(float|double)\b", code) is not None
+        return self.net.preamble.floats
 
     @property
     def calls_libm(self) -> bool:
         """Whether functions of the C library's mathematics are called."""
-        return any("#include <math.h>" in text for text in self.texts.values())
-
-    @property
-    def cmsis_nn(self) -> str:
-        """The version of CMSIS-NN that it calls; empty where it calls none."""
-        return VERSION if f"#include <{HEADER}>" in self.texts[self.kernels] else ""
+        return "math.h" in self.net.preamble.headers or self.net.infinite_weights
 
     @property
     def machine_flags(self) -> tuple[str, ...]:
@@ -130,7 +123,7 @@ class Format:
 
     def refuses(self, library: Library) -> str | None:
         """Why the library cannot be exported so, one clause; None if it can."""
-        if library.cmsis_nn and not self.links_cmsis_nn:
+        if library.net.cmsis_nn and not self.links_cmsis_nn:
             return "it calls CMSIS-NN, which users of this format could not link"
         if library.net.device is not None and not self.links_system:
             return library.net.device.refusal

@@ -39,7 +39,7 @@ class CmsisPack(Format):
         target = library.platform.target
         return {
             "cores": [core for t in available() if t.runs(target) for core in t.cmsis_cores],
-            "cmsis_nn_version": library.cmsis_nn.removeprefix("v"),
+            "cmsis_nn_version": library.net.cmsis_nn.removeprefix("v"),
         }
 
     def arrange(self, library: Library) -> dict[str, str]:

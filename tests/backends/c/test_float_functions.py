@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.codegen.text.helpers import required_headers, required_helpers
+from smelt.codegen.text.helpers import preamble
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, TensorType, Value, verify
 from smelt.ops.core.softmax import LogSoftmax, Softmax
 from smelt.ops.core.unary import Unary
@@ -80,9 +80,9 @@ NAMES = (*LIMITS, "gelu_float", "mish_float")
 
 def build(folder: Path, compiler: str, level: str, marker: str) -> ctypes.CDLL:
     """A library of the functions in loops."""
-    helpers = required_helpers({*NAMES, "SMELT_VECTORS"})
-    text = "\n".join([*helpers, *(_LOOP.format(name=n, marker=marker) for n in NAMES)])
-    headers = "".join(f"#include <{h}>\n" for h in ("stdint.h", *required_headers(text)))
+    before = preamble({*NAMES, "SMELT_VECTORS"})
+    text = "\n".join([*before.helpers, *(_LOOP.format(name=n, marker=marker) for n in NAMES)])
+    headers = "".join(f"#include <{h}>\n" for h in ("stdint.h", *before.headers))
     (folder / "all.c").write_text(headers + text)
     flags = ["-std=c99", level, "-ffp-contract=off", "-fPIC", "-shared", "-Wall", "-Wextra"]
     flags += ["-Werror", "-pedantic", "-Wconversion"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.functions import blocks, called_in, needs
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.offer import Parameters, Request
 from smelt.codegen.text.render import render
@@ -12,6 +14,7 @@ from smelt.ops import all_cases
 from smelt.ops.case import build
 from smelt.targets import get
 
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 AROUND = {"head": "", "interface": "", "stored": "", "variant": ""}
 """What a module has besides."""
 
@@ -31,3 +34,10 @@ def test_parameters_are_what_is_printed() -> None:
     assert len(texts) > 100
     assert all(len(found) == 1 for found in texts.values())
     assert all(len(found) == 1 for found in parameters.values())
+
+
+def test_shared_functions_say_what_they_call() -> None:
+    for name, text in blocks().items():
+        called = called_in(COMMENT.sub("", text)) - {name}
+        assert set(needs(name)) == called, name
+        assert list(needs(name)) == [other for other in blocks() if other in called], name
