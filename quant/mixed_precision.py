@@ -17,10 +17,10 @@ from smelt.quant.network import FloatNetwork
 from smelt.quant.quantized import Island, output_noise
 from smelt.quant.ranges.int16 import serves as serves_sixteen
 from smelt.quant.ranges.int16 import wide_quants
-from smelt.quant.ranges.observation import Sample
 from smelt.quant.recipe import Recipe
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.rescaling import channels_of
+from smelt.samples import Sample
 
 REASON = "8 bits of its input or output would make most of the noise"
 

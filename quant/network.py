@@ -10,12 +10,13 @@ from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
 from smelt.quant.forms import Form, Forms, apply, classify, only_moves
 from smelt.quant.ranges.activation_ranges import ReaderView, choose, quant_of
-from smelt.quant.ranges.observation import Observation, Sample, observe
+from smelt.quant.ranges.observation import Observation, observe
 from smelt.quant.ranges.shared_ranges import Group, find_groups
 from smelt.quant.recipe import Recipe
 from smelt.quant.sweep import Sweep, Swept
 from smelt.quant.weights.equalization import equalize
 from smelt.quant.weights.lstm import cell_quant
+from smelt.samples import Sample
 
 
 @dataclass(frozen=True)

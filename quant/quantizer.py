@@ -12,11 +12,11 @@ from smelt.quant.forms import Form, Forms, classify
 from smelt.quant.mixed_precision import freed
 from smelt.quant.network import FloatNetwork
 from smelt.quant.quantized import Island, Quantized, StepGain, output_noise
-from smelt.quant.ranges.observation import Sample
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites.all import prepare
 from smelt.quant.rewrites.attention_scores import prepare_scores
 from smelt.quant.sweep import Swept
+from smelt.samples import Sample
 
 
 def quantize(

@@ -24,7 +24,7 @@ from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.pad import Pad
 from smelt.quant.forms import Form, Forms, is_real, only_moves
-from smelt.quant.ranges.observation import Sample, finite
+from smelt.quant.ranges.observation import finite
 from smelt.quant.weights.integers import (
     from_matrices,
     largest_scales,
@@ -33,6 +33,7 @@ from smelt.quant.weights.integers import (
     windows,
 )
 from smelt.quant.weights.rescaling import channels_of, taps_channel
+from smelt.samples import Sample
 
 _MACS = 1e8
 """Multiply-accumulates that one look at all samples may take."""

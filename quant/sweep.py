@@ -15,7 +15,7 @@ from smelt.ops.arithmetic.fixed_point import dequantize_onnx
 from smelt.quant.convert import Choosers, Int8Builder, Wide, store
 from smelt.quant.forms import Forms
 from smelt.quant.quantized import Layer, sqnr
-from smelt.quant.ranges.observation import Sample, finite, sample_weights
+from smelt.quant.ranges.observation import finite, sample_weights
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites.recurrent import twins
 from smelt.quant.weights.correction import (
@@ -27,6 +27,7 @@ from smelt.quant.weights.correction import (
 )
 from smelt.quant.weights.integers import StoredProduct
 from smelt.quant.weights.lstm import StoredLstm, choose_lstm, hidden_before
+from smelt.samples import Sample
 
 _BINS = 64
 

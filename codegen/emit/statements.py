@@ -63,20 +63,20 @@ def statements_of(block: Block, plan: arena.Plan, device: DeviceProgram | None) 
     calls: dict[int, int] = {}
     number = 0
     for line in lines:
-        if isinstance(line, _KernelCall):
+        if isinstance(line, _CallStatement):
             calls[number] = line.step
         number += line.count("\n") + 1
     return Statements("\n".join(lines), writer.uses_arena, writer.copies, calls)
 
 
-class _KernelCall(str):
+class _CallStatement(str):
     """The statement, in one line or several, by which the step of index `step` calls its kernel."""
 
     __slots__ = ("step",)
     step: int
 
     @classmethod
-    def of(cls, text: str, step: int) -> _KernelCall:
+    def of(cls, text: str, step: int) -> _CallStatement:
         call = cls(text)
         call.step = step
         return call
@@ -140,7 +140,7 @@ class _Writer:
 
     def _call(self, step: Call, pad: str) -> list[str]:
         inner = pad if step.rows is None else pad + _INDENT
-        call = _KernelCall.of(self._called(step.function, step.arguments, inner), step.index)
+        call = _CallStatement.of(self._called(step.function, step.arguments, inner), step.index)
         if step.rows is None:
             return [call]
         row, limit = step.rows.counter, _length(step.rows.length)

@@ -13,7 +13,7 @@ from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.rows import rows_of
 from smelt.codegen.schedule.lifetimes import Lifetimes
 from smelt.codegen.schedule.linearize import Linearizer
-from smelt.codegen.schedule.places import Scope, ValueView
+from smelt.codegen.schedule.places import ValueView, ValueViews
 from smelt.codegen.schedule.steps import (
     Argument,
     Block,
@@ -96,7 +96,7 @@ def schedule(
     accelerator = accelerator_of(platform.target)
     device = None if accelerator is None else accelerator.functions()
     functions, constants, lifetimes = Functions(prefix, device), Constants(prefix), Lifetimes()
-    scope: Scope = {}
+    scope: ValueViews = {}
     for value in (*graph.inputs, *(state.before for state in graph.states)):
         scope[value] = ValueView(lifetimes.buffer(value.name, value.type.bytes))
     for value in graph.inputs:
@@ -132,7 +132,7 @@ def schedule(
     )
 
 
-def _buffer(scope: Scope, value: Value) -> str:
+def _buffer(scope: ValueViews, value: Value) -> str:
     """The buffer of a value of the outermost graph."""
     return str(scope[value].place)
 

@@ -88,7 +88,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _StepBase:
     """What all steps have.
 
     Attributes:
@@ -105,7 +105,7 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class Call(_Step):
+class Call(_StepBase):
     """Calls a C function.
 
     Attributes:
@@ -139,7 +139,7 @@ class Call(_Step):
 
 
 @dataclass(frozen=True)
-class TellLength(_Step):
+class TellLength(_StepBase):
     """Writes a length that the caller has set, `op.length`, to `target`."""
 
     op: LengthOf
@@ -147,7 +147,7 @@ class TellLength(_Step):
 
 
 @dataclass(frozen=True)
-class Branch(_Step):
+class Branch(_StepBase):
     """Runs one of two blocks by the bool that `condition` points to."""
 
     condition: Argument
@@ -156,7 +156,7 @@ class Branch(_Step):
 
 
 @dataclass(frozen=True)
-class Repeat(_Step):
+class Repeat(_StepBase):
     """Runs `before` once and then `body` again and again; C's variable `counter` counts its turns.
 
     Attributes:

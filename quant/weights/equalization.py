@@ -17,10 +17,11 @@ import numpy as np
 
 from smelt.ir import Array, Graph, Node, Value
 from smelt.quant.forms import Form, Forms, classify
-from smelt.quant.ranges.observation import Observation, Sample
+from smelt.quant.ranges.observation import Observation
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.integers import from_matrices, real_bias, to_matrices
 from smelt.quant.weights.rescaling import FIXED, Classes, channels_of, taps_channel
+from smelt.samples import Sample
 
 _NORM = 8
 """Order of the norm that stands for a maximum, which has no useful slope. A low one leaves room:
@@ -30,7 +31,7 @@ _STEPS = 300
 
 
 @dataclass(frozen=True)
-class _Activation:
+class _TensorStatistics:
     """A stored tensor: classes and largest magnitudes of its channels, and what noise costs."""
 
     classes: Array
@@ -40,7 +41,7 @@ class _Activation:
 
 
 @dataclass(frozen=True)
-class _Weights:
+class _ProductStatistics:
     """A product with several input channels: `[rows, channels]` magnitudes; costs of both."""
 
     classes: Array
@@ -87,14 +88,14 @@ def _activation(
     factors: Array,
     limits: tuple[Array, Array],
     sensitivity: Sensitivity,
-) -> _Activation:
+) -> _TensorStatistics:
     own = classes.of(value)
     low, high = (limit * factors[own] for limit in limits)
     pixels = value.type.size / channels_of(value)
-    return _Activation(own, low, high, sensitivity.of(value) * pixels / (12 * 255.0**2))
+    return _TensorStatistics(own, low, high, sensitivity.of(value) * pixels / (12 * 255.0**2))
 
 
-def _weights(node: Node, classes: Classes, sensitivity: Sensitivity) -> list[_Weights]:
+def _weights(node: Node, classes: Classes, sensitivity: Sensitivity) -> list[_ProductStatistics]:
     x, y = node.input(0), node.output
     magnitudes = np.abs(to_matrices(node, node.input(1).array))
     channels = taps_channel(node)
@@ -116,10 +117,12 @@ def _weights(node: Node, classes: Classes, sensitivity: Sensitivity) -> list[_We
     cost = sensitivity.of_sums(node) * pixels / (12 * 127.0**2)
     shape = (groups * rows, channels_of(x))
     powers = np.repeat(own * power, rows, axis=0)
-    return [_Weights(classes.of(x), peaks.reshape(shape), powers, cost)]
+    return [_ProductStatistics(classes.of(x), peaks.reshape(shape), powers, cost)]
 
 
-def _minimize(count: int, activations: Sequence[_Activation], weights: Sequence[_Weights]) -> Array:
+def _minimize(
+    count: int, activations: Sequence[_TensorStatistics], weights: Sequence[_ProductStatistics]
+) -> Array:
     """The factors of all classes that make the least noise: `[classes]`."""
     logs = np.zeros(count)
     mean, square = np.zeros(count), np.zeros(count)
@@ -151,7 +154,7 @@ def _even(classes: Classes, limits: Mapping[Value, tuple[Array, Array]]) -> Arra
 
 
 def _noise(
-    logs: Array, activations: Sequence[_Activation], weights: Sequence[_Weights]
+    logs: Array, activations: Sequence[_TensorStatistics], weights: Sequence[_ProductStatistics]
 ) -> tuple[float, Array]:
     """Expected noise at the outputs, and its derivatives by the logarithms of the factors."""
     total, slope = 0.0, np.zeros_like(logs)

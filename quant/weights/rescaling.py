@@ -42,14 +42,16 @@ def taps_channel(node: Node) -> Array:
 _SHORT = 0.8
 """Channels that reach no more than this part of a clamp are taken to stay short of it."""
 
-Limits = Mapping[Value, tuple[Array, Array]]
+ChannelReach = Mapping[Value, tuple[Array, Array]]
 """How far each channel of a tensor reaches below and above zero, both positive: `[channels]`."""
 
 
 class Classes:
     """Classes of channels that have one factor."""
 
-    def __init__(self, graph: Graph, forms: Forms, limits: Limits = MappingProxyType({})) -> None:
+    def __init__(
+        self, graph: Graph, forms: Forms, limits: ChannelReach = MappingProxyType({})
+    ) -> None:
         """Find them.
 
         Args:

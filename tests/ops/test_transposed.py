@@ -22,10 +22,11 @@ from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.quant.forms import classify
 from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import Sample, observe
+from smelt.quant.ranges.observation import observe
 from smelt.quant.recipe import RECIPES
 from smelt.quant.weights.equalization import equalize
-from tests.support.graphs import SETUPS, TWINS, Member, Outputs, assert_same, run_together
+from smelt.samples import Sample
+from tests.support.graphs import SETUPS, TWINS, Member, SampleOutputs, assert_same, run_together
 from tests.support.onnx_networks import before_and_after_passes, session
 from tests.support.quant_networks import outputs, stored_samples
 from tests.support.tflite_networks import O, T, const, litert, network
@@ -201,7 +202,9 @@ def test_generated_code_of_quantized_networks(setup: str) -> None:
         assert any(isinstance(node.op, ConvTranspose) for node in graph.nodes)
         members.append(Member(graph, stored_samples(graph, fed(3, 3))))
     for member, ours in zip(members, run_together(members, SETUPS[setup]), strict=True):
-        expected: Outputs = [evaluate(member.graph, sample).outputs for sample in member.samples]
+        expected: SampleOutputs = [
+            evaluate(member.graph, sample).outputs for sample in member.samples
+        ]
         assert_same(ours, expected, f"{member.graph.name} on {setup}")
 
 

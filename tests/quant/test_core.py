@@ -29,7 +29,7 @@ from smelt.quant.data.samples import outliers
 from smelt.quant.forms import Form, classify
 from smelt.quant.quantized import Quantized
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import Sample, observe
+from smelt.quant.ranges.observation import observe
 from smelt.quant.ranges.shared_ranges import find_groups
 from smelt.quant.recipe import RECIPES, Recipe
 from smelt.quant.weights.equalization import equalize
@@ -37,7 +37,7 @@ from smelt.quant.weights.fitting import Noise, fitted
 from smelt.quant.weights.integers import largest_scales, nearest
 from smelt.quant.weights.rescaling import Classes
 from smelt.quant.weights.rounding import compensated, damped, searched
-from smelt.samples import random_samples
+from smelt.samples import Sample, random_samples
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.quant_networks import Builder, digits, measured, outputs, stored_samples
 

@@ -23,9 +23,10 @@ from smelt.ops.tensor.reshape import Reshape
 from smelt.quant.forms import classify
 from smelt.quant.qdq import export
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import Sample, observe
+from smelt.quant.ranges.observation import observe
 from smelt.quant.ranges.shared_ranges import Group, find_groups
 from smelt.quant.recipe import RECIPES
+from smelt.samples import Sample
 from tests.quant.test_int16 import noise
 from tests.support.quant_networks import Builder, outputs
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.helium.assembly import Body
+from smelt.codegen.backends.helium.assembly import AssemblyLines
 from smelt.codegen.backends.helium.patches import LANES, PATCH, ROW, Patches, patches_of
 from smelt.codegen.backends.helium.plan import Geometry
 from smelt.codegen.backends.helium.products import refuse, scaling_of
@@ -61,7 +61,7 @@ class StripFunction:
 
     suffix: str
     first: bool
-    body: Body
+    body: AssemblyLines
     targets: tuple[tuple[int, str], ...]
     starts: tuple[int, ...]
     record: int
@@ -101,7 +101,7 @@ class StripLanes:
     """
 
     lanes: int
-    interleave: Body
+    interleave: AssemblyLines
     runs: tuple[GroupRun, ...]
     strips: tuple[StripFunction, ...]
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.helium.assembly import Body
+from smelt.codegen.backends.helium.assembly import AssemblyLines
 from smelt.codegen.backends.helium.pool_assembly import RoundingSteps, SumNarrowing, assembly
 from smelt.codegen.lower.offer import (
     Input,
@@ -89,7 +89,7 @@ class HeliumPoolFunction:
 
     name: str
     parameters: tuple[str, ...]
-    body: Body
+    body: AssemblyLines
     rows: str
     columns: str
 
