@@ -193,7 +193,7 @@ def describe(
         tuple(tensor(v) for v in graph.inputs),
         tuple(tensor(v) for v in graph.outputs),
         states,
-        statements_of(schedule.block, plan, device),
+        statements_of(schedule.actions, plan, device),
         len(schedule.steps),
         _lengths(graph),
         f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",

@@ -24,8 +24,8 @@ from smelt.codegen.schedule.places import (
     views_in_turn,
 )
 from smelt.codegen.schedule.steps import (
+    Actions,
     Argument,
-    Block,
     Branch,
     Call,
     Move,
@@ -53,7 +53,7 @@ class _Surroundings:
 
 
 class Linearizer:
-    """Turns graphs into blocks of steps."""
+    """Turns graphs into actions."""
 
     def __init__(
         self,
@@ -73,7 +73,9 @@ class Linearizer:
         self._rows = rows
         self._count = 0
 
-    def block(self, graph: Graph, scope: ValueViews, around: _Surroundings | None = None) -> Block:
+    def actions(
+        self, graph: Graph, scope: ValueViews, around: _Surroundings | None = None
+    ) -> Actions:
         """The steps of a graph with its inputs in `scope`, which is told where other values are."""
         around = around or _Surroundings()
         actions: list[Step | Move] = []
@@ -116,7 +118,7 @@ class Linearizer:
         loop, seen = None, scope
         if rows is not None:
             counter = _counter(around.depth)
-            loop = RowLoop(counter, rows.length.name, rows.block, rows.length.maximum)
+            loop = RowLoop(counter, rows.length.name, rows.at_once, rows.length.maximum)
             seen = in_row(node, scope, rows, counter)
         owner = f"step {index}"
         arguments = [
@@ -165,7 +167,7 @@ class Linearizer:
         arguments: Sequence[ValueView],
         targets: Sequence[ValueView],
         around: _Surroundings,
-    ) -> Block:
+    ) -> Actions:
         """A branch: its graph's steps, and copies of results that no step can write in place."""
         scope: ValueViews = dict(zip(graph.inputs, arguments, strict=True))
         moved: list[tuple[Value, ValueView]] = []
@@ -175,14 +177,14 @@ class Linearizer:
                 scope[root] = target
             else:
                 moved.append((value, target))
-        steps = self.block(graph, scope, around)
+        steps = self.actions(graph, scope, around)
         return (*steps, *(self._places.move(view_of(scope, v), v, target) for v, target in moved))
 
     # --- loops -----------------------------------------------------------------------------------
 
     def _repeat(
         self, node: Node, graph: Graph, scope: ValueViews, around: _Surroundings
-    ) -> tuple[Repeat, Block]:
+    ) -> tuple[Repeat, Actions]:
         """The loop; and copies, after it, of operands that it hands on as they are."""
         index, form = self._next(), _form(node)
         inner = _Surroundings(index, around.depth + 1)
@@ -238,12 +240,12 @@ class Linearizer:
 
     def _test(
         self, form: LoopForm, entries: Sequence[ValueView], index: int, around: _Surroundings
-    ) -> tuple[Block | None, Argument | None]:
+    ) -> tuple[Actions | None, Argument | None]:
         """What runs before every turn of While, and the bool that it computes."""
         if form.test is None:
             return None, None
         scope: ValueViews = dict(zip(form.test.inputs, entries, strict=True))
-        steps = self.block(form.test, scope, around)
+        steps = self.actions(form.test, scope, around)
         time = self._lifetimes.slot(f"condition of {form.test.name}")
         return steps, self._places.read(form.test.outputs[0], scope, time, index, "again")
 
@@ -255,7 +257,7 @@ class Linearizer:
         number: ValueView | None,
         index: int,
         around: _Surroundings,
-    ) -> tuple[Block, Argument | None]:
+    ) -> tuple[Actions, Argument | None]:
         """What a turn does, and the bool of Loop that it computes.
 
         The steps; then copies of what is stacked, which may be what was carried before; then
@@ -266,7 +268,7 @@ class Linearizer:
             scope[form.number] = number
         early = form.written_early(lambda node: self._choose(node).taken.call.in_place)
         scope |= {value: results[k] for value, k in early.items()}
-        actions = list(self.block(form.body, scope, around))
+        actions = list(self.actions(form.body, scope, around))
         placed = form.kept | set(early.values())
         late = [k for k in range(len(results)) if k not in placed]
         stacked = [k for k in late if k >= len(form.carried)]

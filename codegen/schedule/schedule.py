@@ -15,8 +15,8 @@ from smelt.codegen.schedule.lifetimes import Lifetimes
 from smelt.codegen.schedule.linearize import Linearizer
 from smelt.codegen.schedule.places import ValueView, ValueViews
 from smelt.codegen.schedule.steps import (
+    Actions,
     Argument,
-    Block,
     Branch,
     Call,
     Function,
@@ -46,7 +46,7 @@ class Schedule:
     """
 
     graph: Graph
-    block: Block
+    actions: Actions
     functions: tuple[Function, ...]
     device: DeviceFunctions[Any] | None
     constants: Mapping[str, Array]
@@ -58,7 +58,7 @@ class Schedule:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """All steps, those inside branches and loops too, by `Step.index`."""
-        return tuple(flatten(self.block))
+        return tuple(flatten(self.actions))
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -109,7 +109,7 @@ def schedule(
         rows_of(graph),
         None if spare is None else spare.choose,
     )
-    block = linearizer.block(graph, scope)
+    actions = linearizer.actions(graph, scope)
     # What the caller reads afterwards lives one slot longer than the last one that may destroy it.
     for value in (*graph.results, *(graph.inputs if keep_inputs else ())):
         if value.data is None:
@@ -121,7 +121,7 @@ def schedule(
     persistent = frozenset(_buffer(scope, state.before) for state in graph.states)
     return Schedule(
         graph,
-        block,
+        actions,
         functions.all(),
         functions.device,
         constants.arrays,
@@ -189,8 +189,8 @@ def require_weights_fit(scheduled: Schedule, platform: Platform) -> None:
 __all__ = [
     "ARENA",
     "STATE",
+    "Actions",
     "Argument",
-    "Block",
     "Branch",
     "Call",
     "Function",

@@ -57,14 +57,14 @@ class Function:
 
 @dataclass(frozen=True)
 class RowLoop:
-    """Calls a function for `block` rows at a time; `counter` counts those of a length.
+    """Calls a function for `at_once` rows at a time; `counter` counts those of a length.
 
     `most` is how many rows there can be.
     """
 
     counter: str
     length: str
-    block: int
+    at_once: int
     most: int
 
 
@@ -148,11 +148,11 @@ class TellLength(_StepBase):
 
 @dataclass(frozen=True)
 class Branch(_StepBase):
-    """Runs one of two blocks by the bool that `condition` points to."""
+    """Runs one of two sequences by the bool that `condition` points to."""
 
     condition: Argument
-    then: Block
-    otherwise: Block
+    then: Actions
+    otherwise: Actions
 
 
 @dataclass(frozen=True)
@@ -174,25 +174,26 @@ class Repeat(_StepBase):
 
     word: str
     counter: str
-    before: Block
+    before: Actions
     turns: int | None
     limit: Argument | None
     start: Argument | None
     number: InBuffer | None
-    test: Block | None
-    body: Block
+    test: Actions | None
+    body: Actions
     again: Argument | None
 
 
 Step = Call | TellLength | Branch | Repeat
 """What computes one node."""
 
-Block = tuple[Step | Move, ...]
+Actions = tuple[Step | Move, ...]
+"""What an inference, or a part of it, does in order."""
 
 
-def flatten(block: Block) -> Iterator[Step]:
-    """Every step of a block, a branch or loop before what stands in it: by rising `index`."""
-    for action in block:
+def flatten(actions: Actions) -> Iterator[Step]:
+    """Every step of a sequence, a branch or loop before what stands in it: by rising `index`."""
+    for action in actions:
         if isinstance(action, Move):
             continue
         yield action

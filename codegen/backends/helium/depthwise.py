@@ -124,7 +124,7 @@ class HeliumDepthwiseParameters(Parameters):
         row_pitch, word_pitch: inputs from one row, and from four pixels, to the next.
         record: words of a channel's weights.
         strip_rows: of a strip.
-        starts, block: the first output of each strip, and outputs down a strip.
+        starts, strip_outputs: the first output of each strip, and outputs down a strip.
         columns: across it.
         step: outputs from a strip to that beside it.
         output_columns: of the image.
@@ -151,7 +151,7 @@ class HeliumDepthwiseParameters(Parameters):
     record: int
     strip_rows: int
     starts: tuple[int, ...]
-    block: int
+    strip_outputs: int
     columns: int
     step: int
     output_columns: int
@@ -194,7 +194,7 @@ def _parameters(
         record=p.record,
         strip_rows=p.rows,
         starts=p.starts,
-        block=p.block,
+        strip_outputs=p.strip_outputs,
         columns=p.across,
         step=p.across * g.channels,
         output_columns=g.output[1],

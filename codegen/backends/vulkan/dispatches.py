@@ -307,7 +307,7 @@ def _up(size: int, unit: int) -> int:
 
 def _regions(schedule: Schedule, steps: Sequence[Call]) -> tuple[tuple[int, int], ...]:
     """Runs of GPU steps that stand side by side in the outermost block."""
-    place = {x.index: i for i, x in enumerate(schedule.block) if isinstance(x, Call)}
+    place = {x.index: i for i, x in enumerate(schedule.actions) if isinstance(x, Call)}
     cuts = [
         i for i, (a, b) in enumerate(pairwise(steps), 1) if place[b.index] != place[a.index] + 1
     ]
