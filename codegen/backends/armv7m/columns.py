@@ -249,7 +249,7 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
                 Output(0, "output"),
             ),
             summary="lines of outputs, two taps in one multiplication",
-            form="wide_columns_3x3",
+            form="armv7m_columns_3x3",
             work={
                 "outputs": y.size,
                 "repaired": y.size // window.outputs * int(repaired.sum()),

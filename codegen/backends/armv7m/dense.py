@@ -167,7 +167,7 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
             Output(0, "output"),
         ),
         summary="two taps in one multiplication, four outputs at a time",
-        form="wide_pairs_4x1",
+        form="armv7m_pairs_4x1",
         work={
             "products": rows * filled.size,
             "repairs": rows * sum(map(len, repairs)),

@@ -175,7 +175,7 @@ def convolution(
             Output(0, "output"),
         ),
         summary="two taps in one multiplication, two outputs of three pixels at a time",
-        form="wide_pairs_words_2x3" if words else "wide_pairs_2x3",
+        form="armv7m_pairs_words_2x3" if words else "armv7m_pairs_2x3",
         work={
             "products": blocks * len(kept) * steps * 2,
             "repairs": blocks * sum(map(len, repairs)),

@@ -192,7 +192,7 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
                 Output(0, "output"),
             ),
             summary=f"two taps in one multiplication, {band} rows of outputs widened at a time",
-            form="wide_rows_3",
+            form="armv7m_rows_3",
             work={
                 "products": calls * blocks * lines.weights,
                 "repairs": place.batch * height * blocks * sum(map(len, repairs)),

@@ -130,7 +130,7 @@ class AddKernel(Kernel[Binary]):
             summary="gemmlowp's steps"
             if form is None
             else "one multiply-add of each input, proved equal for all of them",
-            form="mve_add_steps" if form is None else "mve_add",
+            form="helium_add_steps" if form is None else "helium_add",
             work={"outputs": y.size, "calls": 1},
         )
 

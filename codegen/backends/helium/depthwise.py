@@ -259,7 +259,7 @@ def _call(
             Output(0, "output"),
         ),
         summary=_summary(p),
-        form="mve_patches",
+        form="helium_patches",
         helpers=scaling.helpers,
         work={
             "patches": outputs // p.outputs,

@@ -179,7 +179,7 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
             ),
             operands=(*operands, Output(0, "output")),
             summary=f"{lanes} channels at a time",
-            form="mve_max_pool" if p.largest else "mve_average_pool" + ("_steps" if steps else ""),
+            form=f"helium_{'max' if p.largest else 'average'}_pool{'_steps' if steps else ''}",
             work=work(p, found, lanes, 16 if p.largest else 8),
         )
 
