@@ -55,7 +55,7 @@ class SlideTap:
     """A tap of each pixel of a block: where its words go, and which two inputs make each."""
 
     place: str
-    words: tuple[tuple[str, int, int], ...]
+    stores: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class LstmParameters(Parameters):
 
     Attributes:
         title: for the function's comment.
-        words: whether four weights share a word.
+        in_words: whether four weights share a word.
         steps: of a sequence.
         sequences: how many there are.
         depth: inputs of a step.
@@ -57,7 +57,7 @@ class LstmParameters(Parameters):
     """
 
     title: str
-    words: bool
+    in_words: bool
     steps: int
     sequences: int
     depth: int
@@ -92,11 +92,11 @@ class LstmKernel(Kernel[Lstm]):
         biases = _biases(node, weights, recurrent, bias)
         lines = _lines(scaling, hidden.zero_point, _reach(biases, weights, recurrent))
         by_unit = [w.transpose(1, 0, 2).reshape(GATES * units, -1) for w in (weights, recurrent)]
-        words = "long_multiply" in request.target.features and all(map(fits_words, by_unit))
+        in_words = "long_multiply" in request.target.features and all(map(fits_words, by_unit))
         operands: list[Operand] = [
             Input(0, "input"),
-            Packed("weights", words_of(by_unit[0]) if words else _interleaved(weights)),
-            Packed("recurrent", words_of(by_unit[1]) if words else _interleaved(recurrent)),
+            Packed("weights", words_of(by_unit[0]) if in_words else _interleaved(weights)),
+            Packed("recurrent", words_of(by_unit[1]) if in_words else _interleaved(recurrent)),
             Packed("biases", biases),
             Packed("samples", sigmoid_samples().astype(np.uint16)),
             *(Input(index, f"initial_{name}") for index, name in given),
@@ -107,11 +107,12 @@ class LstmKernel(Kernel[Lstm]):
         return KernelCall(
             template="backends/c/lstm.j2",
             stem="lstm_int8",
-            parameters=_parameters(node, lines, words=words),
+            parameters=_parameters(node, lines, in_words=in_words),
             operands=tuple(operands),
             in_place=tuple((names.index(name), index) for index, name in given),
-            helpers=helpers_in(lines) | ({"lower_sum", "upper_sum"} if words else frozenset[str]()),
-            summary=f"the four gates of a unit at a time, {1 + words} in one multiply-add",
+            helpers=helpers_in(lines)
+            | ({"lower_sum", "upper_sum"} if in_words else frozenset[str]()),
+            summary=f"the four gates of a unit at a time, {1 + in_words} in one multiply-add",
         )
 
 
@@ -136,7 +137,7 @@ def _served_scaling(node: Node[Lstm]) -> LstmScaling | Refusal:
     return scaling
 
 
-def _parameters(node: Node[Lstm], lines: list[str], *, words: bool) -> LstmParameters:
+def _parameters(node: Node[Lstm], lines: list[str], *, in_words: bool) -> LstmParameters:
     """The template's variables; `lines` make a unit's states of its sums."""
     op, x, hidden = node.op, node.input(0).type, node.outputs[-2].type
     steps, batch, depth = x.shape
@@ -146,7 +147,7 @@ def _parameters(node: Node[Lstm], lines: list[str], *, words: bool) -> LstmParam
     reverse = ", the last step first" if op.reverse else ""
     return LstmParameters(
         title=f"LSTM of {x}, {units} units{reverse}",
-        words=words,
+        in_words=in_words,
         steps=steps,
         sequences=batch,
         depth=depth,
@@ -157,8 +158,8 @@ def _parameters(node: Node[Lstm], lines: list[str], *, words: bool) -> LstmParam
         hidden_bytes=batch * units,
         cell_bytes=batch * units * 2,
         lines=(
-            *_gate_sums("own", "input", "weights", depth, 0, words=words),
-            *_gate_sums("again", "hidden", "recurrent", units, GATES, words=words),
+            *_gate_sums("own", "input", "weights", depth, 0, in_words=in_words),
+            *_gate_sums("again", "hidden", "recurrent", units, GATES, in_words=in_words),
             *lines,
         ),
         every=op.sequence,
@@ -168,7 +169,7 @@ def _parameters(node: Node[Lstm], lines: list[str], *, words: bool) -> LstmParam
 
 
 def _gate_sums(
-    name: str, elements: str, weights: str, depth: int, first: int, *, words: bool
+    name: str, elements: str, weights: str, depth: int, first: int, *, in_words: bool
 ) -> tuple[str, ...]:
     """C lines that sum up one of the two products of a unit's gates, from its biases on.
 
@@ -178,11 +179,11 @@ def _gate_sums(
         weights: name of the pointer to the weights.
         depth: how many elements there are.
         first: which of the unit's biases is the first.
-        words: whether four weights share a word.
+        in_words: whether four weights share a word.
     """
     sums = [f"{name}_{letter}" for letter in _LETTERS]
     begin = [f"int32_t {total} = biases[{first + i}];" for i, total in enumerate(sums)]
-    if not words:
+    if not in_words:
         return (
             *begin,
             f"for (int32_t k = 0; k < {depth}; ++k, {weights} += {GATES}) {{",

@@ -88,7 +88,7 @@ class _Phases:
         return _Phases(down, across, x.shape[-1], y.shape[-1], parts, unrolled)
 
     @property
-    def words(self) -> int:
+    def longest(self) -> int:
         """Elements of the longest window."""
         return max(part[0].size for part in self.weights)
 
@@ -237,7 +237,7 @@ def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> Kerne
     if op.groups > 1 or len(op.stride) > 2 or set(op.dilation) != {1}:
         return None
     cut = _Phases.of(node, request)
-    if 4 * cut.words > request.room:
+    if 4 * cut.longest > request.room:
         return None
     pair, zero_point = cut.x.together == 2, -x.zero_point
     word = ("in0[i]", zero_point)
@@ -247,7 +247,7 @@ def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> Kerne
     if cut.padded:
         operands.append(Packed("padding", np.full(cut.depth, x.zero_point, np.int8)))
     operands += [Packed("weights", cut.ordered), *finish.operands]
-    operands += [Scratch("patch", DType.INT32, cut.words), Output(0, "output")]
+    operands += [Scratch("patch", DType.INT32, cut.longest), Output(0, "output")]
     kernel = node.input(1).type.shape[:-2]
     width, stride = cut.x.outputs, cut.x.stride
     parameters = PhasesParameters(

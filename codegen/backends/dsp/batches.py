@@ -21,13 +21,13 @@ class Batch:
     Attributes:
         column: of the window.
         inputs: which of the column's words, one or two in a row.
-        words: pairs of taps, rows of the window; -1 for none.
+        taps: in pairs that share a word of weights: rows of the window; -1 for none.
         operations: for each input word, for each output row, how it is multiplied, if it is.
     """
 
     column: int
     inputs: tuple[int, ...]
-    words: tuple[tuple[int, int], ...]
+    taps: tuple[tuple[int, int], ...]
     operations: tuple[tuple[HalvesProduct | None, ...], ...]
 
 
