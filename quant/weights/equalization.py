@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.ir import Array, Graph, Node, Value
-from smelt.quant.forms import Form, Forms, classify
+from smelt.quant.plan import NodeKind, QuantizationPlan, classify
 from smelt.quant.ranges.observation import Observation
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.integers import from_matrices, real_bias, to_matrices
@@ -51,26 +51,29 @@ class _ProductStatistics:
 
 
 def equalize(
-    graph: Graph, forms: Forms, seen: Mapping[Value, Observation], samples: Sequence[Sample]
+    graph: Graph,
+    plan: QuantizationPlan,
+    seen: Mapping[Value, Observation],
+    samples: Sequence[Sample],
 ) -> tuple[Graph, frozenset[Value]]:
     """Rescale channels.
 
     Args:
         graph: a float network.
-        forms: of its nodes.
+        plan: what its nodes become.
         seen: what is known of all its values.
         samples: calibration data.
 
     Returns:
         The network, of the same values, and which of these are not what they were.
     """
-    limits = {v: seen[v].channel_limits() for v in forms.stored}
-    classes = Classes(graph, forms, limits)
+    limits = {v: seen[v].channel_limits() for v in plan.stored}
+    classes = Classes(graph, plan, limits)
     # From here on it does not matter how the channels were scaled in the file.
     first = np.minimum(_even(classes, limits), classes.most)
-    even = _rescaled(graph, forms, classes, first)
+    even = _rescaled(graph, plan, classes, first)
     sensitivity = Sensitivity(even, classify(even), samples)
-    activations = [_activation(v, classes, first, limits[v], sensitivity) for v in forms.stored]
+    activations = [_activation(v, classes, first, limits[v], sensitivity) for v in plan.stored]
     weights = [
         found
         for node in even.nodes
@@ -79,7 +82,7 @@ def equalize(
     ]
     factors = np.minimum(first * _minimize(classes.count, activations, weights), classes.most)
     changed = [v for v in classes if (np.abs(factors[classes.of(v)] - 1.0) > 1e-6).any()]
-    return _rescaled(graph, forms, classes, factors), frozenset(changed)
+    return _rescaled(graph, plan, classes, factors), frozenset(changed)
 
 
 def _activation(
@@ -189,11 +192,11 @@ def _maximum(logs: Array) -> tuple[Array, Array]:
     return norm[..., 0], powers / sums
 
 
-def _rescaled(graph: Graph, forms: Forms, classes: Classes, factors: Array) -> Graph:
+def _rescaled(graph: Graph, plan: QuantizationPlan, classes: Classes, factors: Array) -> Graph:
     """The network with the factors worked into its constants; its values stay the same ones."""
 
     def rule(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
-        if forms.form[node] is Form.PRODUCT:
+        if plan.kind[node] is NodeKind.PRODUCT:
             x, y = (factors[classes.of(v)] for v in (node.input(0), node.output))
             made = _product(node, x, y)
         else:

@@ -19,7 +19,7 @@ from smelt.frontend import load
 from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ops.case import Bias, Case, Data, Weights, build
 from smelt.ops.core.convolution_nd import ConvTranspose
-from smelt.quant.forms import classify
+from smelt.quant.plan import classify
 from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
 from smelt.quant.ranges.observation import observe
@@ -184,8 +184,8 @@ def test_quantized_better_than_by_onnxruntime(name: str, tmp_path: Path) -> None
 def test_equalization_passes_through(name: str) -> None:
     """Channels before and after transposed convolutions are rescaled; the function stays."""
     graph, given = floats(name), fed(1, 8)
-    forms = classify(graph)
-    equal, changed = equalize(graph, forms, observe(graph, given, 0), given)
+    plan = classify(graph)
+    equal, changed = equalize(graph, plan, observe(graph, given, 0), given)
     grown = [node for node in graph.nodes if isinstance(node.op, ConvTranspose)]
     assert changed >= {node.input(0) for node in grown}
     assert any(node.output in changed for node in grown)

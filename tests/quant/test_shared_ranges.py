@@ -20,7 +20,7 @@ from smelt.ops.core.softmax import Softmax
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.reshape import Reshape
-from smelt.quant.forms import classify
+from smelt.quant.plan import classify
 from smelt.quant.qdq import export
 from smelt.quant.quantizer import quantize
 from smelt.quant.ranges.observation import observe
