@@ -22,7 +22,7 @@ class Member:
         return print_graph(self.graph, {})
 
 
-Outputs = list[tuple[Array, ...]]
+SampleOutputs = list[tuple[Array, ...]]
 """Per sample, one array per output."""
 
 
@@ -42,8 +42,10 @@ def combine(name: str, graphs: Sequence[Graph]) -> Graph:
 
 
 def run_combined(
-    members: Sequence[Member], run: Callable[[Graph, Sequence[Sample]], Outputs], name: str = "all"
-) -> list[Outputs]:
+    members: Sequence[Member],
+    run: Callable[[Graph, Sequence[Sample]], SampleOutputs],
+    name: str = "all",
+) -> list[SampleOutputs]:
     """Run all members as one network.
 
     Args:
@@ -59,7 +61,7 @@ def run_combined(
         for column in zip(*(m.samples for m in members), strict=True)
     ]
     results = run(combine(name, [m.graph for m in members]), samples)
-    found: list[Outputs] = []
+    found: list[SampleOutputs] = []
     start = 0
     for member in members:
         stop = start + len(member.graph.outputs)

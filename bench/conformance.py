@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from bench.combined import Member, Outputs, run_combined
+from bench.combined import Member, SampleOutputs, run_combined
 from bench.onnx_suite import SETS, Expectation, ImportedCase, Set, Status, SuiteCase, cases
 from smelt.api.compile import compile_model
 from smelt.cli.show.tables import TextTable
@@ -48,14 +48,14 @@ class CaseVerdict:
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _PreparedCase:
     case: SuiteCase
     imported: ImportedCase
 
 
 def judge(chosen: Iterable[SuiteCase], *, execute: bool = True) -> Iterator[CaseVerdict]:
     """The verdict of every case; without `execute`, what runs is taken to pass."""
-    waiting: list[_Candidate] = []
+    waiting: list[_PreparedCase] = []
     for case in chosen:
         found = _prepared(case)
         if isinstance(found, CaseVerdict):
@@ -72,7 +72,7 @@ def judge(chosen: Iterable[SuiteCase], *, execute: bool = True) -> Iterator[Case
     yield from _run(waiting)
 
 
-def _prepared(case: SuiteCase) -> _Candidate | CaseVerdict:
+def _prepared(case: SuiteCase) -> _PreparedCase | CaseVerdict:
     try:
         imported = case.imported()
         compiled = compile_model(Network(imported.graph))
@@ -82,10 +82,10 @@ def _prepared(case: SuiteCase) -> _Candidate | CaseVerdict:
         return _verdict(case, "failed", f"{type(error).__name__}: {error}")
     if imported.status != "constant" and not compiled.schedule.steps:
         imported = replace(imported, status="no kernel")
-    return _Candidate(case, imported)
+    return _PreparedCase(case, imported)
 
 
-def _run(batch: Sequence[_Candidate]) -> Iterator[CaseVerdict]:
+def _run(batch: Sequence[_PreparedCase]) -> Iterator[CaseVerdict]:
     """Run networks in one program; where that breaks, in halves, to find the culprit."""
     if not batch:
         return
@@ -107,11 +107,11 @@ def _run(batch: Sequence[_Candidate]) -> Iterator[CaseVerdict]:
         yield _judged(candidate, outputs)
 
 
-def _on_the_host(graph: Graph, samples: Sequence[Sample]) -> Outputs:
+def _on_the_host(graph: Graph, samples: Sequence[Sample]) -> SampleOutputs:
     return list(run(compile_model(Network(graph)), samples).outputs)
 
 
-def _judged(candidate: _Candidate, outputs: Outputs) -> CaseVerdict:
+def _judged(candidate: _PreparedCase, outputs: SampleOutputs) -> CaseVerdict:
     """By the suite's stored outputs; where these differ, by ONNX Runtime's on the same file."""
     case, imported = candidate.case, candidate.imported
     wrong = _mismatches(case, outputs, imported.expectations)
@@ -124,7 +124,7 @@ def _judged(candidate: _Candidate, outputs: Outputs) -> CaseVerdict:
 
 
 def _mismatches(
-    case: SuiteCase, outputs: Outputs, expectations: Sequence[Expectation]
+    case: SuiteCase, outputs: SampleOutputs, expectations: Sequence[Expectation]
 ) -> list[str]:
     found = (case.mismatch(o, e) for o, e in zip(outputs, expectations, strict=True))
     return [reason for reason in found if reason is not None]

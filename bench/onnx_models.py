@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from smelt.ir import Array
 
 OPSET = 21
-Shape = Sequence[int | str | None] | None
+DeclaredShape = Sequence[int | str | None] | None
 _TYPES: dict[str, int] = {
     "f": onnx.TensorProto.FLOAT,
     "d": onnx.TensorProto.DOUBLE,
@@ -36,14 +36,14 @@ def node(
     return helper.make_node(kind, names, outputs.split(), domain=domain, **attributes)
 
 
-def tensor_info(name: str, shape: Shape, kind: str = "f") -> onnx.ValueInfoProto:
+def tensor_info(name: str, shape: DeclaredShape, kind: str = "f") -> onnx.ValueInfoProto:
     """An input or output; `kind` is a key of the element types above."""
     return helper.make_tensor_value_info(name, _TYPES[kind], shape)
 
 
 def graph(
     nodes: Sequence[onnx.NodeProto],
-    inputs: Mapping[str, Shape] | Sequence[onnx.ValueInfoProto],
+    inputs: Mapping[str, DeclaredShape] | Sequence[onnx.ValueInfoProto],
     outputs: str | Sequence[onnx.ValueInfoProto],
     constants: Mapping[str, Array] | None = None,
     name: str = "net",

@@ -44,7 +44,7 @@ from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES
 from smelt.samples import Sample, dequantize
 
-Outputs = Sequence[Sequence[Array]]
+RealOutputs = Sequence[Sequence[Array]]
 """Per sample, one array of real numbers per output."""
 
 METHODS = {
@@ -111,8 +111,8 @@ def _rows(candidate: TrainedNetwork, recipes: Sequence[str]) -> Iterator[tuple[o
 def _measured(
     candidate: TrainedNetwork,
     method: str,
-    expected: Outputs,
-    compute: Callable[[], tuple[Outputs, str]],
+    expected: RealOutputs,
+    compute: Callable[[], tuple[RealOutputs, str]],
 ) -> tuple[object, ...]:
     try:
         found, exceptions = compute()
@@ -124,7 +124,11 @@ def _measured(
 
 
 def _row(
-    candidate: TrainedNetwork, method: str, expected: Outputs, found: Outputs, exceptions: str
+    candidate: TrainedNetwork,
+    method: str,
+    expected: RealOutputs,
+    found: RealOutputs,
+    exceptions: str,
 ) -> tuple[object, ...]:
     noise = ", ".join(
         f"{sqnr(_power(a), _power(a - b)):.1f} dB"
@@ -139,7 +143,7 @@ def _row(
     return candidate.name, method, accuracy, change, noise, exceptions
 
 
-def _columns(outputs: Outputs) -> list[Array]:
+def _columns(outputs: RealOutputs) -> list[Array]:
     return [np.stack(column).astype(np.float64) for column in zip(*outputs, strict=True)]
 
 
@@ -147,12 +151,12 @@ def _power(array: Array) -> float:
     return float(np.square(array).sum())
 
 
-def _accuracy(outputs: Outputs, labels: Array) -> float:
+def _accuracy(outputs: RealOutputs, labels: Array) -> float:
     found = np.asarray([int(sample[0].argmax()) for sample in outputs])
     return 100.0 * float(np.mean(found == labels))
 
 
-def _smelt(candidate: TrainedNetwork, original: Graph, recipe: str) -> tuple[Outputs, str]:
+def _smelt(candidate: TrainedNetwork, original: Graph, recipe: str) -> tuple[RealOutputs, str]:
     done = quantize(
         original, candidate.calibration, RECIPES[recipe], candidate.allow, measure=False
     )
@@ -161,7 +165,7 @@ def _smelt(candidate: TrainedNetwork, original: Graph, recipe: str) -> tuple[Out
     return _generated(Imported(done.graph), stored), exceptions
 
 
-def _generated(network: Imported, stored: Sequence[Sample]) -> Outputs:
+def _generated(network: Imported, stored: Sequence[Sample]) -> RealOutputs:
     """What the generated C computes on the host, as real numbers."""
     artefact = compile_model(network)
     return [
@@ -173,7 +177,7 @@ def _generated(network: Imported, stored: Sequence[Sample]) -> Outputs:
     ]
 
 
-def _session(model: bytes, graph: Graph, samples: Sequence[Sample]) -> Outputs:
+def _session(model: bytes, graph: Graph, samples: Sequence[Sample]) -> RealOutputs:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
@@ -199,7 +203,7 @@ class _SampleReader(CalibrationDataReader):
 
 def _onnxruntime(
     candidate: TrainedNetwork, original: Graph, method: CalibrationMethod
-) -> tuple[Outputs, str]:
+) -> tuple[RealOutputs, str]:
     """Quantized by onnxruntime as its documentation says: prepared, QDQ, one scale a channel."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

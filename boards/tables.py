@@ -22,10 +22,10 @@ def _bytes(value: object) -> object:
 
 
 Size = Annotated[int, BeforeValidator(_bytes), Field(gt=0, lt=2**32)]
-Registers = Annotated[int, Field(gt=0, lt=2**32, multiple_of=4)]
+RegisterAddress = Annotated[int, Field(gt=0, lt=2**32, multiple_of=4)]
 """Where a device's registers begin, which are words; none has them at 0, C's null pointer."""
 Word = Annotated[int, Field(ge=0, lt=2**32)]
-Mask = Annotated[int, Field(gt=0, lt=2**32)]
+BitMask = Annotated[int, Field(gt=0, lt=2**32)]
 Hertz = Annotated[int, Field(ge=32_768, lt=2**32)]
 """That of a watch's crystal is the least that a core or its devices run at."""
 Interrupt = Annotated[int, Field(ge=0, lt=480)]
@@ -89,7 +89,7 @@ class UartTable(BoardTable):
     """
 
     driver: UartDriver
-    base: Registers
+    base: RegisterAddress
     irq: Interrupt
     clock_hz: Hertz | None = None
     baud: Annotated[int, Field(ge=1200, le=4_000_000)] = 115_200
@@ -155,9 +155,9 @@ class SetupTable(BoardTable):
     address: Word
     does: Comment
     write: Word | None = None
-    clear: Mask | None = None
-    set: Mask | None = None
-    wait: Mask | None = None
+    clear: BitMask | None = None
+    set: BitMask | None = None
+    wait: BitMask | None = None
 
     @model_validator(mode="after")
     def _one_action(self) -> Self:
@@ -187,7 +187,7 @@ class Stm32Table(BoardTable):
         alternate: the function that connects both with the UART.
     """
 
-    gpio: Registers
+    gpio: RegisterAddress
     tx: Stm32Pin
     rx: Stm32Pin
     alternate: Annotated[int, Field(ge=0, le=15)]
@@ -231,8 +231,8 @@ def _field(register: int, shift: int, ones: int, value: int, does: str) -> Regis
 class RiscvTable(BoardTable):
     """`[riscv]`: the interrupt controller, and the timer that wakes the core, with its rate."""
 
-    plic: Registers
-    clint: Registers
+    plic: RegisterAddress
+    clint: RegisterAddress
     mtime_hz: Hertz
 
 

@@ -15,7 +15,7 @@ from smelt.ops.core.cast import Cast
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.table import Table
-from smelt.quant.forms import Form, Forms, apply, is_real, tied_inputs
+from smelt.quant.plan import NodeKind, QuantizationPlan, apply, is_real, tied_inputs
 from smelt.quant.rewrites.recurrent import apart
 from smelt.quant.weights.integers import StoredProduct, channel_axis
 from smelt.quant.weights.lstm import StoredLstm
@@ -59,38 +59,38 @@ class Int8Builder:
     def __init__(
         self,
         graph: Graph,
-        forms: Forms,
+        plan: QuantizationPlan,
         quants: Mapping[Value, Quant],
         choose: Choosers,
         wide: Wide | None = None,
     ) -> None:
-        self._graph, self._forms, self._quants, self._choose = graph, forms, quants, choose
+        self._graph, self._plan, self._quants, self._choose = graph, plan, quants, choose
         self._wide = wide or Wide(frozenset(), {})
         self._moved: dict[tuple[Value, DType], Value] = {}
         self.nodes: list[Node] = []
         self.stored: dict[Value, Value] = {}
         self._real: dict[Value, Value] = {}
         self._names = {v.name for v in graph.values()}
-        self._wanted = frozenset(forms.stored)
+        self._wanted = frozenset(plan.stored)
         for value in (*graph.inputs, *(s.before for s in graph.states)):
             if is_real(value):
-                cell = value in forms.cells
+                cell = value in plan.cells
                 self.stored[value] = self._typed(value, DType.INT16 if cell else DType.INT8)
 
     def convert(self, node: Node) -> None:
         """Add what a float node becomes."""
-        match self._forms.form[node]:
-            case Form.PRODUCT:
+        match self._plan.kind[node]:
+            case NodeKind.PRODUCT:
                 self._product(node)
-            case Form.FUNCTION:
+            case NodeKind.FUNCTION:
                 self._function(node)
-            case Form.NATIVE:
+            case NodeKind.NATIVE:
                 self._native(node)
-            case Form.LSTM:
+            case NodeKind.LSTM:
                 self._lstm(node)
-            case Form.PLAIN:
+            case NodeKind.PLAIN:
                 self.nodes.append(node)
-            case Form.FLOAT:
+            case NodeKind.FLOAT:
                 self._float(node)
 
     def finish(self) -> Graph:
@@ -114,7 +114,7 @@ class Int8Builder:
         return store(state.initial, self._quants[state.before], before.type.dtype)
 
     def _next(self, value: Value) -> Value:
-        return self.stored[value] if value in self._forms.cells else self._result(value)
+        return self.stored[value] if value in self._plan.cells else self._result(value)
 
     def _result(self, value: Value) -> Value:
         return self._read(value, DType.INT8) if is_real(value) else value
@@ -123,7 +123,7 @@ class Int8Builder:
         return DType.INT16 if node in self._wide.nodes else DType.INT8
 
     def _product(self, node: Node) -> None:
-        dtype = DType.INT8 if node in self._forms.sums else self._dtype(node)
+        dtype = DType.INT8 if node in self._plan.sums else self._dtype(node)
         x = self._read(node.input(0), dtype)
         stored = self._choose.product(node, x)
         axis = channel_axis(node)
@@ -134,7 +134,7 @@ class Int8Builder:
         weights = self._constant(f"{name}:weights", stored.weights, Quant(scales, zeros, axis))
         rounding = Rounding.TFLM16 if dtype is DType.INT16 else Rounding.TFLM
         bias = self._constant(f"{name}:bias", stored.bias, Quant(bias_scales, zeros, 0))
-        if node in self._forms.sums:
+        if node in self._plan.sums:
             self._sums(node, (x, weights, bias), bias_scales)
             return
         self._add(node, (x, weights, bias), (self._typed(node.output, dtype),), rounding)
@@ -190,7 +190,7 @@ class Int8Builder:
         value = node.output
         if value not in self._wanted:
             return
-        root, quant = self._forms.root[value], self._quants[value]
+        root, quant = self._plan.root[value], self._quants[value]
         dtype = self._dtype(node)
         x = self._read(root, dtype)
         if dtype is DType.INT16:
@@ -200,7 +200,7 @@ class Int8Builder:
             raise ValueError(f"{x.name} is not quantized")
         numbers = dequantize_onnx(np.arange(-128, 128, dtype=np.int8), x.type.quant)
         with np.errstate(all="ignore"):
-            results = store(apply(self._forms.path[value], root, numbers), quant)
+            results = store(apply(self._plan.path[value], root, numbers), quant)
         table = self._constant(f"{value.name}:table", results, quant)
         y = self._typed(value, dtype)
         self.stored[value] = y
@@ -226,7 +226,7 @@ class Int8Builder:
             quant = quant or self._quants_of(dtype)[value]
             name = f"{value.name}:{dtype.numpy.name}"
             return self._constant(name, store(value.data, quant, dtype), quant)
-        at_once = quant is not None and value in self._forms.cells
+        at_once = quant is not None and value in self._plan.cells
         stored = self._as_stored(value) if at_once else self._read(value, dtype)
         if quant is None or stored.type.quant == quant:
             return stored
@@ -239,7 +239,7 @@ class Int8Builder:
             return stored
         if (value, dtype) not in self._moved:
             quant = self._quants_of(dtype)[value]
-            if value in self._forms.cells and dtype is DType.INT8:
+            if value in self._plan.cells and dtype is DType.INT8:
                 quant = Quant.per_tensor(quant.scale[0] * 256.0)
             type_ = replace(stored.type, dtype=dtype, quant=quant)
             self._moved[value, dtype] = self._requantized(value, stored, type_)
@@ -297,7 +297,7 @@ class Int8Builder:
         return self._wide.quants if dtype is DType.INT16 else self._quants
 
     def _typed(self, value: Value, dtype: DType) -> Value:
-        cell = value in self._forms.cells
+        cell = value in self._plan.cells
         quant = self._quants[value] if cell else self._quants_of(dtype)[value]
         return Value(value.name, TensorType(value.type.shape, dtype, quant))
 

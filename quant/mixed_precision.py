@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
-from smelt.quant.forms import Form, Forms
 from smelt.quant.network import FloatNetwork
+from smelt.quant.plan import NodeKind, QuantizationPlan
 from smelt.quant.quantized import Island, output_noise
 from smelt.quant.ranges.int16 import serves as serves_sixteen
 from smelt.quant.ranges.int16 import wide_quants
-from smelt.quant.ranges.observation import Sample
 from smelt.quant.recipe import Recipe
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.rescaling import channels_of
+from smelt.samples import Sample
 
 REASON = "8 bits of its input or output would make most of the noise"
 
@@ -40,7 +40,7 @@ class Level:
 
     name: str
     dtype: str
-    serves: Callable[[Node, Forms], bool]
+    serves: Callable[[Node, QuantizationPlan], bool]
     each: float
     all: float
     enough: float
@@ -50,8 +50,8 @@ _WORTH = 1.0
 """dB that tensors must bring that are taken at once."""
 
 
-def _serves_float(node: Node, forms: Forms) -> bool:
-    return forms.form[node] is not Form.PLAIN
+def _serves_float(node: Node, plan: QuantizationPlan) -> bool:
+    return plan.kind[node] is not NodeKind.PLAIN
 
 
 LEVELS = (
@@ -70,7 +70,7 @@ class Freed:
 
     Attributes:
         level: the type.
-        network: with the forms that its layers take.
+        network: with what its layers become.
         wide: the layers of 16 bits; None for others.
         nodes: the layers.
         sqnr: dB of the outputs.
@@ -113,9 +113,9 @@ def freed(
     levels = [level for level in LEVELS if level.name in allow and sqnr < level.enough]
     if not levels:
         return None
-    graph, forms = network.graph, network.forms
+    graph, plan = network.graph, network.plan
     quants = network.quants(recipe)
-    noise = _noise(graph, forms, quants, Sensitivity(graph, forms, samples))
+    noise = _noise(graph, plan, quants, Sensitivity(graph, plan, samples))
     for level in levels:
         if sqnr < level.enough:
             found = _search(network, some, recipe, level, noise, quants, sqnr)
@@ -160,16 +160,16 @@ def _search(
 
 
 def _in_float(network: FloatNetwork) -> frozenset[Node]:
-    form = network.forms.form
-    return frozenset(node for node in form if form[node] is Form.FLOAT)
+    kind = network.plan.kind
+    return frozenset(node for node in kind if kind[node] is NodeKind.FLOAT)
 
 
 def _noise(
-    graph: Graph, forms: Forms, quants: Mapping[Value, Quant], sensitivity: Sensitivity
+    graph: Graph, plan: QuantizationPlan, quants: Mapping[Value, Quant], sensitivity: Sensitivity
 ) -> list[Value]:
     """The stored tensors that nodes compute and that are no results, the noisiest first."""
     found: list[tuple[float, Value]] = []
-    for value in forms.stored:
+    for value in plan.stored:
         if value not in graph.producer or value in graph.results or value not in quants:
             continue
         pixels = value.type.size / channels_of(value)
@@ -182,26 +182,26 @@ def _candidates(
     network: FloatNetwork, values: Sequence[Value], level: Level
 ) -> list[tuple[Node, ...]]:
     """For each tensor that can be freed, the layers that must compute in the level's type."""
-    forms = network.forms
+    plan = network.plan
     found: list[tuple[Node, ...]] = []
     for value in values:
         maker = network.graph.producer[value]
-        makers = forms.path.get(value, (maker,))
-        readers = _readers(network.graph, forms, value)
+        makers = plan.path.get(value, (maker,))
+        readers = _readers(network.graph, plan, value)
         nodes = (*makers, *readers)
-        free = all(forms.form[node] is Form.FLOAT for node in nodes)
-        if readers and not free and all(level.serves(node, forms) for node in nodes):
+        free = all(plan.kind[node] is NodeKind.FLOAT for node in nodes)
+        if readers and not free and all(level.serves(node, plan) for node in nodes):
             found.append(nodes)
     return found
 
 
-def _readers(graph: Graph, forms: Forms, value: Value) -> list[Node]:
+def _readers(graph: Graph, plan: QuantizationPlan, value: Value) -> list[Node]:
     """The nodes that read a stored tensor: those on paths of functions from it, and others."""
-    ends = [v for v in forms.stored if forms.root.get(v) is value]
-    on_paths = [node for v in ends for node in forms.path[v]]
+    ends = [v for v in plan.stored if plan.root.get(v) is value]
+    on_paths = [node for v in ends for node in plan.path[v]]
     direct = [
         node
         for node in graph.nodes
-        if value in node.inputs and forms.form[node] is not Form.FUNCTION
+        if value in node.inputs and plan.kind[node] is not NodeKind.FUNCTION
     ]
     return [*dict.fromkeys((*on_paths, *direct))]

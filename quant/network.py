@@ -1,4 +1,4 @@
-"""A float network that is ready to be quantized: forms, what its values hold, and sweeps."""
+"""A float network ready to be quantized: what nodes become, what values hold, and sweeps."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from functools import partial
 
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
-from smelt.quant.forms import Form, Forms, apply, classify, only_moves
+from smelt.quant.plan import NodeKind, QuantizationPlan, apply, classify, only_moves
 from smelt.quant.ranges.activation_ranges import ReaderView, choose, quant_of
-from smelt.quant.ranges.observation import Observation, Sample, observe
+from smelt.quant.ranges.observation import Observation, observe
 from smelt.quant.ranges.shared_ranges import Group, find_groups
 from smelt.quant.recipe import Recipe
 from smelt.quant.sweep import Sweep, Swept
 from smelt.quant.weights.equalization import equalize
 from smelt.quant.weights.lstm import cell_quant
+from smelt.samples import Sample
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,13 @@ class FloatNetwork:
 
     Attributes:
         graph: the network.
-        forms: of its nodes.
+        plan: what its nodes become.
         seen: of its computed values.
         rescaled: the values whose channels equalization rescaled.
     """
 
     graph: Graph
-    forms: Forms
+    plan: QuantizationPlan
     seen: Mapping[Value, Observation]
     rescaled: frozenset[Value] = frozenset()
 
@@ -50,7 +51,7 @@ class FloatNetwork:
 
     def equalized(self, samples: Sequence[Sample], seed: int) -> FloatNetwork:
         """The same with rescaled channels."""
-        graph, rescaled = equalize(self.graph, self.forms, self.seen, samples)
+        graph, rescaled = equalize(self.graph, self.plan, self.seen, samples)
         return replace(FloatNetwork.observed(graph, samples, seed), rescaled=rescaled)
 
     def seeing(self, samples: slice) -> FloatNetwork:
@@ -59,18 +60,18 @@ class FloatNetwork:
 
     def in_float(self, nodes: frozenset[Node]) -> FloatNetwork:
         """The same with more nodes that stay in float."""
-        return replace(self, forms=classify(self.graph, nodes))
+        return replace(self, plan=classify(self.graph, nodes))
 
     def groups(self) -> list[Group]:
         """Which tensors are quantized alike."""
-        return find_groups(self.graph, self.forms, self.seen)
+        return find_groups(self.graph, self.plan, self.seen)
 
     def quants(self, recipe: Recipe) -> dict[Value, Quant]:
         """The quantization of every stored value and of the constants that native nodes read."""
         quants: dict[Value, Quant] = {}
         for group in self.groups():
             quant = group.fixed
-            if self.forms.cells.issuperset(group.values):
+            if self.plan.cells.issuperset(group.values):
                 quant = cell_quant([self.seen[value] for value in group.values])
             elif quant is None:
                 quant = quant_of(choose(self._views(group), recipe))
@@ -95,7 +96,7 @@ class FloatNetwork:
         """
         rescaled = self.rescaled if measure else None
         quants = self.quants(recipe)
-        return Sweep(self.graph, self.forms, quants, samples, recipe, rescaled, wide).run()
+        return Sweep(self.graph, self.plan, quants, samples, recipe, rescaled, wide).run()
 
     def _views(self, group: Group) -> list[ReaderView]:
         """What reads a group's tensors: operators that take them as they are, and functions.
@@ -114,9 +115,9 @@ class FloatNetwork:
 
     def _functions(self, value: Value) -> list[ReaderView]:
         return [
-            ReaderView(self.seen[value], partial(apply, self.forms.path[result], value))
-            for result in self.forms.stored
-            if self.forms.root.get(result) is value
+            ReaderView(self.seen[value], partial(apply, self.plan.path[result], value))
+            for result in self.plan.stored
+            if self.plan.root.get(result) is value
         ]
 
     def _is_read(self, value: Value, group: Group) -> bool:
@@ -124,7 +125,7 @@ class FloatNetwork:
             return True
         return any(
             value in node.inputs
-            and self.forms.form[node] is not Form.FUNCTION
+            and self.plan.kind[node] is not NodeKind.FUNCTION
             and not (only_moves(node) and node.output in group.values)
             for node in self.graph.nodes
         )

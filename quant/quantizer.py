@@ -8,15 +8,15 @@ from dataclasses import replace
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Node, verify
 from smelt.quant.data.samples import check_samples, outliers
-from smelt.quant.forms import Form, Forms, classify
 from smelt.quant.mixed_precision import freed
 from smelt.quant.network import FloatNetwork
+from smelt.quant.plan import NodeKind, QuantizationPlan, classify
 from smelt.quant.quantized import Island, Quantized, StepGain, output_noise
-from smelt.quant.ranges.observation import Sample
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites.all import prepare
 from smelt.quant.rewrites.attention_scores import prepare_scores
 from smelt.quant.sweep import Swept
+from smelt.samples import Sample
 
 
 def quantize(
@@ -173,13 +173,13 @@ def require_float(graph: Graph) -> None:
         )
 
 
-def _islands(forms: Forms, allow: frozenset[str]) -> tuple[Island, ...]:
+def _islands(plan: QuantizationPlan, allow: frozenset[str]) -> tuple[Island, ...]:
     """The layers that stay in float.
 
     Raises:
         UnsupportedError: that is not allowed.
     """
-    reasons = {node: _reason(node, found) for node, found in forms.reason.items()}
+    reasons = {node: _reason(node, found) for node, found in plan.reason.items()}
     for node, reason in reasons.items():
         if "float" not in allow:
             raise UnsupportedError(
@@ -188,8 +188,8 @@ def _islands(forms: Forms, allow: frozenset[str]) -> tuple[Island, ...]:
             )
     return tuple(
         Island(node.name, node.op.name, str(node.origin), "float32", reasons[node])
-        for node in forms.form
-        if forms.form[node] is Form.FLOAT
+        for node in plan.kind
+        if plan.kind[node] is NodeKind.FLOAT
     )
 
 

@@ -23,8 +23,8 @@ from smelt.ops.core.prelu import PRelu
 from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.pad import Pad
-from smelt.quant.forms import Form, Forms, is_real, only_moves
-from smelt.quant.ranges.observation import Sample, finite
+from smelt.quant.plan import NodeKind, QuantizationPlan, is_real, only_moves
+from smelt.quant.ranges.observation import finite
 from smelt.quant.weights.integers import (
     from_matrices,
     largest_scales,
@@ -33,6 +33,7 @@ from smelt.quant.weights.integers import (
     windows,
 )
 from smelt.quant.weights.rescaling import channels_of, taps_channel
+from smelt.samples import Sample
 
 _MACS = 1e8
 """Multiply-accumulates that one look at all samples may take."""
@@ -44,8 +45,8 @@ _STEP = 1e-2
 class Sensitivity:
     """Sensitivities and powers of all computed values of a float network, by channel."""
 
-    def __init__(self, graph: Graph, forms: Forms, samples: Sequence[Sample]) -> None:
-        self._forms = forms
+    def __init__(self, graph: Graph, plan: QuantizationPlan, samples: Sequence[Sample]) -> None:
+        self._plan = plan
         looked_at = usual(samples)[: _samples(graph)]
         self._runs = [evaluate(graph, sample).values for sample in looked_at]
         self._of = {
@@ -84,7 +85,7 @@ class Sensitivity:
         return np.mean([np.square(run, dtype=np.float64).mean(axis=0) for run in runs], axis=0)
 
     def _visit(self, node: Node) -> None:
-        if self._forms.form[node] is Form.PRODUCT:
+        if self._plan.kind[node] is NodeKind.PRODUCT:
             self._product(node)
         elif only_moves(node):
             self._move(node)
@@ -178,7 +179,7 @@ class Sensitivity:
     def _probe(self, graph: Graph) -> None:
         rng = np.random.default_rng(0)
         probe = Probe(graph, self._runs)
-        for value in self._forms.stored:
+        for value in self._plan.stored:
             runs = [finite(run[value]).reshape(-1, channels_of(value)) for run in self._runs]
             widest = np.max(runs, axis=(0, 1)), np.min(runs, axis=(0, 1))
             steps = np.subtract(*widest, dtype=np.float64) / 255.0
@@ -187,7 +188,7 @@ class Sensitivity:
             expected = float(self._of[value] @ steps**2) * pixels / 12.0
             self._of[value] = self._of[value] * _ratio(probe.noise(value, disturbed), expected)
         for node in graph.nodes:
-            if self._forms.form[node] is Form.PRODUCT:
+            if self._plan.kind[node] is NodeKind.PRODUCT:
                 self._probe_weights(node, probe, rng)
 
     def _probe_weights(self, node: Node, probe: Probe, rng: np.random.Generator) -> None:

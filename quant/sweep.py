@@ -13,9 +13,9 @@ import numpy as np
 from smelt.ir import Array, Graph, Node, Quant, Value
 from smelt.ops.arithmetic.fixed_point import dequantize_onnx
 from smelt.quant.convert import Choosers, Int8Builder, Wide, store
-from smelt.quant.forms import Forms
+from smelt.quant.plan import QuantizationPlan
 from smelt.quant.quantized import Layer, sqnr
-from smelt.quant.ranges.observation import Sample, finite, sample_weights
+from smelt.quant.ranges.observation import finite, sample_weights
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites.recurrent import twins
 from smelt.quant.weights.correction import (
@@ -27,6 +27,7 @@ from smelt.quant.weights.correction import (
 )
 from smelt.quant.weights.integers import StoredProduct
 from smelt.quant.weights.lstm import StoredLstm, choose_lstm, hidden_before
+from smelt.samples import Sample
 
 _BINS = 64
 
@@ -79,7 +80,7 @@ class Sweep:
     def __init__(
         self,
         graph: Graph,
-        forms: Forms,
+        plan: QuantizationPlan,
         quants: Mapping[Value, Quant],
         samples: Sequence[Sample],
         recipe: Recipe,
@@ -90,17 +91,17 @@ class Sweep:
 
         Args:
             graph: the float network, equalized if it is to be.
-            forms: of its nodes.
+            plan: what its nodes become.
             quants: of its stored values.
             samples: one array per input each.
             recipe: the steps to take.
             equalized: the values whose channels were rescaled; layers are measured if given.
             wide: the layers of 16 bits.
         """
-        self._graph, self._forms, self._recipe = graph, forms, recipe
+        self._graph, self._plan, self._recipe = graph, plan, recipe
         self._equalized = equalized
         choosers = Choosers(self._choose, self._choose_lstm)
-        self._converter = Int8Builder(graph, forms, quants, choosers, wide)
+        self._converter = Int8Builder(graph, plan, quants, choosers, wide)
         self._real, self._ours = Carried(len(samples)), Carried(len(samples))
         self._ran = 0
         self._layers: list[Layer] = []
@@ -138,7 +139,7 @@ class Sweep:
         last: dict[Value, int] = {}
         for index, node in enumerate(self._graph.nodes):
             read = [v for v in node.inputs if v is not None and v.data is None]
-            roots = [self._forms.root[v] for v in node.outputs if v in self._forms.root]
+            roots = [self._plan.root[v] for v in node.outputs if v in self._plan.root]
             last.update(dict.fromkeys((*read, *roots), index))
         kept = set(self._graph.results)
         uses: dict[int, list[Value]] = {}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from smelt.api.compile import Compiled
     from smelt.api.quantize import Settings
-    from smelt.frontend.onnx.options import Layout
+    from smelt.frontend.onnx.options import OnnxLayout
     from smelt.targets import Optimize
 
 __version__ = "0.1.0"
@@ -34,7 +34,7 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     dims: Mapping[str, int | tuple[int, int]] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     values: Mapping[str, tuple[float, ...]] | None = None,
-    input_layout: Layout = "model",
+    input_layout: OnnxLayout = "model",
     plugins: Sequence[Path] = (),
     quantize: Settings | None = None,
 ) -> Compiled:

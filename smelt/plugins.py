@@ -38,7 +38,7 @@ from smelt.ir import Op
 from smelt.ops import all_cases
 
 if TYPE_CHECKING:
-    from smelt.frontend.onnx.operation import Converter as OnnxConverter
+    from smelt.frontend.onnx.operation import OnnxConverter
     from smelt.frontend.tflite import Converter as TfliteConverter
 
 GROUP = "smelt.plugins"

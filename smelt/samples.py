@@ -210,11 +210,11 @@ def _arrays(role: str, given: object) -> dict[str, Array]:
     }
 
 
-Axes = Mapping[Value, Set[int]]
+LengthAxes = Mapping[Value, Set[int]]
 """The dimensions of tensors whose size is known at run time."""
 
 
-def _open_axes(graph: Graph) -> Axes:
+def _open_axes(graph: Graph) -> LengthAxes:
     found: dict[Value, set[int]] = {}
     for length in graph.lengths:
         for index, axis in length.axes:
@@ -233,7 +233,7 @@ def _shortened(graph: Graph, sample: Sample, rng: np.random.Generator) -> Sample
 
 
 def _bind(
-    role: str, values: Sequence[Value], arrays: Mapping[str, Array], open_: Axes
+    role: str, values: Sequence[Value], arrays: Mapping[str, Array], open_: LengthAxes
 ) -> tuple[list[Sample], bool]:
     columns = [
         _find(f"{role}_{i}", role, v, arrays, open_.get(v, frozenset()))

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from smelt.errors import ConfigError
 from smelt.targets.instructions import Instruction, Kind
 
-Rule = Callable[["Core", Sequence[Instruction]], list[int]]
+TimingRule = Callable[["Core", Sequence[Instruction]], list[int]]
 """The cycles of each instruction of a straight line of code, as far as neighbours matter."""
 
 
@@ -47,7 +47,7 @@ class Core:
 
     name: str
     cycles: Mapping[Kind, int]
-    rule: Rule
+    rule: TimingRule
     refill: int
     taken: Mapping[Kind, int]
     mispredicted: int = 0

@@ -4,6 +4,6 @@ May import `boards`; `proof` and `cli` may import it.
 """
 
 from smelt.boards.flash.image import Image
-from smelt.boards.flash.runners import GDB, Step, Way, choose, plan, takes_port
+from smelt.boards.flash.runners import GDB, FlashStep, Way, choose, plan, takes_port
 
-__all__ = ["GDB", "Image", "Step", "Way", "choose", "plan", "takes_port"]
+__all__ = ["GDB", "FlashStep", "Image", "Way", "choose", "plan", "takes_port"]

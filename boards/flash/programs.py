@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["elf", "bin", "hex"]
+ImageFormat = Literal["elf", "bin", "hex"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Program:
 
     names: tuple[str, ...]
     install: str
-    image: Kind
+    image: ImageFormat
     commands: tuple[tuple[str, ...], ...]
     script: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ _DRIVES: dict[str, Drive] = {kind: kind for kind in MARKS}
 
 
 @dataclass(frozen=True)
-class Step:
+class FlashStep:
     """One thing that is done.
 
     Attributes:
@@ -70,7 +70,7 @@ class Way:
     drive: Path | None = None
     timeout_s: float = 120
 
-    def steps(self, elf: Path, board: Board, lack: Lack = refuse) -> list[Step]:
+    def steps(self, elf: Path, board: Board, lack: Lack = refuse) -> list[FlashStep]:
         """What puts `elf` on the board; see `choose` and `plan`, and `find_port`."""
         table = choose(board, self.runner, self.server, lack)
         port = self.port
@@ -142,7 +142,7 @@ def plan(
     server: str | None = None,
     drive: Path | None = None,
     lack: Lack = refuse,
-) -> list[Step]:
+) -> list[FlashStep]:
     """What puts `elf` on the board, in order; files made of it are written beside it.
 
     Args:
@@ -213,7 +213,7 @@ def _installed(program: Program) -> str | None:
     return next((name for name in program.names if shutil.which(name) is not None), None)
 
 
-def _copy(elf: Path, table: FlashTable, kind: Drive, drive: Path | None, lack: Lack) -> Step:
+def _copy(elf: Path, table: FlashTable, kind: Drive, drive: Path | None, lack: Lack) -> FlashStep:
     try:
         folder = find_drive(kind) if drive is None else check_drive(kind, drive)
     except DeviceError as error:
@@ -225,10 +225,10 @@ def _copy(elf: Path, table: FlashTable, kind: Drive, drive: Path | None, lack: L
         copy(image, folder)
         say(f"{image.stat().st_size:,} bytes written; the board starts by itself")
 
-    return Step(shlex.join(["cp", str(image), str(folder)]), run)
+    return FlashStep(shlex.join(["cp", str(image), str(folder)]), run)
 
 
-def _command(command: list[str], program: Program, words: dict[str, Any]) -> Step:
+def _command(command: list[str], program: Program, words: dict[str, Any]) -> FlashStep:
     asked = None
     if program.asks:
         server = str(words["server"])
@@ -241,7 +241,7 @@ def _command(command: list[str], program: Program, words: dict[str, Any]) -> Ste
             hint = program.hint.format_map(words)
             raise ToolError(f"{error}\nPerhaps: {hint}." if hint else str(error)) from error
 
-    return Step(shlex.join(command), run)
+    return FlashStep(shlex.join(command), run)
 
 
 def _arguments(

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from smelt.codegen.arena.conflict import (
     Arena,
+    BufferPair,
     OffsetRange,
-    Pair,
     align_down,
     align_up,
     live_at_starts,
@@ -27,7 +27,7 @@ def lower_bound(arena: Arena) -> tuple[int, int]:
         b.offset + s for b, s in zip(arena.buffers, sizes, strict=True) if b.offset is not None
     )
     best, peak = max(pinned, default=0), 0
-    sharing: dict[int, list[Pair]] = {}
+    sharing: dict[int, list[BufferPair]] = {}
     for pair in arena.sharing:
         if _saving(pair, sizes, None, granule):
             sharing.setdefault(pair.first, []).append(pair)
@@ -44,7 +44,7 @@ def lower_bound(arena: Arena) -> tuple[int, int]:
 
 
 def _covered(
-    live: list[int], pairs: list[Pair], sizes: Sequence[int], order: WriteOrder, granule: int
+    live: list[int], pairs: list[BufferPair], sizes: Sequence[int], order: WriteOrder, granule: int
 ) -> int:
     savings = {frozenset((p.first, p.second)): _saving(p, sizes, order, granule) for p in pairs}
     partners: dict[int, set[int]] = {}
@@ -63,7 +63,7 @@ def _covered(
     return best
 
 
-def _saving(pair: Pair, sizes: Sequence[int], order: WriteOrder | None, granule: int) -> int:
+def _saving(pair: BufferPair, sizes: Sequence[int], order: WriteOrder | None, granule: int) -> int:
     first, second = sizes[pair.first], sizes[pair.second]
     usable = (c for c in pair.choices if c.usable(order))
     return max(_shared(choice, first, second, granule) for choice in usable)

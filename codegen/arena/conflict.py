@@ -34,7 +34,7 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class BufferPair:
     """Two buffers that are live at the same time; `step` is where a write order would apply.
 
     `apart`: they share no byte in any layout, as almost all pairs.
@@ -74,7 +74,7 @@ class Arena:
 
     buffers: tuple[Buffer, ...]
     apart: tuple[list[int], ...]
-    sharing: tuple[Pair, ...]
+    sharing: tuple[BufferPair, ...]
     pair_count: int
     contested: tuple[int, ...]
     granule: int
@@ -84,7 +84,7 @@ class Arena:
         ends = (o + b.size for o, b in zip(offsets, self.buffers, strict=True))
         return align_up(max(ends, default=0), self.granule)
 
-    def pairs(self) -> Iterator[Pair]:
+    def pairs(self) -> Iterator[BufferPair]:
         """All pairs of buffers that live at the same time, by the later one's first step."""
         sharing = {frozenset((p.first, p.second)): p for p in self.sharing}
         for second, live in _living_with(self.buffers):
@@ -105,7 +105,7 @@ def make_arena(buffers: Sequence[Buffer], overlaps: Iterable[Overlap]) -> Arena:
         partners.setdefault(a, {})[b] = overlap
         partners.setdefault(b, {})[a] = overlap
     apart: tuple[list[int], ...] = tuple([] for _ in buffers)
-    sharing: list[Pair] = []
+    sharing: list[BufferPair] = []
     count = 0
     for second, live in _living_with(buffers):
         count += len(live)
@@ -133,9 +133,9 @@ def _living_with(buffers: Sequence[Buffer]) -> Iterator[tuple[int, list[int]]]:
         live.append(second)
 
 
-def _pair_apart(buffers: Sequence[Buffer], first: int, second: int) -> Pair:
+def _pair_apart(buffers: Sequence[Buffer], first: int, second: int) -> BufferPair:
     a, b = buffers[first], buffers[second]
-    return Pair(first, second, b.start, _apart(a.size, b.size), apart=True)
+    return BufferPair(first, second, b.start, _apart(a.size, b.size), apart=True)
 
 
 def _make_pair(
@@ -143,7 +143,7 @@ def _make_pair(
     index: dict[str, int],
     contested: tuple[int, ...],
     overlap: Overlap,
-) -> Pair:
+) -> BufferPair:
     """The pair of buffers that an overlap speaks of."""
     first, second = index[overlap.input], index[overlap.output]
     a, b = buffers[first], buffers[second]
@@ -158,7 +158,7 @@ def _make_pair(
         order = None if free else WriteOrder.DESCENDING
         choices.append(OffsetRange(overlap.descending, FAR, order))
     kept = _undominated(choices)
-    return Pair(first, second, b.start, kept, apart=kept == apart)
+    return BufferPair(first, second, b.start, kept, apart=kept == apart)
 
 
 @lru_cache(1 << 12)

@@ -11,21 +11,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from smelt.codegen.arena.conflict import Arena, OffsetRange, Pair, align_down, align_up
+from smelt.codegen.arena.conflict import Arena, BufferPair, OffsetRange, align_down, align_up
 from smelt.codegen.arena.problem import WriteOrder
 
 
 @dataclass(slots=True)
-class _Node:
+class _SearchNode:
     low: list[int]
     high: list[int]
     choices: list[tuple[OffsetRange, ...]]
     orders: dict[int, WriteOrder] = field(default_factory=dict[int, WriteOrder])
 
-    def child(self, pair: int, choice: OffsetRange) -> "_Node":
+    def child(self, pair: int, choice: OffsetRange) -> "_SearchNode":
         choices = self.choices.copy()
         choices[pair] = (choice,)
-        return _Node(self.low.copy(), self.high.copy(), choices, self.orders.copy())
+        return _SearchNode(self.low.copy(), self.high.copy(), choices, self.orders.copy())
 
 
 @dataclass
@@ -36,7 +36,7 @@ class ExactSearch:
     checks: int = 0
 
     @cached_property
-    def _pairs(self) -> tuple[Pair, ...]:
+    def _pairs(self) -> tuple[BufferPair, ...]:
         return tuple(self.arena.pairs())
 
     @cached_property
@@ -70,7 +70,7 @@ class ExactSearch:
         root = self._root(limit)
         if any(low > high for low, high in zip(root.low, root.high, strict=True)):
             return None, True
-        stack: list[tuple[_Node, Iterable[int]]] = [(root, range(len(self._pairs)))]
+        stack: list[tuple[_SearchNode, Iterable[int]]] = [(root, range(len(self._pairs)))]
         while stack:
             node, fresh = stack.pop()
             if not self._propagate(node, fresh):
@@ -85,14 +85,14 @@ class ExactSearch:
             ]
         return None, True
 
-    def _root(self, limit: int) -> _Node:
+    def _root(self, limit: int) -> _SearchNode:
         buffers = self.arena.buffers
         low = [b.offset or 0 for b in buffers]
         high = [align_down(limit - b.size, b.alignment) for b in buffers]
         for i, b in enumerate(buffers):
             if b.offset is not None:
                 high[i] = min(high[i], b.offset)
-        return _Node(low, high, self._root_choices())
+        return _SearchNode(low, high, self._root_choices())
 
     def _root_choices(self) -> list[tuple[OffsetRange, ...]]:
         """All choices, but one only between buffers that could swap places: symmetry."""
@@ -110,7 +110,7 @@ class ExactSearch:
             for pair in pairs
         ]
 
-    def _propagate(self, node: _Node, fresh: Iterable[int]) -> bool:
+    def _propagate(self, node: _SearchNode, fresh: Iterable[int]) -> bool:
         """Narrow the offsets until nothing changes; False if some pair has no choice left."""
         queue = deque(fresh)
         waiting = set(queue)
@@ -126,7 +126,7 @@ class ExactSearch:
                     queue.append(q)
         return True
 
-    def _narrow(self, node: _Node, p: int) -> list[int] | None:
+    def _narrow(self, node: _SearchNode, p: int) -> list[int] | None:
         """Apply one pair; the pairs to look at again, or None on a contradiction."""
         self.checks += 1
         pair, low, high = self._pairs[p], node.low, node.high
@@ -156,7 +156,7 @@ class ExactSearch:
                 again += self._touching[k]
         return again
 
-    def _branching_pair(self, node: _Node) -> int | None:
+    def _branching_pair(self, node: _SearchNode) -> int | None:
         """The violated pair with the fewest choices, then the largest buffers; None: a layout."""
         self.checks += len(self._pairs)
         best, best_key = None, (0, 0)
@@ -172,7 +172,7 @@ class ExactSearch:
                 best, best_key = p, key
         return best
 
-    def _cheapest_last(self, node: _Node, p: int) -> list[OffsetRange]:
+    def _cheapest_last(self, node: _SearchNode, p: int) -> list[OffsetRange]:
         """The pair's choices; the one that raises an offset least will be explored first."""
         pair = self._pairs[p]
         delta = node.low[pair.second] - node.low[pair.first]

@@ -12,7 +12,7 @@ Orders = Mapping[int, WriteOrder]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PlacementConstraint:
     """What a placed buffer that may share bytes with another one forbids to it.
 
     Open intervals relative to its own offset; `exact` lists the differences at which the other
@@ -33,19 +33,21 @@ class FirstFit:
     """
 
     arena: Arena
-    links: list[list[Link]]
+    links: list[list[PlacementConstraint]]
     layouts: int = 0
 
     @classmethod
     def of(cls, arena: Arena, orders: Orders) -> "FirstFit":
         """Prepare the links between the buffers of `arena`."""
-        links: list[list[Link]] = [[] for _ in arena.buffers]
+        links: list[list[PlacementConstraint]] = [[] for _ in arena.buffers]
         for pair in arena.sharing:
             gaps = pair.gaps(orders.get(pair.step))
             exact = tuple(c.low for c in pair.choices if c.low == c.high)
-            links[pair.second].append(Link(pair.first, gaps, exact))
+            links[pair.second].append(PlacementConstraint(pair.first, gaps, exact))
             mirrored = tuple((-high, -low) for low, high in reversed(gaps))
-            links[pair.first].append(Link(pair.second, mirrored, tuple(-d for d in exact)))
+            links[pair.first].append(
+                PlacementConstraint(pair.second, mirrored, tuple(-d for d in exact))
+            )
         return cls(arena, links)
 
     @property

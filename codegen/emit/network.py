@@ -209,7 +209,7 @@ def describe(
         tuple(tensor(v) for v in graph.inputs),
         tuple(tensor(v) for v in graph.outputs),
         states,
-        statements_of(schedule.block, plan, device),
+        statements_of(schedule.actions, plan, device),
         len(schedule.steps),
         preamble(*(function.uses for function in schedule.functions)),
         is_infinite(schedule),

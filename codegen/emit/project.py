@@ -28,7 +28,7 @@ from smelt.errors import ConfigError
 from smelt.ir import Array
 from smelt.targets import Optimize, Platform
 
-Finish = Callable[[Path], Mapping[str, object]]
+ReportWriter = Callable[[Path], Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Project:
     binaries: Mapping[str, Sequence[Array]] = field(default_factory=dict[str, Sequence[Array]])
 
     def write(
-        self, directory: Path, *, force: bool = False, finish: Finish | None = None
+        self, directory: Path, *, force: bool = False, finish: ReportWriter | None = None
     ) -> dict[str, object]:
         """Write the project so that `directory` appears whole or not at all.
 

@@ -10,8 +10,8 @@ from smelt.codegen import arena
 from smelt.codegen.lower.accelerator import DeviceCall, DeviceProgram
 from smelt.codegen.schedule.schedule import (
     ARENA,
+    Actions,
     Argument,
-    Block,
     Branch,
     Call,
     InBuffer,
@@ -50,40 +50,40 @@ class Statements:
         return {first + line: step for line, step in self.calls.items()}
 
 
-def statements_of(block: Block, plan: arena.Plan, device: DeviceProgram | None) -> Statements:
+def statements_of(actions: Actions, plan: arena.Plan, device: DeviceProgram | None) -> Statements:
     """The statements of an inference's steps, without copies that the plan makes needless.
 
     Args:
-        block: the outermost steps and copies.
+        actions: the outermost steps and copies.
         plan: where buffers lie.
         device: what an accelerator does, None where the CPU does everything.
     """
     writer = _Writer(plan, device)
-    lines = writer.block(block, _INDENT)
+    lines = writer.actions(actions, _INDENT)
     calls: dict[int, int] = {}
     number = 0
     for line in lines:
-        if isinstance(line, _KernelCall):
+        if isinstance(line, _CallStatement):
             calls[number] = line.step
         number += line.count("\n") + 1
     return Statements("\n".join(lines), writer.uses_arena, writer.copies, calls)
 
 
-class _KernelCall(str):
+class _CallStatement(str):
     """The statement, in one line or several, by which the step of index `step` calls its kernel."""
 
     __slots__ = ("step",)
     step: int
 
     @classmethod
-    def of(cls, text: str, step: int) -> _KernelCall:
+    def of(cls, text: str, step: int) -> _CallStatement:
         call = cls(text)
         call.step = step
         return call
 
 
 class _Writer:
-    """Writes blocks of steps; notes what the statements need."""
+    """Writes sequences of steps; notes what the statements need."""
 
     def __init__(self, plan: arena.Plan, device: DeviceProgram | None) -> None:
         self._plan = plan
@@ -91,10 +91,10 @@ class _Writer:
         self.uses_arena = False
         self.copies = False
 
-    def block(self, block: Block, pad: str) -> list[str]:
+    def actions(self, actions: Actions, pad: str) -> list[str]:
         """The lines of steps and copies in their order, an empty one before each later step."""
         lines: list[str] = []
-        for action in block:
+        for action in actions:
             if isinstance(action, Move):
                 lines += self._move(action, pad)
                 continue
@@ -140,11 +140,11 @@ class _Writer:
 
     def _call(self, step: Call, pad: str) -> list[str]:
         inner = pad if step.rows is None else pad + _INDENT
-        call = _KernelCall.of(self._called(step.function, step.arguments, inner), step.index)
+        call = _CallStatement.of(self._called(step.function, step.arguments, inner), step.index)
         if step.rows is None:
             return [call]
         row, limit = step.rows.counter, _length(step.rows.length)
-        advance = f"++{row}" if step.rows.block == 1 else f"{row} += {step.rows.block}"
+        advance = f"++{row}" if step.rows.at_once == 1 else f"{row} += {step.rows.at_once}"
         return [
             f"{pad}for (int32_t {row} = 0; {row} < {limit}; {advance}) {{",
             call,
@@ -152,7 +152,7 @@ class _Writer:
         ]
 
     def _branch(self, step: Branch, pad: str) -> list[str]:
-        then, otherwise = (self.block(b, pad + _INDENT) for b in (step.then, step.otherwise))
+        then, otherwise = (self.actions(b, pad + _INDENT) for b in (step.then, step.otherwise))
         return [
             f"{pad}if ({self._element(step.condition, DType.BOOL)}) {{",
             *(then or [""]),
@@ -163,7 +163,7 @@ class _Writer:
 
     def _repeat(self, step: Repeat, pad: str) -> list[str]:
         counter, index = step.counter, step.index
-        lines = self.block(step.before, pad)
+        lines = self.actions(step.before, pad)
         conditions: list[str] = []
         kind = "int64_t"
         if step.turns is not None:
@@ -191,10 +191,10 @@ class _Writer:
         inner = pad + _INDENT
         if step.number is not None:
             lines.append(f"{inner}*{self._argument(step.number)} = {counter};")
-        lines += self.block(step.test or (), inner)
+        lines += self.actions(step.test or (), inner)
         if stop:
             lines += [f"{inner}{stop}", f"{inner}    break;", f"{inner}}}"]
-        lines += self.block(step.body, inner)
+        lines += self.actions(step.body, inner)
         if following:
             lines.append(f"{inner}{following}")
         return [*lines, f"{pad}}}"]

@@ -58,14 +58,14 @@ class HalvesCore:
 
     Attributes:
         condition: the preprocessor's, for the assembly.
-        block: makes the assembly of a block of pixels.
+        assembly: makes the assembly of a block of pixels.
         form: name in prices.
         interleaves: whether weights lie as far apart as the inputs of their taps.
         saturates: whether it saturates numbers of either sign to eight bits.
     """
 
     condition: str
-    block: Callable[[BlockSums], Assembler]
+    assembly: Callable[[BlockSums], Assembler]
     form: str
     interleaves: bool
     saturates: bool
@@ -139,7 +139,7 @@ def halves(
         scaling = scaling.signed
     words, rows = cut
     taps = _slices(window, weights, rows, request.optimize)
-    apart, block, several = core.apart(words), 2 * words, len(taps) > 1
+    apart, at_once, several = core.apart(words), 2 * words, len(taps) > 1
     state = STATE_BYTES // 4 * window.outputs if several else 0
     first = taps[0].length
     packed = [interleaved(weights[:, i * first :][:, s.order], apart) for i, s in enumerate(taps)]
@@ -148,7 +148,7 @@ def halves(
     starts = np.cumsum([0, *(p.size for p in packed)]).tolist()
     pixels = y.size // window.outputs // place.batch
     one = window.taps == 1 and not window.padded and window.stride == (1, 1)
-    dense = one and not several and pixels >= block
+    dense = one and not several and pixels >= at_once
     functions = [
         BlockSums(s, scaling, words, window.outputs, several, s is taps[-1])
         for s in ((taps[0], taps[-1]) if several else taps)
@@ -166,8 +166,8 @@ def halves(
         outputs=window.outputs,
         depth=window.depth,
         pixels=pixels,
-        block=block,
-        lanes=tuple(range(block)),
+        at_once=at_once,
+        lanes=tuple(range(at_once)),
         pairs=tuple((i, 2 * i, 2 * i + 1) for i in range(words)),
         ordered=ordered,
         state=state,
@@ -180,12 +180,12 @@ def halves(
             )
             for i, start in enumerate(starts[:-1])
         ),
-        last=pixels - block if dense else 0,
+        last=pixels - at_once if dense else 0,
         gathering=None if dense else _gathering(window, place, slide),
     )
-    columns = window.kernel[1] + (block - 1 if slide else 0)
+    columns = window.kernel[1] + (at_once - 1 if slide else 0)
     outside = np.full(columns * window.depth, x.zero_point, np.int8)
-    blocks = -(-pixels // block) * place.batch
+    blocks = -(-pixels // at_once) * place.batch
     return KernelCall(
         template="lower/halves_convolution.j2",
         stem=stem,
@@ -200,8 +200,8 @@ def halves(
             Output(0, "output"),
         ),
         uses={"SMELT_ARRAY"},
-        summary=f"{block} pixels at a time, two products in one multiplication",
-        form=f"{core.form}_{block}",
+        summary=f"{at_once} pixels at a time, two products in one multiplication",
+        form=f"{core.form}_{at_once}",
         work={
             "products": blocks * window.outputs * weights.shape[1],
             "groups": blocks * window.outputs * sum(s.groups for s in taps),
@@ -237,7 +237,7 @@ def _function(sums: BlockSums, core: HalvesCore) -> BlockFunction:
         ),
         taps.length,
         taps.length * apart if apart > 1 else 0,
-        str(core.block(sums)),
+        str(core.assembly(sums)),
     )
 
 

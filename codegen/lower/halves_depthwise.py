@@ -167,7 +167,7 @@ class HalvesDepthwiseParameters(Parameters):
         constants: where they begin in a row, behind the weights.
         fields: words of a row.
         packing: of inputs.
-        words: of scratch.
+        scratch_words: that are taken.
         outputs: channels.
         channel: C of the input's channel.
         size: outputs along u and v.
@@ -189,7 +189,7 @@ class HalvesDepthwiseParameters(Parameters):
     constants: int
     fields: int
     packing: PlanePacking
-    words: int
+    scratch_words: int
     outputs: int
     channel: str
     size: tuple[int, int]
@@ -265,7 +265,7 @@ def _depthwise(
         constants=window.taps,
         fields=rows.shape[1],
         packing=PlanePacking.of(plane, x.zero_point),
-        words=plane.rows * plane.columns,
+        scratch_words=plane.rows * plane.columns,
         outputs=window.outputs,
         channel=f"o / {multiplier}" if multiplier > 1 else "o",
         size=plane.outputs,

@@ -55,7 +55,7 @@ class SlideTap:
     """A tap of each pixel of a block: where its words go, and which two inputs make each."""
 
     place: str
-    words: tuple[tuple[str, int, int], ...]
+    stores: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class HalvesParameters(Parameters):
         outputs: channels.
         depth: channels of an input pixel.
         pixels: to be computed.
-        lanes: the pixels of a block.
+        at_once: pixels of a block; `lanes` are their numbers.
         pairs: word, and the two pixels in it.
         ordered: whether inputs are packed in their own order.
         state: words of scratch before the packed inputs.
@@ -148,7 +148,7 @@ class HalvesParameters(Parameters):
     outputs: int
     depth: int
     pixels: int
-    block: int
+    at_once: int
     lanes: tuple[int, ...]
     pairs: tuple[tuple[int, int, int], ...]
     ordered: bool

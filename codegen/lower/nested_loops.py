@@ -162,11 +162,11 @@ def total(terms: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Copies:
-    """Nested loops around a C statement that copies `block` elements of `input` to `output`."""
+    """Nested loops around a C statement that copies `run` elements of `input` to `output`."""
 
     loops: tuple[ArrayLoop, ...]
     statement: str
-    block: int
+    run: int
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ class Copies:
     @property
     def summary(self) -> str:
         """One line for reports."""
-        return f"{len(self.loops)} nested loops, {self.block} elements at a time"
+        return f"{len(self.loops)} nested loops, {self.run} elements at a time"
 
 
 def block_copies(
@@ -192,13 +192,13 @@ def block_copies(
     `read` and `written` are C expressions of where the first element stands.
     """
     loops = nest(shape, source, target, names=ALL_NAMES)
-    block = loops[-1].size if loops and loops[-1].strides == (1, 1) else 1
-    if block > 1:
+    run = loops[-1].size if loops and loops[-1].strides == (1, 1) else 1
+    if run > 1:
         loops = loops[:-1]
     statement = copy(
-        total((written, index(loops, 1))), total((read, index(loops, 0))), block, element
+        total((written, index(loops, 1))), total((read, index(loops, 0))), run, element
     )
-    return Copies(loops, statement, block)
+    return Copies(loops, statement, run)
 
 
 def copy(written: str, read: str, count: int, element: int) -> str:

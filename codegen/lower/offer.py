@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, ClassVar, Generic, cast
 
-from typing_extensions import TypeVar
-
 from smelt.ir import Array, DType, Node, Op
+from smelt.ir.channels import OpT_contra
 from smelt.targets import Optimize, Target
 
 if TYPE_CHECKING:
@@ -174,10 +173,6 @@ class Refusal:
     """That a kernel does not serve a node, and why: one sentence for the user."""
 
     reason: str
-
-
-OpT_contra = TypeVar("OpT_contra", bound=Op, default=Op, contravariant=True)
-"""The operators that a kernel serves."""
 
 
 class Kernel(ABC, Generic[OpT_contra]):

@@ -103,6 +103,6 @@ class PlainAdd(Kernel[Binary]):
             operands=(Input(0, "a"), Input(1, "b"), Output(0, "output")),
             in_place=((0, 0), (0, 1)),
             summary="two products an output",
-            form="thumb_add",
+            form="plain_add",
             work={"outputs": y.size, "calls": 1},
         )

@@ -28,7 +28,7 @@ def _quotients(p: Pooling) -> Quotients | None:
     return whole or p.quotients(range(_WHOLE - 1, 9, -1), start=128)
 
 
-_CORE = WordCore("lower/plain_pool.j2", "thumb", _quotients, lambda p: 128 * max(p.kinds))
+_CORE = WordCore("lower/plain_pool.j2", "plain", _quotients, lambda p: 128 * max(p.kinds))
 
 
 class PlainPool(Kernel[Pool2D | Reduce]):

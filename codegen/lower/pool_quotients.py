@@ -85,7 +85,7 @@ def fitted(
     for shift in shifts:
         found: list[tuple[int, int]] = []
         for stair in stairs:
-            quotient = _Bounds(stair, limits, shift, unit, wraps).quotient()
+            quotient = _AddendConstraints(stair, limits, shift, unit, wraps).quotient()
             if quotient is None:
                 break
             found.append(quotient)
@@ -99,7 +99,7 @@ def fitted(
 
 
 @dataclass(frozen=True)
-class _Bounds:
+class _AddendConstraints:
     """What the steps of a function ask of an addend; see `fitted`."""
 
     stairs: Stairs

@@ -58,7 +58,7 @@ class WordProduct:
     saturates: bool
 
 
-Tap = tuple[str, ...]
+TapAddresses = tuple[str, ...]
 """C of where the words of a pixel under a window stand."""
 
 
@@ -78,12 +78,12 @@ class WordPoolFunction:
 
     name: str
     parameters: tuple[str, ...]
-    straight: tuple[Tap, ...]
+    straight: tuple[TapAddresses, ...]
     rows: str | None
     turns: str | None
     step: int
-    looped: tuple[Tap, ...]
-    rest: tuple[Tap, ...]
+    looped: tuple[TapAddresses, ...]
+    rest: tuple[TapAddresses, ...]
 
     @staticmethod
     def of(name: str, loops: PoolLoops, p: Pooling, words: int) -> WordPoolFunction:
@@ -110,7 +110,7 @@ class WordPoolFunction:
         )
 
 
-def _tap(offset: int, words: int) -> Tap:
+def _tap(offset: int, words: int) -> TapAddresses:
     places = range(offset, offset + 4 * words, 4)
     return tuple(f"at + {place}" if place else "at" for place in places)
 

@@ -9,7 +9,7 @@ from smelt.codegen.lower.requantization import fits_int32, folded_bias, sum_rang
 from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import REDUCED_LIMIT
 
-Range = tuple[Array, Array]
+SumRange = tuple[Array, Array]
 """int64 `[o]` each: the smallest and the largest sum of each output channel."""
 
 
@@ -19,7 +19,7 @@ def refuse_products(node: Node, channel_axis: int) -> Refusal | None:
     return found if isinstance(found, Refusal) else None
 
 
-def served_sums(node: Node, channel_axis: int) -> Range | Refusal:
+def served_sums(node: Node, channel_axis: int) -> SumRange | Refusal:
     """What `sums` returns, or why the C kernels cannot sum the node's products.
 
     Args:
@@ -86,7 +86,7 @@ def _refuse_sixteen_bits(node: Node) -> Refusal | None:
     return None
 
 
-def _refuse_long_sums(node: Node, range_: Range, channel_axis: int) -> Refusal | None:
+def _refuse_long_sums(node: Node, range_: SumRange, channel_axis: int) -> Refusal | None:
     name = node.op.name
     if node.rounding is Rounding.TFLM16:
         most = max(int(np.abs(bound).max()) for bound in range_)
@@ -142,7 +142,7 @@ def bias_with_zero_point(node: Node, channel_axis: int) -> Array | None:
     return folded_bias(bias, centred_weights(node, channel_axis), x.zero_point)
 
 
-def sums(node: Node, channel_axis: int) -> Range:
+def sums(node: Node, channel_axis: int) -> SumRange:
     """The smallest and the largest sums, bias included; zeros for a node of floats."""
     x, weights, bias = node.input(0).type, node.input(1), constant_bias(node)
     if x.quant is None:

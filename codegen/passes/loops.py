@@ -121,12 +121,12 @@ def is_read(graph: Graph, value: Value) -> bool:
     return value in graph.results or any(value in node.inputs for node in graph.nodes)
 
 
-Place = TypeVar("Place", bound=Hashable)
+PlaceT = TypeVar("PlaceT", bound=Hashable)
 
 
 def in_safe_order(
-    sources: Mapping[Place, Place], spare: Callable[[Place], Place]
-) -> Iterator[tuple[Place, Place]]:
+    sources: Mapping[PlaceT, PlaceT], spare: Callable[[PlaceT], PlaceT]
+) -> Iterator[tuple[PlaceT, PlaceT]]:
     """Orders copies that are meant to happen at once, of a source by its target.
 
     A copy waits for those that read its target. In a cycle, `spare` names a place that keeps one.
@@ -134,7 +134,7 @@ def in_safe_order(
     Yields:
         `(source, target)`.
     """
-    waiting: dict[Place, Place] = dict(sources)
+    waiting: dict[PlaceT, PlaceT] = dict(sources)
     while waiting:
         blocked = set(waiting.values())
         for target, source in waiting.items():

@@ -43,11 +43,11 @@ class Matcher:
         return Value.constant(self._names.fresh(stem), data, quant)
 
 
-Rule = Callable[[Node, Matcher], Node | Value | None]
+RewriteRule = Callable[[Node, Matcher], Node | Value | None]
 """What to put for a node: another one with its outputs, or a value that is there, or None."""
 
 
-def replace_nodes(graph: Graph, rule: Rule) -> Graph:
+def replace_nodes(graph: Graph, rule: RewriteRule) -> Graph:
     """Apply a rule to each node in order, and drop the nodes that this leaves without a user."""
     matcher = Matcher(graph)
 

@@ -25,10 +25,10 @@ _BLOCK = 4
 
 @dataclass(frozen=True)
 class Rows:
-    """A node for `block` rows at a time, out of as many as dimension `length` has."""
+    """A node for `at_once` rows at a time, out of as many as dimension `length` has."""
 
     length: Length
-    block: int
+    at_once: int
     node: Node
     marks: Marks
 
@@ -86,16 +86,16 @@ def rows_of(graph: Graph) -> Callable[[Node], Rows | None]:
         mark = next((marks[v] for v in node.outputs if v in marks), None)
         if mark is None or node.op.is_told_length(node):
             return None
-        block = _block(node, mark)
-        sizes = {mark.length.name: block}
+        at_once = _at_once(node, mark)
+        sizes = {mark.length.name: at_once}
         operands = (v for v in (*node.inputs, *node.outputs) if v is not None and v in marks)
         values = {v: Value(v.name, type_at(v, marks, sizes)) for v in operands}
-        return Rows(mark.length, block, node_at(node, values, sizes), marks)
+        return Rows(mark.length, at_once, node_at(node, values, sizes), marks)
 
     return find
 
 
-def _block(node: Node, mark: Mark) -> int:
+def _at_once(node: Node, mark: Mark) -> int:
     """Products take several rows at a time: what the rows beyond the last hold does no harm."""
     if not isinstance(node.op, FullyConnected) or not node.input(1).is_constant:
         return 1

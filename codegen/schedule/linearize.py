@@ -15,10 +15,17 @@ from smelt.codegen.partition.candidates import Choice
 from smelt.codegen.passes.loops import LoopForm, in_safe_order, is_read, root_of
 from smelt.codegen.passes.rows import Rows
 from smelt.codegen.schedule.lifetimes import Lifetimes
-from smelt.codegen.schedule.places import Places, Scope, ValueView, in_row, view_of, views_in_turn
+from smelt.codegen.schedule.places import (
+    Places,
+    ValueView,
+    ValueViews,
+    in_row,
+    view_of,
+    views_in_turn,
+)
 from smelt.codegen.schedule.steps import (
+    Actions,
     Argument,
-    Block,
     Branch,
     Call,
     Move,
@@ -46,7 +53,7 @@ class _Surroundings:
 
 
 class Linearizer:
-    """Turns graphs into blocks of steps."""
+    """Turns graphs into actions."""
 
     def __init__(
         self,
@@ -66,7 +73,9 @@ class Linearizer:
         self._rows = rows
         self._count = 0
 
-    def block(self, graph: Graph, scope: Scope, around: _Surroundings | None = None) -> Block:
+    def actions(
+        self, graph: Graph, scope: ValueViews, around: _Surroundings | None = None
+    ) -> Actions:
         """The steps of a graph with its inputs in `scope`, which is told where other values are."""
         around = around or _Surroundings()
         actions: list[Step | Move] = []
@@ -87,7 +96,7 @@ class Linearizer:
 
     # --- one node --------------------------------------------------------------------------------
 
-    def _call(self, node: Node, scope: Scope, around: _Surroundings) -> Call:
+    def _call(self, node: Node, scope: ValueViews, around: _Surroundings) -> Call:
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         rows = self._rows(node)
         choice = self._choose(node if rows is None else rows.node)
@@ -109,7 +118,7 @@ class Linearizer:
         loop, seen = None, scope
         if rows is not None:
             counter = _counter(around.depth)
-            loop = RowLoop(counter, rows.length.name, rows.block, rows.length.maximum)
+            loop = RowLoop(counter, rows.length.name, rows.at_once, rows.length.maximum)
             seen = in_row(node, scope, rows, counter)
         owner = f"step {index}"
         arguments = [
@@ -127,7 +136,9 @@ class Linearizer:
             index, node, results, around.inside, choice, function, tuple(arguments), loop, spare
         )
 
-    def _length(self, node: Node, op: LengthOf, scope: Scope, around: _Surroundings) -> TellLength:
+    def _length(
+        self, node: Node, op: LengthOf, scope: ValueViews, around: _Surroundings
+    ) -> TellLength:
         """Tells the graph a length that the caller has set."""
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         self._places.use(self._places.define(node.output, scope), time)
@@ -136,7 +147,7 @@ class Linearizer:
 
     # --- branches --------------------------------------------------------------------------------
 
-    def _branch(self, node: Node, op: If, scope: Scope, around: _Surroundings) -> Branch:
+    def _branch(self, node: Node, op: If, scope: ValueViews, around: _Surroundings) -> Branch:
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         condition, arguments = node.input(0), node.inputs[1:]
         self._places.use(view_of(scope, condition), time)
@@ -156,9 +167,9 @@ class Linearizer:
         arguments: Sequence[ValueView],
         targets: Sequence[ValueView],
         around: _Surroundings,
-    ) -> Block:
+    ) -> Actions:
         """A branch: its graph's steps, and copies of results that no step can write in place."""
-        scope: Scope = dict(zip(graph.inputs, arguments, strict=True))
+        scope: ValueViews = dict(zip(graph.inputs, arguments, strict=True))
         moved: list[tuple[Value, ValueView]] = []
         for value, target in zip(graph.outputs, targets, strict=True):
             root = root_of(graph, value)
@@ -166,14 +177,14 @@ class Linearizer:
                 scope[root] = target
             else:
                 moved.append((value, target))
-        steps = self.block(graph, scope, around)
+        steps = self.actions(graph, scope, around)
         return (*steps, *(self._places.move(view_of(scope, v), v, target) for v, target in moved))
 
     # --- loops -----------------------------------------------------------------------------------
 
     def _repeat(
-        self, node: Node, graph: Graph, scope: Scope, around: _Surroundings
-    ) -> tuple[Repeat, Block]:
+        self, node: Node, graph: Graph, scope: ValueViews, around: _Surroundings
+    ) -> tuple[Repeat, Actions]:
         """The loop; and copies, after it, of operands that it hands on as they are."""
         index, form = self._next(), _form(node)
         inner = _Surroundings(index, around.depth + 1)
@@ -229,12 +240,12 @@ class Linearizer:
 
     def _test(
         self, form: LoopForm, entries: Sequence[ValueView], index: int, around: _Surroundings
-    ) -> tuple[Block | None, Argument | None]:
+    ) -> tuple[Actions | None, Argument | None]:
         """What runs before every turn of While, and the bool that it computes."""
         if form.test is None:
             return None, None
-        scope: Scope = dict(zip(form.test.inputs, entries, strict=True))
-        steps = self.block(form.test, scope, around)
+        scope: ValueViews = dict(zip(form.test.inputs, entries, strict=True))
+        steps = self.actions(form.test, scope, around)
         time = self._lifetimes.slot(f"condition of {form.test.name}")
         return steps, self._places.read(form.test.outputs[0], scope, time, index, "again")
 
@@ -246,18 +257,18 @@ class Linearizer:
         number: ValueView | None,
         index: int,
         around: _Surroundings,
-    ) -> tuple[Block, Argument | None]:
+    ) -> tuple[Actions, Argument | None]:
         """What a turn does, and the bool of Loop that it computes.
 
         The steps; then copies of what is stacked, which may be what was carried before; then
         copies of what is carried next.
         """
-        scope: Scope = dict(zip(form.entries, entries, strict=True))
+        scope: ValueViews = dict(zip(form.entries, entries, strict=True))
         if form.number is not None and number is not None:
             scope[form.number] = number
         early = form.written_early(lambda node: self._choose(node).taken.call.in_place)
         scope |= {value: results[k] for value, k in early.items()}
-        actions = list(self.block(form.body, scope, around))
+        actions = list(self.actions(form.body, scope, around))
         placed = form.kept | set(early.values())
         late = [k for k in range(len(results)) if k not in placed]
         stacked = [k for k in late if k >= len(form.carried)]
@@ -273,7 +284,9 @@ class Linearizer:
         time = self._lifetimes.slot(f"turn of step {index}")
         return tuple(actions), self._places.read(again, scope, time, index, "again")
 
-    def _moves(self, carried: Mapping[ValueView, Value], scope: Scope, index: int) -> list[Move]:
+    def _moves(
+        self, carried: Mapping[ValueView, Value], scope: ValueViews, index: int
+    ) -> list[Move]:
         """Copies of results to their places, none of which destroys what another one reads."""
         types = dict(carried)
 

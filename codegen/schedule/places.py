@@ -23,18 +23,18 @@ class ValueView:
     turns: tuple[Turn, ...] = ()
 
 
-Scope = dict[Value, ValueView]
+ValueViews = dict[Value, ValueView]
 """Where the values of one graph are."""
 
 
-def view_of(scope: Scope, value: Value) -> ValueView:
+def view_of(scope: ValueViews, value: Value) -> ValueView:
     """Where a value of a graph, or a constant, is."""
     return scope[value] if value.data is None else ValueView(value)
 
 
-def in_row(node: Node, scope: Scope, rows: Rows, counter: str) -> Scope:
+def in_row(node: Node, scope: ValueViews, rows: Rows, counter: str) -> ValueViews:
     """Where the operands and results of a node are for the rows that `counter` has come to."""
-    seen: Scope = {}
+    seen: ValueViews = {}
     for value in (*node.inputs, *node.outputs):
         if value is not None and value.data is None:
             elements, view = rows.elements(value), scope[value]
@@ -52,7 +52,7 @@ def _slice(
 
 
 def views_in_turn(
-    form: LoopForm, node: Node, scope: Scope, targets: Sequence[ValueView], counter: str
+    form: LoopForm, node: Node, scope: ValueViews, targets: Sequence[ValueView], counter: str
 ) -> tuple[list[ValueView], list[ValueView]]:
     """Where the body finds what it is passed, and where its results belong."""
     count = len(form.carried)
@@ -83,7 +83,7 @@ class Places:
         self._constants = constants
         self._lifetimes = lifetimes
 
-    def define(self, value: Value, scope: Scope) -> ValueView:
+    def define(self, value: Value, scope: ValueViews) -> ValueView:
         """The place of what a node makes: the one that is ready for it, or a buffer of its own."""
         if value not in scope:
             scope[value] = ValueView(self._lifetimes.buffer(value.name, value.type.bytes))
@@ -101,7 +101,7 @@ class Places:
             self._lifetimes.allow(Reuse(time, source.place, target.place))
 
     def read(
-        self, value: Value | None, scope: Scope, time: int, index: int, name: str
+        self, value: Value | None, scope: ValueViews, time: int, index: int, name: str
     ) -> Argument | None:
         """The argument for a value that is read in slot `time`."""
         if value is None:
@@ -137,7 +137,7 @@ class Places:
         return InBuffer(view.place, type_.dtype, constant=False, turns=view.turns)
 
     def operand(
-        self, operand: Operand, node: Node, owner: str, time: int, scope: Scope
+        self, operand: Operand, node: Node, owner: str, time: int, scope: ValueViews
     ) -> Argument:
         """The argument for a parameter of the call `owner` that is made in slot `time`."""
         word = owner.replace(" ", "")
@@ -156,7 +156,7 @@ class Places:
                     self._lifetimes.use(buffer, time)
                 return InBuffer(buffer, dtype, constant=False)
 
-    def results(self, node: Node, scope: Scope) -> tuple[Argument, ...]:
+    def results(self, node: Node, scope: ValueViews) -> tuple[Argument, ...]:
         """The pointers to what a node has made."""
         return tuple(
             self.argument(scope[value], value.type, "result", value.name) for value in node.outputs

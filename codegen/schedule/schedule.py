@@ -13,10 +13,10 @@ from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.rows import rows_of
 from smelt.codegen.schedule.lifetimes import Lifetimes
 from smelt.codegen.schedule.linearize import Linearizer
-from smelt.codegen.schedule.places import Scope, ValueView
+from smelt.codegen.schedule.places import ValueView, ValueViews
 from smelt.codegen.schedule.steps import (
+    Actions,
     Argument,
-    Block,
     Branch,
     Call,
     Function,
@@ -46,7 +46,7 @@ class Schedule:
     """
 
     graph: Graph
-    block: Block
+    actions: Actions
     functions: tuple[Function, ...]
     device: DeviceFunctions[Any] | None
     constants: Mapping[str, Array]
@@ -58,7 +58,7 @@ class Schedule:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """All steps, those inside branches and loops too, by `Step.index`."""
-        return tuple(flatten(self.block))
+        return tuple(flatten(self.actions))
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -96,7 +96,7 @@ def schedule(
     accelerator = accelerator_of(platform.target)
     device = None if accelerator is None else accelerator.functions()
     functions, constants, lifetimes = Functions(prefix, device), Constants(prefix), Lifetimes()
-    scope: Scope = {}
+    scope: ValueViews = {}
     for value in (*graph.inputs, *(state.before for state in graph.states)):
         scope[value] = ValueView(lifetimes.buffer(value.name, value.type.bytes))
     for value in graph.inputs:
@@ -109,7 +109,7 @@ def schedule(
         rows_of(graph),
         None if spare is None else spare.choose,
     )
-    block = linearizer.block(graph, scope)
+    actions = linearizer.actions(graph, scope)
     # What the caller reads afterwards lives one slot longer than the last one that may destroy it.
     for value in (*graph.results, *(graph.inputs if keep_inputs else ())):
         if value.data is None:
@@ -121,7 +121,7 @@ def schedule(
     persistent = frozenset(_buffer(scope, state.before) for state in graph.states)
     return Schedule(
         graph,
-        block,
+        actions,
         functions.all(),
         functions.device,
         constants.arrays,
@@ -132,7 +132,7 @@ def schedule(
     )
 
 
-def _buffer(scope: Scope, value: Value) -> str:
+def _buffer(scope: ValueViews, value: Value) -> str:
     """The buffer of a value of the outermost graph."""
     return str(scope[value].place)
 
@@ -189,8 +189,8 @@ def require_weights_fit(scheduled: Schedule, platform: Platform) -> None:
 __all__ = [
     "ARENA",
     "STATE",
+    "Actions",
     "Argument",
-    "Block",
     "Branch",
     "Call",
     "Function",

@@ -67,14 +67,14 @@ class Function:
 
 @dataclass(frozen=True)
 class RowLoop:
-    """Calls a function for `block` rows at a time; `counter` counts those of a length.
+    """Calls a function for `at_once` rows at a time; `counter` counts those of a length.
 
     `most` is how many rows there can be.
     """
 
     counter: str
     length: str
-    block: int
+    at_once: int
     most: int
 
 
@@ -98,7 +98,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _StepBase:
     """What all steps have.
 
     Attributes:
@@ -115,7 +115,7 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class Call(_Step):
+class Call(_StepBase):
     """Calls a C function.
 
     Attributes:
@@ -149,7 +149,7 @@ class Call(_Step):
 
 
 @dataclass(frozen=True)
-class TellLength(_Step):
+class TellLength(_StepBase):
     """Writes a length that the caller has set, `op.length`, to `target`."""
 
     op: LengthOf
@@ -157,16 +157,16 @@ class TellLength(_Step):
 
 
 @dataclass(frozen=True)
-class Branch(_Step):
-    """Runs one of two blocks by the bool that `condition` points to."""
+class Branch(_StepBase):
+    """Runs one of two sequences by the bool that `condition` points to."""
 
     condition: Argument
-    then: Block
-    otherwise: Block
+    then: Actions
+    otherwise: Actions
 
 
 @dataclass(frozen=True)
-class Repeat(_Step):
+class Repeat(_StepBase):
     """Runs `before` once and then `body` again and again; C's variable `counter` counts its turns.
 
     Attributes:
@@ -184,25 +184,26 @@ class Repeat(_Step):
 
     word: str
     counter: str
-    before: Block
+    before: Actions
     turns: int | None
     limit: Argument | None
     start: Argument | None
     number: InBuffer | None
-    test: Block | None
-    body: Block
+    test: Actions | None
+    body: Actions
     again: Argument | None
 
 
 Step = Call | TellLength | Branch | Repeat
 """What computes one node."""
 
-Block = tuple[Step | Move, ...]
+Actions = tuple[Step | Move, ...]
+"""What an inference, or a part of it, does in order."""
 
 
-def flatten(block: Block) -> Iterator[Step]:
-    """Every step of a block, a branch or loop before what stands in it: by rising `index`."""
-    for action in block:
+def flatten(actions: Actions) -> Iterator[Step]:
+    """Every step of a sequence, a branch or loop before what stands in it: by rising `index`."""
+    for action in actions:
         if isinstance(action, Move):
             continue
         yield action

@@ -6,16 +6,16 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from smelt.frontend.onnx import operators
-from smelt.frontend.onnx.operation import Converter
+from smelt.frontend.onnx.operation import OnnxConverter
 
 
-def _collected() -> dict[str, Converter]:
-    table: dict[str, Converter] = {}
+def _collected() -> dict[str, OnnxConverter]:
+    table: dict[str, OnnxConverter] = {}
     for module in iter_modules(operators.__path__):
         table |= import_module(f"{operators.__name__}.{module.name}").CONVERTERS
     return table
 
 
-CONVERTERS: dict[str, Converter] = _collected()
+CONVERTERS: dict[str, OnnxConverter] = _collected()
 """Operator's name (`domain::Name` outside of ONNX's own domain) to its converter; a plugin adds
 its operators here."""

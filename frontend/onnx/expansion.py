@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from smelt.errors import ModelError
 from smelt.frontend.onnx.file import STANDARD_DOMAINS
-from smelt.frontend.onnx.operation import Operand, Operation, TensorSequence
+from smelt.frontend.onnx.operation import OnnxValue, Operation, TensorSequence
 from smelt.frontend.onnx.tensors import PROTO_TYPES, array_of
 from smelt.ir import Array
 
@@ -24,7 +24,7 @@ _STRUCTURAL = frozenset({"If", "Loop", "Scan"})
 
 
 @dataclass(frozen=True)
-class Body:
+class FunctionBody:
     """A function's nodes with its attributes filled in, and its own opset versions."""
 
     inputs: Sequence[str]
@@ -60,7 +60,7 @@ def defined() -> set[str]:
     }
 
 
-def body(node: onnx.NodeProto, operation: Operation) -> Body | None:
+def body(node: onnx.NodeProto, operation: Operation) -> FunctionBody | None:
     """The function that defines an operator, or None where the standard has none."""
     schema = _schema(node, operation.version)
     if schema is None:
@@ -92,7 +92,7 @@ def body(node: onnx.NodeProto, operation: Operation) -> Body | None:
     attributes = {a.name: a for a in function.attribute_proto}
     attributes |= _defaults(schema) | {a.name: a for a in node.attribute}
     nodes = [_with_attributes(step, attributes) for step in function.node]
-    return Body(function.input, function.output, nodes, opsets)
+    return FunctionBody(function.input, function.output, nodes, opsets)
 
 
 def _size(operation: Operation) -> int:
@@ -178,7 +178,7 @@ def _schema(node: onnx.NodeProto, version: int | None) -> Any:
         return None
 
 
-def _type_proto(operand: Operand | None) -> bytes:
+def _type_proto(operand: OnnxValue | None) -> bytes:
     proto = onnx.TypeProto()
     if isinstance(operand, TensorSequence):
         element = helper.make_tensor_type_proto(PROTO_TYPES[operand.dtype], None)

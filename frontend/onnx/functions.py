@@ -29,10 +29,10 @@ _LARGER = 2
 _NOTES = ("doc_string", "metadata_props")
 """Fields that nothing reads, and that each call would copy."""
 
-_Key = tuple[str, str, str]
+_FunctionKey = tuple[str, str, str]
 """A function's domain, name and overload."""
 
-_Functions = Mapping[_Key, onnx.FunctionProto]
+_FunctionProtos = Mapping[_FunctionKey, onnx.FunctionProto]
 
 
 @dataclass
@@ -88,10 +88,10 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError(f"the model's local functions cannot be inlined: {error}") from error
 
 
-def _called(model: onnx.ModelProto) -> dict[_Key, onnx.FunctionProto]:
+def _called(model: onnx.ModelProto) -> dict[_FunctionKey, onnx.FunctionProto]:
     """Copies of the functions that the graph needs, each after those that it calls."""
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-    calls: dict[_Key, set[_Key]] = {}
+    calls: dict[_FunctionKey, set[_FunctionKey]] = {}
     waiting = _keys(model.graph.node) & functions.keys()
     while waiting:
         key = waiting.pop()
@@ -103,16 +103,18 @@ def _called(model: onnx.ModelProto) -> dict[_Key, onnx.FunctionProto]:
         names = " calls ".join(f"'{key[1]}'" for key in error.args[1][::-1])
         raise ModelError(f"the model's local functions never end: {names}") from error
     _require_shallow(order, calls)
-    copies: dict[_Key, onnx.FunctionProto] = {}
+    copies: dict[_FunctionKey, onnx.FunctionProto] = {}
     for key in order:
         copies[key] = onnx.FunctionProto()
         copies[key].CopyFrom(functions[key])
     return copies
 
 
-def _require_shallow(order: Iterable[_Key], calls: Mapping[_Key, set[_Key]]) -> None:
+def _require_shallow(
+    order: Iterable[_FunctionKey], calls: Mapping[_FunctionKey, set[_FunctionKey]]
+) -> None:
     """Refuse what ONNX's own inliner refuses, in words that say what it is."""
-    depth: dict[_Key, int] = {}
+    depth: dict[_FunctionKey, int] = {}
     for key in order:
         depth[key] = 1 + max((depth[called] for called in calls[key]), default=0)
     deepest = max(depth, key=lambda key: depth[key], default=None)
@@ -124,7 +126,7 @@ def _require_shallow(order: Iterable[_Key], calls: Mapping[_Key, set[_Key]]) -> 
         )
 
 
-def _inherit_defaults(functions: _Functions) -> None:
+def _inherit_defaults(functions: _FunctionProtos) -> None:
     """Give attributes that a function only hands on the defaults of where they go.
 
     A call that leaves such an attribute out leaves it out in the function's own calls too, where
@@ -165,11 +167,11 @@ def _inherit_defaults(functions: _Functions) -> None:
             function.attribute.extend(rest)
 
 
-def _require_small(model: onnx.ModelProto, functions: _Functions) -> None:
+def _require_small(model: onnx.ModelProto, functions: _FunctionProtos) -> None:
     most = LEAST_BYTES + _LARGER * (
         model.ByteSize() + sum(function.ByteSize() for function in functions.values())
     )
-    bodies: dict[_Key, _FunctionExtent] = {}
+    bodies: dict[_FunctionKey, _FunctionExtent] = {}
     for key, function in functions.items():
         extent = _extent(function.node, functions, bodies)
         bodies[key] = _FunctionExtent(extent, _bytes(function.node) + extent.growth)
@@ -187,7 +189,9 @@ def _require_small(model: onnx.ModelProto, functions: _Functions) -> None:
 
 
 def _extent(
-    nodes: Iterable[onnx.NodeProto], functions: _Functions, bodies: Mapping[_Key, _FunctionExtent]
+    nodes: Iterable[onnx.NodeProto],
+    functions: _FunctionProtos,
+    bodies: Mapping[_FunctionKey, _FunctionExtent],
 ) -> _Extent:
     """What nodes become, the functions that they call being known."""
     found = _Extent()
@@ -226,7 +230,7 @@ def _defaults(node: onnx.NodeProto, function: onnx.FunctionProto) -> list[onnx.A
     return [a for a in function.attribute_proto if a.name not in given]
 
 
-def _fill_defaults(nodes: Iterable[onnx.NodeProto], functions: _Functions) -> None:
+def _fill_defaults(nodes: Iterable[onnx.NodeProto], functions: _FunctionProtos) -> None:
     """Write out the attributes that calls leave out: the inliner knows no defaults."""
     for node in _nodes(nodes):
         function = functions.get(_key(node))
@@ -249,11 +253,11 @@ def _graphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
     yield from attribute.graphs
 
 
-def _keys(nodes: Iterable[onnx.NodeProto]) -> set[_Key]:
+def _keys(nodes: Iterable[onnx.NodeProto]) -> set[_FunctionKey]:
     return {_key(node) for node in _nodes(nodes)}
 
 
-def _key(node: onnx.NodeProto) -> _Key:
+def _key(node: onnx.NodeProto) -> _FunctionKey:
     return node.domain, node.op_type, node.overload
 
 

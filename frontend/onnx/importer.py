@@ -19,7 +19,7 @@ from smelt.frontend.onnx.inputs import Inputs
 from smelt.frontend.onnx.lengths import checked
 from smelt.frontend.onnx.narrowed import ElementTypes
 from smelt.frontend.onnx.notes import import_notes
-from smelt.frontend.onnx.operation import Declared, Operand, Operation, Scope, TensorSequence
+from smelt.frontend.onnx.operation import Declared, OnnxValue, Operation, Scope, TensorSequence
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
 from smelt.frontend.onnx.tensors import array_of, dense_array_of
@@ -69,7 +69,7 @@ def _load(model: OnnxFile, name: str, options: InputOptions) -> Imported:
             "to compute on a device"
         )
     shared = _Shared(UniqueNames(), model.opsets)
-    scope = _Scope(shared, model.graph)
+    scope = _GraphScope(shared, model.graph)
     values: list[Value] = []
     for tensor in inputs.tensors:
         value = Value(shared.names.take(tensor.name), tensor.type)
@@ -104,7 +104,7 @@ class _Shared:
     added: int = 0
 
 
-class _Scope(Scope):
+class _GraphScope(Scope):
     """One graph while it is converted: its tensors by name, the nodes so far.
 
     `outer` is the graph around it. A closed graph (`captures` is a dict) takes outer values as
@@ -115,20 +115,20 @@ class _Scope(Scope):
         self,
         shared: _Shared,
         graph: onnx.GraphProto,
-        outer: _Scope | None = None,
+        outer: _GraphScope | None = None,
         *,
         closed: bool = False,
     ) -> None:
         self._shared = shared
         self._outer = outer
-        self._values: dict[str, Operand] = {}
+        self._values: dict[str, OnnxValue] = {}
         self._stored = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self._types = ElementTypes(graph, None if outer is None else outer._types)
         self.captures: dict[Value, Value] | None = {} if closed else None
         self.nodes: list[Node] = [] if closed or outer is None else outer.nodes
 
-    def bind(self, name: str, value: Operand) -> None:
+    def bind(self, name: str, value: OnnxValue) -> None:
         """Let a value stand for a tensor of the file, or a sequence for one of its sequences."""
         if isinstance(value, TensorSequence):
             # Each step of a sequence that grows is a copy of it.
@@ -136,13 +136,13 @@ class _Scope(Scope):
         self._values[name] = value
 
     @override
-    def lookup(self, name: str) -> Operand:
+    def lookup(self, name: str) -> OnnxValue:
         found = self._find(name)
         if found is None:
             raise ModelError(f"tensor '{name}' is used, but nothing makes it: the file is damaged")
         return found
 
-    def _find(self, name: str) -> Operand | None:
+    def _find(self, name: str) -> OnnxValue | None:
         if name in self._values:
             return self._values[name]
         if name in self._stored:
@@ -197,7 +197,7 @@ class _Scope(Scope):
     def subgraph(
         self, graph: onnx.GraphProto, inputs: Sequence[TensorType | Value]
     ) -> tuple[Graph, tuple[Value, ...]]:
-        inner = _Scope(self._shared, graph, self, closed=True)
+        inner = _GraphScope(self._shared, graph, self, closed=True)
         own: list[Value] = []
         for tensor, given in _pairs(graph, inputs):
             value = given if isinstance(given, Value) else Value(self.unique(tensor.name), given)
@@ -213,8 +213,8 @@ class _Scope(Scope):
         return closed, tuple(captures)
 
     @override
-    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Operand]) -> tuple[Operand, ...]:
-        inner = _Scope(self._shared, graph, self)
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[OnnxValue]) -> tuple[OnnxValue, ...]:
+        inner = _GraphScope(self._shared, graph, self)
         for tensor, value in _pairs(graph, inputs):
             inner.bind(tensor.name, value)
         inner.convert(graph)
@@ -226,7 +226,7 @@ class _Scope(Scope):
     ) -> tuple[Value, ...]:
         # Attributes that are handed on and not known would silently change nothing.
         require_known_attributes(node, "", version, str(origin))
-        inner = _Scope(self._shared, onnx.GraphProto(), self)
+        inner = _GraphScope(self._shared, onnx.GraphProto(), self)
         for index, value in enumerate(inputs):
             name = "" if value is None else f"operand {index}"
             node.input.append(name)
@@ -327,7 +327,7 @@ class _Scope(Scope):
         if found is None:
             self._expand(node, operation, opsets)
             return
-        results = (found,) if isinstance(found, Operand) else tuple(found)
+        results = (found,) if isinstance(found, OnnxValue) else tuple(found)
         wanted = [name for name in node.output if name]
         if len(results) < len(node.output):
             raise operation.refuse(
@@ -338,7 +338,7 @@ class _Scope(Scope):
         for name, value in zip([n for n, _ in pairs], self._renamed(pairs, start), strict=True):
             self.bind(name, value)
 
-    def _renamed(self, results: Sequence[tuple[str, Operand]], start: int) -> list[Operand]:
+    def _renamed(self, results: Sequence[tuple[str, OnnxValue]], start: int) -> list[OnnxValue]:
         """The values under the file's names, where nodes from `start` on made them."""
         made = {value for node in self.nodes[start:] for value in node.outputs}
         renamed: dict[Value, Value] = {}
@@ -378,7 +378,7 @@ class _Scope(Scope):
                 f"operator {_called(node)} is not supported on what is computed as the network "
                 f"runs. `smelt ops` lists what is; {_remedy(node)}"
             )
-        inner = _Scope(self._shared, onnx.GraphProto(), self)
+        inner = _GraphScope(self._shared, onnx.GraphProto(), self)
         for name, value, given in zip(body.inputs, operation.operands, node.input, strict=False):
             if value is not None:
                 inner.bind(name, value)
@@ -424,7 +424,7 @@ class _Scope(Scope):
         return isinstance(found, TensorSequence) or (found is not None and not found.is_constant)
 
 
-def _mapped(operand: Operand, change: Callable[[Value], Value]) -> Operand:
+def _mapped(operand: OnnxValue, change: Callable[[Value], Value]) -> OnnxValue:
     """The value changed, or each one of a sequence."""
     if isinstance(operand, Value):
         return change(operand)

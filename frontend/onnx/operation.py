@@ -34,9 +34,9 @@ class TensorSequence:
     items: tuple[Value, ...]
 
 
-Operand = Value | TensorSequence
-Results = Operand | Sequence[Operand]
-Converter = Callable[["Operation"], Results | None]
+OnnxValue = Value | TensorSequence
+Results = OnnxValue | Sequence[OnnxValue]
+OnnxConverter = Callable[["Operation"], Results | None]
 """Emits nodes for an operator; returns the values of its outputs, in their order.
 
 Or None, before it emits any, to leave the operator to its function in the standard.
@@ -47,7 +47,7 @@ Or None, before it emits any, to leave the operator to its function in the stand
 class Declared:
     """The converter of an operator that ONNX does not define, with all attributes it may have."""
 
-    convert: Converter
+    convert: OnnxConverter
     attributes: tuple[str, ...]
 
     def __call__(self, operation: Operation) -> Results | None:
@@ -65,7 +65,7 @@ class Scope(Protocol):
     nodes: list[Node]
     captures: dict[Value, Value] | None
 
-    def lookup(self, name: str) -> Operand:
+    def lookup(self, name: str) -> OnnxValue:
         """What a name stands for, in this graph or one around it."""
         ...
 
@@ -83,7 +83,7 @@ class Scope(Protocol):
         """A graph as a closed one, whose last inputs are the outer values that come second."""
         ...
 
-    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Operand]) -> tuple[Operand, ...]:
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[OnnxValue]) -> tuple[OnnxValue, ...]:
         """Convert a graph in place, and return what its outputs stand for."""
         ...
 
@@ -116,7 +116,7 @@ class Operation(Attributes):
     kind: str
     version: int
     origin: Origin
-    operands: tuple[Operand | None, ...]
+    operands: tuple[OnnxValue | None, ...]
     outputs: tuple[str, ...]
     proto: onnx.NodeProto
     scope: Scope
@@ -146,7 +146,7 @@ class Operation(Attributes):
         """Whether the operand at `index` is given."""
         return index < len(self.operands) and self.operands[index] is not None
 
-    def operand(self, index: int) -> Operand:
+    def operand(self, index: int) -> OnnxValue:
         """The tensor or sequence at `index`; `ModelError` where it is missing."""
         operand = self.operands[index] if index < len(self.operands) else None
         return operand if isinstance(operand, TensorSequence) else self.value(index)
@@ -393,7 +393,7 @@ class Operation(Attributes):
         """
         return self.scope.subgraph(self.graph(attribute), inputs)
 
-    def inline(self, attribute: str, inputs: Sequence[Operand] = ()) -> tuple[Operand, ...]:
+    def inline(self, attribute: str, inputs: Sequence[OnnxValue] = ()) -> tuple[OnnxValue, ...]:
         """Convert the graph in an attribute in place, and return what its outputs stand for."""
         return self.scope.inline(self.graph(attribute), inputs)
 

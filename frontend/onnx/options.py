@@ -10,7 +10,7 @@ import numpy as np
 
 from smelt.arguments import as_choice, as_integer, as_items, as_table, wrong
 
-Layout = Literal["model", "nhwc"]
+OnnxLayout = Literal["model", "nhwc"]
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class InputOptions:
     )
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    layout: Layout = "model"
+    layout: OnnxLayout = "model"
     batch: int | None = None
 
     def __post_init__(self) -> None:
         dims = as_table(self.dims, "dims", "sizes by the names of dimensions")
         shapes = as_table(self.shapes, "shapes", "shapes by the names of inputs")
         values = as_table(self.values, "values", "numbers by the names of inputs")
-        as_choice(self.layout, "input_layout", Layout)
+        as_choice(self.layout, "input_layout", OnnxLayout)
         # What was given as a list, or as numbers of numpy's, is brought to Python's.
         object.__setattr__(self, "dims", {n: _size(d, f"dims['{n}']") for n, d in dims.items()})
         object.__setattr__(

@@ -27,7 +27,7 @@ def dequantized(
     scale: Value,
     zero_point: Value | None,
     axis: int = 1,
-    block: int = 0,
+    block_size: int = 0,
 ) -> Value:
     """The real numbers of stored integers (DequantizeLinear).
 
@@ -35,13 +35,15 @@ def dequantized(
     """
     if x.type.dtype not in (*STORED, DType.INT32):
         raise operation.refuse(f"stored integers {x.type} are not supported, 8 and 16 bits are")
-    quant = quantization(operation, x, scale, zero_point, axis, block)
+    quant = quantization(operation, x, scale, zero_point, axis, block_size)
     if quant is None or not (quant.is_per_tensor or x.is_constant):
         real = _cast(operation, x, DType.FLOAT32)
         if zero_point is not None:
-            zero = _along(operation, x, _cast(operation, zero_point, DType.FLOAT32), axis, block)
+            zero = _along(
+                operation, x, _cast(operation, zero_point, DType.FLOAT32), axis, block_size
+            )
             real = operation.emit(Binary("sub"), real, zero)
-        factor = _along(operation, x, scale, axis, block)
+        factor = _along(operation, x, scale, axis, block_size)
         return operation.emit(Binary("mul"), real, factor)
     stored = relabelled(operation, x, quant)
     (type_,) = Dequantize().infer([stored.type])
@@ -58,7 +60,7 @@ def quantized(
     scale: Value,
     zero_point: Value | None,
     axis: int = 1,
-    block: int = 0,
+    block_size: int = 0,
     dtype: DType | None = None,
 ) -> Value:
     """The stored integers of real numbers (QuantizeLinear), uint8 where nothing says otherwise."""
@@ -66,13 +68,13 @@ def quantized(
     if target not in STORED:
         raise operation.refuse(f"quantization to {target.value} is not supported")
     x = _cast(operation, x, DType.FLOAT32)
-    quant = quantization(operation, x, scale, zero_point, axis, block)
+    quant = quantization(operation, x, scale, zero_point, axis, block_size)
     if quant is not None and (quant.is_per_tensor or x.is_constant):
         return operation.emit(Quantize(target), x, quant=quant)
-    ratio = operation.emit(Binary("div"), x, _along(operation, x, scale, axis, block))
+    ratio = operation.emit(Binary("div"), x, _along(operation, x, scale, axis, block_size))
     (stored,) = operation.apply("Round", ratio)
     if zero_point is not None:
-        zero = _along(operation, x, _cast(operation, zero_point, DType.FLOAT32), axis, block)
+        zero = _along(operation, x, _cast(operation, zero_point, DType.FLOAT32), axis, block_size)
         stored = operation.emit(Binary("add"), stored, zero)
     low, high = (operation.scalar(limit, x) for limit in target.limits)
     stored = operation.emit(Binary("minimum"), stored, high)
@@ -86,12 +88,17 @@ def quantization(
     scale: Value,
     zero_point: Value | None,
     axis: int = 1,
-    block: int = 0,
+    block_size: int = 0,
 ) -> Quant | None:
     """The quantization that constant parameters make; None where they are not, or hold blocks."""
     scales = operation.scope.known(scale)
     zeros = None if zero_point is None else operation.scope.known(zero_point)
-    if scales is None or (zero_point is not None and zeros is None) or scales.ndim > 1 or block:
+    if (
+        scales is None
+        or (zero_point is not None and zeros is None)
+        or scales.ndim > 1
+        or block_size
+    ):
         return None
     zeros = np.zeros(scales.shape, np.int64) if zeros is None else zeros.astype(np.int64)
     if zeros.size != scales.size:
@@ -171,20 +178,20 @@ def _cast(operation: Operation, x: Value, dtype: DType) -> Value:
     return result
 
 
-def _along(operation: Operation, x: Value, given: Value, axis: int, block: int) -> Value:
+def _along(operation: Operation, x: Value, given: Value, axis: int, block_size: int) -> Value:
     """A parameter in a shape that is broadcast to `x`."""
     shape, rank = x.type.shape, len(x.type.shape)
-    if given.type.size == 1 and not block:
+    if given.type.size == 1 and not block_size:
         return operation.reshape(given, ())
     axis = operation.axis(axis, rank)
-    if not block:
+    if not block_size:
         if given.type.shape != (shape[axis],):
             raise operation.wrong(f"'{given.name}' of {given.type} does not fit {x.type}")
         return operation.reshape(given, [shape[axis] if i == axis else 1 for i in range(rank)])
-    blocks = -(-shape[axis] // block)
+    blocks = -(-shape[axis] // block_size)
     if given.type.shape != (*shape[:axis], blocks, *shape[axis + 1 :]):
         raise operation.wrong(f"'{given.name}' of {given.type} does not fit blocks of {x.type}")
     operation.afford(shape[axis : axis + 1])
-    index = operation.literal(np.arange(shape[axis], dtype=np.int64) // block)
+    index = operation.literal(np.arange(shape[axis], dtype=np.int64) // block_size)
     (result,) = operation.apply("Gather", given, index, axis=axis)
     return result

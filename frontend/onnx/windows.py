@@ -9,9 +9,8 @@ import numpy as np
 
 from smelt.frontend.onnx.operation import Operation
 from smelt.ir import Array
+from smelt.ops.core.convolution import Pair
 from smelt.ops.core.pool import taps_within
-
-Pair = tuple[int, int]
 
 LARGEST = 1 << 24
 """No axis of an image is larger; what says so is damaged."""

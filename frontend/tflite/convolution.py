@@ -49,7 +49,7 @@ def _window(
     if operation.spread is not None:
         if same or stride != (1, 1) or dilation != (1, 1):
             raise UnsupportedError(f"{operation} between {' and '.join(KINDS)}: {REMEDY}")
-        return stride, operation.spread.padding, operation.spread.block
+        return stride, operation.spread.padding, operation.spread.dilation
     padding = same_padding(size, window, stride, dilation) if same else NO_PADDING
     return stride, padding, dilation
 

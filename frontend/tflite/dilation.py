@@ -98,8 +98,8 @@ class _Restoration:
             return False
         self._tensors[images], is_column = widened
         if is_column:
-            (_, block), (_, padding) = spread.block, spread.padding
-            spread = Spread((block, 1), (padding, (0, 0)))
+            (_, dilation), (_, padding) = spread.dilation, spread.padding
+            spread = Spread((dilation, 1), (padding, (0, 0)))
         piece = self._tensors[results]
         rank = len(piece.shape)
         self._tensors[results] = replace(piece, shape=(1,) * rank, signature=(-1,) * rank)
@@ -121,7 +121,7 @@ class _Restoration:
         self._operators[operator.index] = changed
 
     def _spread(self, first: StoredOperator, last: StoredOperator, axes: int) -> Spread | None:
-        """Block and padding of the pair, of a row of pixels where it has one axis."""
+        """Dilation and padding of the pair, of a row of pixels where it has one axis."""
         blocks, counts = self._integers(first, 1), self._integers(first, 2)
         crops = self._integers(last, 2)
         if blocks is None or counts is None or crops is None:

@@ -61,7 +61,7 @@ class StoredTensor:
 class Spread:
     """What operators around a convolution make of it: its dilation and padding, in pixels."""
 
-    block: tuple[int, int]
+    dilation: tuple[int, int]
     padding: tuple[tuple[int, int], tuple[int, int]]
 
 

@@ -11,7 +11,7 @@ from smelt.ir import Graph
 from smelt.quant.data import image_files, wave_files
 from smelt.quant.data.image_files import Preprocessing, read_images
 from smelt.quant.data.wave_files import read_waves, short_waves
-from smelt.quant.ranges.observation import Sample
+from smelt.samples import Sample
 from smelt.wording import counted
 
 __all__ = ["Preprocessing", "holds_images", "not_images", "padded", "read_folder", "spread"]

@@ -20,7 +20,7 @@ SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 )
 
-Layout: TypeAlias = Literal["nchw", "nhwc"]
+PixelLayout: TypeAlias = Literal["nchw", "nhwc"]
 Colours: TypeAlias = Literal["rgb", "bgr"]
 Fit: TypeAlias = Literal["stretch", "crop"]
 
@@ -41,7 +41,7 @@ class Preprocessing:
         mean, std: of all channels, or one a channel.
     """
 
-    layout: Layout | None = None
+    layout: PixelLayout | None = None
     colours: Colours = "rgb"
     fit: Fit = "stretch"
     mean: tuple[float, ...] = (0.0,)
@@ -83,7 +83,9 @@ def read_images(files: Sequence[Path], value: Value, preprocessing: Preprocessin
     return arrays
 
 
-def image_shape(value: Value, layout: Layout | None) -> tuple[Layout, tuple[int, int, int]]:
+def image_shape(
+    value: Value, layout: PixelLayout | None
+) -> tuple[PixelLayout, tuple[int, int, int]]:
     """Layout, and `(height, width, channels)`, of an input that takes one image.
 
     Raises:

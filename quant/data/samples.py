@@ -8,7 +8,7 @@ import numpy as np
 
 from smelt.errors import QuantizationError
 from smelt.ir import Array, Graph, Value
-from smelt.quant.ranges.observation import Sample
+from smelt.samples import Sample
 
 _DEVIATIONS = 5.0
 """Standard deviations of the logarithms of magnitudes from which on a sample is loud."""

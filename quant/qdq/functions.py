@@ -10,14 +10,14 @@ import numpy as np
 from smelt.ir import Array, Graph, Node, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import dequantize_onnx, quantize_onnx
 
-Function: TypeAlias = tuple[Value, tuple[Node, ...]]
+FunctionNodes: TypeAlias = tuple[Value, tuple[Node, ...]]
 """The float value that a function takes, and the nodes that compute it, in order."""
 
 _LENGTH = 16
 """Nodes that a function is looked for through."""
 
 
-def functions_of(tables: Sequence[Node], original: Graph) -> Mapping[Node, Function]:
+def functions_of(tables: Sequence[Node], original: Graph) -> Mapping[Node, FunctionNodes]:
     """The function of each table, where computing it gives the table's very results.
 
     Args:
@@ -25,7 +25,7 @@ def functions_of(tables: Sequence[Node], original: Graph) -> Mapping[Node, Funct
         original: a float network whose values have the names of those of the tables' network.
     """
     named = {value.name: value for value in original.values()}
-    found: dict[Node, Function] = {}
+    found: dict[Node, FunctionNodes] = {}
     for node in tables:
         x, y = named.get(node.input(0).name), named.get(node.output.name)
         path = None if x is None or y is None else _path(original, x, y)

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Op, Value
 from smelt.ir.onnx_form import OnnxForm
-from smelt.quant.qdq.functions import Function
+from smelt.quant.qdq.functions import FunctionNodes
 
 OPSET = 17
 FIRST = (0, 3, 1, 2)
@@ -57,7 +57,7 @@ class Exporter:
         self,
         graph: Graph,
         emitters: Mapping[type[Op], Emitter],
-        functions: Mapping[Node, Function],
+        functions: Mapping[Node, FunctionNodes],
         results: Sequence[str],
     ) -> None:
         self.nodes: list[onnx.NodeProto] = []

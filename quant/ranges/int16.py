@@ -14,7 +14,7 @@ import numpy as np
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import DType, Node, Quant, TensorType, Value
 from smelt.ops.core.unary import Unary
-from smelt.quant.forms import Form, Forms, is_real, probed
+from smelt.quant.plan import NodeKind, QuantizationPlan, is_real, probed
 from smelt.quant.ranges.observation import Observation
 from smelt.quant.ranges.shared_ranges import Group
 
@@ -24,15 +24,15 @@ _HEADROOM = 1.25
 _LIMIT = DType.INT16.limits[1]
 
 
-def serves(node: Node, forms: Forms) -> bool:
+def serves(node: Node, plan: QuantizationPlan) -> bool:
     """Whether a node of the float network can compute in 16 bits."""
-    match forms.form[node]:
-        case Form.PRODUCT:
+    match plan.kind[node]:
+        case NodeKind.PRODUCT:
             return True
-        case Form.FUNCTION:
-            alone = forms.path[node.output] == (node,)
+        case NodeKind.FUNCTION:
+            alone = plan.path[node.output] == (node,)
             return alone and isinstance(node.op, Unary) and _has_form(node)
-        case Form.NATIVE:
+        case NodeKind.NATIVE:
             return node.op.sixteen_bits and len(node.outputs) == 1 and _has_form(node)
         case _:
             return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
@@ -13,9 +12,7 @@ from smelt.ir import Array, DType, Evaluation, Graph, Node, Value, evaluate
 from smelt.ops.core.unary import Unary
 from smelt.ops.sequence.lstm import Lstm
 from smelt.ops.tensor.gather import Gather
-
-Sample: TypeAlias = tuple[Array, ...]
-
+from smelt.samples import Sample
 
 _LARGEST = 1e15
 """Magnitude of a product's input up to which sums of squares stay within float32."""

@@ -1,7 +1,7 @@
 """Which tensors share one quantization, and which have a fixed one.
 
 Operators that only move or select data keep the stored integers as they are: their inputs and
-outputs are quantized alike. Which ones those are, the operators tell (see `forms.tied_inputs`).
+outputs are quantized alike. Which ones those are, the operators tell (see `plan.tied_inputs`).
 Where that would make a tensor coarse for others that read it too, the conversion requantizes it for
 the one that joins it to wider tensors; and so it does a tensor of a fixed quantization that is
 joined to others which that does not suit.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from smelt.ir import Graph, Node, Quant, Value
-from smelt.quant.forms import Form, Forms, fixed_quant, is_real, tied_inputs
+from smelt.quant.plan import NodeKind, QuantizationPlan, fixed_quant, is_real, tied_inputs
 from smelt.quant.ranges.activation_ranges import headroom
 from smelt.quant.ranges.observation import Observation
 
@@ -62,38 +62,38 @@ class _Groups:
 
 
 def find_groups(
-    graph: Graph, forms: Forms, seen: Mapping[Value, Observation] | None = None
+    graph: Graph, plan: QuantizationPlan, seen: Mapping[Value, Observation] | None = None
 ) -> list[Group]:
     """Every stored tensor's group, and those of the constants that native nodes read.
 
     Args:
         graph: a float network.
-        forms: of its nodes.
+        plan: what its nodes become.
         seen: what values hold; where None, all tensors that can be quantized alike are.
 
     Returns:
         The groups. Where two tensors of different fixed quantizations would meet, or one of them
         tensors that it does not suit, they stay apart, and the conversion requantizes between them.
     """
-    tied = _ties(graph, forms)
+    tied = _ties(graph, plan)
     if seen is None:
-        return _grouped(graph, forms, tied).result()
-    tied, groups = _unfixed(graph, forms, tied, seen)
-    views = _Views(graph, forms, tied, groups, seen)
+        return _grouped(graph, plan, tied).result()
+    tied, groups = _unfixed(graph, plan, tied, seen)
+    views = _Views(graph, plan, tied, groups, seen)
     kept = {node: [v for v in values if views.suits(node, v)] for node, values in tied.items()}
-    return _grouped(graph, forms, kept).result()
+    return _grouped(graph, plan, kept).result()
 
 
-def _ties(graph: Graph, forms: Forms) -> _Ties:
+def _ties(graph: Graph, plan: QuantizationPlan) -> _Ties:
     """The operands that must be quantized like their node's results; cell states are read apart."""
-    native = [node for node in graph.nodes if forms.form[node] is Form.NATIVE]
+    native = [node for node in graph.nodes if plan.kind[node] is NodeKind.NATIVE]
     tied = {node: [node.input(index) for index in tied_inputs(node)] for node in native}
-    return {node: [v for v in found if v not in forms.cells] for node, found in tied.items()}
+    return {node: [v for v in found if v not in plan.cells] for node, found in tied.items()}
 
 
-def _grouped(graph: Graph, forms: Forms, tied: _Ties) -> _Groups:
+def _grouped(graph: Graph, plan: QuantizationPlan, tied: _Ties) -> _Groups:
     groups = _Groups()
-    for value in forms.stored:
+    for value in plan.stored:
         groups.add(value)
     for node in tied:
         outputs = [v for v in node.outputs if is_real(v)]
@@ -108,15 +108,15 @@ def _grouped(graph: Graph, forms: Forms, tied: _Ties) -> _Groups:
         for value in together[1:]:
             groups.join(together[0], value)
     for node in graph.nodes:
-        if forms.form[node] is Form.LSTM:
-            _tie_states(groups, forms, node)
+        if plan.kind[node] is NodeKind.LSTM:
+            _tie_states(groups, plan, node)
     for state in graph.states:
         if is_real(state.before):
             groups.join(state.before, state.after)
     return groups
 
 
-def _tie_states(groups: _Groups, forms: Forms, node: Node) -> None:
+def _tie_states(groups: _Groups, plan: QuantizationPlan, node: Node) -> None:
     """All hidden states of an LSTM are quantized alike, and so are its cell states."""
     *hidden, cell = node.outputs
     first, before = node.optional(4), node.optional(5)
@@ -124,16 +124,16 @@ def _tie_states(groups: _Groups, forms: Forms, node: Node) -> None:
         if value is not None:
             groups.add(value)
             groups.join(hidden[0], value)
-    if before is not None and before in forms.cells:
+    if before is not None and before in plan.cells:
         groups.join(cell, before)
 
 
 def _unfixed(
-    graph: Graph, forms: Forms, tied: _Ties, seen: Mapping[Value, Observation]
+    graph: Graph, plan: QuantizationPlan, tied: _Ties, seen: Mapping[Value, Observation]
 ) -> tuple[_Ties, _Groups]:
     """The ties without those that impose a fixed quantization where it does not suit."""
     while True:
-        groups = _grouped(graph, forms, tied)
+        groups = _grouped(graph, plan, tied)
         held = _held(graph, tied)
         bad = {
             value
@@ -200,7 +200,7 @@ class _Views:
     def __init__(
         self,
         graph: Graph,
-        forms: Forms,
+        plan: QuantizationPlan,
         tied: _Ties,
         groups: _Groups,
         seen: Mapping[Value, Observation],
@@ -208,7 +208,7 @@ class _Views:
         self._graph, self._tied, self._groups, self._seen = graph, tied, groups, seen
         self._joins = {node for node, values in tied.items() if len(set(values)) > 1}
         alone: _Ties = {node: () if node in self._joins else tied[node] for node in tied}
-        self._of = _grouped(graph, forms, alone).of
+        self._of = _grouped(graph, plan, alone).of
 
     def suits(self, node: Node, operand: Value) -> bool:
         """Whether an operand's group is not too coarse for what else reads the operand's views."""

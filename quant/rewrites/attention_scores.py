@@ -19,7 +19,7 @@ from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.softmax import Softmax
 from smelt.ops.tensor.select import Select
-from smelt.quant.ranges.observation import Sample
+from smelt.samples import Sample
 
 _HIDDEN = -30.0
 """What hides a score, or less."""

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.ir import Array, Graph, Node, Value
-from smelt.quant.forms import Form, Forms, classify
-from smelt.quant.ranges.observation import Observation, Sample
+from smelt.quant.plan import NodeKind, QuantizationPlan, classify
+from smelt.quant.ranges.observation import Observation
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.integers import from_matrices, real_bias, to_matrices
 from smelt.quant.weights.rescaling import FIXED, Classes, channels_of, taps_channel
+from smelt.samples import Sample
 
 _NORM = 8
 """Order of the norm that stands for a maximum, which has no useful slope. A low one leaves room:
@@ -30,7 +31,7 @@ _STEPS = 300
 
 
 @dataclass(frozen=True)
-class _Activation:
+class _TensorStatistics:
     """A stored tensor: classes and largest magnitudes of its channels, and what noise costs."""
 
     classes: Array
@@ -40,7 +41,7 @@ class _Activation:
 
 
 @dataclass(frozen=True)
-class _Weights:
+class _ProductStatistics:
     """A product with several input channels: `[rows, channels]` magnitudes; costs of both."""
 
     classes: Array
@@ -50,26 +51,29 @@ class _Weights:
 
 
 def equalize(
-    graph: Graph, forms: Forms, seen: Mapping[Value, Observation], samples: Sequence[Sample]
+    graph: Graph,
+    plan: QuantizationPlan,
+    seen: Mapping[Value, Observation],
+    samples: Sequence[Sample],
 ) -> tuple[Graph, frozenset[Value]]:
     """Rescale channels.
 
     Args:
         graph: a float network.
-        forms: of its nodes.
+        plan: what its nodes become.
         seen: what is known of all its values.
         samples: calibration data.
 
     Returns:
         The network, of the same values, and which of these are not what they were.
     """
-    limits = {v: seen[v].channel_limits() for v in forms.stored}
-    classes = Classes(graph, forms, limits)
+    limits = {v: seen[v].channel_limits() for v in plan.stored}
+    classes = Classes(graph, plan, limits)
     # From here on it does not matter how the channels were scaled in the file.
     first = np.minimum(_even(classes, limits), classes.most)
-    even = _rescaled(graph, forms, classes, first)
+    even = _rescaled(graph, plan, classes, first)
     sensitivity = Sensitivity(even, classify(even), samples)
-    activations = [_activation(v, classes, first, limits[v], sensitivity) for v in forms.stored]
+    activations = [_activation(v, classes, first, limits[v], sensitivity) for v in plan.stored]
     weights = [
         found
         for node in even.nodes
@@ -78,7 +82,7 @@ def equalize(
     ]
     factors = np.minimum(first * _minimize(classes.count, activations, weights), classes.most)
     changed = [v for v in classes if (np.abs(factors[classes.of(v)] - 1.0) > 1e-6).any()]
-    return _rescaled(graph, forms, classes, factors), frozenset(changed)
+    return _rescaled(graph, plan, classes, factors), frozenset(changed)
 
 
 def _activation(
@@ -87,14 +91,14 @@ def _activation(
     factors: Array,
     limits: tuple[Array, Array],
     sensitivity: Sensitivity,
-) -> _Activation:
+) -> _TensorStatistics:
     own = classes.of(value)
     low, high = (limit * factors[own] for limit in limits)
     pixels = value.type.size / channels_of(value)
-    return _Activation(own, low, high, sensitivity.of(value) * pixels / (12 * 255.0**2))
+    return _TensorStatistics(own, low, high, sensitivity.of(value) * pixels / (12 * 255.0**2))
 
 
-def _weights(node: Node, classes: Classes, sensitivity: Sensitivity) -> list[_Weights]:
+def _weights(node: Node, classes: Classes, sensitivity: Sensitivity) -> list[_ProductStatistics]:
     x, y = node.input(0), node.output
     magnitudes = np.abs(to_matrices(node, node.input(1).array))
     channels = taps_channel(node)
@@ -116,10 +120,12 @@ def _weights(node: Node, classes: Classes, sensitivity: Sensitivity) -> list[_We
     cost = sensitivity.of_sums(node) * pixels / (12 * 127.0**2)
     shape = (groups * rows, channels_of(x))
     powers = np.repeat(own * power, rows, axis=0)
-    return [_Weights(classes.of(x), peaks.reshape(shape), powers, cost)]
+    return [_ProductStatistics(classes.of(x), peaks.reshape(shape), powers, cost)]
 
 
-def _minimize(count: int, activations: Sequence[_Activation], weights: Sequence[_Weights]) -> Array:
+def _minimize(
+    count: int, activations: Sequence[_TensorStatistics], weights: Sequence[_ProductStatistics]
+) -> Array:
     """The factors of all classes that make the least noise: `[classes]`."""
     logs = np.zeros(count)
     mean, square = np.zeros(count), np.zeros(count)
@@ -151,7 +157,7 @@ def _even(classes: Classes, limits: Mapping[Value, tuple[Array, Array]]) -> Arra
 
 
 def _noise(
-    logs: Array, activations: Sequence[_Activation], weights: Sequence[_Weights]
+    logs: Array, activations: Sequence[_TensorStatistics], weights: Sequence[_ProductStatistics]
 ) -> tuple[float, Array]:
     """Expected noise at the outputs, and its derivatives by the logarithms of the factors."""
     total, slope = 0.0, np.zeros_like(logs)
@@ -186,11 +192,11 @@ def _maximum(logs: Array) -> tuple[Array, Array]:
     return norm[..., 0], powers / sums
 
 
-def _rescaled(graph: Graph, forms: Forms, classes: Classes, factors: Array) -> Graph:
+def _rescaled(graph: Graph, plan: QuantizationPlan, classes: Classes, factors: Array) -> Graph:
     """The network with the factors worked into its constants; its values stay the same ones."""
 
     def rule(node: Node) -> tuple[Sequence[Node], Sequence[Value]] | None:
-        if forms.form[node] is Form.PRODUCT:
+        if plan.kind[node] is NodeKind.PRODUCT:
             x, y = (factors[classes.of(v)] for v in (node.input(0), node.output))
             made = _product(node, x, y)
         else:

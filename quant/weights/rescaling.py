@@ -17,7 +17,7 @@ import numpy as np
 from smelt.ir import Activation, Array, Graph, Node, Value
 from smelt.ir.homogeneity import Homogeneity
 from smelt.ir.weights import weights_rule
-from smelt.quant.forms import Form, Forms, is_real
+from smelt.quant.plan import NodeKind, QuantizationPlan, is_real
 from smelt.quant.weights.integers import to_matrices
 
 FIXED = 0
@@ -42,19 +42,21 @@ def taps_channel(node: Node) -> Array:
 _SHORT = 0.8
 """Channels that reach no more than this part of a clamp are taken to stay short of it."""
 
-Limits = Mapping[Value, tuple[Array, Array]]
+ChannelReach = Mapping[Value, tuple[Array, Array]]
 """How far each channel of a tensor reaches below and above zero, both positive: `[channels]`."""
 
 
 class Classes:
     """Classes of channels that have one factor."""
 
-    def __init__(self, graph: Graph, forms: Forms, limits: Limits = MappingProxyType({})) -> None:
+    def __init__(
+        self, graph: Graph, plan: QuantizationPlan, limits: ChannelReach = MappingProxyType({})
+    ) -> None:
         """Find them.
 
         Args:
             graph: a float network.
-            forms: of its nodes.
+            plan: what its nodes become.
             limits: of its values; of those that are not known, every channel reaches its clamps.
         """
         self._parent = [FIXED]
@@ -62,7 +64,7 @@ class Classes:
         self._most: list[tuple[Array, Array]] = []
         self._of: dict[Value, Array] = {}
         self._undecided: list[tuple[Node, Sequence[Homogeneity]]] = []
-        self._forms = forms
+        self._plan = plan
         for value in graph.values():
             if value.data is None and is_real(value):
                 start, count = len(self._parent), channels_of(value)
@@ -119,13 +121,13 @@ class Classes:
             self._fix(value)
 
     def _visit(self, node: Node) -> None:
-        form = self._forms.form[node]
-        if form is Form.PLAIN:
+        kind = self._plan.kind[node]
+        if kind is NodeKind.PLAIN:
             return
-        if form is Form.PRODUCT:
+        if kind is NodeKind.PRODUCT:
             self._product(node)
             return
-        ways = () if form is Form.FLOAT else node.op.homogeneity(node)
+        ways = () if kind is NodeKind.FLOAT else node.op.homogeneity(node)
         if not ways:
             self._fix_all(node)
         elif len(ways) == 1:

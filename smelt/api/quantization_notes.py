@@ -9,8 +9,8 @@ from smelt.api.quantization_cost import island_costs
 from smelt.ir import Graph
 from smelt.quant.data.samples import doubtful
 from smelt.quant.quantized import Quantized, hurting
-from smelt.quant.ranges.observation import Sample
 from smelt.quant.recipe import Recipe
+from smelt.samples import Sample
 
 FEW = 32
 """Fewer samples than this are said to be few."""

@@ -29,7 +29,7 @@ from smelt.plugins import kernels as plugin_kernels
 from smelt.plugins import load_plugins
 
 
-class Optimize(StrEnum):
+class Optimization(StrEnum):
     """What kernels and compiler flags favour."""
 
     speed = "speed"
@@ -57,7 +57,7 @@ TargetOption = Annotated[
     str | None,
     typer.Option("--target", help="Target to generate code for (`smelt targets`)."),
 ]
-OptimizeOption = Annotated[Optimize, typer.Option("--optimize", help="What to favour.")]
+OptimizeOption = Annotated[Optimization, typer.Option("--optimize", help="What to favour.")]
 NameOption = Annotated[
     str | None,
     typer.Option("--name", help="Name of the network, a C identifier [default: file's stem]."),
@@ -238,7 +238,7 @@ class BuildGroup(InputGroup, QuantGroup):
 
     board: BoardOption = None
     target: TargetOption = None
-    optimize: OptimizeOption = Optimize.speed
+    optimize: OptimizeOption = Optimization.speed
     name: NameOption = None
     keep_inputs: KeepInputsOption = False
     backends: BackendsOption = None

@@ -6,7 +6,7 @@ May import nothing else of Smelt but `errors` and `wording`; everything may impo
 from smelt.ir.activation import Activation
 from smelt.ir.evaluate import Evaluation, evaluate
 from smelt.ir.graph import Graph, Length, Node, Op, Origin, Rewrite, Rounding, State, Value
-from smelt.ir.types import Array, DType, Quant, TensorType
+from smelt.ir.types import Array, DType, Quant, Shape, TensorType
 from smelt.ir.verify import verify
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Quant",
     "Rewrite",
     "Rounding",
+    "Shape",
     "State",
     "TensorType",
     "Value",

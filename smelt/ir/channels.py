@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from smelt.ir.graph import Node, Op, Value
 
 OpT_contra = TypeVar("OpT_contra", bound="Op", default="Op", contravariant=True)
-"""The operators that a rule is for."""
+"""The operators that a rule, or a kernel, is for."""
 
 Mask = Array
 """Channels that are meant: bool `[channels]`."""

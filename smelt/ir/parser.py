@@ -51,7 +51,7 @@ def parse_graph(text: str, store: Mapping[str, Array] | None = None) -> Graph:
 
 
 @dataclass
-class _Body:
+class _ParsedGraph:
     """What has been read of one graph."""
 
     values: dict[str, Value] = field(default_factory=dict[str, Value])
@@ -75,7 +75,7 @@ class _Parser(Cursor):
         self._depth += 1
         if self._depth > _DEPTH:
             self.fail(f"graphs are nested more than {_DEPTH} deep")
-        name, body = self.string(), _Body()
+        name, body = self.string(), _ParsedGraph()
         self.require("{")
         while self.token.text != "}":
             self._statement(body)
@@ -90,7 +90,7 @@ class _Parser(Cursor):
             name, tuple(body.inputs), tuple(body.outputs), tuple(body.nodes), states, lengths
         )
 
-    def _statement(self, body: _Body) -> None:
+    def _statement(self, body: _ParsedGraph) -> None:
         if self.accept("input"):
             body.inputs.append(self._define(body))
         elif self.accept("output"):
@@ -115,7 +115,7 @@ class _Parser(Cursor):
         else:
             self.unexpected("'input', 'length', 'state', 'const', a value, 'next', 'output' or '}'")
 
-    def _length(self, body: _Body) -> None:
+    def _length(self, body: _ParsedGraph) -> None:
         offset = self.token.offset
         value, axis, name, minimum = self._use(body), self.integer(), self.string(), self.integer()
         if value not in body.inputs or not 0 <= axis < len(value.type.shape):
@@ -126,7 +126,7 @@ class _Parser(Cursor):
             self.fail(f"'{name}' is from {known.minimum} to {known.maximum} elsewhere", offset)
         body.lengths[name] = replace(known, axes=(*known.axes, place))
 
-    def _define(self, body: _Body, *, constant: bool = False) -> Value:
+    def _define(self, body: _ParsedGraph, *, constant: bool = False) -> Value:
         offset = self.token.offset
         name = self.name()
         if name in body.values:
@@ -139,14 +139,14 @@ class _Parser(Cursor):
         value = body.values[name] = Value(name, type_, data)
         return value
 
-    def _use(self, body: _Body) -> Value:
+    def _use(self, body: _ParsedGraph) -> Value:
         offset = self.token.offset
         name = self.name()
         if name not in body.values:
             self.fail(f"{value_name(name)} is not defined above", offset)
         return body.values[name]
 
-    def _operand(self, body: _Body) -> Value | None:
+    def _operand(self, body: _ParsedGraph) -> Value | None:
         return None if self.accept("_") else self._use(body)
 
     def _type(self) -> TensorType:
@@ -230,7 +230,7 @@ class _Parser(Cursor):
             self.fail(f"constant @{key} in the store is damaged: its digest differs", offset)
         return array
 
-    def _node(self, body: _Body) -> Node:
+    def _node(self, body: _ParsedGraph) -> Node:
         results = [self._define(body)]
         while self.accept(","):
             results.append(self._define(body))

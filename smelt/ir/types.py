@@ -151,6 +151,9 @@ class Quant:
         return scale, zero_point
 
 
+Shape = tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class TensorType:
     """Shape, element type and quantization. Spatial tensors are `n, h, w, c`.
@@ -160,7 +163,7 @@ class TensorType:
             a tensor without elements, the dimensions other than 0 are what counts.
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: DType
     quant: Quant | None = None
 

@@ -9,15 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic
 
-from typing_extensions import TypeVar
-
+from smelt.ir.channels import OpT_contra
 from smelt.ir.types import Array, TensorType
 
 if TYPE_CHECKING:
     from smelt.ir.graph import Node, Op
-
-OpT_contra = TypeVar("OpT_contra", bound="Op", default="Op", contravariant=True)
-"""The operators that a rule is for."""
 
 
 class WeightsRule(ABC, Generic[OpT_contra]):

@@ -58,7 +58,7 @@ class Constant:
     dtype: DType | None = None
 
 
-Argument = Data | Weights | Bias | Constant | None
+CaseOperand = Data | Weights | Bias | Constant | None
 
 FLOAT_AND_INT8 = (DType.FLOAT32, DType.INT8)
 
@@ -75,7 +75,7 @@ class Case:
 
     name: str
     op: Op
-    arguments: tuple[Argument, ...]
+    arguments: tuple[CaseOperand, ...]
     dtypes: tuple[DType, ...] = FLOAT_AND_INT8
     rounding: Rounding = Rounding.TFLM
     same_scale: bool = False
@@ -198,7 +198,7 @@ def random_array(type_: TensorType, rng: np.random.Generator) -> Array:
 _KIND: dict[type, str] = {Data: "x", Weights: "weights", Bias: "bias", Constant: "constant"}
 
 
-def _array(argument: Argument, kind: DType, rng: np.random.Generator) -> Array | None:
+def _array(argument: CaseOperand, kind: DType, rng: np.random.Generator) -> Array | None:
     """An argument's elements, of its own element type or else of `kind`."""
     match argument:
         case None:
@@ -213,7 +213,7 @@ def _array(argument: Argument, kind: DType, rng: np.random.Generator) -> Array |
             return np.asarray(values, (dtype or kind).numpy).reshape(shape)
 
 
-def _value(name: str, argument: Argument, array: Array, quant: Quant | None) -> Value:
+def _value(name: str, argument: CaseOperand, array: Array, quant: Quant | None) -> Value:
     if isinstance(argument, Data):
         return Value(name, TensorType(array.shape, DType.of(array), quant))
     return Value.constant(name, array, quant)

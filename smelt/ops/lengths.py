@@ -14,13 +14,23 @@ from math import prod
 import numpy as np
 
 from smelt.errors import ConfigError, ModelError, UnsupportedError
-from smelt.ir import Array, Evaluation, Graph, Length, Node, Op, TensorType, Value, evaluate, verify
+from smelt.ir import (
+    Array,
+    Evaluation,
+    Graph,
+    Length,
+    Node,
+    Op,
+    Shape,
+    TensorType,
+    Value,
+    evaluate,
+    verify,
+)
 from smelt.ops.control.run_time_length import LengthOf
 from smelt.ops.tensor.gather import Gather
 from smelt.ops.tensor.reshape import Reshape
 from smelt.ops.tensor.slice import Slice
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)

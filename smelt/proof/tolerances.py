@@ -52,14 +52,14 @@ def inexact(graph: Graph) -> Mapping[Value, float]:
     Through a quantization or through float16, that is: others are not in it. Nor are truths and
     indices, whatever they are cast to, nor what they choose and count.
     """
-    spread = _Spread()
+    spread = _ErrorSpread()
     spread.numbers.update(v for v in graph.inputs if v.type.dtype is not DType.BOOL)
     spread.until_it_ends([(s.after, s.before) for s in graph.states], [graph])
     return spread.parts
 
 
 @dataclass
-class _Spread:
+class _ErrorSpread:
     """What rounding errors have reached, graph after graph. All of it only grows.
 
     Attributes:
@@ -72,7 +72,7 @@ class _Spread:
     rounded: set[Value] = field(default_factory=set[Value])
     numbers: set[Value] = field(default_factory=set[Value])
 
-    def until_it_ends(self, pairs: _Pairs, graphs: Sequence[Graph]) -> None:
+    def until_it_ends(self, pairs: _ValuePairs, graphs: Sequence[Graph]) -> None:
         """Through graphs, and from the first to the second of pairs, until nothing changes."""
         while True:
             before = self._state()
@@ -135,10 +135,10 @@ class _Spread:
             self.numbers.add(target)
 
 
-_Pairs = Sequence[tuple[Value | None, Value]]
+_ValuePairs = Sequence[tuple[Value | None, Value]]
 
 
-def _handed_over(node: Node) -> _Pairs:
+def _handed_over(node: Node) -> _ValuePairs:
     """What branches and loops take, hand from turn to turn, and give."""
     match node.op:
         case If(then_graph=then, else_graph=otherwise):

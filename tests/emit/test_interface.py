@@ -30,7 +30,7 @@ from smelt.ops.core.binary import Binary
 from smelt.ops.tensor.reshape import Reshape
 from smelt.proof.run import run
 from smelt.samples import Sample, random_samples
-from tests.support.graphs import Outputs, assert_same, combine, compile_graph
+from tests.support.graphs import SampleOutputs, assert_same, combine, compile_graph
 from tests.support.projects import (
     DIGITS_MODELS,
     SANITIZERS,
@@ -279,10 +279,10 @@ def swap() -> Graph:
     return verify(Graph("swap", (x,), (flat, b), (reshape,), states), "test")
 
 
-def outputs_in_a_row(graph: Graph, samples: Sequence[Sample]) -> Outputs:
+def outputs_in_a_row(graph: Graph, samples: Sequence[Sample]) -> SampleOutputs:
     """The reference's outputs of inferences that hand on their states."""
     states: Sequence[Array] | None = None
-    outputs: Outputs = []
+    outputs: SampleOutputs = []
     for sample in samples:
         evaluation = evaluate(graph, sample, states)
         outputs.append(evaluation.outputs)

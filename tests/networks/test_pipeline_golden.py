@@ -27,7 +27,7 @@ from tests.support.graphs import (
     SIMULATED,
     TOLERANCE,
     Member,
-    Outputs,
+    SampleOutputs,
     assert_same,
     run_together,
 )
@@ -57,7 +57,7 @@ def expected_of(network: Network) -> Array:
     return network.golden[f"{engine}_0"]
 
 
-def members_of(network: Network, chosen: Sequence[int]) -> tuple[Member, Outputs]:
+def members_of(network: Network, chosen: Sequence[int]) -> tuple[Member, SampleOutputs]:
     golden, imported = network.golden, load(network.model)
     inputs = [golden[f"input_{i}"] for i in range(len(imported.graph.inputs))]
     samples = [tuple(array[i] for array in inputs) for i in chosen]

@@ -19,13 +19,14 @@ from smelt.frontend import load
 from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ops.case import Bias, Case, Data, Weights, build
 from smelt.ops.core.convolution_nd import ConvTranspose
-from smelt.quant.forms import classify
+from smelt.quant.plan import classify
 from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import Sample, observe
+from smelt.quant.ranges.observation import observe
 from smelt.quant.recipe import RECIPES
 from smelt.quant.weights.equalization import equalize
-from tests.support.graphs import SETUPS, TWINS, Member, Outputs, assert_same, run_together
+from smelt.samples import Sample
+from tests.support.graphs import SETUPS, TWINS, Member, SampleOutputs, assert_same, run_together
 from tests.support.onnx_networks import before_and_after_passes, session
 from tests.support.quant_networks import outputs, stored_samples
 from tests.support.tflite_networks import O, T, const, litert, network
@@ -183,8 +184,8 @@ def test_quantized_better_than_by_onnxruntime(name: str, tmp_path: Path) -> None
 def test_equalization_passes_through(name: str) -> None:
     """Channels before and after transposed convolutions are rescaled; the function stays."""
     graph, given = floats(name), fed(1, 8)
-    forms = classify(graph)
-    equal, changed = equalize(graph, forms, observe(graph, given, 0), given)
+    plan = classify(graph)
+    equal, changed = equalize(graph, plan, observe(graph, given, 0), given)
     grown = [node for node in graph.nodes if isinstance(node.op, ConvTranspose)]
     assert changed >= {node.input(0) for node in grown}
     assert any(node.output in changed for node in grown)
@@ -201,7 +202,9 @@ def test_generated_code_of_quantized_networks(setup: str) -> None:
         assert any(isinstance(node.op, ConvTranspose) for node in graph.nodes)
         members.append(Member(graph, stored_samples(graph, fed(3, 3))))
     for member, ours in zip(members, run_together(members, SETUPS[setup]), strict=True):
-        expected: Outputs = [evaluate(member.graph, sample).outputs for sample in member.samples]
+        expected: SampleOutputs = [
+            evaluate(member.graph, sample).outputs for sample in member.samples
+        ]
         assert_same(ours, expected, f"{member.graph.name} on {setup}")
 
 

@@ -21,7 +21,7 @@ from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.softmax import Softmax
 from smelt.ops.tensor.select import Select
 from smelt.ops.tensor.tile import Tile
-from smelt.quant.forms import classify
+from smelt.quant.plan import classify
 from smelt.quant.qdq import export
 from smelt.quant.quantized import Quantized, sqnr
 from smelt.quant.quantizer import quantize

@@ -26,10 +26,10 @@ from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.pad import Pad
 from smelt.ops.tensor.reshape import Reshape
 from smelt.quant.data.samples import outliers
-from smelt.quant.forms import Form, classify
+from smelt.quant.plan import NodeKind, classify
 from smelt.quant.quantized import Quantized
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import Sample, observe
+from smelt.quant.ranges.observation import observe
 from smelt.quant.ranges.shared_ranges import find_groups
 from smelt.quant.recipe import RECIPES, Recipe
 from smelt.quant.weights.equalization import equalize
@@ -37,7 +37,7 @@ from smelt.quant.weights.fitting import Noise, fitted
 from smelt.quant.weights.integers import largest_scales, nearest
 from smelt.quant.weights.rescaling import Classes
 from smelt.quant.weights.rounding import compensated, damped, searched
-from smelt.samples import random_samples
+from smelt.samples import Sample, random_samples
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.quant_networks import Builder, digits, measured, outputs, stored_samples
 
@@ -115,8 +115,8 @@ def test_equalization_preserves_the_function() -> None:
     """All that is between inputs and outputs is rescaled."""
     graph, make = _network()
     samples = make.samples(24)
-    forms = classify(graph)
-    equal, changed = equalize(graph, forms, observe(graph, samples, 0), samples)
+    plan = classify(graph)
+    equal, changed = equalize(graph, plan, observe(graph, samples, 0), samples)
     for sample in samples:
         for ours, theirs in zip(
             evaluate(equal, sample).outputs, evaluate(graph, sample).outputs, strict=True
@@ -174,9 +174,9 @@ def test_functions_between_two_tensors_are_one_table() -> None:
     gate = make.add(Unary("logistic"), x)
     swish = make.add(Binary("mul"), x, gate)
     graph = make.graph(make.add(Unary("exp"), make.add(Unary("tanh"), swish)))
-    forms = classify(graph)
-    assert set(forms.form.values()) == {Form.FUNCTION}
-    assert forms.stored == (x, graph.outputs[0])
+    plan = classify(graph)
+    assert set(plan.kind.values()) == {NodeKind.FUNCTION}
+    assert plan.stored == (x, graph.outputs[0])
     found = quantize(graph, make.samples(20))
     assert [node.op.name for node in found.graph.nodes] == ["Table"]
     assert found.sqnr > 40.0
@@ -296,12 +296,12 @@ def test_channels_short_of_a_clamp_are_rescaled_too() -> None:
     inner = make.add(Conv2D(activation=Activation.RELU6), x, uneven)
     graph = make.graph(make.add(Conv2D(), inner, even))
     samples, unseen = make.samples(40), make.samples(40)
-    forms = classify(graph)
+    plan = classify(graph)
     seen = observe(graph, samples, 0)
-    classes = Classes(graph, forms, {inner: seen[inner].channel_limits()})
+    classes = Classes(graph, plan, {inner: seen[inner].channel_limits()})
     assert classes.of(inner)[0] == 0
     assert classes.of(inner)[1:].all()
-    equal, _ = equalize(graph, forms, seen, samples)
+    equal, _ = equalize(graph, plan, seen, samples)
     np.testing.assert_allclose(
         outputs(equal, samples), outputs(graph, samples), rtol=1e-4, atol=1e-4
     )

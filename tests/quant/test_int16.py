@@ -13,8 +13,8 @@ from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.quantize import Quantize
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import Sample
 from smelt.quant.recipe import RECIPES
+from smelt.samples import Sample
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.quant_networks import MADE, Builder, digits, made, outputs, stored_samples
 

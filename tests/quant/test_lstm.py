@@ -18,10 +18,9 @@ from smelt.quant.network import FloatNetwork
 from smelt.quant.qdq import export
 from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import Sample
 from smelt.quant.recipe import RECIPES
 from smelt.quant.rewrites.all import prepare
-from smelt.samples import dequantize
+from smelt.samples import Sample, dequantize
 from tests.frontend.tflite.test_lstm import LAYERS, litert_in_a_row
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
 from tests.support.onnx_networks import graph as onnx_graph

@@ -13,7 +13,7 @@ from smelt.ops.core.binary import Binary
 from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.tensor.concat import Concat
 from smelt.proof.run import run
-from smelt.quant.forms import classify
+from smelt.quant.plan import classify
 from smelt.quant.quantizer import quantize
 from smelt.quant.ranges.observation import observe
 from smelt.quant.ranges.shared_ranges import Group, find_groups
@@ -95,8 +95,8 @@ def joined() -> tuple[Graph, Builder, Node]:
 def test_wide_tensors_do_not_make_others_coarse() -> None:
     graph, make, greater = joined()
     samples, unseen = make.samples(64), make.samples(64)
-    forms = classify(graph)
-    alike, apart = find_groups(graph, forms), find_groups(graph, forms, observe(graph, samples, 0))
+    plan = classify(graph)
+    alike, apart = find_groups(graph, plan), find_groups(graph, plan, observe(graph, samples, 0))
 
     def members(groups: list[Group], value: Value) -> tuple[Value, ...]:
         (found,) = (group.values for group in groups if value in group.values)

@@ -20,12 +20,13 @@ from smelt.ops.core.softmax import Softmax
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.reshape import Reshape
-from smelt.quant.forms import classify
+from smelt.quant.plan import classify
 from smelt.quant.qdq import export
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import Sample, observe
+from smelt.quant.ranges.observation import observe
 from smelt.quant.ranges.shared_ranges import Group, find_groups
 from smelt.quant.recipe import RECIPES
+from smelt.samples import Sample
 from tests.quant.test_int16 import noise
 from tests.support.quant_networks import Builder, outputs
 

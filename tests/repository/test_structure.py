@@ -1,9 +1,11 @@
-"""What the source promises of its structure: one class a name, templates that only lay out."""
+"""What the source promises of its structure: one type a name, templates that only lay out."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pytest
 from jinja2 import nodes
@@ -26,14 +28,43 @@ TEMPLATES = sorted(
 )
 
 
-def test_no_two_classes_have_one_name() -> None:
+def test_no_two_types_have_one_name() -> None:
+    """Classes, aliases, type variables, what `Enum` and `NewType` make: whether private or not."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(path.relative_to(ROOT).as_posix())
+        for name in types_of(ast.parse(path.read_text(encoding="utf-8"))):
+            found[name.lstrip("_")].append(path.relative_to(ROOT).as_posix())
     assert found["KernelCall"] == ["codegen/lower/offer.py"]
+    assert found["Operand"] == ["codegen/lower/offer.py"]
     assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+def types_of(module: ast.Module) -> Iterator[str]:
+    """Names of the types that a module makes: of variables, those written as types are."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+    for node in module.body:
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        targets = (node.target,) if isinstance(node, ast.AnnAssign) else targets
+        for target in targets:
+            if isinstance(target, ast.Name) and re.match(r"_?[A-Z]\w*[a-z]", target.id):
+                yield target.id
+
+
+def test_types_are_seen_however_they_are_made() -> None:
+    """`T` and the like are type variables, which say nothing outside of their function."""
+    text = """
+_Pair = tuple[int, int]
+Kind: TypeAlias = Literal["a", "b"]
+Form = Enum("Form", ["PRODUCT"])
+OpT_co = TypeVar("OpT_co", bound=Op)
+T = TypeVar("T")
+MOST_TAPS = _LARGEST = 1 << 24
+class _Block:
+    class Inner: ...
+"""
+    assert {*types_of(ast.parse(text))} == {"_Pair", "Kind", "Form", "OpT_co", "_Block", "Inner"}
 
 
 def test_methods_that_override_do_not_say_see() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bench.combined import Member, Outputs, combine, run_combined
+from bench.combined import Member, SampleOutputs, combine, run_combined
 from bench.cores import CORES
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
@@ -26,7 +26,7 @@ __all__ = [
     "TOLERANCE",
     "TWINS",
     "Member",
-    "Outputs",
+    "SampleOutputs",
     "assert_same",
     "combine",
     "compile_graph",
@@ -58,14 +58,16 @@ def compile_graph(graph: Graph, options: Options | None = None) -> Artefact:
     return compile_model(Imported(graph), options)
 
 
-def run_together(members: Sequence[Member], options: Options, name: str = "all") -> list[Outputs]:
+def run_together(
+    members: Sequence[Member], options: Options, name: str = "all"
+) -> list[SampleOutputs]:
     """Run all members as one network, on the host or the simulator of the options' board.
 
     Returns:
         By member and sample, its outputs.
     """
 
-    def run(graph: Graph, samples: Sequence[Sample]) -> Outputs:
+    def run(graph: Graph, samples: Sequence[Sample]) -> SampleOutputs:
         return outputs_of(_held(compile_graph(graph, options)), samples)
 
     return run_combined(members, run, name)
@@ -82,7 +84,9 @@ def _held(artefact: Artefact) -> Artefact:
     return replace(artefact, project=replace(project, files={**project.files, **files}))
 
 
-def assert_same(found: Outputs, expected: Outputs, what: str, tolerance: float = TOLERANCE) -> None:
+def assert_same(
+    found: SampleOutputs, expected: SampleOutputs, what: str, tolerance: float = TOLERANCE
+) -> None:
     """Integers are equal in every element, floats differ by a part of the output's range at most.
 
     The range of a float output is that of all samples together, zero included.

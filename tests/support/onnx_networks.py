@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from bench.onnx_models import OPSET, Shape, graph, model, node, session, tensor_info
+from bench.onnx_models import OPSET, DeclaredShape, graph, model, node, session, tensor_info
 from smelt.codegen.passes import run_passes
 from smelt.frontend import Imported, InputOptions, load
 from smelt.ir import Array, Graph, evaluate
@@ -15,7 +15,7 @@ from tests.support.graphs import assert_same
 
 __all__ = [
     "OPSET",
-    "Shape",
+    "DeclaredShape",
     "agrees",
     "before_and_after_passes",
     "graph",

@@ -10,17 +10,17 @@ import numpy as np
 from smelt.api.artefact import Artefact
 from smelt.boards import compile_project, open_device
 from smelt.samples import Sample
-from tests.support.graphs import Outputs
+from tests.support.graphs import SampleOutputs
 from tests.support.projects import SANITIZERS
 
 
-def run_sanitized(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> Outputs:
+def run_sanitized(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> SampleOutputs:
     """The outputs of a network that is built with both sanitizers."""
     artefact.write(folder)
     elf = compile_project(
         folder, artefact.platform, extra_cflags=SANITIZERS, extra_ldflags=SANITIZERS
     )
-    outputs: Outputs = []
+    outputs: SampleOutputs = []
     with open_device(elf.path, "host") as device:
         for sample in samples:
             answers, _ = device.run([array.tobytes() for array in sample])

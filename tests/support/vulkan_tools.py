@@ -30,7 +30,7 @@ from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.concat import Concat
 from smelt.samples import Sample
-from tests.support.graphs import Outputs
+from tests.support.graphs import SampleOutputs
 from tests.support.shared import Network, networks
 
 SHIMS = Path(__file__).parent / "vulkan"
@@ -127,7 +127,7 @@ class Built:
     elf: ElfInfo
     folder: Path
 
-    def run(self, samples: Sequence[Sample], environment: Mapping[str, str]) -> Outputs:
+    def run(self, samples: Sequence[Sample], environment: Mapping[str, str]) -> SampleOutputs:
         """Outputs of each sample, from a program with more variables in its environment."""
         values, found = self.artefact.graph.outputs, list[tuple[np.ndarray, ...]]()
         with open_device(self.elf.path, "host", environment=environment) as device:

@@ -20,6 +20,17 @@ def test_an_unknown_target_is_refused_with_the_nearest_name() -> None:
     assert "cortex-m55" in str(caught.value)
 
 
+@pytest.mark.parametrize("target", targets.available(), ids=lambda target: target.name)
+def test_prices_are_of_forms_of_the_targets_backends(target: Target) -> None:
+    """Those of one core may stand for another, which does not have its library.
+
+    `plain` forms are those of kernels in plain C that two backends share.
+    """
+    sets = (*target.backends, "cmsis_nn", "plain")
+    prefixes = tuple(f"{backend}_" for backend in sets)
+    assert [form for form in target.prices if not form.startswith(prefixes)] == []
+
+
 def test_a_core_runs_the_code_of_lesser_ones() -> None:
     m0, m4, m55 = (targets.get(f"cortex-{core}") for core in ("m0", "m4", "m55"))
     assert m55.runs(m4)

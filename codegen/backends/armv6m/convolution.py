@@ -6,5 +6,5 @@ from smelt.codegen.backends.armv6m.block import block
 from smelt.codegen.backends.armv6m.instructions import CONDITION
 from smelt.codegen.lower.halves_convolution import HalvesConvolution, HalvesCore
 
-CORE = HalvesCore(CONDITION, block, "thumb_halves", interleaves=True, saturates=False)
+CORE = HalvesCore(CONDITION, block, "armv6m_halves", interleaves=True, saturates=False)
 KERNELS = (HalvesConvolution(CORE),)

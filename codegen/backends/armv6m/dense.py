@@ -108,7 +108,7 @@ def _dense(
         ),
         uses={"SMELT_ARRAY"},
         summary="four weights a word, four outputs at a time",
-        form="thumb_words",
+        form="armv6m_words",
         work={
             "products": -(-outputs // 4) * 4 * depth,
             "outputs": outputs,

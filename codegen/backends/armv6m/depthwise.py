@@ -6,5 +6,5 @@ from smelt.codegen.backends.armv6m.instructions import CONDITION
 from smelt.codegen.backends.armv6m.pairs import pairs
 from smelt.codegen.lower.halves_depthwise import DepthwiseCore, HalvesDepthwise
 
-CORE = DepthwiseCore(CONDITION, pairs, "thumb_halves_depthwise", by_line=True, saturates=False)
+CORE = DepthwiseCore(CONDITION, pairs, "armv6m_halves_depthwise", by_line=True, saturates=False)
 KERNELS = (HalvesDepthwise(CORE),)

@@ -76,7 +76,7 @@ class LinePacking:
         pitch: words of a line, and of two.
         size: lines of the image.
         loads: where there is no loop over lines: which are loaded, and from where.
-        words: then: index and C of each word.
+        stores: then: index and C of each word.
         lower, upper, both: C of inputs outside of the image, as the lower half of a word, its upper
             half, and both.
         plain: the number that such an input has.
@@ -89,7 +89,7 @@ class LinePacking:
     pitch: tuple[int, int]
     size: int
     loads: tuple[tuple[int, int], ...]
-    words: tuple[tuple[int, str], ...]
+    stores: tuple[tuple[int, str], ...]
     lower: int
     upper: int
     both: int
@@ -114,7 +114,7 @@ class SlidingColumnsParameters(Parameters):
         outputs: of a line.
         step: elements from an output to the next, and from a line to the next.
         packing: of inputs.
-        words: of scratch.
+        scratch_words: that are taken.
         channels: of the output.
         channel: C of the input's channel.
         before: lines before the image.
@@ -134,7 +134,7 @@ class SlidingColumnsParameters(Parameters):
     outputs: int
     step: tuple[int, int]
     packing: LinePacking
-    words: int
+    scratch_words: int
     channels: int
     channel: str
     before: int
@@ -225,14 +225,14 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
                     for i in range(size[0])
                     if any(i in pair for pair in straight)
                 ),
-                words=tuple(
+                stores=tuple(
                     (i * pitch, _word(pair, x.zero_point)) for i, pair in enumerate(straight)
                 ),
                 lower=x.zero_point + LIFT,
                 upper=LIFT + x.zero_point * 65536,
                 both=x.zero_point + LIFT + x.zero_point * 65536,
             ),
-            words=pitch * (band + 1),
+            scratch_words=pitch * (band + 1),
             channels=window.outputs,
             channel=f"o / {multiplier}" if multiplier > 1 else "o",
             before=0 if straight else before[0],
@@ -250,7 +250,7 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
             ),
             uses={"SMELT_ARRAY"},
             summary="lines of outputs, two taps in one multiplication",
-            form="wide_columns_3x3",
+            form="armv7m_columns_3x3",
             work={
                 "outputs": y.size,
                 "repaired": y.size // window.outputs * int(repaired.sum()),

@@ -19,7 +19,7 @@ from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 from smelt.ops.core.convolution import Conv2D
 
-CORE = HalvesCore(CONDITION, block, "wide_halves", interleaves=False, saturates=True)
+CORE = HalvesCore(CONDITION, block, "armv7m_halves", interleaves=False, saturates=True)
 
 
 class PairsOfTapsConv2D(Kernel[Conv2D]):

@@ -169,7 +169,7 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
         ),
         uses={"SMELT_ARRAY"} | when(depth >= 4, "string.h"),
         summary="two taps in one multiplication, four outputs at a time",
-        form="wide_pairs_4x1",
+        form="armv7m_pairs_4x1",
         work={
             "products": rows * filled.size,
             "repairs": rows * sum(map(len, repairs)),

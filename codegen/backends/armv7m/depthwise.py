@@ -6,5 +6,5 @@ from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.pairs import pairs
 from smelt.codegen.lower.halves_depthwise import DepthwiseCore, HalvesDepthwise
 
-CORE = DepthwiseCore(CONDITION, pairs, "wide_halves_depthwise", by_line=False, saturates=True)
+CORE = DepthwiseCore(CONDITION, pairs, "armv7m_halves_depthwise", by_line=False, saturates=True)
 KERNELS = (HalvesDepthwise(CORE),)

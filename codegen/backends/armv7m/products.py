@@ -107,17 +107,17 @@ def convolution(
     halves = _paired(weights, window.kernel[0], run)
     steps = halves.shape[1]
     pixels = y.size // window.outputs // place.batch
-    words = request.optimize != "size" and weights.size <= WORD_WEIGHTS
-    words = words and pixels * place.batch >= WORD_PIXELS
+    in_words = request.optimize != "size" and weights.size <= WORD_WEIGHTS
+    in_words = in_words and pixels * place.batch >= WORD_PIXELS
     kept, repairs = split_pairs(halves)
     kept = kept.reshape(-1, 2, steps, 2)
-    stream = _stream(kept, repairs, scaling, words)
+    stream = _stream(kept, repairs, scaling, in_words)
     one = window.taps == 1 and not window.padded and window.stride == (1, 1)
     together = pixels >= PIXELS
     summed = PairsOfTaps(
         steps,
         Turns.of(steps - 1, _UNROLLED[request.optimize]),
-        words,
+        in_words,
         any(repairs),
         window.outputs,
         together,
@@ -141,7 +141,7 @@ def convolution(
         outputs=window.outputs,
         odd=window.outputs % 2 == 1,
         steps=steps,
-        words=words,
+        in_words=in_words,
         repaired=any(repairs),
         depth=(window.depth, 2 * window.depth),
         run=run if at_once else 0,
@@ -176,7 +176,7 @@ def convolution(
         ),
         uses={"SMELT_ARRAY", "string.h"},
         summary="two taps in one multiplication, two outputs of three pixels at a time",
-        form="wide_pairs_words_2x3" if words else "wide_pairs_2x3",
+        form="armv7m_pairs_words_2x3" if in_words else "armv7m_pairs_2x3",
         work={
             "products": blocks * len(kept) * steps * 2,
             "repairs": blocks * sum(map(len, repairs)),
@@ -269,7 +269,7 @@ def split_pairs(halves: Array) -> tuple[Array, list[list[tuple[int, int]]]]:
 
 
 def _stream(
-    kept: Array, repairs: Sequence[Sequence[tuple[int, int]]], scaling: ShortScaling, words: bool
+    kept: Array, repairs: Sequence[Sequence[tuple[int, int]]], scaling: ShortScaling, in_words: bool
 ) -> Array:
     """int32: all constants of two outputs after those of the two before."""
     rows = np.zeros((2 * len(kept), scaling.rows.shape[1]), np.int64)
@@ -280,7 +280,7 @@ def _stream(
     for i, pair in enumerate(kept):
         mine = repairs[2 * i : 2 * i + 2]
         parts += [starts[i] - [LIFT * sum(lack for _, lack in r) for r in mine]]
-        if words:
+        if in_words:
             parts.append((pair[..., 1] + (pair[..., 0] << 16)).T.ravel())
         else:
             low, high = pair[..., 1] + 128, pair[..., 0] + 128

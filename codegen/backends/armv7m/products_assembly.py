@@ -47,7 +47,7 @@ class PairsOfTaps:
     Attributes:
         steps: pairs of taps.
         turns: of them, but for the first one.
-        words: whether weights are words; else bytes, two pairs in a word.
+        in_words: whether weights are words; else bytes, two pairs in a word.
         repaired: whether some output has repairs.
         outputs: channels.
         together: whether the outputs of the three pixels are neighbours.
@@ -56,7 +56,7 @@ class PairsOfTaps:
 
     steps: int
     turns: Turns
-    words: bool
+    in_words: bool
     repaired: bool
     outputs: int
     together: bool
@@ -84,8 +84,8 @@ def block(p: PairsOfTaps) -> Armv7m:
         pair, done = a.here(1), Label(5)
         a.ldr(R7, SP, _PATCH)
         a.ldmia(R1, [R9, R12])
-        _step(a, words=p.words, first=True)
-        run_turns(a, p.turns, lambda: _step(a, words=p.words, first=False), R7, R8, _END)
+        _step(a, in_words=p.in_words, first=True)
+        run_turns(a, p.turns, lambda: _step(a, in_words=p.in_words, first=False), R7, R8, _END)
         if p.repaired:
             a.ldr(R8, SP, _PATCH)
             _repair(a, first)
@@ -107,10 +107,10 @@ def block(p: PairsOfTaps) -> Armv7m:
     return a
 
 
-def _step(a: Armv7m, *, words: bool, first: bool) -> None:
+def _step(a: Armv7m, *, in_words: bool, first: bool) -> None:
     """Adds the products of a pair of taps to the sums, the first ones to what they start from."""
     a.ldmia(R7, [R2, R3, R4])
-    if words:
+    if in_words:
         a.ldmia(R1, [R5, R6])
     else:
         a.ldmia(R1, [R6]).and_(R5, R6, 0x00FF00FF).lsrs(R6, R6, 8)

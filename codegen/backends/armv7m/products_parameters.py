@@ -26,7 +26,7 @@ class SlidingInput:
     """
 
     at: str
-    words: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class PairsOfTapsParameters(Parameters):
         outputs: channels.
         odd: whether their number is.
         steps: pairs of taps.
-        words: whether weights are words.
+        in_words: whether weights are words.
         repaired: whether some output has repairs.
         depth: channels of an input pixel, and of two pixels.
         run: inputs that are packed at once; 0 where that is a pixel's only.
@@ -103,7 +103,7 @@ class PairsOfTapsParameters(Parameters):
     outputs: int
     odd: bool
     steps: int
-    words: bool
+    in_words: bool
     repaired: bool
     depth: tuple[int, int]
     run: int

@@ -95,7 +95,7 @@ class _Lines:
         """Rows of the image under a band of rows of outputs."""
         return (band - 1) * window.stride[0] + window.kernel[0]
 
-    def words(self, window: Window, band: int) -> int:
+    def scratch_words(self, window: Window, band: int) -> int:
         """Words of scratch that a band takes."""
         return self.rows(window, band) * self.row
 
@@ -134,13 +134,15 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
                 f"{name} is served by rows of words for {PIXELS} or more outputs a row only."
             )
         lines = _Lines(window, width)
-        if 4 * lines.words(window, 1) > SCRATCH_BYTES:
+        if 4 * lines.scratch_words(window, 1) > SCRATCH_BYTES:
             return Refusal(f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes.")
         scaling = scaling.signed
         room = 0 if request.optimize == "ram" else request.room
         band = _band(lines, window, height, room - 4 * (1 + lines.weights))
         blocks = -(-width // PIXELS)
-        made = 4 * (lines.words(window, band) + 1 + lines.weights) <= max(room, SCRATCH_BYTES)
+        made = 4 * (lines.scratch_words(window, band) + 1 + lines.weights) <= max(
+            room, SCRATCH_BYTES
+        )
         few = node.input(1).array.size <= WORD_WEIGHTS and request.optimize != "size"
         made = made and not (few and band * blocks < _WORTH_MAKING)
         if not made:
@@ -188,21 +190,21 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
                 *((Packed("padding", outside),) if window.padded else ()),
                 Packed("weights", _bytes(kept, starts) if made else _words(kept, starts)),
                 Packed("constants", constants),
-                Scratch("image", DType.INT32, lines.words(window, band)),
+                Scratch("image", DType.INT32, lines.scratch_words(window, band)),
                 *((Scratch("words", DType.INT32, 1 + lines.weights),) if made else ()),
                 Output(0, "output"),
             ),
             uses={"SMELT_ARRAY"}
             | when(parameters.widening.fours or parameters.bands.kept, "string.h"),
             summary=f"two taps in one multiplication, {band} rows of outputs widened at a time",
-            form="wide_rows_3",
+            form="armv7m_rows_3",
             work={
                 "products": calls * blocks * lines.weights,
                 "repairs": place.batch * height * blocks * sum(map(len, repairs)),
                 "outputs": calls * blocks,
                 "rows": calls,
                 "made": place.batch * bands * outputs * lines.weights if made else 0,
-                "widened": place.batch * lines.words(window, height),
+                "widened": place.batch * lines.scratch_words(window, height),
                 "calls": 1,
             },
         )
@@ -210,7 +212,7 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
 
 def _band(lines: _Lines, window: Window, height: int, room: int) -> int:
     """Rows of outputs that so many bytes have room for; at least one."""
-    fixed, each = lines.words(window, 0), window.stride[0] * lines.row
+    fixed, each = lines.scratch_words(window, 0), window.stride[0] * lines.row
     return max(1, min(height, (room // 4 - fixed) // each))
 
 

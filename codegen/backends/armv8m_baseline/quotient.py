@@ -155,7 +155,7 @@ class BaselineQuotient(Kernel[Binary]):
             in_place=unbroadcast((x0, x1), y),
             uses=store.uses,
             summary="one division an element",
-            form="sdiv",
+            form="armv8m_baseline_sdiv",
             work={"elements": y.size, "calls": 1},
         )
 

@@ -149,7 +149,7 @@ class DepthwiseFloatParameters(Parameters):
     """Variables of `depthwise_float.j2`; texts are C.
 
     Attributes:
-        title, block: for the function's comment.
+        title, block_text: for the function's comment.
         images: the loop over images.
         height, width: of the output.
         outside: condition that an input pixel lies outside of the image; empty where none can.
@@ -169,7 +169,7 @@ class DepthwiseFloatParameters(Parameters):
     """
 
     title: str
-    block: str
+    block_text: str
     images: ImageLoop
     height: int
     width: int
@@ -234,7 +234,7 @@ def depthwise_float(
     places = [f"side + {column.offset}" if column.offset else "side" for column in columns]
     parameters = DepthwiseFloatParameters(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
-        block=f"{pixels} pixel{'s of a row' if several else ''} times {lanes} channel"
+        block_text=f"{pixels} pixel{'s of a row' if several else ''} times {lanes} channel"
         + "s" * (lanes > 1),
         images=frame.images,
         height=frame.height,

@@ -32,7 +32,7 @@ class DepthwisePairsParameters(Parameters):
         outputs: output channels.
         multiplier: output channels of an input channel.
         channel: statement that finds the constants of channel `o`; empty where there are none.
-        words, run: inputs and weights of a line, where lines are looped over; else 0.
+        line_inputs, run: inputs and weights of a line, where lines are looped over; else 0.
         weights: of a channel, where lines are written out; else 0.
         lines: of a window, along which pixels are neighbours, where they are looped over; else 0.
         sums: statements that add the products of each line, or of any where they are looped over.
@@ -58,7 +58,7 @@ class DepthwisePairsParameters(Parameters):
     outputs: int
     multiplier: int
     channel: str
-    words: int
+    line_inputs: int
     run: int
     weights: int
     lines: int
@@ -147,7 +147,7 @@ def _parameters(
         outputs=window.outputs,
         multiplier=multiplier,
         channel=finish.row("o"),
-        words=len(used) if looped else 0,
+        line_inputs=len(used) if looped else 0,
         run=run if looped else 0,
         weights=0 if looped else lines * run,
         lines=lines if looped else 0,

@@ -43,7 +43,7 @@ class LstmParameters(Parameters):
 
     Attributes:
         title: for the function's comment.
-        words: whether four weights share a word.
+        in_words: whether four weights share a word.
         steps: of a sequence.
         sequences: how many there are.
         depth: inputs of a step.
@@ -58,7 +58,7 @@ class LstmParameters(Parameters):
     """
 
     title: str
-    words: bool
+    in_words: bool
     steps: int
     sequences: int
     depth: int
@@ -93,17 +93,17 @@ class LstmKernel(Kernel[Lstm]):
         biases = _biases(node, weights, recurrent, bias)
         lines = _lines(scaling, hidden.zero_point, _reach(biases, weights, recurrent))
         by_unit = [w.transpose(1, 0, 2).reshape(GATES * units, -1) for w in (weights, recurrent)]
-        words = "long_multiply" in request.target.features and all(map(fits_words, by_unit))
+        in_words = "long_multiply" in request.target.features and all(map(fits_words, by_unit))
         operands: list[Operand] = [
             Input(0, "input"),
-            Packed("weights", words_of(by_unit[0]) if words else _interleaved(weights)),
-            Packed("recurrent", words_of(by_unit[1]) if words else _interleaved(recurrent)),
+            Packed("weights", words_of(by_unit[0]) if in_words else _interleaved(weights)),
+            Packed("recurrent", words_of(by_unit[1]) if in_words else _interleaved(recurrent)),
             Packed("biases", biases),
             Packed("samples", sigmoid_samples().astype(np.uint16)),
             *(Input(index, f"initial_{name}") for index, name in given),
             *(Output(index, name) for index, name in enumerate(names)),
         ]
-        parameters = _parameters(node, lines, words=words)
+        parameters = _parameters(node, lines, in_words=in_words)
         if not op.sequence:
             operands.append(Scratch("next", DType.INT8, units))
         return KernelCall(
@@ -113,7 +113,7 @@ class LstmKernel(Kernel[Lstm]):
             operands=tuple(operands),
             in_place=tuple((names.index(name), index) for index, name in given),
             uses=uses_in(parameters.lines) | {"string.h"},
-            summary=f"the four gates of a unit at a time, {1 + words} in one multiply-add",
+            summary=f"the four gates of a unit at a time, {1 + in_words} in one multiply-add",
         )
 
 
@@ -138,7 +138,7 @@ def _served_scaling(node: Node[Lstm]) -> LstmScaling | Refusal:
     return scaling
 
 
-def _parameters(node: Node[Lstm], lines: list[str], *, words: bool) -> LstmParameters:
+def _parameters(node: Node[Lstm], lines: list[str], *, in_words: bool) -> LstmParameters:
     """The template's variables; `lines` make a unit's states of its sums."""
     op, x, hidden = node.op, node.input(0).type, node.outputs[-2].type
     steps, batch, depth = x.shape
@@ -148,7 +148,7 @@ def _parameters(node: Node[Lstm], lines: list[str], *, words: bool) -> LstmParam
     reverse = ", the last step first" if op.reverse else ""
     return LstmParameters(
         title=f"LSTM of {x}, {units} units{reverse}",
-        words=words,
+        in_words=in_words,
         steps=steps,
         sequences=batch,
         depth=depth,
@@ -159,8 +159,8 @@ def _parameters(node: Node[Lstm], lines: list[str], *, words: bool) -> LstmParam
         hidden_bytes=batch * units,
         cell_bytes=batch * units * 2,
         lines=(
-            *_gate_sums("own", "input", "weights", depth, 0, words=words),
-            *_gate_sums("again", "hidden", "recurrent", units, GATES, words=words),
+            *_gate_sums("own", "input", "weights", depth, 0, in_words=in_words),
+            *_gate_sums("again", "hidden", "recurrent", units, GATES, in_words=in_words),
             *lines,
         ),
         every=op.sequence,
@@ -170,7 +170,7 @@ def _parameters(node: Node[Lstm], lines: list[str], *, words: bool) -> LstmParam
 
 
 def _gate_sums(
-    name: str, elements: str, weights: str, depth: int, first: int, *, words: bool
+    name: str, elements: str, weights: str, depth: int, first: int, *, in_words: bool
 ) -> tuple[str, ...]:
     """C lines that sum up one of the two products of a unit's gates, from its biases on.
 
@@ -180,11 +180,11 @@ def _gate_sums(
         weights: name of the pointer to the weights.
         depth: how many elements there are.
         first: which of the unit's biases is the first.
-        words: whether four weights share a word.
+        in_words: whether four weights share a word.
     """
     sums = [f"{name}_{letter}" for letter in _LETTERS]
     begin = [f"int32_t {total} = biases[{first + i}];" for i, total in enumerate(sums)]
-    if not words:
+    if not in_words:
         return (
             *begin,
             f"for (int32_t k = 0; k < {depth}; ++k, {weights} += {GATES}) {{",

@@ -72,7 +72,7 @@ class MatMulParameters(Parameters):
 
     Attributes:
         title, text: for the function's comment.
-        block: what a block is, for the comment of its function.
+        block_text: what a block is, for the comment of its function.
         type: of an element.
         vectors: whether a block is computed in vectors.
         lines: of the function that computes a block.
@@ -84,7 +84,7 @@ class MatMulParameters(Parameters):
 
     title: str
     text: str
-    block: str
+    block_text: str
     type: str
     vectors: bool
     lines: tuple[str, ...]
@@ -122,7 +122,7 @@ class MatMulKernel(Kernel[MatMul]):
         parameters = MatMulParameters(
             title=f"{node.input(0).type} times {node.input(1).type} -> {y}",
             text=product.text,
-            block=product.block,
+            block_text=product.block_text,
             type=y.dtype.c_name,
             vectors=form is not MatMulForm.SINGLE,
             lines=tuple(lines()),

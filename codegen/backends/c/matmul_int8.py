@@ -44,7 +44,7 @@ class StoredMatMulParameters(Parameters):
 
     Attributes:
         title, notes: for the function's comment.
-        block: what a block is, for the comment of its function.
+        block_text: what a block is, for the comment of its function.
         rows: what rows add to sums, for a comment, and empty where that is nothing.
         row_sums: lines that compute it.
         columns: what columns add to sums, and empty where that is nothing.
@@ -60,7 +60,7 @@ class StoredMatMulParameters(Parameters):
 
     title: str
     notes: tuple[str, ...]
-    block: str
+    block_text: str
     rows: str
     row_sums: tuple[str, ...]
     columns: str
@@ -124,7 +124,7 @@ def _parameters(node: Node, product: MatrixProduct, finish: Finish) -> StoredMat
     return StoredMatMulParameters(
         title=f"{a} times {b} -> {node.output.type}",
         notes=(f"{product.text}.", *finish.notes),
-        block=product.block,
+        block_text=product.block_text,
         rows=rows if by_rows else "",
         row_sums=_row_sums(product, b.zero_point) if by_rows else (),
         columns=columns if by_columns else "",

@@ -104,7 +104,7 @@ class MatrixProduct:
         return tuple(NestedLoop(loop.head) for loop in self.stack)
 
     @property
-    def block(self) -> str:
+    def block_text(self) -> str:
         """What a block is, for comments."""
         return f"{self.rows.text} times {self.columns.text}"
 
@@ -112,7 +112,8 @@ class MatrixProduct:
     def text(self) -> str:
         """How a product is computed, for comments."""
         overlaps = self.rows.overlaps or self.columns.overlaps
-        return f"{self.block} at a time" + "; the last block overlaps the one before" * overlaps
+        suffix = "; the last block overlaps the one before" if overlaps else ""
+        return f"{self.block_text} at a time{suffix}"
 
     @property
     def spans(self) -> tuple[MatrixSpan, MatrixSpan]:

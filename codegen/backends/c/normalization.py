@@ -52,7 +52,7 @@ class NormalizationKernel(Kernel[Normalization]):
         op, x = node.op, node.input(0).type
         if x.dtype is not DType.FLOAT32:
             return Refusal(f"{op.name} is served for f32 data only.")
-        form = _Form(node)
+        form = _NormalizationLoops(node)
         optional = ((_SCALE, "scale"), (_BIAS, "bias"))
         operands = [Input(i, name) for i, name in optional if node.optional(i) is not None]
         names = [operand.name for operand in operands]
@@ -73,7 +73,7 @@ class NormalizationKernel(Kernel[Normalization]):
         )
 
 
-class _Form:
+class _NormalizationLoops:
     """Loops over the elements that share a mean, inside of loops over the means."""
 
     def __init__(self, node: Node[Normalization]) -> None:

@@ -89,19 +89,19 @@ class _Phases:
         return _Phases(down, across, x.shape[-1], y.shape[-1], parts, unrolled)
 
     @property
-    def words(self) -> int:
+    def longest(self) -> int:
         """Elements of the longest window."""
         return max(part[0].size for part in self.weights)
 
     @property
-    def block(self) -> int:
+    def at_once(self) -> int:
         """Output channels whose sums are in registers together."""
         return min(LANES, self.outputs)
 
     @property
     def rest(self) -> int:
         """Output channels in the last block, if it is not whole."""
-        return self.outputs % self.block
+        return self.outputs % self.at_once
 
     @property
     def padded(self) -> bool:
@@ -114,7 +114,7 @@ class _Phases:
         found: list[Array] = []
         for part in self.weights:
             rows = part.reshape(self.outputs, -1)
-            whole = rows[: self.outputs - self.rest].reshape(-1, self.block, rows.shape[1])
+            whole = rows[: self.outputs - self.rest].reshape(-1, self.at_once, rows.shape[1])
             found += [whole.transpose(0, 2, 1).ravel(), rows[self.outputs - self.rest :].T.ravel()]
         return np.concatenate(found).astype(np.int8)
 
@@ -238,7 +238,7 @@ def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> Kerne
     if op.groups > 1 or len(op.stride) > 2 or set(op.dilation) != {1}:
         return None
     cut = _Phases.of(node, request)
-    if 4 * cut.words > request.room:
+    if 4 * cut.longest > request.room:
         return None
     pair, zero_point = cut.x.together == 2, -x.zero_point
     word = ("in0[i]", zero_point)
@@ -248,7 +248,7 @@ def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> Kerne
     if cut.padded:
         operands.append(Packed("padding", np.full(cut.depth, x.zero_point, np.int8)))
     operands += [Packed("weights", cut.ordered), *finish.operands]
-    operands += [Scratch("patch", DType.INT32, cut.words), Output(0, "output")]
+    operands += [Scratch("patch", DType.INT32, cut.longest), Output(0, "output")]
     kernel = node.input(1).type.shape[:-2]
     width, stride = cut.x.outputs, cut.x.stride
     parameters = PhasesParameters(
@@ -263,7 +263,7 @@ def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> Kerne
         unrolled=cut.unrolled,
         y=cut.y.loops,
         x=cut.x.loops,
-        sums=cut.x.together * cut.block,
+        sums=cut.x.together * cut.at_once,
         output_pixel=f"(y * {width} + x) * {cut.outputs}",
         last=width - stride if pair else 0,
         beside=stride * cut.outputs if pair else 0,
@@ -276,7 +276,7 @@ def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> Kerne
         parameters=parameters,
         operands=tuple(operands),
         uses=finish.uses | {"SMELT_ARRAY"} | when(pair, *HALVES),
-        summary=f"phase by phase, {cut.x.together} pixels x {cut.block} channels",
+        summary=f"phase by phase, {cut.x.together} pixels x {cut.at_once} channels",
     )
 
 
@@ -303,7 +303,7 @@ def _images(x: TensorType, y: TensorType) -> ImageLoop:
 def _channels(cut: _Phases, finish: Finish) -> Iterator[PhaseChannels]:
     """The output channels in whole blocks, and in the last one."""
     whole = cut.outputs - cut.rest
-    loop = f"for (int32_t o = 0; o < {whole}; o += {cut.block}) {{"
-    yield PhaseChannels.of(cut, finish, cut.block, loop if whole > cut.block else "")
+    loop = f"for (int32_t o = 0; o < {whole}; o += {cut.at_once}) {{"
+    yield PhaseChannels.of(cut, finish, cut.at_once, loop if whole > cut.at_once else "")
     if cut.rest:
         yield PhaseChannels.of(cut, finish, cut.rest, "", whole)

@@ -138,7 +138,7 @@ def _taps(op: Pool2D, x: TensorType) -> int:
     return int(op.covered(0, x).sum()) * int(op.covered(1, x).sum())
 
 
-def _result_of(node: Node[Pool2D], how: _Division, *, varies: bool) -> Callable[[str], str]:
+def _result_of(node: Node[Pool2D], how: _AverageDivision, *, varies: bool) -> Callable[[str], str]:
     """What becomes of an accumulator, as C of its name."""
     if node.op.scales(node):
         return partial(_scaled(node, varies=varies).replace, "%s")
@@ -178,11 +178,11 @@ def _comment(node: Node[Pool2D], *, clips: bool, counts: bool) -> tuple[str, ...
     return tuple(lines)
 
 
-_Division = Literal["none", "real", "scale", "reciprocal", "quotient"]
+_AverageDivision = Literal["none", "real", "scale", "reciprocal", "quotient"]
 """What becomes of a sum: nothing, a float quotient, ONNX's, that of a reciprocal, a rounded one."""
 
 
-def _divides(op: Pool2D, dtype: DType, *, scales: bool) -> _Division:
+def _divides(op: Pool2D, dtype: DType, *, scales: bool) -> _AverageDivision:
     if op.kind != "average":
         return "none"
     if dtype.is_float:
@@ -193,7 +193,7 @@ def _divides(op: Pool2D, dtype: DType, *, scales: bool) -> _Division:
     return "reciprocal" if dtype.size == 1 and small else "quotient"
 
 
-def _divisors(count: int, how: _Division) -> tuple[str, ...]:
+def _divisors(count: int, how: _AverageDivision) -> tuple[str, ...]:
     """C lines of what is divided by where all windows have one size."""
     half = f"const int32_t half = {count // 2};"
     fixed = -(-(1 << 24) // count)
@@ -208,7 +208,7 @@ def _divisors(count: int, how: _Division) -> tuple[str, ...]:
             return ()
 
 
-def _varying_divisors(count: str, how: _Division) -> tuple[str, ...]:
+def _varying_divisors(count: str, how: _AverageDivision) -> tuple[str, ...]:
     """The same where windows differ in size, of which `count` is the C expression."""
     if how == "real":
         return (f"const float count = (float)({count});",)
@@ -221,7 +221,7 @@ def _varying_divisors(count: str, how: _Division) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _result(how: _Division, store: Store, acc: str) -> str:
+def _result(how: _AverageDivision, store: Store, acc: str) -> str:
     """What becomes of an accumulator."""
     match how:
         case "real":

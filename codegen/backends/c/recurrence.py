@@ -79,7 +79,7 @@ class RecurrenceParameters(Parameters):
         title, text: for comments: what is computed, and the recurrent sums at a time.
         functions: of the activations.
         vectors: whether the recurrent sums of several gates share vector registers.
-        block: recurrent sums at a time.
+        at_once: recurrent sums at a time.
         sums: C lines that compute them.
         units: of a state, of which the first `whole_units` are computed `unit_lanes` at a time.
         reset: statements that apply the reset gate before a second product, where that is done.
@@ -93,7 +93,7 @@ class RecurrenceParameters(Parameters):
     functions: tuple[ActivationFunction, ...]
     text: str
     vectors: bool
-    block: int
+    at_once: int
     sums: tuple[str, ...]
     units: int
     whole_units: int
@@ -127,18 +127,18 @@ class RecurrenceKernel(Kernel[Recurrence]):
         gates = RecurrentGates(op, frozenset(given), letters, units, products)
         fused = "fma" in request.target.features
         sums = (
-            vector_sums(products[0].block, rows, units, size)
+            vector_sums(products[0].at_once, rows, units, size)
             if vectors
-            else scalar_sums(products[0].block, rows, units, size, weights, fused=fused)
+            else scalar_sums(products[0].at_once, rows, units, size, weights, fused=fused)
         )
         several = f" of {rows} sequences" if rows > 1 else ""
         parameters = RecurrenceParameters(
             title=f"{op.name} of {node.input(0).type}, {units} units"
             + ", the last step first" * op.reverse,
             functions=functions,
-            text=f"gates{several}, {products[0].block} at a time",
+            text=f"gates{several}, {products[0].at_once} at a time",
             vectors=vectors,
-            block=products[0].block,
+            at_once=products[0].at_once,
             sums=tuple(sums),
             units=units,
             whole_units=whole_units,
@@ -167,7 +167,7 @@ class RecurrenceKernel(Kernel[Recurrence]):
                 when(vectors, "SMELT_VECTORS"),
                 when(whole_units, "SMELT_ARRAY"),
             ),
-            summary=f"{rows} x {products[0].block} sums of sequences x gates at a time",
+            summary=f"{rows} x {products[0].at_once} sums of sequences x gates at a time",
         )
 
 
@@ -209,16 +209,16 @@ def _products(
         most = 4
     sizes = [s for s in range(1, most + 1) if not vectors or s % 8 == 0 or s == most] or [most]
 
-    def cost(block: int) -> tuple[int, int]:
-        blocks = sum(-(-count // block) for count in gates)
-        return blocks * (rows + 3 + block * (1 + rows)), block
+    def cost(at_once: int) -> tuple[int, int]:
+        blocks = sum(-(-count // at_once) for count in gates)
+        return blocks * (rows + 3 + at_once * (1 + rows)), at_once
 
-    block = min(sizes, key=cost)
+    at_once = min(sizes, key=cost)
     products: list[GateProduct] = []
     for count in gates:
         first = sum(p.gates for p in products)
         start = sum(p.padded for p in products)
-        products.append(GateProduct(first, count, block, start))
+        products.append(GateProduct(first, count, at_once, start))
     return tuple(products)
 
 
@@ -228,7 +228,7 @@ def _packed(weights: Array, products: tuple[GateProduct, ...]) -> Array:
     for product in products:
         own = weights[product.first : product.first + product.gates]
         padded = np.pad(own, ((0, product.padded - product.gates), (0, 0)))
-        blocks = padded.reshape(-1, product.block, weights.shape[1])
+        blocks = padded.reshape(-1, product.at_once, weights.shape[1])
         parts.append(blocks.transpose(0, 2, 1).ravel())
     return np.concatenate(parts)
 

@@ -11,29 +11,29 @@ from smelt.ir import Value
 
 @dataclass(frozen=True)
 class GateProduct:
-    """A product of recurrent weights and a state: `gates` of them, `block` at a time.
+    """A product of recurrent weights and a state: `gates` of them, `at_once` at a time.
 
     Attributes:
         first: the first of the gates' rows of weights.
         gates: how many there are.
-        block: how many of them are computed together.
+        at_once: how many of them are computed together.
         start: where its sums start, in elements of the scratch memory.
     """
 
     first: int
     gates: int
-    block: int
+    at_once: int
     start: int
 
     @property
     def padded(self) -> int:
         """Sums that whole blocks make."""
-        return -(-self.gates // self.block) * self.block
+        return -(-self.gates // self.at_once) * self.at_once
 
 
-def vector_sums(block: int, rows: int, units: int, size: int) -> list[str]:
+def vector_sums(at_once: int, rows: int, units: int, size: int) -> list[str]:
     """C lines that compute a block of sums of some sequences in vectors."""
-    lanes = vectors_of(block)
+    lanes = vectors_of(at_once)
     lines: list[str] = []
     body: list[str] = []
     ends: list[str] = []
@@ -49,19 +49,19 @@ def vector_sums(block: int, rows: int, units: int, size: int) -> list[str]:
             lanes,
             lambda n, at, r=r, sums=sums: f"sums[{sums}gate + {at}] = sum{r}_{n}[j] + 0.0f;",
         )
-    head = f"for (int32_t k = 1; k < {units}; ++k, weights += {block}) {{"
-    return [*lines, f"weights += {block};", *braced(head, body), *ends]
+    head = f"for (int32_t k = 1; k < {units}; ++k, weights += {at_once}) {{"
+    return [*lines, f"weights += {at_once};", *braced(head, body), *ends]
 
 
 def scalar_sums(
-    block: int, rows: int, units: int, size: int, weights: Value, *, fused: bool
+    at_once: int, rows: int, units: int, size: int, weights: Value, *, fused: bool
 ) -> list[str]:
     """C lines that compute a block of sums of some sequences, a variable each."""
-    pairs = [(r, j) for r in range(rows) for j in range(block)]
+    pairs = [(r, j) for r in range(rows) for j in range(at_once)]
     lines = [f"float sum{r}_{j} = 0.0f;" for r, j in pairs]
-    move, found = f", weights += {block}", "weights[{j}]"
+    move, found = f", weights += {at_once}", "weights[{j}]"
     if not weights.is_constant:
-        others = (f"(gate + {j} < gates ? gate + {j} : gates - 1)" for j in range(1, block))
+        others = (f"(gate + {j} < gates ? gate + {j} : gates - 1)" for j in range(1, at_once))
         lines += [
             f"const float *const row{j} = weights + {gate} * {units};"
             for j, gate in enumerate(["gate", *others])
@@ -69,7 +69,7 @@ def scalar_sums(
         move, found = "", "row{j}[k]"
     states = [f"{r * units} + " if r else "" for r in range(rows)]
     body = [f"const float x{r} = state[{state}k];" for r, state in enumerate(states)]
-    for j in range(block):
+    for j in range(at_once):
         body.append(f"const float w{j} = {found.format(j=j)};")
         for r in range(rows):
             added = f"sum{r}_{j} += x{r} * w{j};"

@@ -46,7 +46,7 @@ _READ_AHEAD = 16
 
 _LARGEST_INDEX = 32767
 
-_Convolution = Node[Conv2D | DepthwiseConv2D]
+_ConvolutionNode = Node[Conv2D | DepthwiseConv2D]
 
 
 class CmsisConv2DKernel(Kernel[Conv2D]):
@@ -83,7 +83,7 @@ class CmsisDepthwiseConv2DKernel(Kernel[DepthwiseConv2D]):
         return _depthwise(node, weights, scaling, variant)
 
 
-def _scaling_of(node: _Convolution, what: str, channel_axis: int) -> LibraryScaling | Refusal:
+def _scaling_of(node: _ConvolutionNode, what: str, channel_axis: int) -> LibraryScaling | Refusal:
     """How the node's sums are requantized, or why the library does not compute it."""
     weights, bias = node.input(1), node.optional(2)
     if not weights.is_constant or (bias is not None and not bias.is_constant):
@@ -105,7 +105,7 @@ def _scaling_of(node: _Convolution, what: str, channel_axis: int) -> LibraryScal
 
 
 def _convolution(
-    node: _Convolution, weights: Array, scaling: LibraryScaling, variant: Variant
+    node: _ConvolutionNode, weights: Array, scaling: LibraryScaling, variant: Variant
 ) -> KernelCall:
     """A call of a convolution; `weights` are `[o,h,w,i]`."""
     window, x, y = Window.of(node), node.input(0).type, node.output.type
@@ -169,7 +169,7 @@ def _suiting(window: Window, depth: int, batch: int, variant: Variant) -> tuple[
 
 
 def _depthwise(
-    node: _Convolution, weights: Array, scaling: LibraryScaling, variant: Variant
+    node: _ConvolutionNode, weights: Array, scaling: LibraryScaling, variant: Variant
 ) -> KernelCall:
     window, x, y = Window.of(node), node.input(0).type, node.output.type
     channels, outputs = x.shape[3], y.shape[3]
@@ -229,7 +229,7 @@ def _suits_3x3(window: Window) -> bool:
 
 
 def _parameters(
-    node: _Convolution, window: Window, kind: str, multiplier: int | None = None
+    node: _ConvolutionNode, window: Window, kind: str, multiplier: int | None = None
 ) -> Record:
     before = window.padding[0][0], window.padding[1][0]
     channels = () if multiplier is None else ((str(multiplier), "outputs of an input channel"),)

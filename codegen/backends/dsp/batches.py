@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Operation = tuple[str, tuple[int, int]]
+HalvesProduct = tuple[str, tuple[int, int]]
 """A product: the halves that it takes ("ad", "tb", "bt", "bb"), and the two taps of its word."""
 
 
@@ -21,14 +21,14 @@ class Batch:
     Attributes:
         column: of the window.
         inputs: which of the column's words, one or two in a row.
-        words: pairs of taps, rows of the window; -1 for none.
+        taps: in pairs that share a word of weights: rows of the window; -1 for none.
         operations: for each input word, for each output row, how it is multiplied, if it is.
     """
 
     column: int
     inputs: tuple[int, ...]
-    words: tuple[tuple[int, int], ...]
-    operations: tuple[tuple[Operation | None, ...], ...]
+    taps: tuple[tuple[int, int], ...]
+    operations: tuple[tuple[HalvesProduct | None, ...], ...]
 
 
 def batches(kernel: tuple[int, int], rows: int) -> tuple[Batch, ...]:
@@ -52,20 +52,20 @@ def input_words(height: int, rows: int) -> int:
     return (height + rows) // 2
 
 
-def _words(columns: Sequence[tuple[Operation | None, ...]]) -> tuple[tuple[int, int], ...]:
+def _words(columns: Sequence[tuple[HalvesProduct | None, ...]]) -> tuple[tuple[int, int], ...]:
     return tuple(dict.fromkeys(op[1] for column in columns for op in column if op is not None))
 
 
-def _operations(height: int, rows: int, i: int) -> tuple[Operation | None, ...]:
+def _operations(height: int, rows: int, i: int) -> tuple[HalvesProduct | None, ...]:
     """What is done with the word of rows 2i and 2i + 1, for each row of outputs."""
     even = (2 * i, 2 * i + 1 if 2 * i + 1 < height else -1)
     if rows == 1:
         return (("ad", even),)
     odd = (2 * i - 1, 2 * i)
-    first: Operation | None = ("ad", even)
+    first: HalvesProduct | None = ("ad", even)
     if even[1] < 0:
         first = None if 2 * i >= height else ("bb", even) if i == 0 else ("bt", odd)
-    second: Operation = ("tb", even)
+    second: HalvesProduct = ("tb", even)
     if i > 0:
         second = ("ad", odd) if 2 * i < height else ("bt", (2 * i - 2, 2 * i - 1))
     return first, second

@@ -162,7 +162,7 @@ class ChannelWalk:
     @property
     def order(self) -> tuple[tuple[int, int, int], ...]:
         """Column and taps of each word of a channel's weights."""
-        return tuple((batch.column, *word) for batch in self.batches for word in batch.words)
+        return tuple((batch.column, *word) for batch in self.batches for word in batch.taps)
 
     @property
     def places(self) -> list[int]:
@@ -270,9 +270,9 @@ class ChannelWalk:
         position = 0
         started: set[str] = set()
         for batch in self.batches:
-            names = dict(zip(batch.words, ("r12", "lr"), strict=False))
+            names = dict(zip(batch.taps, ("r12", "lr"), strict=False))
             lines.append(_load(list(names.values()), "r10", 4 * position))
-            position += len(batch.words)
+            position += len(batch.taps)
             used = [(i, ops[:rows]) for i, ops in zip(batch.inputs, batch.operations, strict=True)]
             used = [(i, ops) for i, ops in used if any(op is not None for op in ops)]
             for j in range(count):

@@ -19,7 +19,7 @@ from smelt.codegen.backends.dsp.scaling import OutputDefinition
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES
 from smelt.codegen.backends.dsp.winograd_assembly import TileOutputs
 from smelt.codegen.backends.dsp.winograd_grid import Grid
-from smelt.codegen.backends.dsp.winograd_inputs import ROW_ORDER, Transform, TransformStep
+from smelt.codegen.backends.dsp.winograd_inputs import ROW_ORDER, InputTransform, TransformStep
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
@@ -223,7 +223,7 @@ class DspWinograd(Kernel[Conv2D]):
             return found
         if found.scaling.left < 2:
             return Refusal(f"{name} has sums that four times do not fit into 32 bits.")
-        return _call(node, found, Grid(w, found.scaling, size, Transform(tiles, w.depth)))
+        return _call(node, found, Grid(w, found.scaling, size, InputTransform(tiles, w.depth)))
 
 
 def _call(node: Node[Conv2D], found: DspProducts, grid: Grid) -> KernelCall:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from smelt.codegen.backends.dsp.assembly import add, repeated, two_products, word
 from smelt.codegen.backends.dsp.scaling import DspScaling
 from smelt.codegen.backends.dsp.tile_assembly import shifted
-from smelt.codegen.backends.dsp.winograd_inputs import Transform
+from smelt.codegen.backends.dsp.winograd_inputs import InputTransform
 
 _WEIGHTS = ("r8", "r9", "r12", "lr")
 
@@ -30,7 +30,7 @@ class TileOutputs:
         row_bytes: bytes of an output row.
     """
 
-    inputs: Transform
+    inputs: InputTransform
     scaling: DspScaling
     outputs: int
     pair_words: int

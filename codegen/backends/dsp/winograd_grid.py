@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.backends.dsp.scaling import DspScaling
-from smelt.codegen.backends.dsp.winograd_inputs import ROW_ORDER, Transform
+from smelt.codegen.backends.dsp.winograd_inputs import ROW_ORDER, InputTransform
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array
 
@@ -32,7 +32,7 @@ class Grid:
     window: Window
     scaling: DspScaling
     size: tuple[int, int]
-    inputs: Transform
+    inputs: InputTransform
 
     @property
     def tiles(self) -> int:

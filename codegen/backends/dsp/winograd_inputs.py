@@ -30,7 +30,7 @@ class TransformStep:
 
 
 @dataclass(frozen=True)
-class Transform:
+class InputTransform:
     """The transformation of four channels of one or two tiles.
 
     Attributes:
@@ -81,7 +81,7 @@ class Transform:
 class _Half:
     """Two of four channels. r0-r3 point to rows of inputs, r4 to results."""
 
-    transform: Transform
+    transform: InputTransform
     word: int
     spare: str = "lr"
     lines: list[str] = field(default_factory=list[str])

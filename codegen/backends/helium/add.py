@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from smelt.codegen.backends.helium.assembly import Body, HeliumAssembly
+from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly
 from smelt.codegen.backends.helium.linear import Linear, clamp, linear
 from smelt.codegen.lower.additions import addition, refuse_addition
 from smelt.codegen.lower.offer import (
@@ -89,7 +89,7 @@ class HeliumAddParameters(Parameters):
     count: int
     low: int
     high: int
-    body: Body
+    body: AssemblyLines
 
 
 class AddKernel(Kernel[Binary]):
@@ -130,7 +130,7 @@ class AddKernel(Kernel[Binary]):
             summary="gemmlowp's steps"
             if form is None
             else "one multiply-add of each input, proved equal for all of them",
-            form="mve_add_steps" if form is None else "mve_add",
+            form="helium_add_steps" if form is None else "helium_add",
             work={"outputs": y.size, "calls": 1},
         )
 

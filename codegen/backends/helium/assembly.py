@@ -24,7 +24,7 @@ _STRING_LIMIT = 3000
 """Characters in one C string; compilers need not take more than 4095."""
 
 
-Body = tuple[tuple[tuple[str, str], ...], ...]
+AssemblyLines = tuple[tuple[tuple[str, str], ...], ...]
 """Blocks of lines, each an instruction or a comment ("note") and its text."""
 
 
@@ -53,7 +53,7 @@ class HeliumAssembly:
         self.lines[begin:] = [("instruction", text) for text in scheduled(texts)]
 
     @property
-    def body(self) -> Body:
+    def body(self) -> AssemblyLines:
         """The lines, in blocks that one C string may hold."""
         blocks: list[list[tuple[str, str]]] = [[]]
         length = 0

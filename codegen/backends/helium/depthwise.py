@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.helium.assembly import Body
+from smelt.codegen.backends.helium.assembly import AssemblyLines
 from smelt.codegen.backends.helium.patches import LANES, PATCH, ROW, Patches, patches_of
 from smelt.codegen.backends.helium.plan import Geometry
 from smelt.codegen.backends.helium.products import refuse, scaling_of
@@ -62,7 +62,7 @@ class StripFunction:
 
     suffix: str
     first: bool
-    body: Body
+    body: AssemblyLines
     targets: tuple[tuple[int, str], ...]
     starts: tuple[int, ...]
     record: int
@@ -102,7 +102,7 @@ class StripLanes:
     """
 
     lanes: int
-    interleave: Body
+    interleave: AssemblyLines
     runs: tuple[GroupRun, ...]
     strips: tuple[StripFunction, ...]
 
@@ -125,7 +125,7 @@ class HeliumDepthwiseParameters(Parameters):
         row_pitch, word_pitch: inputs from one row, and from four pixels, to the next.
         record: words of a channel's weights.
         strip_rows: of a strip.
-        starts, block: the first output of each strip, and outputs down a strip.
+        starts, strip_outputs: the first output of each strip, and outputs down a strip.
         columns: across it.
         step: outputs from a strip to that beside it.
         output_columns: of the image.
@@ -152,7 +152,7 @@ class HeliumDepthwiseParameters(Parameters):
     record: int
     strip_rows: int
     starts: tuple[int, ...]
-    block: int
+    strip_outputs: int
     columns: int
     step: int
     output_columns: int
@@ -195,7 +195,7 @@ def _parameters(
         record=p.record,
         strip_rows=p.rows,
         starts=p.starts,
-        block=p.block,
+        strip_outputs=p.strip_outputs,
         columns=p.across,
         step=p.across * g.channels,
         output_columns=g.output[1],
@@ -260,7 +260,7 @@ def _call(
             Output(0, "output"),
         ),
         summary=_summary(p),
-        form="mve_patches",
+        form="helium_patches",
         uses=scaling.uses | {"SMELT_ARRAY"} | when(not p.line, "string.h"),
         work={
             "patches": outputs // p.outputs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.helium.assembly import Body, HeliumAssembly, braces
+from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly, braces
 from smelt.codegen.backends.helium.dots import tile_assembly
 from smelt.codegen.backends.helium.plan import TilePlan
 from smelt.codegen.backends.helium.scaling import GroupRun, HeliumScaling, ScaledDefinition
@@ -48,7 +48,7 @@ class TilesFunction:
         scaled: how sums become outputs.
     """
 
-    body: Body
+    body: AssemblyLines
     parameters: tuple[str, ...]
     pixels: int
     outputs: int

@@ -26,7 +26,7 @@ class Patches:
         advance: rows of the strip from one patch to the next.
         shifts: of the weights for each output, in bytes.
         lead: zeros before the weights of a channel.
-        block: outputs down a strip.
+        strip_outputs: outputs down a strip.
         starts: the first output of each strip.
     """
 
@@ -36,7 +36,7 @@ class Patches:
     advance: int
     shifts: tuple[int, ...]
     lead: int
-    block: int
+    strip_outputs: int
     starts: tuple[int, ...]
 
     @property
@@ -47,7 +47,7 @@ class Patches:
     @property
     def patches(self) -> int:
         """Of a strip."""
-        return -(-self.block // self.down)
+        return -(-self.strip_outputs // self.down)
 
     @property
     def rows(self) -> int:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.helium.assembly import Body
+from smelt.codegen.backends.helium.assembly import AssemblyLines
 from smelt.codegen.backends.helium.pool_assembly import RoundingSteps, SumNarrowing, assembly
 from smelt.codegen.lower.offer import (
     Input,
@@ -89,7 +89,7 @@ class HeliumPoolFunction:
 
     name: str
     parameters: tuple[str, ...]
-    body: Body
+    body: AssemblyLines
     rows: str
     columns: str
 
@@ -179,7 +179,7 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
             ),
             operands=(*operands, Output(0, "output")),
             summary=f"{lanes} channels at a time",
-            form="mve_max_pool" if p.largest else "mve_average_pool" + ("_steps" if steps else ""),
+            form=f"helium_{'max' if p.largest else 'average'}_pool{'_steps' if steps else ''}",
             work=work(p, found, lanes, 16 if p.largest else 8),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.helium.assembly import Body
+from smelt.codegen.backends.helium.assembly import AssemblyLines
 from smelt.codegen.backends.helium.functions import TileBlocks, TilesFunction, windows_assembly
 from smelt.codegen.backends.helium.plan import TileCall, TilePlan
 from smelt.codegen.backends.helium.scaling import HeliumScaling
@@ -100,7 +100,7 @@ class WindowCopies:
         row: of all windows of a row.
     """
 
-    body: Body
+    body: AssemblyLines
     length: int
     segment: int
     pitch: int

@@ -121,7 +121,7 @@ def _call(
         ),
         summary=f"{t.pixels} pixel{'s' if t.pixels > 1 else ''} x {t.outputs} channels, "
         f"inputs from {_FROM[plan.form]}",
-        form=f"mve_{plan.form}_{t.pixels}x{t.outputs}",
+        form=f"helium_{plan.form}_{t.pixels}x{t.outputs}",
         work=plan.work,
         uses=scaling.uses | {"string.h"} | when(plan.padded, "SMELT_ARRAY"),
     )

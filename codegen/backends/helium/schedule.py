@@ -21,7 +21,7 @@ _MEMORY = ("vldr", "vstr", "vst4", "ldr", "ldm", "stm", "str")
 
 
 @dataclass(frozen=True)
-class _Instruction:
+class _PipelineInstruction:
     text: str
     reads: frozenset[str]
     writes: frozenset[str]
@@ -34,12 +34,12 @@ class _Instruction:
             return "memory"
         return "product" if self.text.startswith(_PRODUCT) else "other"
 
-    def before(self, other: _Instruction) -> bool:
+    def before(self, other: _PipelineInstruction) -> bool:
         """Whether the other, which comes later, must stay behind."""
         return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
 
 
-def _step(text: str) -> _Instruction:
+def _step(text: str) -> _PipelineInstruction:
     name, _, operands = text.partition(" ")
     listed = _RANGE.sub(
         lambda m: ", ".join(f"r{i}" for i in range(int(m[1]), int(m[2]) + 1)), operands
@@ -51,21 +51,21 @@ def _step(text: str) -> _Instruction:
         base = frozenset({based[1]})
         changed = base if based[2] else frozenset[str]()
         if name == "ldm":
-            return _Instruction(text, base | {"memory"}, moved | changed)
-        return _Instruction(text, base | moved, changed | {"memory"})
+            return _PipelineInstruction(text, base | {"memory"}, moved | changed)
+        return _PipelineInstruction(text, base | moved, changed | {"memory"})
     if address is not None:
         base = frozenset(_REGISTER.findall(address[1]))
         changed = base if address[2] or address[3] else frozenset[str]()
         moved = frozenset(_REGISTER.findall(listed[: address.start()]))
         if name.startswith(("vldr", "ldr")):
-            return _Instruction(text, base | {"memory"}, moved | changed)
-        return _Instruction(text, base | moved, changed | {"memory"})
+            return _PipelineInstruction(text, base | {"memory"}, moved | changed)
+        return _PipelineInstruction(text, base | moved, changed | {"memory"})
     registers = _REGISTER.findall(listed)
     written = frozenset(registers[:1])
     read = frozenset(registers[1:])
     if name.startswith(_ACCUMULATES) or len(registers) == 1 or listed.count(",") == 1:
         read |= written
-    return _Instruction(text, read, written)
+    return _PipelineInstruction(text, read, written)
 
 
 def scheduled(instructions: Sequence[str]) -> list[str]:

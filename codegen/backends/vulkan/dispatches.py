@@ -55,7 +55,7 @@ MAX_RANGE = 1 << 27
 
 
 @dataclass(frozen=True)
-class Range:
+class AccessRange:
     """Bytes `start <= byte < end` of the arena, or of the weights, that a dispatch touches."""
 
     weights: bool
@@ -64,7 +64,7 @@ class Range:
     reads: bool
     writes: bool
 
-    def conflicts(self, other: Range) -> bool:
+    def conflicts(self, other: AccessRange) -> bool:
         """Whether the order of two accesses matters."""
         apart = self.weights != other.weights or self.end <= other.start or other.end <= self.start
         return not apart and (self.writes or other.writes)
@@ -87,7 +87,7 @@ class Dispatch:
     step: int
     pipeline: int
     pushed: tuple[int, ...]
-    ranges: tuple[Range, ...]
+    ranges: tuple[AccessRange, ...]
     groups: tuple[int, int, int]
     barrier: bool
 
@@ -235,7 +235,7 @@ def with_barriers(
     """
     done: list[Dispatch] = []
     for first, end in regions:
-        pending: list[Range] = []
+        pending: list[AccessRange] = []
         for dispatch in dispatches[first:end]:
             hazard = any(a.conflicts(b) for a in pending for b in dispatch.ranges)
             pending = [*([] if hazard else pending), *dispatch.ranges]
@@ -259,20 +259,20 @@ def _dispatch(
     uploads: dict[str, Upload],
     numbers: dict[str, int],
 ) -> Dispatch:
-    ranges: list[Range] = []
+    ranges: list[AccessRange] = []
     for operand, argument in zip(call.operands, step.arguments, strict=True):
         element = ELEMENT_BYTES[call.views[operand.name]]
         match argument:
             case InFlash(constant):
                 upload = uploads[constant]
                 end = upload.offset + _up(max(upload.bytes, 1), element)
-                ranges.append(Range(True, upload.offset, end, True, False))
+                ranges.append(AccessRange(True, upload.offset, end, True, False))
             case InBuffer(buffer):
                 place = plan[buffer]
                 scratch = isinstance(operand, Scratch)
                 writes = scratch or isinstance(operand, Output)
                 end = place.offset + _up(place.size, element)
-                ranges.append(Range(False, place.offset, end, scratch or not writes, writes))
+                ranges.append(AccessRange(False, place.offset, end, scratch or not writes, writes))
     return Dispatch(
         step.index,
         numbers[step.function],
@@ -307,7 +307,7 @@ def _up(size: int, unit: int) -> int:
 
 def _regions(schedule: Schedule, steps: Sequence[Call]) -> tuple[tuple[int, int], ...]:
     """Runs of GPU steps that stand side by side in the outermost block."""
-    place = {x.index: i for i, x in enumerate(schedule.block) if isinstance(x, Call)}
+    place = {x.index: i for i, x in enumerate(schedule.actions) if isinstance(x, Call)}
     cuts = [
         i for i, (a, b) in enumerate(pairwise(steps), 1) if place[b.index] != place[a.index] + 1
     ]

@@ -254,11 +254,13 @@ def _reads_what_it_writes(node: Node, index: int) -> bool:
     return (x.size, x.bytes) == (y.size, y.bytes)
 
 
-Axes = list[tuple[int, tuple[int, ...]]]
+StridedAxes = list[tuple[int, tuple[int, ...]]]
 """Size and strides, outermost first."""
 
 
-def _in_quads(dtype: DType, count: int, reads: Sequence[Read], axes: Axes) -> tuple[bool, Axes]:
+def _in_quads(
+    dtype: DType, count: int, reads: Sequence[Read], axes: StridedAxes
+) -> tuple[bool, StridedAxes]:
     """Whether four elements at a time stand together; then the axes that count such fours."""
     if not axes:
         return False, axes

@@ -40,12 +40,12 @@ def use_float16(graph: Graph, partitioner: Partitioner) -> Graph:
     Returns:
         The graph, verified. A layer keeps its name, and, unless it makes a result, its result's.
     """
-    return verify(_Narrowing(graph, partitioner).run(), use_float16.__name__)
+    return verify(_Float16Rewrite(graph, partitioner).run(), use_float16.__name__)
 
 
 def stored_as_float16(graph: Graph, partitioner: Partitioner) -> Mapping[Node, Node]:
     """The layers that would store float16 if the GPU had all that it serves, and as which."""
-    narrowing = _Narrowing(graph, partitioner)
+    narrowing = _Float16Rewrite(graph, partitioner)
     narrowing.run()
     return narrowing.twins
 
@@ -55,7 +55,7 @@ def conversion(source: Value, target: Value, origin: Origin) -> Node:
     return Node(Cast(target.type.dtype), (source,), (target,), origin)
 
 
-class _Narrowing:
+class _Float16Rewrite:
     """One run of the pass, node by node.
 
     Attributes:

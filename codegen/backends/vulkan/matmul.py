@@ -48,7 +48,7 @@ from smelt.ops.core.matmul import MatMul
 
 _PLAIN = (*NARROW_FLOATS, DType.INT32, DType.UINT32)
 
-Form = Literal["deep", "across", "single"]
+MatMulVariant = Literal["deep", "across", "single"]
 """What four products at a time are: factors of one sum, neighbours; `single`: one at a time."""
 
 
@@ -87,7 +87,7 @@ class _Walk:
         )
 
     @property
-    def form(self) -> Form:
+    def form(self) -> MatMulVariant:
         """How four products at a time can be computed."""
         deep = self.depth > 0 and self.depth % 4 == 0 and self.steps == (1, 1)
         if deep and not any(stride % 4 for pair in self.strides for stride in pair):

@@ -21,7 +21,7 @@ from smelt.ops.core.fully_connected import FullyConnected, fully_connected_scale
 Weighted = Conv2D | DepthwiseConv2D | FullyConnected
 """What has constant weights for each output."""
 
-Kind = Literal["real", "exact", "whole"]
+Accumulation = Literal["real", "exact", "whole"]
 """How products are summed: floats, bytes as floats that stay exact, bytes as integers."""
 
 _EXACT = 1 << 24
@@ -73,7 +73,7 @@ class ShaderProduct:
         return ShaderProduct(node, window, array, bias, size, batch, depth, floats)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Accumulation:
         """How it is summed."""
         if self.node.input(0).type.dtype.is_float:
             return "real"

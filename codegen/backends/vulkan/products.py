@@ -34,7 +34,7 @@ from smelt.codegen.lower.offer import (
 from smelt.ir import Array, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
-Form = Literal["deep", "single", "depthwise"]
+ProductVariant = Literal["deep", "single", "depthwise"]
 """Inputs are loaded by fours, or one by one; or each of four makes an output of its own."""
 
 _MOST_COLUMNS = {"deep": 5, "single": 5, "depthwise": 7}
@@ -88,7 +88,7 @@ class ProductSteps:
         quads: of outputs.
     """
 
-    form: Form
+    form: ProductVariant
     columns: int
     share: bool
     parts: int
@@ -99,7 +99,7 @@ class ProductSteps:
     def of(product: ShaderProduct) -> ProductSteps:
         """The steps of a product of whole quads of inputs, outputs or both."""
         window = product.window
-        form: Form = "single" if window.depth % 4 else "deep"
+        form: ProductVariant = "single" if window.depth % 4 else "deep"
         depth = window.depth if form == "single" else window.depth // 4
         if isinstance(product.node.op, DepthwiseConv2D):
             form, depth = "depthwise", 1

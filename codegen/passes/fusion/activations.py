@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.match import Matcher, replace_nodes
+from smelt.codegen.passes.quantized.values import Limits
 from smelt.ir import Activation, DType, Graph, Node, Rounding, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.unary import Unary
-
-Limits = tuple[float, float]
 
 
 def fuse_activations(graph: Graph, _: PassContext = DEFAULT) -> Graph:

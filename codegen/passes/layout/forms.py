@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from smelt.codegen.passes.layout.order import Layout, Order
+from smelt.codegen.passes.layout.order import AxisPermutation, Layout
 from smelt.ir import Node, Op, Value
 from smelt.ir.axes import Axes, AxisNames
 from smelt.ops.core.fully_connected import FullyConnected
@@ -84,7 +84,7 @@ def _ordered(node: Node, found: Axes, names: AxisNames | None, layout: Layout) -
     return _form(node, found, order) if found.allows(order) else None
 
 
-def _form(node: Node, found: Axes, order: Order) -> NodeLayout:
+def _form(node: Node, found: Axes, order: AxisPermutation) -> NodeLayout:
     inputs = tuple(
         None
         if value is None
@@ -100,7 +100,9 @@ def _form(node: Node, found: Axes, order: Order) -> NodeLayout:
     return NodeLayout(found.rebuild(order), inputs, outputs)
 
 
-def _placed(value: Value, names: AxisNames, order: Order, *, broadcasts: bool = False) -> Layout:
+def _placed(
+    value: Value, names: AxisNames, order: AxisPermutation, *, broadcasts: bool = False
+) -> Layout:
     """The layout of a tensor whose axes have these names.
 
     Where it is broadcast, an axis of size 1 stands for a name that it lacks behind its first.

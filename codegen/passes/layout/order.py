@@ -8,12 +8,11 @@ from functools import cached_property
 from itertools import pairwise
 from math import prod
 
-from smelt.ir import Array
+from smelt.ir import Array, Shape
 from smelt.ops.lengths import Mark
 
-Shape = tuple[int, ...]
-Order = tuple[int, ...]
-Key = tuple[Shape, Order]
+AxisPermutation = tuple[int, ...]
+Key = tuple[Shape, AxisPermutation]
 
 
 @dataclass(frozen=True)
@@ -25,11 +24,11 @@ class Layout:
     """
 
     view: Shape
-    order: Order
+    order: AxisPermutation
     shape: Shape
 
     @staticmethod
-    def plain(shape: Shape, order: Order) -> Layout:
+    def plain(shape: Shape, order: AxisPermutation) -> Layout:
         """The axes of a tensor in another order."""
         return Layout(shape, order, tuple(shape[axis] for axis in order))
 
@@ -125,7 +124,7 @@ def _groups(factors: Shape, shape: Shape) -> list[list[int]]:
     return groups
 
 
-def permutation(source: Layout, target: Layout) -> tuple[Shape, Order] | None:
+def permutation(source: Layout, target: Layout) -> tuple[Shape, AxisPermutation] | None:
     """How to get from one layout of a tensor to another: a shape, then a transposition of it.
 
     None where no single transposition does it.
@@ -140,7 +139,7 @@ def permutation(source: Layout, target: Layout) -> tuple[Shape, Order] | None:
     return tuple(factors[index] for index in a), tuple(a.index(index) for index in b)
 
 
-def _refined(factors: Shape, layout: Layout) -> Order:
+def _refined(factors: Shape, layout: Layout) -> AxisPermutation:
     groups: Sequence[Sequence[int]] = _groups(factors, layout.view)
     return tuple(index for axis in layout.order for index in groups[axis])
 

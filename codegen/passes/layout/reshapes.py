@@ -10,10 +10,8 @@ from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.layout.forms import axes
 from smelt.codegen.passes.match import Matcher, replace_nodes
 from smelt.codegen.passes.subgraphs import Names
-from smelt.ir import Graph, Node, Rewrite, Value
+from smelt.ir import Graph, Node, Rewrite, Shape, Value
 from smelt.ops.tensor.reshape import Reshape
-
-Shape = tuple[int, ...]
 
 
 def sink_reshapes(graph: Graph, _: PassContext = DEFAULT) -> Graph:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.errors import ModelError
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.ir import Array, DType, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.matmul import MatMul
@@ -208,4 +208,4 @@ def _output(operation: Operation, weights: Value, v: Heads, groups: int, joined:
     return operation.reshape(y, shape)
 
 
-CONVERTERS: dict[str, Converter] = {"Attention": _attention}
+CONVERTERS: dict[str, OnnxConverter] = {"Attention": _attention}

@@ -6,12 +6,12 @@ from math import prod
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operand, Operation, Results
+from smelt.frontend.onnx.operation import OnnxConverter, OnnxValue, Operation, Results
 from smelt.frontend.onnx.tensors import array_of, dense_array_of
 from smelt.ir import DType, Value
 
 
-def _identity(operation: Operation) -> Operand:
+def _identity(operation: Operation) -> OnnxValue:
     return operation.operand(0)
 
 
@@ -53,7 +53,7 @@ def _size(operation: Operation) -> Value:
     return operation.literal(np.asarray(prod(operation.value(0).type.shape), np.int64))
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "Identity": _identity,
     "Dropout": _dropout,
     "Constant": _constant,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.tensors import NARROWED, dtype_of
 from smelt.ir import DType, Value
 from smelt.ops.core.bit_cast import BitCast
@@ -39,4 +39,4 @@ def _bit_cast(operation: Operation) -> Value:
     return operation.emit(BitCast(dtype), operation.value(0))
 
 
-CONVERTERS: dict[str, Converter] = {"Cast": _cast, "CastLike": _cast_like, "BitCast": _bit_cast}
+CONVERTERS: dict[str, OnnxConverter] = {"Cast": _cast, "CastLike": _cast_like, "BitCast": _bit_cast}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.operators.elementwise import binary, unary
 from smelt.ir import DType, Value
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.select import Select
 
 
-def _binary(kind: str) -> Converter:
+def _binary(kind: str) -> OnnxConverter:
     return lambda operation: binary(operation, kind, operation.value(0), operation.value(1))
 
 
-def _test(kind: str) -> Converter:
+def _test(kind: str) -> OnnxConverter:
     return lambda operation: unary(operation, Unary(kind), operation.value(0))
 
 
@@ -34,7 +34,7 @@ def _where(operation: Operation) -> Value:
     return operation.emit(Select(), operation.value(0), a, b, quant=a.type.quant)
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "Equal": _binary("equal"),
     "Greater": _binary("greater"),
     "GreaterOrEqual": _binary("greater_equal"),

@@ -12,7 +12,7 @@ from itertools import count
 import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.onnx.operation import Converter, Operand, Operation, Results
+from smelt.frontend.onnx.operation import OnnxConverter, OnnxValue, Operation, Results
 from smelt.frontend.onnx.operators.shape import slice_along
 from smelt.ir import Array, DType, Graph, TensorType, Value
 from smelt.ops.control.branches import If, Loop, Order
@@ -137,7 +137,7 @@ def _unrolled(
     operation: Operation,
     turns: int | None,
     ends: tuple[Value | None, Value | None],
-    carried: Sequence[Operand],
+    carried: Sequence[OnnxValue],
     reason: str,
 ) -> Results:
     """The turns one after the other: what is carried may then change its shape.
@@ -148,7 +148,7 @@ def _unrolled(
         raise operation.refuse(
             f"{reason}, which is supported where the number of its turns is known at compile time"
         )
-    stacked: list[Sequence[Operand]] = []
+    stacked: list[Sequence[OnnxValue]] = []
     for turn in count():
         if turn == turns:
             break
@@ -169,13 +169,13 @@ def _unrolled(
     return (*carried, *(_stacked(operation, slices) for slices in zip(*stacked, strict=True)))
 
 
-def _tensor(operation: Operation, operand: Operand) -> Value:
+def _tensor(operation: Operation, operand: OnnxValue) -> Value:
     if isinstance(operand, Value):
         return operand
     raise operation.wrong("its body gives a sequence where it must give a tensor")
 
 
-def _stacked(operation: Operation, made: Sequence[Operand]) -> Value:
+def _stacked(operation: Operation, made: Sequence[OnnxValue]) -> Value:
     """The tensors along a new axis 0."""
     slices = [_tensor(operation, operand) for operand in made]
     if len({v.type for v in slices}) > 1:
@@ -298,5 +298,5 @@ def _list(types: Sequence[TensorType]) -> str:
     return f"({', '.join(map(str, types))})"
 
 
-CONVERTERS: dict[str, Converter] = {"If": _if, "Loop": _loop, "Scan": _scan}
+CONVERTERS: dict[str, OnnxConverter] = {"If": _if, "Loop": _loop, "Scan": _scan}
 """Operator's name to its converter."""

@@ -7,11 +7,11 @@ from math import prod
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation
-from smelt.frontend.onnx.windows import OnnxWindow, Pair, auto_pad, halves, pads, per_axis
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
+from smelt.frontend.onnx.windows import OnnxWindow, auto_pad, halves, pads, per_axis
 from smelt.ir import Value
 from smelt.ops.core.binary import Binary
-from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Pair
 from smelt.ops.core.convolution_nd import Conv3D, ConvTranspose
 
 
@@ -166,7 +166,7 @@ def _col2im(operation: Operation) -> Value:
     return operation.channels_first(operation.emit(op, image, weights))
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "Col2Im": _col2im,

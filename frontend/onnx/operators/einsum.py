@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.ir import Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.matmul import MatMul
@@ -173,4 +173,4 @@ def _multiplied(operation: Operation, a: _Term, b: _Term, needed: set[str]) -> _
     return _Term(operation.reshape(y, shape), labels)
 
 
-CONVERTERS: dict[str, Converter] = {"Einsum": _einsum}
+CONVERTERS: dict[str, OnnxConverter] = {"Einsum": _einsum}

@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.ir import Array, DType, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.cast import Cast
@@ -28,11 +28,11 @@ def binary(operation: Operation, kind: str, a: Value, b: Value) -> Value:
     return operation.emit(Binary(kind), a, b)
 
 
-def _unary(kind: str) -> Converter:
+def _unary(kind: str) -> OnnxConverter:
     return lambda operation: unary(operation, Unary(kind), operation.value(0))
 
 
-def _parametric(kind: str, **defaults: float) -> Converter:
+def _parametric(kind: str, **defaults: float) -> OnnxConverter:
     """A function with constants, which are attributes of these names, in this order."""
 
     def convert(operation: Operation) -> Value:
@@ -42,11 +42,11 @@ def _parametric(kind: str, **defaults: float) -> Converter:
     return convert
 
 
-def _binary(kind: str) -> Converter:
+def _binary(kind: str) -> OnnxConverter:
     return lambda operation: binary(operation, kind, operation.value(0), operation.value(1))
 
 
-def _variadic(kind: str) -> Converter:
+def _variadic(kind: str) -> OnnxConverter:
     def convert(operation: Operation) -> Value:
         if not operation.count:
             raise operation.wrong("it has no inputs")
@@ -176,7 +176,7 @@ _SAME_NAME = (
     "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor Log Mish Neg Reciprocal "
     "Round Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh"
 )
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     **{name: _unary(name.lower()) for name in _SAME_NAME.split()},
     "BitwiseNot": _unary("bitwise_not"),
     "Sigmoid": _unary("logistic"),

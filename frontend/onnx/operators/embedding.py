@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Declared, Operation
+from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.frontend.onnx.operators.elementwise import binary
 from smelt.ir import DType, Value
 from smelt.ops.core.normalization import Normalization
@@ -43,6 +43,6 @@ def _count(operation: Operation, ids: Value) -> Value:
     return count
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "com.microsoft::EmbedLayerNormalization": Declared(_embed_layer, ("epsilon", "mask_index_type"))
 }

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import helper
 
-from smelt.frontend.onnx.operation import Converter, Declared, Operation
+from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.frontend.onnx.operators.elementwise import binary, unary
 from smelt.ir import Value
 from smelt.ops.core.unary import Unary
@@ -105,7 +105,7 @@ def _activated(operation: Operation, y: Value, parameters: Mapping[str, float]) 
 
 _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "com.microsoft::Gelu": Declared(_gelu, ()),
     "com.microsoft::BiasGelu": Declared(_bias_gelu, ()),
     "com.microsoft::FastGelu": Declared(_fast_gelu, ()),

@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Declared, Operation
+from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.frontend.onnx.operators.attention import Heads, attend
 from smelt.frontend.onnx.operators.elementwise import binary
 from smelt.frontend.onnx.operators.integer_products import integer_product, scaled_sums
@@ -197,7 +197,7 @@ def _compared(
 _HEADS = ("mask_filter_value", "num_heads", "scale", "unidirectional")
 _CACHE = ("do_rotary", "past_present_share_buffer")
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "com.microsoft::Attention": Declared(
         _attention, (*_HEADS, *_CACHE, "qkv_hidden_sizes", "rotary_embedding_dim")
     ),

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from smelt.frontend.onnx.operation import Converter, Operand, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, OnnxValue, Operation
 from smelt.ir import Node, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.reshape import Reshape
 
-Rule = Callable[[Operation, Node, Value], Sequence[Value]]
+GradientRule = Callable[[Operation, Node, Value], Sequence[Value]]
 """The derivatives by a node's operands, out of the one by its output."""
 
 
-def _gradient(operation: Operation) -> list[Operand]:
+def _gradient(operation: Operation) -> list[OnnxValue]:
     if operation.scope.captures is not None:
         raise operation.refuse("derivatives are supported outside of If, Loop and Scan only")
     xs, zs = operation.texts("xs"), operation.texts("zs", ())
@@ -91,7 +91,7 @@ def _divided(operation: Operation, node: Node, by_output: Value) -> Sequence[Val
     return by_a, _negated(operation, _binary(operation, "mul", by_a, node.output))
 
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, GradientRule] = {
     "add": lambda operation, node, d: (d, d),
     "sub": lambda operation, node, d: (d, _negated(operation, d)),
     "mul": lambda operation, node, d: (
@@ -104,5 +104,5 @@ _RULES: dict[str, Rule] = {
     Reshape.__name__: lambda operation, node, d: (d,),
 }
 
-CONVERTERS: dict[str, Converter] = {"ai.onnx.preview.training::Gradient": _gradient}
+CONVERTERS: dict[str, OnnxConverter] = {"ai.onnx.preview.training::Gradient": _gradient}
 """Operator's name to its converter."""

@@ -8,7 +8,7 @@ from math import isfinite
 import numpy as np
 
 from smelt.frontend.onnx import expansion
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.operators.shape import axis_of, require_size, slice_along
 from smelt.ir import Array, Value
 from smelt.ops.core.arg_reduce import ArgReduce
@@ -149,7 +149,7 @@ def _top_k(operation: Operation) -> Sequence[Value]:
     return operation.emit_all(op, x, quants=(x.type.quant, None))
 
 
-def _arg(kind: str) -> Converter:
+def _arg(kind: str) -> OnnxConverter:
     def convert(operation: Operation) -> Value:
         x = operation.value(0)
         op = ArgReduce(
@@ -206,7 +206,7 @@ def _depends_on_data(operation: Operation, index: int) -> Exception:
     )
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "Slice": _slice,
     "Gather": _gather,
     "GatherElements": _gather_elements,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Declared, Operation
+from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.frontend.onnx.operators.convolution import geometry
 from smelt.frontend.onnx.quantizing import relabelled, unlabelled
 from smelt.frontend.onnx.tensors import PROTO_TYPES
@@ -212,7 +212,7 @@ def _matmul_integer_to_float(operation: Operation) -> Value:
     return scaled_sums(operation, sums, (operation.value(2), operation.value(3)), 6)
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "MatMulInteger": _matmul_integer,
     "ConvInteger": _conv_integer,
     "com.microsoft::DynamicQuantizeMatMul": Declared(_dynamic_quantize_matmul, ()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Declared, Operation, Results
+from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation, Results
 from smelt.frontend.onnx.operators.elementwise import binary
 from smelt.ir import Value
 from smelt.ops.core.normalization import LocalResponse, Normalization
@@ -186,7 +186,7 @@ def _local_response(operation: Operation) -> Value:
     return operation.channels_first(operation.emit(op, image))
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "BatchNormalization": _batch,
     "LayerNormalization": _layer,
     "RMSNormalization": _layer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.operators.shape import require_size
 from smelt.ir import Value
 from smelt.ops.tensor.pad import Pad
@@ -69,4 +69,4 @@ def _number(operation: Operation, x: Value, value: Value | None) -> float | int 
     return float(element) if x.type.dtype.is_float else int(element)
 
 
-CONVERTERS: dict[str, Converter] = {"Pad": _pad}
+CONVERTERS: dict[str, OnnxConverter] = {"Pad": _pad}

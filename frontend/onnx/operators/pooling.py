@@ -8,10 +8,11 @@ from functools import reduce
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation, Results
-from smelt.frontend.onnx.windows import OnnxWindow, Pair, pads, per_axis
+from smelt.frontend.onnx.operation import OnnxConverter, Operation, Results
+from smelt.frontend.onnx.windows import OnnxWindow, pads, per_axis
 from smelt.ir import Value
 from smelt.ops.core.binary import Binary
+from smelt.ops.core.convolution import Pair
 from smelt.ops.core.max_unpool import MaxPoolIndices, MaxUnpool
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce
@@ -146,7 +147,7 @@ def _over_image(operation: Operation, kind: str, x: Value) -> Value:
     return operation.emit(Reduce(kind, tuple(range(2, rank)), True), x, quant=x.type.quant)
 
 
-def _global(kind: str) -> Converter:
+def _global(kind: str) -> OnnxConverter:
     def convert(operation: Operation) -> Value:
         return _over_image(operation, kind, operation.value(0))
 
@@ -187,7 +188,7 @@ def _max_roi_pool(operation: Operation) -> Value:
     raise operation.refuse("it is not supported: use RoiAlign, which took its place")
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "AveragePool": _average_pool,
     "MaxPool": _max_pool,
     "LpPool": _lp_pool,

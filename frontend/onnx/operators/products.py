@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Declared, Operation
+from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.ir import Array, DType, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.fully_connected import FullyConnected
@@ -119,7 +119,7 @@ def _plus(operation: Operation, y: Value, c: Value | None, beta: float) -> Value
     return total
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "MatMul": _matmul,
     "Gemm": _gemm,
     "com.microsoft::FusedMatMul": Declared(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from smelt.frontend.onnx.operation import Converter, Declared, Operation
+from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.frontend.onnx.quantizing import dequantized, quantized
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import Value
@@ -110,7 +110,7 @@ def _qgemm(operation: Operation) -> Value:
     return _result(operation, y, 7, operation.value(0))
 
 
-def _binary(kind: str) -> Converter:
+def _binary(kind: str) -> OnnxConverter:
     def convert(operation: Operation) -> Value:
         a, b = _operand(operation, 0), _operand(operation, 3)
         (y,) = operation.apply(kind, a, b)
@@ -119,7 +119,7 @@ def _binary(kind: str) -> Converter:
     return convert
 
 
-def _unary(kind: str) -> Converter:
+def _unary(kind: str) -> OnnxConverter:
     """Of one tensor; attributes are those of the operator on real numbers."""
 
     def convert(operation: Operation) -> Value:
@@ -130,7 +130,7 @@ def _unary(kind: str) -> Converter:
     return convert
 
 
-def _pool(kind: str) -> Converter:
+def _pool(kind: str) -> OnnxConverter:
     def convert(operation: Operation) -> Value:
         attributes = _standard_attributes(operation)
         (y,) = operation.apply(kind, _image(operation), attributes=attributes)
@@ -183,7 +183,7 @@ def _reduce_mean(operation: Operation) -> Value:
 
 _WINDOW = ("auto_pad", "kernel_shape", "pads", "strides")
 
-_MICROSOFT: Sequence[tuple[str, Converter, Sequence[str]]] = (
+_MICROSOFT: Sequence[tuple[str, OnnxConverter, Sequence[str]]] = (
     ("QuantizeLinear", _quantize_linear, ("axis",)),
     ("DequantizeLinear", _dequantize_linear, ("axis",)),
     ("QLinearConv", _qlinear_conv, (*_WINDOW, "channels_last", "dilations", "group")),
@@ -205,7 +205,7 @@ _MICROSOFT: Sequence[tuple[str, Converter, Sequence[str]]] = (
     ("QGemm", _qgemm, ("alpha", "transA", "transB")),
 )
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "QuantizeLinear": _quantize_linear,
     "DequantizeLinear": _dequantize_linear,
     "QLinearConv": _qlinear_conv,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation, Results
+from smelt.frontend.onnx.operation import OnnxConverter, Operation, Results
 from smelt.ir import DType, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.fully_connected import FullyConnected
@@ -34,7 +34,7 @@ _NO_DEFAULT = frozenset(("affine", "scaledtanh"))
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _RecurrentLayer:
     """A recurrent operator: what its directions share. `x` is `[steps, batch, inputs]`."""
 
     operation: Operation
@@ -66,7 +66,7 @@ class _Layer:
         return self.operation.reshape(value, (*shape[:axis], *shape[axis + 1 :]))
 
 
-def _recurrent(kind: str) -> Converter:
+def _recurrent(kind: str) -> OnnxConverter:
     def convert(operation: Operation) -> Results:
         layer = _layer(operation, kind)
         direction = operation.text("direction", "forward")
@@ -90,7 +90,7 @@ def _recurrent(kind: str) -> Converter:
     return convert
 
 
-def _layer(operation: Operation, kind: str) -> _Layer:
+def _layer(operation: Operation, kind: str) -> _RecurrentLayer:
     x = operation.image(0, 3)
     weights, recurrent = operation.weights(1), operation.weights(2)
     if x.type.dtype is not DType.FLOAT32:
@@ -111,7 +111,7 @@ def _layer(operation: Operation, kind: str) -> _Layer:
     lengths = operation.optional(4)
     if lengths is not None and lengths.data is not None and (lengths.data >= x.type.shape[0]).all():
         lengths = None
-    return _Layer(operation, kind, x, lengths, batch_first)
+    return _RecurrentLayer(operation, kind, x, lengths, batch_first)
 
 
 def _refuse_projection(operation: Operation, kind: str, units: int) -> None:
@@ -156,7 +156,7 @@ def _gates(operation: Operation, kind: str, directions: int) -> Iterator[tuple[G
 
 
 def _direction(
-    layer: _Layer, index: int, reverse: bool, gates: tuple[Gate, ...], sequence: bool
+    layer: _RecurrentLayer, index: int, reverse: bool, gates: tuple[Gate, ...], sequence: bool
 ) -> tuple[Value, ...]:
     """The results of one direction; see `Recurrence`."""
     operation, kind = layer.operation, layer.kind
@@ -187,7 +187,9 @@ def _direction(
     return operation.emit_all(op, *operands)
 
 
-def _biases(layer: _Layer, index: int, reset_after: bool) -> tuple[Value | None, Value | None]:
+def _biases(
+    layer: _RecurrentLayer, index: int, reset_after: bool
+) -> tuple[Value | None, Value | None]:
     """The sum of the input's and the recurrent biases, and what stays of the latter apart."""
     both = layer.part(3, index)
     if both is None:
@@ -205,7 +207,7 @@ def _biases(layer: _Layer, index: int, reset_after: bool) -> tuple[Value | None,
     return operation.emit(Binary("add"), own, recurrent), candidate
 
 
-def _projected(layer: _Layer, weights: Value | None, bias: Value | None) -> Value:
+def _projected(layer: _RecurrentLayer, weights: Value | None, bias: Value | None) -> Value:
     """What the input of all time steps adds to the gates."""
     operation, x = layer.operation, layer.x
     if weights is None:
@@ -216,7 +218,7 @@ def _projected(layer: _Layer, weights: Value | None, bias: Value | None) -> Valu
     return operation.emit(FullyConnected(keep_dims=True), x, weights, bias)
 
 
-def _joined(layer: _Layer, parts: Sequence[Value], *, is_sequence: bool) -> Value:
+def _joined(layer: _RecurrentLayer, parts: Sequence[Value], *, is_sequence: bool) -> Value:
     """A result of all directions in one tensor, in ONNX's order of axes."""
     operation, shape = layer.operation, parts[0].type.shape
     axis = len(shape) - 1 if layer.batch_first else len(shape) - 2
@@ -227,7 +229,7 @@ def _joined(layer: _Layer, parts: Sequence[Value], *, is_sequence: bool) -> Valu
     return value
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "LSTM": _recurrent("lstm"),
     "GRU": _recurrent("gru"),
     "RNN": _recurrent("rnn"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.ir import DType, Value
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.cumulative import Cumulative
 from smelt.ops.core.reduce import REDUCE, Reduce
 
 
-def _reduce(kind: str) -> Converter:
+def _reduce(kind: str) -> OnnxConverter:
     def convert(operation: Operation) -> Value:
         x = operation.value(0)
         rank = len(x.type.shape)
@@ -26,7 +26,7 @@ def _reduce(kind: str) -> Converter:
     return convert
 
 
-def _cumulative(kind: str) -> Converter:
+def _cumulative(kind: str) -> OnnxConverter:
     def convert(operation: Operation) -> Value:
         x = operation.value(0)
         op = Cumulative(
@@ -40,7 +40,7 @@ def _cumulative(kind: str) -> Converter:
     return convert
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "ReduceSum": _reduce("sum"),
     "ReduceMean": _reduce("mean"),
     "ReduceMax": _reduce("max"),

@@ -15,7 +15,7 @@ from smelt.frontend.onnx.interpolation import (
     Interpolation,
     InterpolationTable,
 )
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.windows import LARGEST
 from smelt.ir import Array, DType, Value
 from smelt.ir.budget import affords
@@ -260,4 +260,4 @@ def _matrix(positions: Array, weights: Array, size: int) -> Array:
     return matrix
 
 
-CONVERTERS: dict[str, Converter] = {"Resize": _resize, "Upsample": _upsample}
+CONVERTERS: dict[str, OnnxConverter] = {"Resize": _resize, "Upsample": _upsample}

@@ -12,7 +12,7 @@ from itertools import accumulate
 import numpy as np
 
 from smelt.frontend.onnx.checks import require_size
-from smelt.frontend.onnx.operation import Converter, Operand, Operation, TensorSequence
+from smelt.frontend.onnx.operation import OnnxConverter, OnnxValue, Operation, TensorSequence
 from smelt.frontend.onnx.operators.shape import axis_of, joined, slice_along
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import DType, Value
@@ -128,7 +128,7 @@ def _sizes(operation: Operation, size: int) -> tuple[int, ...]:
     return given
 
 
-def _optional(operation: Operation) -> Operand:
+def _optional(operation: Operation) -> OnnxValue:
     """What an optional holds stands for the optional; an empty one has no such thing."""
     if not operation.has_operand(0):
         raise operation.refuse("an empty optional is not supported: leave it out of the network")
@@ -139,7 +139,7 @@ def _has_element(operation: Operation) -> Value:
     return operation.literal(np.asarray(operation.has_operand(0)))
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "SequenceEmpty": _empty,
     "SequenceConstruct": _construct,
     "SequenceAt": _at,

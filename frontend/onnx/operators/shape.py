@@ -8,7 +8,7 @@ from math import ceil, inf, isfinite, prod
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import DType, Value
 from smelt.ops.tensor.concat import Concat
@@ -276,7 +276,7 @@ def _range(operation: Operation) -> Value:
     return operation.literal(values.astype(operation.value(0).type.dtype.numpy))
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Squeeze": _squeeze,

@@ -7,7 +7,7 @@ from math import pi
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.operators.products import dense
 from smelt.ir import Array, Value
 from smelt.ops.core.binary import Binary
@@ -180,7 +180,7 @@ def _det(operation: Operation) -> Value:
     return operation.reshape(dense(operation, terms, matrix), tuple(stack))
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "DFT": _dft,
     "STFT": _stft,
     "Det": _det,

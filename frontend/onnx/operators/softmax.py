@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.ir import Op, Value
 from smelt.ops.core.softmax import Hardmax, LogSoftmax, Softmax
 
@@ -12,7 +12,7 @@ _ALONG_ONE_AXIS = 13
 """The operator set before which all axes from the given one on were taken as one."""
 
 
-def _softmax(op: Op) -> Converter:
+def _softmax(op: Op) -> OnnxConverter:
     def convert(operation: Operation) -> Value:
         x = operation.value(0)
         shape = x.type.shape
@@ -29,7 +29,7 @@ def _softmax(op: Op) -> Converter:
     return convert
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "Softmax": _softmax(Softmax()),
     "LogSoftmax": _softmax(LogSoftmax()),
     "Hardmax": _softmax(Hardmax()),

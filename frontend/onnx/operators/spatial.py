@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import Converter, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.windows import LARGEST, OnnxWindow
 from smelt.ir import Array, Value
 from smelt.ops.core.binary import Binary
@@ -140,7 +140,7 @@ def _tap_positions(operation: Operation, window: OnnxWindow) -> Array:
     return np.asarray(found, np.float32).reshape(1, *window.outputs, -1, 2)
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, OnnxConverter] = {
     "AffineGrid": _affine_grid,
     "GridSample": _grid_sample,
     "RoiAlign": _roi_align,

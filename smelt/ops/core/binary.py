@@ -54,7 +54,7 @@ class BinaryKind:
     """
 
     real: Callable[[Array, Array], Array]
-    integer: integer.Integer | None = None
+    integer: integer.BinaryArithmetic | None = None
     dtypes: tuple[DType, ...] = ()
     rescales: bool = True
     serves: frozenset[DType] = _NUMBERS

@@ -87,7 +87,7 @@ def div_scaling(a: TensorType, b: TensorType, y: TensorType) -> Multiplier:
     return quantize_multiplier(float(np.float32(a.scale) / product))
 
 
-Integer = Callable[[Array, Array, TensorType, TensorType, TensorType], Array]
+BinaryArithmetic = Callable[[Array, Array, TensorType, TensorType, TensorType], Array]
 """Quantized arithmetic: int64 inputs and results, all with their zero points taken off."""
 
 

@@ -27,9 +27,9 @@ from smelt.ops.arithmetic.fixed_point import (
 )
 from smelt.ops.case import (
     FLOAT_AND_INT8,
-    Argument,
     Bias,
     Case,
+    CaseOperand,
     Data,
     Weights,
     onnx_cases,
@@ -273,7 +273,7 @@ class ConvTranspose(ConvolutionND):
         return image
 
 
-def _case(name: str, op: ConvolutionND, x: tuple[int, ...], *arguments: Argument) -> Case:
+def _case(name: str, op: ConvolutionND, x: tuple[int, ...], *arguments: CaseOperand) -> Case:
     dtypes = FLOAT_AND_INT8 if isinstance(op, ConvTranspose) else (DType.FLOAT32,)
     return Case(name, op, (Data(x), *arguments), dtypes)
 

@@ -14,11 +14,11 @@ import numpy as np
 from smelt.ir import Array, TensorType
 from smelt.ops.arithmetic.fixed_point import round_half_away
 
-Transform = Callable[[Array], Array]
+FloatFunction = Callable[[Array], Array]
 """A real function of float32 arrays with float32 results."""
 
 
-def table8(transform: Transform, x: TensorType, y: TensorType) -> Array:
+def table8(transform: FloatFunction, x: TensorType, y: TensorType) -> Array:
     """Stored outputs (int64, clamped) of a real function for each stored input, lowest first."""
     low, high = x.dtype.limits
     stored = np.arange(low, high + 1, dtype=np.int64)
@@ -28,7 +28,7 @@ def table8(transform: Transform, x: TensorType, y: TensorType) -> Array:
     return np.clip(scaled + np.float32(y.zero_point), *y.dtype.limits).astype(np.int64)
 
 
-def table16(transform: Transform, low: float, high: float, unit: float) -> Array:
+def table16(transform: FloatFunction, low: float, high: float, unit: float) -> Array:
     """513 samples (int64) of a function on [low, high], in multiples of `unit`.
 
     Each is shifted by half the error that linear interpolation makes in the middle of its step.

@@ -15,9 +15,7 @@ from smelt.ir import Array, DType, Node, Op, TensorType
 from smelt.ir.budget import OPERATOR
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, quantized
-
-Pairs = tuple[tuple[int, int], ...]
-
+from smelt.ops.core.convolution_nd import Pairs
 
 _MOST_TAPS = 1 << 24
 """What the windows along an axis may look at."""

@@ -18,7 +18,7 @@ from typing_extensions import override
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, TensorType
 from smelt.ir.axes import Axes, along_last, broadcast, found
-from smelt.ops.case import Argument, Case, Constant, Data
+from smelt.ops.case import Case, CaseOperand, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands
 
 
@@ -144,7 +144,7 @@ class LocalResponse(Op):
         return along_last(node)
 
 
-def _case(name: str, op: Normalization, *arguments: Argument) -> Case:
+def _case(name: str, op: Normalization, *arguments: CaseOperand) -> Case:
     return Case(name, op, arguments, (DType.FLOAT32,))
 
 

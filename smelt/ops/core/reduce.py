@@ -36,7 +36,7 @@ from smelt.ops.core.channel_rules import ChannelsAlike
 _INT8, _INT8_INT16 = (DType.INT8,), (DType.INT8, DType.INT16)
 
 
-Real = Callable[[Array, tuple[int, ...], bool], Array]
+RealReduction = Callable[[Array, tuple[int, ...], bool], Array]
 """A reduction of an array over axes, which stay with size 1 if the last argument is True."""
 
 
@@ -50,7 +50,7 @@ def _mean(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
     return mean if x.dtype.kind == "f" else np.trunc(mean)
 
 
-def _extremum(function: Callable[..., Array], bound: int) -> Real:
+def _extremum(function: Callable[..., Array], bound: int) -> RealReduction:
     """Of no elements at all, it is the type's least (`bound` 0) or greatest (1) number."""
 
     def compute(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
@@ -79,7 +79,7 @@ class ReduceKind:
     is the element that changes nothing, by its name in `smelt.ops.control.run_time_length.FILLS`.
     """
 
-    real: Real
+    real: RealReduction
     dtypes: tuple[DType, ...] = ()
     rescales: bool = True
     integers: bool = True

@@ -22,7 +22,7 @@ from smelt.ops.constraints import arrays, operands, quantized, symmetric_int16, 
 from smelt.ops.core import unary_integer as integer
 from smelt.ops.core import unary_real as real
 from smelt.ops.core.channel_rules import ChannelFunction
-from smelt.ops.core.unary_real import Real, plain
+from smelt.ops.core.unary_real import RealFunction, plain
 
 _NO_TYPES = frozenset[DType]()
 _BOOL = frozenset({DType.BOOL})
@@ -40,8 +40,8 @@ class UnaryKind:
     the result is bool.
     """
 
-    real: Real
-    integer: integer.Integer | None = None
+    real: RealFunction
+    integer: integer.UnaryArithmetic | None = None
     dtypes: tuple[DType, ...] = ()
     output: tuple[Quant, ...] = ()
     plain: frozenset[DType] = _NO_TYPES
@@ -49,7 +49,7 @@ class UnaryKind:
     tests: bool = False
 
 
-def _in_double(function: Real) -> Callable[[Array, float], Array]:
+def _in_double(function: RealFunction) -> Callable[[Array, float], Array]:
     """For tables: float32 in, computed in double precision."""
     return lambda x, alpha: function(x.astype(np.float64), alpha, 0.0)
 
@@ -64,7 +64,9 @@ def _relu(activation: Activation) -> UnaryKind:
     return UnaryKind(real.within(*activation.limits), integer.clamped(activation), _INT8_INT16)
 
 
-def _tabulated(function: Real, table: Callable[[Array, float], Array] | None = None) -> UnaryKind:
+def _tabulated(
+    function: RealFunction, table: Callable[[Array, float], Array] | None = None
+) -> UnaryKind:
     return UnaryKind(function, integer.tabulated(table or _in_double(function)), _INT8)
 
 

@@ -23,7 +23,7 @@ from smelt.ops.arithmetic.fixed_point import (
 from smelt.ops.arithmetic.gemmlowp import inverse_sqrt, logistic, tanh
 from smelt.ops.core.lookup import sigmoid_samples, table8
 
-Integer = Callable[[Array, float, TensorType, TensorType], Array]
+UnaryArithmetic = Callable[[Array, float, TensorType, TensorType], Array]
 
 
 def scale_ratio(x: TensorType, y: TensorType) -> float:
@@ -31,7 +31,7 @@ def scale_ratio(x: TensorType, y: TensorType) -> float:
     return float(np.float32(x.scale) / np.float32(y.scale))
 
 
-def clamped(activation: Activation) -> Integer:
+def clamped(activation: Activation) -> UnaryArithmetic:
     """RELU and its kin: rescale, then clamp to the activation's limits on the output's scale."""
 
     def compute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
@@ -42,7 +42,7 @@ def clamped(activation: Activation) -> Integer:
     return compute
 
 
-def tabulated(transform: Callable[[Array, float], Array]) -> Integer:
+def tabulated(transform: Callable[[Array, float], Array]) -> UnaryArithmetic:
     """A function of float32 arrays and `alpha`, computed once for each of the 256 inputs."""
 
     def compute(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
@@ -98,7 +98,7 @@ def rsqrt(x: Array, alpha: float, source: TensorType, y: TensorType) -> Array:
     return table[x - low]
 
 
-def _saturating(function: Callable[[Array, int], Array], bits: int, zero: int) -> Integer:
+def _saturating(function: Callable[[Array, int], Array], bits: int, zero: int) -> UnaryArithmetic:
     """An S-shaped function of 8-bit data in fixed point with 4 integer bits.
 
     Inputs beyond the representable radius saturate; `bits` is how many fractional bits the

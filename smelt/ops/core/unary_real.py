@@ -12,11 +12,11 @@ import numpy as np
 
 from smelt.ir import Array
 
-Real = Callable[[Array, float, float], Array]
+RealFunction = Callable[[Array, float, float], Array]
 """A function of an array and the operator's `alpha` and `beta`."""
 
 
-def plain(function: Callable[[Array], Array]) -> Real:
+def plain(function: Callable[[Array], Array]) -> RealFunction:
     """A function that needs neither."""
 
     def compute(x: Array, alpha: float, beta: float) -> Array:
@@ -25,7 +25,7 @@ def plain(function: Callable[[Array], Array]) -> Real:
     return compute
 
 
-def within(low: float, high: float) -> Real:
+def within(low: float, high: float) -> RealFunction:
     """A clamp to fixed limits."""
     return plain(lambda x: np.clip(x, low, high))
 

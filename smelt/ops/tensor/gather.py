@@ -17,7 +17,7 @@ from smelt.ops.tensor.indices import positions, require_elements, require_indice
 
 
 @dataclass(frozen=True)
-class _Gather(Op):
+class _GatherOp(Op):
     """Inputs: the data, the indices (int32 or int64; see `smelt.ops.tensor.indices`)."""
 
     moves_data = True
@@ -33,7 +33,7 @@ class _Gather(Op):
 
 
 @dataclass(frozen=True)
-class Gather(_Gather):
+class Gather(_GatherOp):
     """Slices of the data along `axis`, in the order of indices of any shape.
 
     The first `batch_dims` axes of data and indices are the same ones; the other axes of the
@@ -86,7 +86,7 @@ class Gather(_Gather):
 
 
 @dataclass(frozen=True)
-class GatherElements(_Gather):
+class GatherElements(_GatherOp):
     """One element an index: all positions but that along `axis` are the index's own.
 
     The indices' shape is the output's; along the other axes it does not exceed the data's.
@@ -113,7 +113,7 @@ class GatherElements(_Gather):
 
 
 @dataclass(frozen=True)
-class GatherND(_Gather):
+class GatherND(_GatherOp):
     """Slices of the data, each named by the indices along the last axis of `indices`.
 
     The first `batch_dims` axes of data and indices are the same ones.

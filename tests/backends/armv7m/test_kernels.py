@@ -177,9 +177,9 @@ def test_working_memory_is_small() -> None:
 
 def test_both_kinds_of_weights_are_tried() -> None:
     forms = {entry.call.form for _, entry in entries()}
-    pairs = {"wide_pairs_2x3", "wide_pairs_words_2x3", "wide_pairs_4x1"}
-    assert forms == {*pairs, "wide_columns_3x3", "wide_rows_3"}
-    rows = [entry.call for _, entry in entries() if entry.call.form == "wide_rows_3"]
+    pairs = {"armv7m_pairs_2x3", "armv7m_pairs_words_2x3", "armv7m_pairs_4x1"}
+    assert forms == {*pairs, "armv7m_columns_3x3", "armv7m_rows_3"}
+    rows = [entry.call for _, entry in entries() if entry.call.form == "armv7m_rows_3"]
     assert {call.work["made"] > 0 for call in rows} == {False, True}
     assert any(call.work["repairs"] for call in rows)
 

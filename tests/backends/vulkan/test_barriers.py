@@ -18,7 +18,12 @@ from hypothesis import strategies as st
 
 from smelt.api.artefact import Artefact
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.dispatches import Dispatch, DispatchProgram, Range, with_barriers
+from smelt.codegen.backends.vulkan.dispatches import (
+    AccessRange,
+    Dispatch,
+    DispatchProgram,
+    with_barriers,
+)
 from smelt.codegen.lower.offer import Scratch
 from smelt.codegen.schedule.schedule import Call, InBuffer
 from smelt.ir import DType, evaluate
@@ -188,7 +193,7 @@ def test_branches_and_steps_in_place(shim: Path, tmp_path: Path) -> None:
     check_validation(artefact, shim, tmp_path)
 
 
-def _telling_end(artefact: Artefact, range_: Range) -> int:
+def _telling_end(artefact: Artefact, range_: AccessRange) -> int:
     """How many bytes at a range's end, 16 or more, are not all read as zeros without it."""
     program = program_of(artefact)
     assert program is not None
@@ -240,8 +245,8 @@ def test_random_networks(
     check_validation(artefact, shim, tmp_path_factory.mktemp("random"))
 
 
-def range_of(start: int, size: int, access: str) -> Range:
-    return Range(False, 16 * start, 16 * (start + size), access != "w", access != "r")
+def range_of(start: int, size: int, access: str) -> AccessRange:
+    return AccessRange(False, 16 * start, 16 * (start + size), access != "w", access != "r")
 
 
 RANGES = st.builds(
@@ -252,7 +257,7 @@ LISTS = st.lists(st.lists(st.lists(RANGES, min_size=1, max_size=4), max_size=8),
 
 @settings(max_examples=300)
 @given(LISTS)
-def test_barriers_of_random_dispatches(drawn: list[list[list[Range]]]) -> None:
+def test_barriers_of_random_dispatches(drawn: list[list[list[AccessRange]]]) -> None:
     dispatches = [
         Dispatch(0, 0, (), tuple(ranges), (1, 1, 1), False) for region in drawn for ranges in region
     ]
@@ -276,6 +281,6 @@ def test_barriers_of_random_dispatches(drawn: list[list[list[Range]]]) -> None:
 
 
 def test_weights_are_another_memory() -> None:
-    written = Range(False, 0, 16, False, True)
-    read = Range(True, 0, 16, True, False)
+    written = AccessRange(False, 0, 16, False, True)
+    read = AccessRange(True, 0, 16, True, False)
     assert not written.conflicts(read)

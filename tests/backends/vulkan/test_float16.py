@@ -32,7 +32,7 @@ from tests.backends.vulkan.test_operators import network
 from tests.backends.vulkan.test_products import HOSTILE
 from tests.passes.test_float16 import Net, narrowed
 from tests.proof.test_verify import branching, looping
-from tests.support.graphs import Member, Outputs, assert_same, combine, compile_graph
+from tests.support.graphs import Member, SampleOutputs, assert_same, combine, compile_graph
 from tests.support.onnx_networks import graph as onnx_graph
 from tests.support.onnx_networks import model, session, tensor_info
 from tests.support.onnx_networks import node as onnx_node
@@ -95,7 +95,7 @@ def halves(graph: Graph) -> Iterator[Node]:
             yield node
 
 
-def references(members: Sequence[Member]) -> list[Outputs]:
+def references(members: Sequence[Member]) -> list[SampleOutputs]:
     return [[evaluate(m.graph, sample).outputs for sample in m.samples] for m in members]
 
 
@@ -109,7 +109,7 @@ def together(
     return artefact, [tuple(a for sample in column for a in sample) for column in columns]
 
 
-def check_members(names: Sequence[str], members: Sequence[Member], found: Outputs) -> None:
+def check_members(names: Sequence[str], members: Sequence[Member], found: SampleOutputs) -> None:
     """Fail, naming all that differ."""
     wrong: list[str] = []
     start = 0

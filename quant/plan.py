@@ -23,15 +23,15 @@ from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.sequence.lstm import Lstm
 
-Form = Enum("Form", ["PRODUCT", "FUNCTION", "NATIVE", "LSTM", "PLAIN", "FLOAT"])
+NodeKind = Enum("NodeKind", ["PRODUCT", "FUNCTION", "NATIVE", "LSTM", "PLAIN", "FLOAT"])
 
 
 @dataclass(frozen=True)
-class Forms:
+class QuantizationPlan:
     """How a float network is to be quantized.
 
     Attributes:
-        form: by node.
+        kind: by node.
         reason: of those that stay in float, why.
         root: for each function's result, the stored tensor that it is a function of.
         path: for each function's result, the nodes from its root to it, in order.
@@ -43,7 +43,7 @@ class Forms:
         sums: products that float islands alone read, which take their 32-bit sums as they are.
     """
 
-    form: Mapping[Node, Form]
+    kind: Mapping[Node, NodeKind]
     reason: Mapping[Node, str]
     root: Mapping[Value, Value]
     path: Mapping[Value, tuple[Node, ...]]
@@ -58,17 +58,19 @@ def is_real(value: Value | None) -> bool:
     return value is not None and value.type.dtype is DType.FLOAT32
 
 
-def classify(graph: Graph, in_float: frozenset[Node] = frozenset()) -> Forms:
+def classify(graph: Graph, in_float: frozenset[Node] = frozenset()) -> QuantizationPlan:
     """Find what each node becomes; those `in_float` stay so."""
-    forms = _classify(graph, in_float)
-    between = _between(graph, forms)
-    return _classify(graph, in_float | between) if between else forms
+    plan = _classify(graph, in_float)
+    between = _between(graph, plan)
+    return _classify(graph, in_float | between) if between else plan
 
 
-def _between(graph: Graph, forms: Forms) -> frozenset[Node]:
+def _between(graph: Graph, plan: QuantizationPlan) -> frozenset[Node]:
     """Nodes all of whose neighbours, before and after, are in float: these stay so too."""
-    islands = {node for node, form in forms.form.items() if form is Form.FLOAT}
-    found = {node for node, form in forms.form.items() if form in (Form.FUNCTION, Form.NATIVE)}
+    islands = {node for node, kind in plan.kind.items() if kind is NodeKind.FLOAT}
+    found = {
+        node for node, kind in plan.kind.items() if kind in (NodeKind.FUNCTION, NodeKind.NATIVE)
+    }
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for value in node.inputs:
@@ -94,47 +96,47 @@ def _between(graph: Graph, forms: Forms) -> frozenset[Node]:
     return frozenset()
 
 
-def _classify(graph: Graph, in_float: frozenset[Node]) -> Forms:
-    form: dict[Node, Form] = {}
+def _classify(graph: Graph, in_float: frozenset[Node]) -> QuantizationPlan:
+    kind: dict[Node, NodeKind] = {}
     reason: dict[Node, str] = {}
     root: dict[Value, Value] = {}
     path: dict[Value, tuple[Node, ...]] = {}
     for node in graph.nodes:
         source = _source(node, root)
         if not any(map(is_real, (*node.inputs, *node.outputs))):
-            form[node] = Form.PLAIN
+            kind[node] = NodeKind.PLAIN
         elif node in in_float:
-            form[node], reason[node] = Form.FLOAT, "it lies between operators in float"
+            kind[node], reason[node] = NodeKind.FLOAT, "it lies between operators in float"
         elif _is_product(node):
-            form[node] = Form.PRODUCT
+            kind[node] = NodeKind.PRODUCT
         elif isinstance(node.op, Lstm):
-            form[node] = Form.LSTM
+            kind[node] = NodeKind.LSTM
         elif source is not None:
-            form[node], root[node.output] = Form.FUNCTION, source
+            kind[node], root[node.output] = NodeKind.FUNCTION, source
             steps = [step for v in node.inputs if v in path for step in path[v]]
             path[node.output] = (*dict.fromkeys(steps), node)
         else:
             why = objection(node)
-            form[node] = Form.NATIVE if why is None else Form.FLOAT
+            kind[node] = NodeKind.NATIVE if why is None else NodeKind.FLOAT
             if why is not None:
                 reason[node] = why
     read = set(graph.results)
     for node in graph.nodes:
-        if form[node] is not Form.FUNCTION:
+        if kind[node] is not NodeKind.FUNCTION:
             read.update(v for v in node.inputs if v is not None)
     computed = [v for v in graph.values() if v.data is None and is_real(v)]
     needed = {root[v] for v in computed if v in root and v in read}
-    sums = _sums(graph, form)
+    sums = _sums(graph, kind)
     given = {node.output for node in sums}
     stored = [v for v in computed if (v in read or v in needed or v not in root)]
     stored = [v for v in stored if v not in given]
-    cells = _cells(graph, form)
-    return Forms(form, reason, root, path, tuple(stored), frozenset(read), cells, sums)
+    cells = _cells(graph, kind)
+    return QuantizationPlan(kind, reason, root, path, tuple(stored), frozenset(read), cells, sums)
 
 
-def _cells(graph: Graph, form: Mapping[Node, Form]) -> frozenset[Value]:
+def _cells(graph: Graph, kind: Mapping[Node, NodeKind]) -> frozenset[Value]:
     """What LSTMs have as last cell states, and the states of the network that these become."""
-    layers = [node for node in graph.nodes if form[node] is Form.LSTM]
+    layers = [node for node in graph.nodes if kind[node] is NodeKind.LSTM]
     cells = {node.outputs[-1] for node in layers}
     before = {node.optional(5) for node in layers}
     return frozenset(
@@ -142,14 +144,14 @@ def _cells(graph: Graph, form: Mapping[Node, Form]) -> frozenset[Value]:
     )
 
 
-def _sums(graph: Graph, form: Mapping[Node, Form]) -> frozenset[Node]:
+def _sums(graph: Graph, kind: Mapping[Node, NodeKind]) -> frozenset[Node]:
     """Dense layers of which nothing but islands in float reads."""
-    kept = {v for n in graph.nodes if form[n] is not Form.FLOAT for v in n.inputs}
+    kept = {v for n in graph.nodes if kind[n] is not NodeKind.FLOAT for v in n.inputs}
     read = {v for n in graph.nodes for v in n.inputs} - kept - set(graph.results)
     return frozenset(
         node
         for node in graph.nodes
-        if form[node] is Form.PRODUCT
+        if kind[node] is NodeKind.PRODUCT
         and isinstance(node.op, FullyConnected)
         and node.op.activation is Activation.NONE
         and node.output in read
