@@ -12,13 +12,14 @@ from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.statements import Statements, base_of, c_word, statements_of
 from smelt.codegen.emit.weights import declared, is_binary, render_assembler, render_text, stored
 from smelt.codegen.lower.accelerator import DeviceProgram
+from smelt.codegen.lower.offer import backend
 from smelt.codegen.schedule.schedule import ARENA, STATE, Function, Schedule
 from smelt.codegen.text.helpers import required_headers, required_helpers
 from smelt.codegen.text.literals import c_comment, c_float
 from smelt.codegen.text.render import render
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value
-from smelt.targets import Target
+from smelt.targets import ExternalLibrary, Target
 
 API_VERSION = 1
 
@@ -72,7 +73,7 @@ class EmittedNetwork:
     `title` is what people call it, and `name` what every file and C identifier of it begins with.
     `weights_binary` is the file of the weights where they are not C text, empty where they are;
     `device` what an accelerator does, None where the CPU does everything; with `cpu_fallback` the
-    CPU can too. `libraries` are those of the system that it is linked with.
+    CPU can too. `libraries` are those of the system that it is linked with, `external` the user's.
     """
 
     title: str
@@ -91,6 +92,7 @@ class EmittedNetwork:
     weights_binary: str = ""
     device: DeviceProgram | None = None
     libraries: tuple[str, ...] = ()
+    external: tuple[ExternalLibrary, ...] = ()
     cpu_fallback: bool = False
     api_version: int = API_VERSION
 
@@ -199,8 +201,16 @@ def describe(
         f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
         device,
         () if device is None else tuple(library.name for library in target.host_libraries),
+        _external(schedule),
         any(step.spare is not None for step in schedule.calls),
     )
+
+
+def _external(schedule: Schedule) -> tuple[ExternalLibrary, ...]:
+    """The libraries that the user provides, of all backends that compute a layer."""
+    names = sorted({step.backend for step in schedule.calls})
+    found = (backend(name).library for name in names)
+    return tuple(library for library in found if library is not None)
 
 
 def _address(plan: arena.Plan, buffer: str) -> str:

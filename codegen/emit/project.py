@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from smelt.codegen.backends.cmsis_nn import HEADER, VERSION
 from smelt.codegen.emit.destination import (
     REPORT,
     bring_kept,
@@ -24,7 +23,6 @@ from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
 from smelt.codegen.emit.network import EmittedNetwork, render_network
 from smelt.codegen.emit.weights import binary
 from smelt.codegen.schedule.schedule import Schedule
-from smelt.codegen.text.helpers import required_headers
 from smelt.codegen.text.render import render, text_of
 from smelt.errors import ConfigError
 from smelt.ir import Array
@@ -130,7 +128,6 @@ def render_project(
         "optimize": optimize,
         "report": report,
         "mlperf": mlperf,
-        "cmsis_nn": VERSION if _calls_cmsis_nn(schedule) else "",
     }
     texts = render_network(network, schedule)
     for template, path in firmware.files:
@@ -139,11 +136,6 @@ def render_project(
     texts["README.md"] = render("emit/project/README.md.j2", variables)
     binaries = {network.weights_binary: binary(schedule)} if network.weights_binary else {}
     return Project(network, texts, report, binaries)
-
-
-def _calls_cmsis_nn(schedule: Schedule) -> bool:
-    """Whether the network is to be linked with Arm's library."""
-    return HEADER in required_headers("".join(f.definition for f in schedule.functions))
 
 
 def _umask() -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 from typing_extensions import TypeVar
 
 from smelt.ir import Array, DType, Node, Op
-from smelt.targets import Optimize, Target
+from smelt.targets import ExternalLibrary, Optimize, Target
 
 if TYPE_CHECKING:
     from smelt.codegen.lower.accelerator import Accelerator, Measurements
@@ -252,12 +252,14 @@ class Backend:
     """A named set of kernels; those of plugins are preferred to any other.
 
     `accelerator`: what they run on beside the CPU; None where they run on the CPU.
+    `library`: what they call of others' code; None where that is nothing.
     """
 
     name: str
     kernels: tuple[Kernel[Any], ...]
     plugins: tuple[Kernel[Any], ...] = ()
     accelerator: Accelerator | None = None
+    library: ExternalLibrary | None = None
 
     def offers(
         self, node: Node, request: Request, left: int = MOST_ENTRIES, ask: Ask = ask
@@ -326,12 +328,16 @@ def _refuse_float(node: Node, kernel: Kernel[Any]) -> Refusal | None:
 def backend(name: str, plugins: tuple[Kernel[Any], ...] = ()) -> Backend:
     """The backend in package `smelt.codegen.backends.NAME`, with kernels of plugins.
 
-    Its modules say `KERNELS`, and one of them `ACCELERATOR` if they do not run on the CPU.
+    Its modules say `KERNELS`, and one of them `ACCELERATOR` if they do not run on the CPU, or
+    `LIBRARY` if they call another's code.
     """
     modules = modules_of(name)
     kernels = tuple(kernel for module in modules for kernel in getattr(module, "KERNELS", ()))
     beside = (getattr(module, "ACCELERATOR", None) for module in modules)
-    return Backend(name, kernels, plugins, next(filter(None, beside), None))
+    called = (getattr(module, "LIBRARY", None) for module in modules)
+    return Backend(
+        name, kernels, plugins, next(filter(None, beside), None), next(filter(None, called), None)
+    )
 
 
 @cache

@@ -82,3 +82,8 @@ class Options:
             as_instance(
                 self.quantize, "quantize", Settings, "smelt.api.quantize.Settings(calibration)"
             )
+
+    @property
+    def library_folders(self) -> Mapping[str, Path]:
+        """Folders of the external libraries that are given, by backend."""
+        return {} if self.cmsis_nn is None else {"cmsis_nn": self.cmsis_nn}

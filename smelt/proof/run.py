@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -16,8 +15,8 @@ from smelt.api import gpu_options
 from smelt.api.report import Gates, Latency, Measured, Report, complete
 from smelt.arguments import as_path
 from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
+from smelt.boards.build import library_folder
 from smelt.boards.meter import Meter, metered
-from smelt.codegen.backends.cmsis_nn import HEADER as CMSIS_NN_HEADER
 from smelt.codegen.lower.accelerator import targets_beside
 from smelt.errors import ConfigError, DeviceError, ToolError
 from smelt.files import lasting_folder, temporary_folder
@@ -78,7 +77,8 @@ def write_project(
         report: Report = dict(artefact.report)
         if compile_ or gates.needs_elf:
             _require_tools(artefact)
-            elf = compile_project(folder, artefact.platform, cmsis_nn=artefact.options.cmsis_nn)
+            libraries = artefact.options.library_folders
+            elf = compile_project(folder, artefact.platform, libraries=libraries)
             measured = Measured(elf.flash_network.total, elf.flash_elf, ram=elf.ram)
             if gates.needs_run:
                 with connected(elf, artefact, None) as device:
@@ -97,16 +97,15 @@ def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:
 
 
 def _require_tools(artefact: Artefact) -> None:
-    """Check that the project can be linked here: it has firmware, and the library it calls."""
-    calls = any(step.backend == "cmsis_nn" for step in artefact.schedule.calls)
-    known = artefact.options.cmsis_nn or os.environ.get("CMSIS_NN_DIR")
-    if calls and (not known or not (Path(known) / "Include" / CMSIS_NN_HEADER).is_file()):
-        where = (
-            f"'{known}' has no Include/{CMSIS_NN_HEADER}" if known else "nothing says where it is"
-        )
+    """Check that the project can be linked here: it has firmware, and the libraries it calls."""
+    for library in artefact.network.external:
+        known = library_folder(library, artefact.options.library_folders)
+        if known and (Path(known) / library.header_path).is_file():
+            continue
+        where = f"'{known}' has no {library.header_path}" if known else "nothing says where it is"
         raise ConfigError(
-            f"the network calls CMSIS-NN, and {where}: give its folder by --cmsis-nn or by the "
-            "environment variable CMSIS_NN_DIR"
+            f"the network calls {library.title}, and {where}: give its folder by {library.option} "
+            f"or by the environment variable {library.variable}"
         )
     if artefact.platform.firmware is None:
         raise ConfigError(
@@ -130,7 +129,7 @@ def built(
                 artefact.platform,
                 taps=taps,
                 extra_cflags=extra_cflags,
-                cmsis_nn=artefact.options.cmsis_nn,
+                libraries=artefact.options.library_folders,
             )
         except ToolError as error:
             if folder not in str(error):

@@ -7,6 +7,3 @@ settled here, by the rules of the library's wrappers, so that only that one is l
 
 HEADER = "arm_nnfunctions.h"
 """What a file that calls the library includes."""
-
-VERSION = "v7.0.0"
-"""The tag that is fetched where the user names no folder; the calls suit every version 7."""

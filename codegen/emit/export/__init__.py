@@ -75,7 +75,6 @@ def export_project(
         "library": library,
         "package": package,
         "report": project.report,
-        "cmsis_nn": library.cmsis_nn,
         "flags": (_level(platform, optimize), *library.optimizer_flags),
         **format_.facts(library),
     }

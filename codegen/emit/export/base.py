@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from smelt.codegen.backends.cmsis_nn import HEADER, VERSION
 from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.emit.project import Project
 from smelt.codegen.text.render import render
@@ -88,11 +87,6 @@ class Library:
         return any("#include <math.h>" in text for text in self.texts.values())
 
     @property
-    def cmsis_nn(self) -> str:
-        """The version of CMSIS-NN that it calls; empty where it calls none."""
-        return VERSION if f"#include <{HEADER}>" in self.texts[self.kernels] else ""
-
-    @property
     def machine_flags(self) -> tuple[str, ...]:
         """Flags of the compiler that name the machine, in Smelt's own builds."""
         return tuple(f for f in self.platform.target.arch_flags if not f.startswith("-f"))
@@ -115,7 +109,7 @@ class Format:
         summary: one line for the table of formats.
         folder: of the network's own files.
         sets_flags: whether the build gets `Library.optimizer_flags`; where it does not, pragmas do.
-        links_cmsis_nn: whether it can say that CMSIS-NN is to be linked.
+        links_external: whether it can say that a library of the user's is to be linked.
         links_system: whether it can say that libraries of the system are to be linked.
         takes_binary: whether weights in a binary file, included by an assembler file, are found.
     """
@@ -124,14 +118,15 @@ class Format:
     summary: str
     folder: str = ""
     sets_flags: bool = True
-    links_cmsis_nn: bool = False
+    links_external: bool = False
     links_system: bool = False
     takes_binary: bool = True
 
     def refuses(self, library: Library) -> str | None:
         """Why the library cannot be exported so, one clause; None if it can."""
-        if library.cmsis_nn and not self.links_cmsis_nn:
-            return "it calls CMSIS-NN, which users of this format could not link"
+        if library.net.external and not self.links_external:
+            titles = " and ".join(external.title for external in library.net.external)
+            return f"it calls {titles}, which users of this format could not link"
         if library.net.device is not None and not self.links_system:
             return library.net.device.refusal
         if library.net.weights_binary and not self.takes_binary:
