@@ -15,16 +15,12 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType, UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
+from typing import Any, ClassVar, Generic, Protocol, cast
 
 from typing_extensions import TypeVar
 
 from smelt.ir import Array, DType, Node, Op
 from smelt.targets import ExternalLibrary, Optimize, Target
-
-if TYPE_CHECKING:
-    from smelt.codegen.lower.accelerator import Accelerator, Measurements
-
 
 MOST_ENTRIES = 1 << 22
 """Entries that the tables of a network may have which kernels make of shapes and attributes."""
@@ -33,20 +29,30 @@ ROOM = 4096
 """Bytes of scratch that any call may take for speed, whatever else lives in the arena."""
 
 
+class Tiling(Protocol):
+    """How much of a layer is computed at a time, where that may be chosen."""
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        ...
+
+
 @dataclass(frozen=True)
 class Request:
     """What the schedule asks of a kernel besides the node.
 
     With `expand_weights`, constants may be much larger than the weights they are made of.
     `room` is how many bytes of scratch a call may take without making the arena larger than it has
-    to be, or by a few kilobytes at most. `tuning` is what was measured on the accelerator.
+    to be, or by a few kilobytes at most. `tilings` were measured to be the best on the accelerator,
+    by `layer_key` of a layer.
     """
 
     target: Target
     optimize: Optimize = "speed"
     expand_weights: bool = False
     room: int = ROOM
-    tuning: Measurements | None = None
+    tilings: Mapping[str, Tiling] = field(default_factory=dict[str, Tiling])
 
 
 @dataclass(frozen=True)
@@ -251,14 +257,14 @@ class Answers:
 class Backend:
     """A named set of kernels; those of plugins are preferred to any other.
 
-    `accelerator`: what they run on beside the CPU; None where they run on the CPU.
+    `on_device`: whether they run beside the CPU.
     `library`: what they call of others' code; None where that is nothing.
     """
 
     name: str
     kernels: tuple[Kernel[Any], ...]
     plugins: tuple[Kernel[Any], ...] = ()
-    accelerator: Accelerator | None = None
+    on_device: bool = False
     library: ExternalLibrary | None = None
 
     def offers(
@@ -333,11 +339,14 @@ def backend(name: str, plugins: tuple[Kernel[Any], ...] = ()) -> Backend:
     """
     modules = modules_of(name)
     kernels = tuple(kernel for module in modules for kernel in getattr(module, "KERNELS", ()))
-    beside = (getattr(module, "ACCELERATOR", None) for module in modules)
-    called = (getattr(module, "LIBRARY", None) for module in modules)
-    return Backend(
-        name, kernels, plugins, next(filter(None, beside), None), next(filter(None, called), None)
-    )
+    on_device = declared(name, "ACCELERATOR") is not None
+    return Backend(name, kernels, plugins, on_device, declared(name, "LIBRARY"))
+
+
+def declared(name: str, what: str) -> Any:
+    """What one of the backend's modules has under a name; None where none has."""
+    found = (getattr(module, what, None) for module in modules_of(name))
+    return next(filter(None, found), None)
 
 
 @cache
@@ -368,5 +377,6 @@ __all__ = [
     "Refusal",
     "Request",
     "Scratch",
+    "Tiling",
     "backend",
 ]

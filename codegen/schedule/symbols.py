@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.codegen.lower.accelerator import DeviceCall, DeviceFunctions
+from smelt.codegen.lower.device import DeviceCall, DeviceFunctions
 from smelt.codegen.lower.offer import Input, KernelCall, Operand, Output, Packed, Scratch
 from smelt.codegen.schedule.steps import Function
 from smelt.codegen.text.helpers import macros_in

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from smelt import __version__
 from smelt.api import gpu_options
 from smelt.api.artefact import Artefact, Stages
 from smelt.api.options import Options
@@ -16,10 +15,11 @@ from smelt.arguments import as_text
 from smelt.boards import Board, Computer, computer_called
 from smelt.boards import load as load_board
 from smelt.codegen import arena
+from smelt.codegen.accelerator import accelerator_of
 from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.network import EmittedNetwork, describe, network_hash
 from smelt.codegen.emit.project import Project, render_project
-from smelt.codegen.lower.accelerator import TUNING, LayerCosts, accelerator_of
+from smelt.codegen.lower.device import TUNING, LayerCosts
 from smelt.codegen.lower.offer import Request, backend
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
@@ -35,6 +35,7 @@ from smelt.ir.text import print_graph
 from smelt.proof.run import Rig, run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Platform, Target, get, library, stand_in
+from smelt.version import __version__
 
 Observer = Callable[[str, Graph], None]
 
@@ -98,6 +99,7 @@ def compile_model(
     partitioner = replace(partitioner, rooms=allowed)
     graph, partitioner, costs = _placed(graph, partitioner, options, observe)
 
+    accelerator = accelerator_of(target)
     scheduled = schedule(
         graph,
         platform,
@@ -105,6 +107,7 @@ def compile_model(
         prefix=c_name(title),
         keep_inputs=options.keep_inputs,
         spare=partitioner.on_cpu() if options.cpu_fallback else None,
+        device=None if accelerator is None else accelerator.functions(),
     )
     if options.tuning is not None:
         options.tuning.require_layers((step.node, step.call) for step in scheduled.calls)
@@ -170,7 +173,7 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         target,
         options.optimize,
         expand_weights=options.expand_weights,
-        tuning=options.tuning,
+        tilings={} if options.tuning is None else options.tuning.blocks,
     )
     return Partitioner(groups, request, places)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smelt.boards import Computer
-from smelt.codegen.lower.accelerator import DeviceCall, Wishes, accelerator_of
+from smelt.codegen.accelerator import Wishes, accelerator_of
+from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.errors import ConfigError
 from smelt.ir import DType

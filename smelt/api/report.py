@@ -8,10 +8,9 @@ from math import isfinite
 from statistics import fmean
 from typing import Any
 
-from smelt import __version__
 from smelt.api.artefact import Stages
 from smelt.codegen.emit.network import Tensor
-from smelt.codegen.lower.accelerator import DeviceCall, LayerCosts
+from smelt.codegen.lower.device import DeviceCall, LayerCosts
 from smelt.codegen.lower.offer import KernelCall
 from smelt.codegen.partition.partitioner import Candidate
 from smelt.codegen.passes import PASSES
@@ -21,6 +20,7 @@ from smelt.codegen.schedule.schedule import ARENA, STATE
 from smelt.codegen.schedule.steps import Branch, Call, Repeat, Step, TellLength
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.ir import Graph, Node
+from smelt.version import __version__
 
 Report = dict[str, Any]
 """JSON: nested dictionaries with string keys."""

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from smelt import __version__
 from smelt.api.compile import compile_model
 from smelt.cli.board import board
 from smelt.cli.export import export
@@ -58,6 +57,7 @@ from smelt.proof.run import Rig, write_project
 from smelt.proof.run import run as run_model
 from smelt.samples import bind_samples, load_arrays, named_outputs, random_samples, save_arrays
 from smelt.terminal import one_line, plain
+from smelt.version import __version__
 
 app = typer.Typer(
     name="smelt",

@@ -10,7 +10,7 @@ import typer
 from smelt.cli.options import BuildGroup, DeviceOption, Model, QuietOption
 from smelt.cli.output import progress_console, results_console, say, spinner
 from smelt.cli.show.tables import TextTable
-from smelt.codegen.lower.accelerator import TUNING
+from smelt.codegen.lower.device import TUNING
 from smelt.files import require_place, write_files
 from smelt.proof.tune import MeasuredLayer, Tuned
 from smelt.proof.tune import tune as tune_model

@@ -17,7 +17,7 @@ from smelt.arguments import as_path
 from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
 from smelt.boards.build import library_folder
 from smelt.boards.meter import Meter, metered
-from smelt.codegen.lower.accelerator import targets_beside
+from smelt.codegen.accelerator import targets_beside
 from smelt.errors import ConfigError, DeviceError, ToolError
 from smelt.files import lasting_folder, temporary_folder
 from smelt.ir import Array, Graph, Value

@@ -22,16 +22,15 @@ from statistics import median, quantiles
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.lower.accelerator import (
+from smelt.codegen.accelerator import Accelerator, targets_beside
+from smelt.codegen.lower.device import (
     MOST_TRIED,
-    Accelerator,
     DeviceCall,
     LayerTimes,
     Measurements,
-    Tiling,
     layer_key,
-    targets_beside,
 )
+from smelt.codegen.lower.offer import Tiling
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.ir import Node

@@ -12,7 +12,7 @@ import pytest
 from smelt.codegen.backends.vulkan.assignment import PricedTensor
 from smelt.codegen.backends.vulkan.devices import Costs, priced, stays_on_cpu
 from smelt.codegen.backends.vulkan.float16 import conversion, use_float16
-from smelt.codegen.lower.accelerator import layer_key
+from smelt.codegen.lower.device import layer_key
 from smelt.codegen.lower.offer import Request, backend
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.ir import (

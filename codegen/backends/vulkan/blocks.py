@@ -15,7 +15,7 @@ from itertools import product
 from math import log2
 
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, Block, gpu_of
-from smelt.codegen.lower.accelerator import Tiling, layer_key
+from smelt.codegen.lower.device import layer_key
 from smelt.codegen.lower.offer import Request
 from smelt.errors import ConfigError
 from smelt.ir import DType, Node
@@ -65,8 +65,7 @@ class BlockChoice:
         ranked = [common, *(b for b in ranked if b != common)]
         sized = (replace(block, local=local) for local in sizes for block in ranked)
         blocks = tuple(block for block in sized if groups(block) <= MAX_GROUPS)
-        measured = request.tuning.blocks if request.tuning else dict[str, Tiling]()
-        found = measured.get(layer_key(node), blocks[0])
+        found = request.tilings.get(layer_key(node), blocks[0])
         if found not in blocks:
             raise ConfigError(
                 f"the tuning gives {node.origin} blocks of {found.text}, which it cannot have "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from smelt.codegen.lower.accelerator import DeviceCall
+from smelt.codegen.lower.device import DeviceCall
 from smelt.targets import Target
 from smelt.targets.gpus import DEFAULT, Gpu
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
 from smelt.codegen.backends.vulkan.devices import Costs
-from smelt.codegen.lower.accelerator import MOST_TRIED, LayerTimes, layer_key
+from smelt.codegen.lower.device import MOST_TRIED, LayerTimes, layer_key
 from smelt.codegen.lower.offer import KernelCall
 from smelt.errors import ConfigError
 from smelt.ir import Node

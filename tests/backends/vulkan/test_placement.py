@@ -21,7 +21,7 @@ from smelt.cli.show import tables as show
 from smelt.codegen.backends.vulkan.assignment import PricedLayer, PricedTensor, assignment
 from smelt.codegen.backends.vulkan.devices import Costs
 from smelt.codegen.backends.vulkan.tuning import TunedLayer, Tuning, load_tuning
-from smelt.codegen.lower.accelerator import layer_key
+from smelt.codegen.lower.device import layer_key
 from smelt.errors import ConfigError
 from smelt.frontend import load
 from smelt.ops import all_cases

@@ -20,8 +20,8 @@ from smelt.codegen.backends.vulkan.tuning import (
     neighbours,
     worth_measuring,
 )
-from smelt.codegen.lower.accelerator import Tiling, layer_key
-from smelt.codegen.lower.offer import Refusal, Request, backend
+from smelt.codegen.lower.device import layer_key
+from smelt.codegen.lower.offer import Refusal, Request, Tiling, backend
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
 from smelt.ops.case import build
