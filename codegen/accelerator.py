@@ -82,15 +82,12 @@ class DeviceProgram(ABC):
         """Its other files."""
 
     @abstractmethod
-    def render(
-        self, name: str, schedule: Schedule, common: Mapping[str, object]
-    ) -> Callable[[], dict[str, str]]:
+    def render(self, name: str, common: Mapping[str, object]) -> Callable[[], dict[str, str]]:
         """Begin to write all these files; what it returns waits for the rest: name to contents.
 
         Args:
             name: of the network.
-            schedule: its steps.
-            common: variables of the network's templates.
+            common: variables of the network's templates; `comments` say what each step computes.
         """
 
     @abstractmethod

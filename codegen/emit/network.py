@@ -10,7 +10,7 @@ from textwrap import wrap
 from smelt.codegen import arena
 from smelt.codegen.accelerator import DeviceProgram
 from smelt.codegen.emit.names import c_name
-from smelt.codegen.emit.statements import Statements, base_of, c_word, statements_of
+from smelt.codegen.emit.statements import Statements, base_of, c_word, comment_of, statements_of
 from smelt.codegen.emit.weights import declared, is_binary, render_assembler, render_text, stored
 from smelt.codegen.lower.offer import backend
 from smelt.codegen.schedule.schedule import ARENA, STATE, Function, Schedule
@@ -241,7 +241,8 @@ def render_network(network: EmittedNetwork, schedule: Schedule) -> dict[str, str
     *_, weights = network.sources
     render_weights = render_assembler if network.weights_binary else render_text
     device = network.device
-    begun = None if device is None else device.render(network.name, schedule, common)
+    told = {**common, "comments": {step.index: comment_of(step) for step in schedule.steps}}
+    begun = None if device is None else device.render(network.name, told)
     rendered = {
         f"{network.name}.h": render("emit/network/header.h.j2", common),
         f"{network.name}.c": render("emit/network/network.c.j2", common),

@@ -1,4 +1,4 @@
 """What all backends share: the question to a kernel, and how products and loops become C.
 
-May import `smelt.ops`, `smelt.ir` and `targets`; knows no backend.
+May import `codegen.text`, `smelt.ops`, `smelt.ir` and `targets`; knows no backend.
 """

@@ -1,4 +1,5 @@
 """From a graph to ordered steps over buffers, and the planning problem that they pose.
 
-May import `codegen.partition` and what stands below it, and `codegen.arena`; writes no C.
+May import `codegen.partition` and what stands below it, `codegen.arena` and `codegen.text`, by
+which it renders each kernel's function once.
 """

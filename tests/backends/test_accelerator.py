@@ -126,9 +126,7 @@ class ToyProgram(DeviceProgram):
         return ()
 
     @override
-    def render(
-        self, name: str, schedule: Schedule, common: Mapping[str, object]
-    ) -> Callable[[], dict[str, str]]:
+    def render(self, name: str, common: Mapping[str, object]) -> Callable[[], dict[str, str]]:
         return lambda: {"toy.h": "", f"{name}_toy.c": ""}
 
     @override

@@ -1,5 +1,4 @@
 """Backend `vulkan`: compute shaders for GPUs; tensors lie in memory as the CPU has them.
 
-As an accelerator it stands above what asks it.
-May import `codegen`, `targets`, `ops` and `ir`; `bench` may import it.
+It implements `codegen.accelerator`. May import that and what stands below it; `bench` may import it.
 """

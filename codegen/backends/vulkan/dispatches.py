@@ -140,10 +140,8 @@ class DispatchProgram(DeviceProgram):
         return (f"{name}_shaders.h", HOST_INTERNAL, *shaders)
 
     @override
-    def render(
-        self, name: str, schedule: Schedule, common: Mapping[str, object]
-    ) -> Callable[[], dict[str, str]]:
-        return render_program(name, schedule, self.modules, {**common, "gpu": self})
+    def render(self, name: str, common: Mapping[str, object]) -> Callable[[], dict[str, str]]:
+        return render_program(name, self.modules, {**common, "gpu": self})
 
     @override
     def arrays(self, name: str) -> Mapping[str, Array]:

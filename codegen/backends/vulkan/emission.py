@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 
 from smelt.codegen.backends.vulkan.shaders import Module
 from smelt.codegen.backends.vulkan.spirv import begin, compile_all, compiler
-from smelt.codegen.emit.statements import comment_of
-from smelt.codegen.schedule.schedule import Schedule
 from smelt.codegen.text.literals import c_lines
 from smelt.codegen.text.render import render, text_of
 from smelt.ir import Array
@@ -36,7 +34,6 @@ def arrays_of(modules: tuple[Module, ...], name: str) -> Mapping[str, Array]:
 
 def render_program(
     name: str,
-    schedule: Schedule,
     modules: tuple[Module, ...],
     common: Mapping[str, object],
 ) -> Callable[[], dict[str, str]]:
@@ -57,7 +54,6 @@ def render_program(
             **common,
             "shaders": shaders,
             "compiler": compiler().version,
-            "comments": {step.index: comment_of(step) for step in schedule.steps},
         }
         return {
             f"{name}_gpu.h": render("backends/vulkan/gpu.h.j2", variables),
