@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from smelt.codegen import arena
 from smelt.codegen.lower.device import DeviceFunctions, LayerCosts, LayerTimes, Measurements
@@ -193,10 +193,27 @@ def load_tuning(path: Path) -> Measurements:
     Raises:
         ConfigError: it cannot be read, or is none.
     """
+    return _of_any(lambda accelerator: accelerator.load_tuning(path), f"tuning '{path}'")
+
+
+def profile_called(name: str) -> DeviceProfile:
+    """The profile of that name, of whichever accelerator it is.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    return _of_any(lambda accelerator: accelerator.profile(name), f"profile '{name}'")
+
+
+Found = TypeVar("Found")
+
+
+def _of_any(find: Callable[[Accelerator], Found], what: str) -> Found:
+    """What the first accelerator has that does not refuse."""
     error: ConfigError | None = None
     for accelerator in filter(None, map(accelerator_of, available())):
         try:
-            return accelerator.load_tuning(path)
+            return find(accelerator)
         except ConfigError as refusal:
             error = error or refusal
-    raise error or ConfigError(f"tuning '{path}': no target has an accelerator")
+    raise error or ConfigError(f"{what}: no target has an accelerator")

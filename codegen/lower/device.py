@@ -49,12 +49,12 @@ class LayerTimes:
     """What equal layers take, as measured, in nanoseconds.
 
     Attributes:
-        gpu_ns: on the accelerator beside a submission, with the block below.
+        device_ns: on the accelerator beside a submission, with the block below.
         cpu_ns: on the CPU; None where that computes something else in its place.
         block: the one that was faster than the profile's own choice; None where none was.
     """
 
-    gpu_ns: float
+    device_ns: float
     cpu_ns: float | None
     block: Tiling | None = None
 
@@ -63,7 +63,7 @@ class Measurements(Protocol):
     """What `smelt tune` measured on a device, which builds take and projects keep."""
 
     @property
-    def gpu(self) -> str:
+    def profile(self) -> str:
         """The profile that everything else is taken from."""
         ...
 

@@ -170,7 +170,7 @@ class KernelCall:
 
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
 NARROW_FLOATS = (DType.FLOAT32, DType.FLOAT16)
-"""What kernels of a GPU compute with: they load and store halves, and compute with float32."""
+"""What kernels of accelerators serve: they load and store halves, and compute with float32."""
 STORED_FLOATS = (DType.FLOAT16, *WIDE_FLOATS)
 """What kernels serve that move data and do not compute with it."""
 

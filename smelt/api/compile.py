@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from smelt.api import gpu_options
+from smelt.api import device_options
 from smelt.api.artefact import Artefact, Stages
 from smelt.api.options import Options
 from smelt.api.quantize import quantize_network
@@ -114,7 +114,7 @@ def compile_model(
     plan = _planned(scheduled, platform)
     network = _described(scheduled, plan, title, platform, options)
 
-    notes = (*imported.notes, *gpu_options.notes(options, target, scheduled))
+    notes = (*imported.notes, *device_options.notes(options, target, scheduled))
     stages = Stages(
         options, machine, platform, imported, removals, legalized,
         graph, costs, scheduled, plan, network, notes,
@@ -136,9 +136,9 @@ def _machine(options: Options) -> tuple[Board | Computer | None, Platform]:
     else:
         machine = computer_called(options.board) or load_board(options.board)
         platform = machine.platform(options.target)
-    gpu_options.check(options, platform.target)
+    device_options.check(options, platform.target)
     computer = machine if isinstance(machine, Computer) else None
-    return machine, gpu_options.beside_gpu(platform, options, computer)
+    return machine, device_options.beside_device(platform, options, computer)
 
 
 def _imported(model: str | Path | bytes | Imported, options: Options) -> Imported:
@@ -189,7 +189,7 @@ def _placed(
     legal, costs, target = graph, None, partitioner.request.target
     accelerator = accelerator_of(target)
     if accelerator is not None:
-        wishes = gpu_options.wishes(options, target)
+        wishes = device_options.wishes(options, target)
         costs = accelerator.costs(wishes)
         stays = accelerator.stays(graph, partitioner, wishes)
         partitioner = replace(partitioner, stays=stays)
@@ -250,5 +250,5 @@ def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[st
         str(options.keep_inputs),
         str((options.backends, sorted(options.place.items()), options.fallback)),
         str(options.expand_weights),
-        *gpu_options.identity(options, platform.target),
+        *device_options.identity(options, platform.target),
     )

@@ -146,7 +146,7 @@ def run(
     artefact = compile_model(model, options, dumper(network.dump_after))
     samples, batched = bind_samples(artefact.graph, load_arrays(inputs))
     with bar(console, "running", len(samples)) as advance:
-        result = run_model(artefact, samples, Rig(on, gpu=device), advance)
+        result = run_model(artefact, samples, Rig(on, device_number=device), advance)
     outputs = named_outputs(artefact.graph, result.outputs, batched=batched, real=dequantize)
     if output is not None:
         save_arrays(output, outputs)
@@ -191,7 +191,7 @@ def profile(
     if wait_states and not cycles:
         raise ConfigError("--wait-states changes cycles only: give --cycles too")
     artefact = compile_model(model, options, dumper(network.dump_after))
-    rig = Rig(on, gpu=device)
+    rig = Rig(on, device_number=device)
     rig.check(artefact)
     where = artefact.on if on is None else on
     counts = where == "qemu" and artefact.platform.firmware == "cortexm"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smelt.api import gpu_options
+from smelt.api import device_options
 from smelt.api.report import Gates, Latency, Measured, Report, complete
 from smelt.arguments import as_path
 from smelt.boards import Device, ElfInfo, Invocation, compile_project, open_device
@@ -148,14 +148,16 @@ def connected(
     qemu_arguments: Sequence[str] = (),
     *,
     simulated: bool = False,
-    gpu: int | None = None,
+    device_number: int | None = None,
 ) -> Generator[Device]:
     """A device that runs the ELF: `host`, `qemu` (with these arguments too), `board` or a port.
 
-    `gpu` is the number of the GPU that computes beside this computer's CPU.
+    `device_number` is that of the accelerator that computes beside this computer's CPU.
     """
     accelerator = artefact.accelerator
-    environment = None if gpu is None or accelerator is None else accelerator.environment(gpu)
+    environment = None
+    if device_number is not None and accelerator is not None:
+        environment = accelerator.environment(device_number)
     where = artefact.on if on is None else on
     if where in ("qemu", "board") and artefact.board is None:
         raise ConfigError(f"--on {where} needs --board, see `smelt boards`")
@@ -213,14 +215,14 @@ class Rig:
         flash: puts linked firmware on the device; None where it is there already.
         simulated: whether QEMU answers at the port.
         meter: measures the energy of inferences.
-        gpu: number of this computer's GPU that computes; one is chosen where None.
+        device_number: of this computer's accelerator that computes; one is chosen where None.
     """
 
     on: str | None = None
     flash: Callable[[ElfInfo], None] | None = None
     simulated: bool = False
     meter: Meter | None = None
-    gpu: int | None = None
+    device_number: int | None = None
 
     def loads(self, artefact: Artefact) -> bool:
         """Whether the device gets the firmware here, so that it must be the one that is built."""
@@ -228,24 +230,24 @@ class Rig:
         return self.flash is not None or where in ("host", "qemu")
 
     def check(self, artefact: Artefact) -> None:
-        """Make sure that the GPU asked for by its number would compute.
+        """Make sure that the device asked for by its number would compute.
 
         Raises:
-            ConfigError: the network runs elsewhere, or nothing of it goes to a GPU.
+            ConfigError: the network runs elsewhere, or nothing of it goes to a device.
         """
-        if self.gpu is None:
+        if self.device_number is None:
             return
         where = artefact.on if self.on is None else self.on
         if where != "host" or artefact.accelerator is None:
             raise ConfigError(
-                f"--device {self.gpu} chooses among this computer's GPUs, for {targets_beside()}; "
-                f"this network is for '{artefact.platform.name}'"
+                f"--device {self.device_number} chooses among this computer's GPUs, for "
+                f"{targets_beside()}; this network is for '{artefact.platform.name}'"
             )
         if artefact.network.device is None:
-            why = gpu_options.why_on_cpu(artefact.options, artefact.platform.target)
+            why = device_options.why_on_cpu(artefact.options, artefact.platform.target)
             raise ConfigError(
-                f"--device {self.gpu} chooses the GPU that computes, and no layer of this network "
-                f"goes to one: {why}; or leave --device out"
+                f"--device {self.device_number} chooses the GPU that computes, and no layer of "
+                f"this network goes to one: {why}; or leave --device out"
             )
 
     @contextmanager
@@ -256,7 +258,7 @@ class Rig:
             if self.flash is not None:
                 self.flash(elf)
             with connected(
-                elf, artefact, self.on, simulated=self.simulated, gpu=self.gpu
+                elf, artefact, self.on, simulated=self.simulated, device_number=self.device_number
             ) as device:
                 yield elf, device
 
@@ -332,14 +334,14 @@ def _measured(
         elf.ram if artefact.board is not None else None,
         latency,
         None if meter is None else meter.joules / len(invocations),
-        device.info.gpu,
+        device.info.accelerator,
     )
 
 
 def warm_up(device: Device, artefact: Artefact, sample: Sample) -> None:
-    """An inference that does not count: in the first, drivers of GPUs compile what they have left.
+    """An inference that does not count: in the first, drivers of devices compile what they left.
 
-    Nothing where there is no GPU. State is as it was at the start afterwards.
+    Nothing where there is no accelerator. State is as it was at the start afterwards.
     """
     if artefact.network.device is None:
         return

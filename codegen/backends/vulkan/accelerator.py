@@ -13,6 +13,7 @@ from smelt.codegen.backends.vulkan.calls import Block, gpu_of
 from smelt.codegen.backends.vulkan.devices import Costs, stays_on_cpu
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.backends.vulkan.float16 import use_float16
+from smelt.codegen.backends.vulkan.gpus import Gpu, gpu_called
 from smelt.codegen.backends.vulkan.shaders import Shaders
 from smelt.codegen.backends.vulkan.tuning import (
     TunedLayer,
@@ -26,7 +27,6 @@ from smelt.codegen.lower.offer import Tiling
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.ir import Graph, Node
-from smelt.targets.gpus import Gpu, gpu_called
 
 
 class VulkanGpu(Accelerator):

@@ -15,12 +15,12 @@ from itertools import product
 from math import log2
 
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, Block, gpu_of
+from smelt.codegen.backends.vulkan.gpus import BlockCosts
 from smelt.codegen.lower.device import layer_key
 from smelt.codegen.lower.offer import Request
 from smelt.errors import ConfigError
 from smelt.ir import DType, Node
 from smelt.targets import Target
-from smelt.targets.gpus import BlockCosts
 
 _SIZES = (1, 2, 4, 8, 16)
 """Pixels and quads of blocks: a few sizes, for drivers take long to compile a pipeline."""
