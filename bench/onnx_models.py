@@ -41,11 +41,6 @@ def tensor_info(name: str, shape: Shape, kind: str = "f") -> onnx.ValueInfoProto
     return helper.make_tensor_value_info(name, _TYPES[kind], shape)
 
 
-def ints(*values: int) -> Array:
-    """A vector of int64."""
-    return np.asarray(values, np.int64)
-
-
 def graph(
     nodes: Sequence[onnx.NodeProto],
     inputs: Mapping[str, Shape] | Sequence[onnx.ValueInfoProto],

@@ -27,8 +27,10 @@ from bench.cores import CORES
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show.tables import TextTable
-from smelt.codegen.lower.offer import Request, backend
-from smelt.codegen.partition.partitioner import Candidate, Partitioner
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Request
+from smelt.codegen.partition.candidates import Candidate
+from smelt.codegen.partition.partitioner import Partitioner
 from smelt.frontend import Imported
 from smelt.ir import DType, Graph, Node, Op, Value
 from smelt.ops.arithmetic.fixed_point import Activation

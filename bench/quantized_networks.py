@@ -14,9 +14,7 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from bench.onnx_models import graph, model, node, session
-from smelt.codegen.passes import run_passes
-from smelt.frontend import load
-from smelt.ir import Array, Graph
+from smelt.ir import Array
 
 Feeds = Mapping[str, Array]
 
@@ -79,12 +77,6 @@ def quantize(
         per_channel=scheme.per_channel,
     )
     return onnx.load(folder / "quantized.onnx")
-
-
-def imported(proto: onnx.ModelProto) -> tuple[Graph, Graph]:
-    """The graph as it is imported and after the passes."""
-    found = load(proto.SerializeToString(), "net").graph
-    return found, run_passes(found)
 
 
 def steps(proto: onnx.ModelProto) -> list[float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from smelt.boards.elf import ElfInfo, measure
 from smelt.boards.tools import find_tool, run_tool
-from smelt.codegen.lower.offer import backend
+from smelt.codegen.lower.backend import backend
 from smelt.errors import DoesNotFit, ToolError
 from smelt.targets import ExternalLibrary, HostLibrary, Platform
 

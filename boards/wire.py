@@ -1,33 +1,27 @@
 """The host's side of the wire: the protocol that `firmware/wire.h` of a project describes.
 
 A line may lose, double or spoil bytes in both directions. Text and data carry CRCs, data goes in
-pieces, answers repeat what they answer, and the device counts its inferences. So every command is
-repeated until it is known to have been obeyed once, and what it said is known to be what was meant.
+pieces (`pieces`), answers repeat what they answer, and the device counts its inferences. So every
+command is repeated until it is known to have been obeyed once, and what it said is known to be what
+was meant.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeVar
 from zlib import crc32
 
 from smelt.boards.device_info import DeviceInfo, TensorInfo, ask_info
 from smelt.boards.line import RESTARTED, Line, Lost, Refused, Silent, integers, words
 from smelt.boards.pace import Pace
+from smelt.boards.pieces import Pieces
 from smelt.boards.stream import Stream
 from smelt.errors import DeviceError
 
-T = TypeVar("T")
-
-_MOST, _LEAST = 4096, 32
-"""Bytes in a piece of data: halved when one is lost, doubled when one has come across.
-
-None takes more than a second on the line, so that silence is told from a slow line.
-"""
 _FIRST_S = 600.0
 _OVERRUN = 100
 """Status of an inference that wrote behind its arena, which only this computer can tell."""
@@ -102,7 +96,7 @@ class Device:
         self._doubt = doubt
         self._instructions_per_second = instructions_per_second
         self._count = 0
-        self._most = self._piece_bytes = min(_MOST, max(_LEAST, int(self._line.bytes_per_s)))
+        self._pieces = Pieces(self._line)
         self._slowest_s: float | None = None
         self._checks = random.getrandbits(30)
 
@@ -202,24 +196,7 @@ class Device:
         tensor = _element(self.info.inputs, index, "input")
         if tensor.bytes != len(data):
             raise DeviceError(f"input {index} has {tensor.bytes} bytes, not {len(data)}")
-        failure = f"input {index}, {len(data)} bytes, cannot be loaded"
-        offset = 0
-        while offset < len(data):
-            attempt = partial(self._load_piece, index, offset, data)
-            offset += self._insist_on_piece(attempt, failure)
-
-    def _load_piece(self, index: int, offset: int, data: bytes, most: int) -> int:
-        """Write some of an input from `offset` on; how many bytes."""
-        piece = data[offset : offset + most]
-        command = f"smelt load {index} {offset} {len(piece)} {crc32(piece):08x}"
-        self._line.owed = len(piece)
-        self._line.send(f"{command} {crc32(command.encode('ascii')):08x}")
-        self._line.echo("m-load-[", index, offset, len(piece))
-        self._line.send_bytes(piece)
-        self._line.expect("m-load-done")
-        self._line.owed = 0
-        self._line.expect("m-ready")
-        return len(piece)
+        self._pieces.load(index, data, f"input {index}, {len(data)} bytes, cannot be loaded")
 
     def invoke(self, timeout_s: float | None = None) -> Invocation:
         """One inference; inputs must have been loaded since the one before.
@@ -263,39 +240,9 @@ class Device:
             DeviceError: there is no such output, or the line is too bad.
         """
         size = _element(self.info.outputs, index, "output").bytes
-        return self._fetch("out", index, size, f"output {index} cannot be read")
-
-    def _fetch(self, what: str, index: int, size: int, failure: str) -> bytes:
-        """So many bytes of an output, or of what waits after a step."""
-        data = bytearray()
-        while len(data) < size:
-            attempt = partial(self._fetch_piece, what, index, len(data), size)
-            data += self._insist_on_piece(attempt, failure)
-        return bytes(data)
-
-    def _fetch_piece(self, what: str, index: int, offset: int, size: int, most: int) -> bytes:
-        count = min(most, size - offset)
-        self._line.send(f"smelt {what} {index} {offset} {count}")
-        crc, network = words(self._line.expect("m-raw-["), (index, offset, count), 2)
-        piece = self._line.read(count)
-        self._line.expect("m-ready")
-        if f"{crc32(piece):08x}" != crc:
-            raise Lost("wrong CRC")
-        if network != self.info.hash:
-            raise Lost(f"it is one of network {network}")
-        return piece
-
-    def _insist_on_piece(self, attempt: Callable[[int], T], failure: str) -> T:
-        """What `attempt` returns in the end; it gets the number of bytes to try at most."""
-
-        def sized() -> T:
-            size = self._piece_bytes
-            self._piece_bytes = max(_LEAST, size // 2)  # unless it works
-            found = attempt(size)
-            self._piece_bytes = min(self._most, 2 * size)
-            return found
-
-        return self._line.insist(sized, failure)
+        return self._pieces.fetch(
+            "out", index, size, self.info.hash, f"output {index} cannot be read"
+        )
 
     def taps(self, sizes: Sequence[int] | None = None, timeout_s: float = 600) -> Iterator[Tap]:
         """One inference, yielding every output of every step as it is produced.
@@ -315,7 +262,8 @@ class Device:
                     " which the network does not have: build and flash it again"
                 )
             failure = f"the output of step {step.index} cannot be read"
-            yield Tap(step.index, self._fetch("tap", step.number, step.bytes, failure))
+            data = self._pieces.fetch("tap", step.number, step.bytes, self.info.hash, failure)
+            yield Tap(step.index, data)
 
     def laps(self, timeout_s: float = 600) -> Mapping[int, int]:
         """One inference; ticks of the timer that each step took, by its index.

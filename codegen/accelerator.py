@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from smelt.codegen import arena
+from smelt.codegen.lower.backend import declared
 from smelt.codegen.lower.device import DeviceFunctions, LayerCosts, LayerTimes, Measurements
-from smelt.codegen.lower.offer import Tiling, declared
+from smelt.codegen.lower.offer import Tiling
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.errors import ConfigError

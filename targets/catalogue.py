@@ -94,7 +94,7 @@ _TARGETS = (
         "m23",
         "Armv8-M Baseline: as Armv6-M, with division",
         features=frozenset({"divide"}),
-        kernels=("armv6m",),
+        kernels=("armv8m_baseline", "armv6m"),
         runs=("m0", "m0plus"),
         interrupts=240,
         cmsis=("Cortex-M23",),

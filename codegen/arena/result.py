@@ -141,30 +141,7 @@ class Plan:
             )
         return "\n".join(lines)
 
-    def step_map(self, memory: str, width: int = 64) -> str:
-        """A picture of `memory`: one line a step, `width` cells, one letter a buffer.
 
-        Where an input and an output share bytes, the cell shows the output.
-        """
-        here = [p for p in self.placements if p.memory == memory and p.size]
-        letters = {p.name: _LETTERS[i % len(_LETTERS)] for i, p in enumerate(here)}
-        cell = max(1, -(-self.use(memory).bytes // width))
-        steps = max((p.end for p in here), default=0)
-        lines: list[str] = []
-        for step in range(steps):
-            cells = ["."] * width
-            live = sorted(self.live(memory, step), key=lambda p: p.start)
-            for placement in (p for p in live if p.size):
-                first, last = placement.offset // cell, (placement.offset + placement.size - 1)
-                for k in range(first, last // cell + 1):
-                    cells[k] = letters[placement.name]
-            top = max((p.offset + p.size for p in live), default=0)
-            lines.append(f"{step:4} |{''.join(cells)}| {top:,}")
-        legend = "  ".join(f"{letters[p.name]}={p.name}" for p in here)
-        return "\n".join([*lines, f"one cell = {cell:,} bytes  {legend}"])
-
-
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _LEFT_COLUMNS = 2
 
 

@@ -12,7 +12,7 @@ from smelt.codegen.accelerator import DeviceProgram
 from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.statements import Statements, base_of, c_word, comment_of, statements_of
 from smelt.codegen.emit.weights import declared, is_binary, render_assembler, render_text, stored
-from smelt.codegen.lower.offer import backend
+from smelt.codegen.lower.backend import backend
 from smelt.codegen.schedule.schedule import ARENA, STATE, Function, Schedule
 from smelt.codegen.text.helpers import required_headers, required_helpers
 from smelt.codegen.text.literals import c_comment, c_float

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from smelt.codegen.lower.offer import Refusal
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import clamp_limits
 from smelt.ops.core.binary import Binary
@@ -38,16 +39,16 @@ class Addition:
     limits: tuple[int, int]
 
 
-def refuse_addition(node: Node) -> str | None:
-    """None for a sum or difference of int8 tensors of one shape, else one sentence why not."""
+def refuse_addition(node: Node) -> Refusal | None:
+    """None for a sum or difference of int8 tensors of one shape, else why not."""
     op, name = node.op, node.op.name
     if not isinstance(op, Binary) or op.kind not in _SIGNS:
-        return f"{name} is no sum and no difference."
+        return Refusal(f"{name} is no sum and no difference.")
     types = [value.type for value in (node.input(0), node.input(1), node.output)]
     if any(t.dtype is not DType.INT8 or t.quant is None for t in types):
-        return f"{name} is served in assembly for quantized i8 only."
+        return Refusal(f"{name} is served in assembly for quantized i8 only.")
     if len({t.size for t in types}) > 1:
-        return f"{name} is served in assembly for tensors of equal shapes only."
+        return Refusal(f"{name} is served in assembly for tensors of equal shapes only.")
     return None
 
 

@@ -3,7 +3,7 @@
 A subclass of `Assembler` is an instruction set: each instruction is an attribute, an `Opcode`,
 whose form checks the operands; a call of it appends a line to a statement of assembly in C. What is
 known of a function follows from its instructions: how many they are, of which kinds
-(`targets.timings` has their cycles), which registers they change, how far branches go.
+(`targets.timings` has their cycles), which registers they read and write, how far branches go.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from itertools import accumulate
 from typing import Generic, ParamSpec, TypeVar
 
@@ -81,11 +80,6 @@ class Assembler:
         """All instructions as they lie in memory, repeated ones as often as they do."""
         ends = accumulate((size for size, _, _ in self._code), initial=0)
         return tuple(instruction(at, *code) for at, code in zip(ends, self._code, strict=False))
-
-    @property
-    def clobbers(self) -> frozenset[str]:
-        """The registers that some instruction writes."""
-        return frozenset(name for code in dict.fromkeys(self._code) for name in _writes(*code))
 
     def describe(self, text: str) -> None:
         """A comment before the code: which register holds what."""
@@ -171,11 +165,6 @@ class Assembler:
             self._waiting.append((self._size, label, reach))
         place = f"{label.digit}{'b' if placed is label else 'f'}"
         self.emit(mnemonic, f"{register}, {place}" if register else place, size=size, note=note)
-
-
-@cache
-def _writes(size: int, mnemonic: str, operands: str) -> frozenset[str]:
-    return instruction(0, size, mnemonic, operands).writes
 
 
 def _check_distance(source: int, target: int, reach: Reach) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.lower.assembly_builder import Assembler
 from smelt.codegen.lower.halves_parameters import (
@@ -29,7 +30,16 @@ from smelt.codegen.lower.halves_parameters import (
     StretchText,
 )
 from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Refusal, Request, Scratch
+from smelt.codegen.lower.offer import (
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Packed,
+    Refusal,
+    Request,
+    Scratch,
+)
 from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Taps, grouped
 from smelt.codegen.lower.window import Window
@@ -80,15 +90,21 @@ def rows_of(window: Window) -> tuple[int, int] | None:
     return (1, window.kernel[0]) if window.kernel[0] * row * 4 <= SCRATCH_BYTES else None
 
 
-def convolution_by_halves(
-    node: Node[Conv2D], request: Request, core: HalvesCore
-) -> KernelCall | Refusal:
-    """The call that computes a convolution, or why none does."""
-    if node.op.groups > 1:
-        return Refusal(f"{node.op.name} is served by halves of words for one group only.")
-    window = Window.of(node)
-    stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-    return halves(node, window, Frame.of(node), request, stem=stem, core=core)
+class HalvesConvolution(Kernel[Conv2D]):
+    """Convolutions of one group on a core."""
+
+    op = Conv2D
+
+    def __init__(self, core: HalvesCore) -> None:
+        self._core = core
+
+    @override
+    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
+        if node.op.groups > 1:
+            return Refusal(f"{node.op.name} is served by halves of words for one group only.")
+        window = Window.of(node)
+        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
+        return halves(node, window, Frame.of(node), request, stem=stem, core=self._core)
 
 
 def halves(

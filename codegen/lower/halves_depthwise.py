@@ -13,11 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.lower.assembly_builder import Assembler
 from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import (
     Input,
+    Kernel,
     KernelCall,
     Output,
     Packed,
@@ -200,10 +202,22 @@ class HalvesDepthwiseParameters(Parameters):
     reach: int
 
 
-def depthwise(
+class HalvesDepthwise(Kernel[DepthwiseConv2D]):
+    """Depthwise convolutions, on a core, whose lines fit into scratch."""
+
+    op = DepthwiseConv2D
+
+    def __init__(self, core: DepthwiseCore) -> None:
+        self._core = core
+
+    @override
+    def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
+        return _depthwise(node, request, self._core)
+
+
+def _depthwise(
     node: Node[DepthwiseConv2D], request: Request, core: DepthwiseCore
 ) -> KernelCall | Refusal:
-    """The call that computes a depthwise convolution on a core, or why none does."""
     scaling, window, name = scaling_of(node), Window.of(node), node.op.name
     if isinstance(scaling, Refusal):
         return scaling

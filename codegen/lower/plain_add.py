@@ -82,9 +82,9 @@ class PlainAdd(Kernel[Binary]):
 
     @override
     def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
-        op, y, refused = node.op, node.output.type, refuse_addition(node)
-        if refused is not None:
-            return Refusal(refused)
+        if refusal := refuse_addition(node):
+            return refusal
+        op, y = node.op, node.output.type
         scaling = sum_of_products(node)
         if scaling is None:
             return Refusal(f"{op.name} has scales for which no sum of two products was found.")

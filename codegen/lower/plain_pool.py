@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.pool_quotients import Quotients
-from smelt.codegen.lower.pool_words import pool_words
+from smelt.codegen.lower.pool_words import WordCore, pool_words
 from smelt.codegen.lower.pooling import Pooling, pooling
 from smelt.ir import Node
 from smelt.ops.core.pool import Pool2D
@@ -28,6 +28,9 @@ def _quotients(p: Pooling) -> Quotients | None:
     return whole or p.quotients(range(_WHOLE - 1, 9, -1), start=128)
 
 
+_CORE = WordCore("lower/plain_pool.j2", "thumb", _quotients, lambda p: 128 * max(p.kinds))
+
+
 class PlainPool(Kernel[Pool2D | Reduce]):
     """Maxima and averages of four channels or more, a multiple where words must be aligned."""
 
@@ -36,27 +39,11 @@ class PlainPool(Kernel[Pool2D | Reduce]):
     @override
     def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
         p, aligned = pooling(node), "unaligned" not in request.target.features
-        if isinstance(p, str):
-            return Refusal(p)
+        if isinstance(p, Refusal):
+            return p
         if p.channels < 4 or (p.channels % 4 and aligned):
             return Refusal(
                 f"{node.op.name} is served in words for four channels or more, "
                 "a multiple of four where words must be aligned."
             )
-        quotients = None if p.largest else _quotients(p)
-        finish = None
-        if not p.largest and quotients is None:
-            finish = p.finish(128 * max(p.kinds))
-            if finish is None:
-                return Refusal(f"{node.op.name} is not one exact product of the sum.")
-        return pool_words(
-            p,
-            quotients,
-            request,
-            instructions="lower/plain_pool.j2",
-            form="thumb_max_pool"
-            if p.largest
-            else "thumb_average_pool" + ("_steps" if finish else ""),
-            finish=finish,
-            aligned=aligned,
-        )
+        return pool_words(p, request, _CORE, aligned=aligned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from smelt.codegen.lower.offer import (
@@ -11,6 +12,7 @@ from smelt.codegen.lower.offer import (
     Output,
     Packed,
     Parameters,
+    Refusal,
     Request,
 )
 from smelt.codegen.lower.pool_loops import PoolLoops, walks, work
@@ -119,7 +121,10 @@ class WordPoolParameters(Parameters):
 
     Attributes:
         instructions: the template of what the core does with words.
-        p: what its functions depend on, with `q`, `finish` and `aligned` of `pool_words`.
+        p: what its functions depend on.
+        q: how averages come from sums; None for maxima, and where `finish` does it.
+        finish: C of an average from its sum where no product is right.
+        aligned: see `pool_words`.
         walk: loops over windows.
         notes: of the comment.
         functions: what the loops call.
@@ -147,27 +152,39 @@ class WordPoolParameters(Parameters):
     scale: str
 
 
+@dataclass(frozen=True)
+class WordCore:
+    """What differs between cores that pool words of four channels.
+
+    Attributes:
+        instructions: the template of what the core does with words.
+        form: what the names of its forms begin with.
+        quotients: of a pool, how averages come from sums as one product; None where none does.
+        start: of a pool, what all sums are increased by.
+    """
+
+    instructions: str
+    form: str
+    quotients: Callable[[Pooling], Quotients | None]
+    start: Callable[[Pooling], int]
+
+
 def pool_words(
-    p: Pooling,
-    quotients: Quotients | None,
-    request: Request,
-    *,
-    instructions: str,
-    form: str,
-    finish: str | None,
-    aligned: bool = False,
-) -> KernelCall:
-    """The call that pools words of four channels.
+    p: Pooling, request: Request, core: WordCore, *, aligned: bool = False
+) -> KernelCall | Refusal:
+    """The call that pools words of four channels, or why none does.
 
     Args:
         p: what is computed.
-        quotients: how averages come from sums; None for maxima, and where `finish` does it.
         request: target and preference.
-        instructions: the template of what the core does with words.
-        form: of the call.
-        finish: C of an average from its sum where no product is right.
+        core: that does it.
         aligned: whether words must lie at multiples of their size, as they do.
     """
+    quotients = None if p.largest else core.quotients(p)
+    finish = None if p.largest or quotients is not None else p.finish(core.start(p))
+    if not p.largest and quotients is None and finish is None:
+        return Refusal(f"{p.node.op.name} is not one exact product of the sum.")
+    form = "max_pool" if p.largest else "average_pool" + ("_steps" if finish else "")
     words, found = words_at_once(p.channels), walks(p, request.optimize)
     operands: list[Operand] = [Input(0, "input")]
     notes = [f"{4 * words} channels at a time" + ("." if p.largest else ", sums of two in a word.")]
@@ -184,7 +201,7 @@ def pool_words(
         template="lower/word_pool.j2",
         stem=p.stem,
         parameters=WordPoolParameters(
-            instructions=instructions,
+            instructions=core.instructions,
             p=WordPool(p.largest, p.clamps, p.limits, p.limit_bytes),
             q=product,
             finish=finish,
@@ -204,6 +221,6 @@ def pool_words(
         operands=(*operands, Output(0, "output")),
         helpers=helpers_in([finish or ""]),
         summary=f"{4 * words} channels at a time, four a word",
-        form=form,
+        form=f"{core.form}_{form}",
         work=work(p, found, 4 * words, 4, written_out=True),
     )

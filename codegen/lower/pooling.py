@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.offer import Refusal
 from smelt.codegen.lower.pool_quotients import Quotients, Stairs, fitted
 from smelt.codegen.lower.store import offset, stored
 from smelt.ir import Array, DType, Node, Rounding
@@ -239,23 +240,23 @@ class Pooling:
 
 
 @lru_cache(maxsize=64)
-def pooling(node: Node[Pool2D | Reduce]) -> Pooling | str:
-    """What a node pools, or one sentence why no kernel in assembly serves it."""
+def pooling(node: Node[Pool2D | Reduce]) -> Pooling | Refusal:
+    """What a node pools, or why no kernel in assembly serves it."""
     op, x = node.op, node.input(0).type
     if x.dtype is not DType.INT8 or x.quant is None or node.output.type.quant is None:
-        return f"{op.name} is served in assembly for quantized i8 only."
+        return Refusal(f"{op.name} is served in assembly for quantized i8 only.")
     found = _reduction(node, op) if isinstance(op, Reduce) else _windows(node, op)
     if isinstance(found, Pooling) and not found.largest and max(found.kinds) > MOST:
-        return f"{op.name} is served in assembly for windows of {MOST} elements at most."
+        return Refusal(f"{op.name} is served in assembly for windows of {MOST} elements at most.")
     return found
 
 
-def _windows(node: Node[Pool2D | Reduce], op: Pool2D) -> Pooling | str:
+def _windows(node: Node[Pool2D | Reduce], op: Pool2D) -> Pooling | Refusal:
     x, y = node.input(0).type, node.output.type
     if op.kind == "sum":
-        return f"{op.name} is served in assembly for maxima and averages only."
+        return Refusal(f"{op.name} is served in assembly for maxima and averages only.")
     if op.dilation != (1, 1):
-        return f"{op.name} is not served in assembly for windows with gaps."
+        return Refusal(f"{op.name} is not served in assembly for windows with gaps.")
     rows, columns = (
         PoolAxis(x.shape[1 + i], op.window[i], op.stride[i], op.padding[i][0], y.shape[1 + i])
         for i in (0, 1)
@@ -264,15 +265,17 @@ def _windows(node: Node[Pool2D | Reduce], op: Pool2D) -> Pooling | str:
     return _merged(Pooling(node, x.shape[0], x.shape[3], rows, columns, limits))
 
 
-def _reduction(node: Node[Pool2D | Reduce], op: Reduce) -> Pooling | str:
+def _reduction(node: Node[Pool2D | Reduce], op: Reduce) -> Pooling | Refusal:
     x, axes = node.input(0).type, sorted(op.axes)
     if op.kind not in ("mean", "sum", "max"):
-        return f"{op.name} is served in assembly for means, sums and maxima only."
+        return Refusal(f"{op.name} is served in assembly for means, sums and maxima only.")
     if not axes or axes != list(range(axes[0], axes[-1] + 1)) or axes[-1] == len(x.shape) - 1:
-        return f"{op.name} is served in assembly for neighbouring axes before the last one only."
+        return Refusal(
+            f"{op.name} is served in assembly for neighbouring axes before the last one only."
+        )
     images, channels = prod(x.shape[: axes[0]]), prod(x.shape[axes[-1] + 1 :])
     if x.size == 0:
-        return f"{op.name} is not served in assembly for no elements at all."
+        return Refusal(f"{op.name} is not served in assembly for no elements at all.")
     columns = PoolAxis(op.count(x), op.count(x))
     limits = node.output.type.dtype.limits
     return _merged(Pooling(node, images, channels, PoolAxis(1, 1), columns, limits))

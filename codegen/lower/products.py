@@ -13,10 +13,10 @@ Range = tuple[Array, Array]
 """int64 `[o]` each: the smallest and the largest sum of each output channel."""
 
 
-def refuse_products(node: Node, channel_axis: int) -> str | None:
-    """None where the C kernels can sum the node's products, else one sentence saying why not."""
+def refuse_products(node: Node, channel_axis: int) -> Refusal | None:
+    """None where the C kernels can sum the node's products, else why not."""
     found = served_sums(node, channel_axis)
-    return found.reason if isinstance(found, Refusal) else None
+    return found if isinstance(found, Refusal) else None
 
 
 def served_sums(node: Node, channel_axis: int) -> Range | Refusal:
@@ -26,15 +26,13 @@ def served_sums(node: Node, channel_axis: int) -> Range | Refusal:
         node: a convolution or a dense layer: input, weights, optional bias.
         channel_axis: the axis of the weights that counts output channels.
     """
-    reason = _refuse_types(node)
-    if reason is not None:
-        return Refusal(reason)
+    if refusal := _refuse_types(node):
+        return refusal
     range_, x = sums(node, channel_axis), node.input(0).type
     if x.quant is None or not node.output.type.is_quantized:
         return range_
     if x.dtype is DType.INT16:
-        reason = _refuse_long_sums(node, range_, channel_axis)
-        return range_ if reason is None else Refusal(reason)
+        return _refuse_long_sums(node, range_, channel_axis) or range_
     if fits_int32(range_):
         return range_
     return Refusal(
@@ -42,11 +40,11 @@ def served_sums(node: Node, channel_axis: int) -> Range | Refusal:
     )
 
 
-def _refuse_types(node: Node) -> str | None:
+def _refuse_types(node: Node) -> Refusal | None:
     x, weights, bias = node.input(0).type, node.input(1), node.optional(2)
     name = node.op.name
     if bias is not None and not bias.is_constant:
-        return f"{name} is served for a constant bias only."
+        return Refusal(f"{name} is served for a constant bias only.")
     kinds, y = {x.dtype, weights.type.dtype}, node.output.type
     if x.quant is None and kinds == {y.dtype} and y.dtype in NARROW_FLOATS:
         return None
@@ -55,14 +53,14 @@ def _refuse_types(node: Node) -> str | None:
     made = DType.INT8 if y.is_quantized else DType.INT32
     if x.quant is None or kinds != {DType.INT8} or y.dtype is not made:
         served = f"input {x}, weights {weights.type} and output {node.output.type}"
-        return f"{name} is served for f32 and for quantized i8 or i16, not for {served}."
+        return Refusal(f"{name} is served for f32 and for quantized i8 or i16, not for {served}.")
     quant = weights.type.quant
     several = quant is not None and len(set(quant.zero_point)) > 1
     if several and not weights.is_constant:
-        return f"{name} is served for computed weights of one zero point only."
+        return Refusal(f"{name} is served for computed weights of one zero point only.")
     if node.rounding not in (Rounding.TFLM, Rounding.ONNX):
         rounding = "none" if node.rounding is None else node.rounding.value
-        return f"{name} is not served for rounding '{rounding}'."
+        return Refusal(f"{name} is not served for rounding '{rounding}'.")
     return None
 
 
@@ -73,34 +71,36 @@ _LARGEST_RATIO = 2**7
 """Of a sum's scale to the output's: as TensorFlow Lite has it."""
 
 
-def _refuse_sixteen_bits(node: Node) -> str | None:
+def _refuse_sixteen_bits(node: Node) -> Refusal | None:
     name, weights = node.op.name, node.input(1).type
     if not folds(node):
-        return f"{name} of i16 data is served for constant, symmetric weights only."
+        return Refusal(f"{name} of i16 data is served for constant, symmetric weights only.")
     if node.rounding is Rounding.TFLM16:
         scales = () if weights.quant is None else weights.quant.scale
         if node.input(0).type.scale * max(scales) >= node.output.type.scale * _LARGEST_RATIO:
-            return f"{name} of i16 data has an output scale far too small for its sums."
+            return Refusal(f"{name} of i16 data has an output scale far too small for its sums.")
         return None
     if node.rounding is not Rounding.TFLM:
         rounding = "none" if node.rounding is None else node.rounding.value
-        return f"{name} of i16 data is not served for rounding '{rounding}'."
+        return Refusal(f"{name} of i16 data is not served for rounding '{rounding}'.")
     return None
 
 
-def _refuse_long_sums(node: Node, range_: Range, channel_axis: int) -> str | None:
+def _refuse_long_sums(node: Node, range_: Range, channel_axis: int) -> Refusal | None:
     name = node.op.name
     if node.rounding is Rounding.TFLM16:
         most = max(int(np.abs(bound).max()) for bound in range_)
         if most >= REDUCED_LIMIT:
-            return f"{name} of i16 data has a bias so large that its sums could leave 48 bits."
+            return Refusal(
+                f"{name} of i16 data has a bias so large that its sums could leave 48 bits."
+            )
         return None
     # Partial sums without the bias must fit as well.
     weights = centred_weights(node, channel_axis)
     alone = sum_range(np.zeros(len(weights), np.int64), weights, DType.INT16)
     if fits_int32(range_) and fits_int32(alone):
         return None
-    return (
+    return Refusal(
         f"{name} of i16 data has an int32 bias, and weights so large that its sums could leave "
         "32 bits: give it an int64 bias."
     )

@@ -26,9 +26,8 @@ def scaling_of(
     """The short requantization of a node of constant, symmetric weights, or why there is none."""
     op, rule = node.op, weights_rule(node.op)
     axis = rule.output_axis(node.input(1).type)
-    refused = refuse_products(node, axis)
-    if refused is not None:
-        return Refusal(refused)
+    if refusal := refuse_products(node, axis):
+        return refusal
     if node.output.type.dtype is not DType.INT8 or not folds(node):
         return Refusal(
             f"{op.name} is served by halves of words for constant, symmetric int8 weights only."

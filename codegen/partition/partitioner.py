@@ -3,10 +3,7 @@
 Backends stand in groups. A node goes to the first group that serves it; within a group all kernels
 that serve it are candidates, and the best one for `--optimize` is taken. A target's own backends
 are one group: only what they cost counts. Backends that are asked for by name are a group each:
-their order is a preference.
-
-What a candidate costs is estimated from the work that its call declares and from prices that were
-measured on the target (`smelt.targets.prices`); one without prices comes after those with some.
+their order is a preference. What candidates cost, and which is best, is in `candidates`.
 """
 
 from __future__ import annotations
@@ -15,58 +12,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from math import inf
-from pathlib import PurePosixPath
 
+from smelt.codegen.lower.backend import Answers, Backend
 from smelt.codegen.lower.device import DeviceCall
-from smelt.codegen.lower.offer import MOST_ENTRIES, Answers, Backend, KernelCall, Refusal, Request
+from smelt.codegen.lower.offer import MOST_ENTRIES, Refusal, Request
+from smelt.codegen.partition.candidates import (
+    Candidate,
+    Choice,
+    cycles_of,
+    expands,
+    not_better,
+    passed_over,
+    ranked,
+    with_work,
+)
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.ir import Graph, Node
-from smelt.targets import Optimize
-
-EXPANSION = 2
-"""How many times larger than the weights constants may be that are not asked to be."""
-
-SLOWDOWN = 1.3
-"""How much slower than the fastest candidate the smallest one may be to be taken for size."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A kernel that serves a node.
-
-    `cycles` is the estimate for one inference; None where the target has no prices for it.
-    What a plugin serves is taken before anything else; what is `unwanted`, because its constants
-    are much larger than the weights, only if there is nothing else.
-    """
-
-    backend: str
-    call: KernelCall
-    cycles: int | None
-    plugin: bool = False
-    unwanted: bool = False
-
-    @property
-    def text(self) -> str:
-        """The candidate and what it takes, in words."""
-        name = f"{self.backend}'s {self.call.form or self.call.stem}"
-        return name if self.cycles is None else f"{name} ({self.cycles:,} cycles)"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The candidate that computes a node.
-
-    Attributes:
-        taken: the one chosen.
-        lost: the other candidates of its group, the better ones first.
-        reason: why no backend of higher preference serves the node, and why a candidate that would
-            be faster lost; empty where there is nothing to say.
-    """
-
-    taken: Candidate
-    lost: tuple[Candidate, ...] = ()
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -209,26 +170,26 @@ class Partitioner:
         reasons: list[str] = []
         for group in self.groups:
             found = [self._candidates(backend, node) for backend in group]
-            candidates = [c for answer in found if not isinstance(answer, str) for c in answer]
+            candidates = [c for answer in found if not isinstance(answer, Refusal) for c in answer]
             if candidates:
-                taken, *lost = _ranked(candidates, self.request.optimize)
+                taken, *lost = ranked(candidates, self.request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
-                reasons += _passed_over(lost, taken, self.request.optimize)
+                reasons += passed_over(lost, taken, self.request.optimize)
                 reasons += [
-                    answer if isinstance(answer, str) else _not_better(answer, taken)
+                    answer.reason if isinstance(answer, Refusal) else not_better(answer, taken)
                     for answer in found[:first]
                 ]
                 return Choice(taken, tuple(lost), _together(reasons))
-            reasons += [answer for answer in found if isinstance(answer, str)]
+            reasons += [answer.reason for answer in found if isinstance(answer, Refusal)]
         raise self._refusal(node, "", _together(reasons))
 
     def _forced(self, node: Node, place: Place) -> Choice:
         name = place.backend.name
         where = f" by backend '{name}', where --place wants it"
         found = self._candidates(place.backend, node)
-        if isinstance(found, str):
-            raise self._refusal(node, where, found)
-        taken, *lost = _ranked(found, self.request.optimize)
+        if isinstance(found, Refusal):
+            raise self._refusal(node, where, found.reason)
+        taken, *lost = ranked(found, self.request.optimize)
         if place.form:
             taken = next((c for c in found if c.call.form == place.form), None)
             lost = [c for c in found if c is not taken]
@@ -243,24 +204,24 @@ class Partitioner:
             f"{where}: {reason} See `smelt ops` for what each backend serves."
         )
 
-    def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | str:
+    def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | Refusal:
         """What a backend offers, or why it offers nothing."""
         why = self.stays(node) if backend.on_device and self.stays else ""
         if why:
-            return why
+            return Refusal(why)
         request = replace(self.request, room=self.rooms.get(node, self.request.room))
         left = MOST_ENTRIES - sum(self._entries)
         offers = backend.offers(node, request, left, self.answers.ask)
         if isinstance(offers, Refusal):
-            return offers.reason
+            return offers
         self._entries.append(offers.entries)
         prices, found = self.request.target.prices, list[Candidate]()
         for kernel, offered in offers.made:
-            call = _with_work(backend.name, node, offered)
+            call = with_work(backend.name, node, offered)
             if isinstance(call, DeviceCall):
                 call = call.on(request.target)
-            estimate = _cycles(call, prices.get(call.form))
-            unwanted = not self.request.expand_weights and _expands(node, call)
+            estimate = cycles_of(call, prices.get(call.form))
+            unwanted = not self.request.expand_weights and expands(node, call)
             plugin = kernel in backend.plugins
             found.append(Candidate(backend.name, call, estimate, plugin, unwanted))
         return found
@@ -281,96 +242,3 @@ def _together(reasons: Sequence[str]) -> str:
 
 def _matches(name: str, pattern: str) -> bool:
     return name == pattern or fnmatchcase(name, pattern)
-
-
-def _with_work(backend: str, node: Node, call: KernelCall) -> KernelCall:
-    """The call with what it does not say: its template's name as form, what any kernel does."""
-    form = call.form or f"{backend}_{PurePosixPath(call.template).stem}"
-    if call.work:
-        return replace(call, form=form)
-    operands = [v.type.size for v in node.inputs if v is not None and v.data is None]
-    elements = max([*operands, *(v.type.size for v in node.outputs)])
-    return replace(call, form=form, work={"calls": 1, "elements": elements, "products": node.macs})
-
-
-def _expands(node: Node, call: KernelCall) -> bool:
-    """Whether a product's constants are much larger than its weights and bias."""
-    own = sum(v.type.bytes for v in node.inputs if v is not None and v.data is not None)
-    return node.macs > 0 and call.constant_bytes > EXPANSION * own + _SMALL
-
-
-_SMALL = 2048
-"""Bytes that are no matter."""
-
-
-def _cycles(call: KernelCall, prices: Mapping[str, float] | None) -> int | None:
-    if prices is None:
-        return None
-    return round(sum(prices.get(unit, 0.0) * count for unit, count in call.work.items()))
-
-
-def _ranked(candidates: Sequence[Candidate], optimize: Optimize) -> list[Candidate]:
-    """The candidates, best first; those that cost the same, or nobody knows, stay in order."""
-    known = [c.cycles for c in candidates if c.cycles is not None and not c.unwanted]
-    allowed = SLOWDOWN * min(known, default=0)
-
-    def key(candidate: Candidate) -> tuple[float, ...]:
-        call, cycles = candidate.call, candidate.cycles
-        if candidate.plugin:
-            return (-1.0,)
-        if cycles is None:
-            return (2.0,)
-        if candidate.unwanted:
-            return 1.0, cycles
-        match optimize:
-            case "speed":
-                return 0.0, cycles, call.constant_bytes
-            case "ram":
-                return 0.0, call.scratch_bytes, cycles
-            case "size":
-                too_slow = cycles > allowed
-                return 0.0, too_slow, cycles if too_slow else call.constant_bytes, cycles
-
-    return sorted(candidates, key=key)
-
-
-def _not_better(answer: Sequence[Candidate], taken: Candidate) -> str:
-    """That a preferred backend of the same group has nothing better; empty where it is faster."""
-    if any(_is_faster(candidate, taken) for candidate in answer):
-        return ""
-    return f"{answer[0].text} is not better than {taken.text}."
-
-
-def _passed_over(lost: Sequence[Candidate], taken: Candidate, optimize: Optimize) -> Iterator[str]:
-    """Why no faster candidate is taken: for each rule, the fastest that it bars, in a sentence."""
-    barred: dict[bool, Candidate] = {}
-    for candidate in sorted(lost, key=lambda c: inf if c.cycles is None else c.cycles):
-        if _is_faster(candidate, taken):
-            barred.setdefault(candidate.unwanted and not taken.plugin, candidate)
-    for candidate in barred.values():
-        yield _rule_against(candidate, taken, optimize)
-
-
-def _rule_against(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:
-    """The rule by which a faster candidate is not taken, and the option by which it is."""
-    there, here = lost.call, taken.call
-    option = "" if optimize == "speed" else "--optimize speed"
-    if taken.plugin:
-        rule = "a plugin serves the layer, which goes before anything else"
-    elif lost.unwanted:
-        rule = (
-            f"has constants of {there.constant_bytes:,} bytes, more than {EXPANSION} times the "
-            f"weights: {f'{option} --expand-weights'.lstrip()} chooses by cycles alone"
-        )
-    elif optimize == "ram":
-        rule = f"takes {there.scratch_bytes:,} bytes of scratch, not {here.scratch_bytes:,}"
-        rule = f"{rule}: {option} chooses by cycles"
-    else:
-        rule = f"has {there.constant_bytes:,} bytes of constants, not {here.constant_bytes:,}"
-        rule = f"{rule}: {option} chooses by cycles"
-    return f"{lost.text} would be faster, but {rule}."
-
-
-def _is_faster(one: Candidate, other: Candidate) -> bool:
-    """Whether both are estimated, and the first takes fewer cycles."""
-    return one.cycles is not None and other.cycles is not None and one.cycles < other.cycles

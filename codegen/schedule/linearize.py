@@ -1,8 +1,8 @@
 """Lays the nodes of a graph, and of the graphs inside, out in time and memory.
 
-A value is a *view*: of a planned buffer, whole or the slice of a loop's turn, or of a constant.
-Reshapes cost nothing. What a branch or a loop's body makes is written straight to where it is read
-afterwards, where that cannot destroy what is still needed, and else copied there.
+Where values are is in `places`. Reshapes cost nothing. What a branch or a loop's body makes is
+written straight to where it is read afterwards, where that cannot destroy what is still needed, and
+else copied there.
 """
 
 from __future__ import annotations
@@ -11,45 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from smelt.codegen.lower.device import DeviceCall
-from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Scratch
-from smelt.codegen.partition.partitioner import Choice
+from smelt.codegen.partition.candidates import Choice
 from smelt.codegen.passes.loops import LoopForm, in_safe_order, is_read, root_of
 from smelt.codegen.passes.rows import Rows
-from smelt.codegen.schedule.lifetimes import Lifetimes, Reuse
+from smelt.codegen.schedule.lifetimes import Lifetimes
+from smelt.codegen.schedule.places import Places, Scope, ValueView, in_row, view_of, views_in_turn
 from smelt.codegen.schedule.steps import (
     Argument,
     Block,
     Branch,
     Call,
-    InBuffer,
-    InFlash,
     Move,
     Repeat,
     RowLoop,
     Spare,
     Step,
     TellLength,
-    Turn,
 )
 from smelt.codegen.schedule.symbols import Constants, Functions
 from smelt.ir import DType, Graph, Node, TensorType, Value
-from smelt.ops.control.branches import If, Loop, Order, While
+from smelt.ops.control.branches import If, Loop, While
 from smelt.ops.control.run_time_length import LengthOf
 
 _COUNTERS = "ijkmnpqrstuvwxyz"
 """C variables that count the turns of nested loops, outermost first."""
-
-
-@dataclass(frozen=True)
-class ValueView:
-    """Where a value is: in a buffer or a constant, or in a slice of it."""
-
-    place: str | Value
-    turns: tuple[Turn, ...] = ()
-
-
-Scope = dict[Value, ValueView]
-"""Where the values of one graph are."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +46,7 @@ class _Surroundings:
 
 
 class Linearizer:
-    """Turns graphs into blocks of steps; `steps` are all of them, `lifetimes` their memory."""
+    """Turns graphs into blocks of steps."""
 
     def __init__(
         self,
@@ -76,8 +61,8 @@ class Linearizer:
         self._choose = choose
         self._spare = spare
         self._functions = functions
-        self._constants = constants
         self._lifetimes = lifetimes
+        self._places = Places(constants, lifetimes)
         self._rows = rows
         self._count = 0
 
@@ -88,7 +73,7 @@ class Linearizer:
         for node in graph.nodes:
             match node.op:
                 case op if op.is_view:
-                    scope[node.output] = _view(scope, node.input(0))
+                    scope[node.output] = view_of(scope, node.input(0))
                 case If():
                     actions.append(self._branch(node, node.op, scope, around))
                 case LengthOf():
@@ -112,28 +97,32 @@ class Linearizer:
         function = self._functions.add(node, call)
         for value in node.inputs:
             if value is not None:
-                self._use(_view(scope, value), time)
+                self._places.use(view_of(scope, value), time)
         for value in node.outputs:
-            self._use(self._define(value, scope), time)
+            self._places.use(self._places.define(value, scope), time)
         for output, operand in call.in_place:
             if twin is not None and (output, operand) not in twin.in_place:
                 continue
             source, target = node.inputs[operand], node.outputs[output]
             if source is not None and (rows is None or rows.alike(source, target)):
-                self._allow(time, _view(scope, source), scope[target])
+                self._places.allow(time, view_of(scope, source), scope[target])
         loop, seen = None, scope
         if rows is not None:
             counter = _counter(around.depth)
             loop = RowLoop(counter, rows.length.name, rows.block, rows.length.maximum)
-            seen = _in_row(node, scope, rows, counter)
+            seen = in_row(node, scope, rows, counter)
         owner = f"step {index}"
-        arguments = [self._operand(operand, node, owner, time, seen) for operand in call.operands]
+        arguments = [
+            self._places.operand(operand, node, owner, time, seen) for operand in call.operands
+        ]
         spare = None
         if twin is not None:
             owner = f"{owner} cpu"
-            own = [self._operand(operand, node, owner, time, seen) for operand in twin.operands]
+            own = [
+                self._places.operand(operand, node, owner, time, seen) for operand in twin.operands
+            ]
             spare = Spare(twin, self._functions.add(node, twin), tuple(own))
-        results = self._results(node, scope)
+        results = self._places.results(node, scope)
         return Call(
             index, node, results, around.inside, choice, function, tuple(arguments), loop, spare
         )
@@ -141,43 +130,24 @@ class Linearizer:
     def _length(self, node: Node, op: LengthOf, scope: Scope, around: _Surroundings) -> TellLength:
         """Tells the graph a length that the caller has set."""
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
-        self._use(self._define(node.output, scope), time)
-        target = self._target(scope[node.output], node.output.type)
-        return TellLength(index, node, self._results(node, scope), around.inside, op, target)
-
-    def _operand(
-        self, operand: Operand, node: Node, owner: str, time: int, scope: Scope
-    ) -> Argument:
-        word = owner.replace(" ", "")
-        match operand:
-            case Input(position, name):
-                value = node.input(position)
-                return self._argument(_view(scope, value), value.type, word, name)
-            case Output(position):
-                value = node.outputs[position]
-                return self._target(scope[value], value.type)
-            case Packed(name, array):
-                return InFlash(self._constants.add(word, name, str(node.origin), array))
-            case Scratch(name, dtype, count):
-                buffer = self._lifetimes.buffer(f"{owner} {name}", count * dtype.size)
-                if count:
-                    self._lifetimes.use(buffer, time)
-                return InBuffer(buffer, dtype, constant=False)
+        self._places.use(self._places.define(node.output, scope), time)
+        target = self._places.target(scope[node.output], node.output.type)
+        return TellLength(index, node, self._places.results(node, scope), around.inside, op, target)
 
     # --- branches --------------------------------------------------------------------------------
 
     def _branch(self, node: Node, op: If, scope: Scope, around: _Surroundings) -> Branch:
         index, time = self._next(), self._lifetimes.slot(str(node.origin))
         condition, arguments = node.input(0), node.inputs[1:]
-        self._use(_view(scope, condition), time)
-        views = [_view(scope, value) for value in arguments if value is not None]
-        targets = [self._define(value, scope) for value in node.outputs]
+        self._places.use(view_of(scope, condition), time)
+        views = [view_of(scope, value) for value in arguments if value is not None]
+        targets = [self._places.define(value, scope) for value in node.outputs]
         inner = replace(around, inside=index)
-        view = _view(scope, condition)
-        pointer = self._argument(view, condition.type, f"step{index}", "condition")
+        view = view_of(scope, condition)
+        pointer = self._places.argument(view, condition.type, f"step{index}", "condition")
         then = self._arm(op.then_graph, views, targets, inner)
         otherwise = self._arm(op.else_graph, views, targets, inner)
-        results = self._results(node, scope)
+        results = self._places.results(node, scope)
         return Branch(index, node, results, around.inside, pointer, then, otherwise)
 
     def _arm(
@@ -197,7 +167,7 @@ class Linearizer:
             else:
                 moved.append((value, target))
         steps = self.block(graph, scope, around)
-        return (*steps, *(self._move(_view(scope, v), v, target) for v, target in moved))
+        return (*steps, *(self._places.move(view_of(scope, v), v, target) for v, target in moved))
 
     # --- loops -----------------------------------------------------------------------------------
 
@@ -210,38 +180,39 @@ class Linearizer:
         counter = _counter(around.depth)
         copied = [k for k in sorted(form.kept) if is_read(graph, node.outputs[k])]
         scope |= {
-            node.outputs[k]: _view(scope, form.carried[k]) for k in form.kept if k not in copied
+            node.outputs[k]: view_of(scope, form.carried[k]) for k in form.kept if k not in copied
         }
-        targets = [scope.get(value) or self._define(value, scope) for value in node.outputs]
+        targets = [scope.get(value) or self._places.define(value, scope) for value in node.outputs]
         own = [view for k, view in enumerate(targets) if k not in form.kept]
         before = tuple(
-            self._move(_view(scope, value), value, target)
+            self._places.move(view_of(scope, value), value, target)
             for k, (value, target) in enumerate(zip(form.carried, targets, strict=False))
             if k not in form.kept
         )
         head = self._lifetimes.slot(str(node.origin))
-        limit = self._read(form.limit, scope, head, index, "limit")
-        start = self._read(form.condition, scope, head, index, "condition")
+        limit = self._places.read(form.limit, scope, head, index, "limit")
+        start = self._places.read(form.condition, scope, head, index, "condition")
         number = None
         if form.number is not None and form.numbered:
             number = ValueView(self._lifetimes.buffer(f"step {index} turn", form.number.type.bytes))
             own.append(number)
         for view in own:
-            self._use(view, head)
-        entries, results = _views_in_turn(form, node, scope, targets, counter)
+            self._places.use(view, head)
+        entries, results = views_in_turn(form, node, scope, targets, counter)
         test, before_turn = self._test(form, entries, index, inner)
         body, after_turn = self._body(form, entries, results, number, index, inner)
         tail = self._lifetimes.slot(f"end of {node.origin}")
         for view in own:
-            self._use(view, tail)
+            self._places.use(view, tail)
         self._lifetimes.repeat(head, tail)
         after = tuple(
-            self._move(_view(scope, form.carried[k]), form.carried[k], targets[k]) for k in copied
+            self._places.move(view_of(scope, form.carried[k]), form.carried[k], targets[k])
+            for k in copied
         )
         loop = Repeat(
             index,
             node,
-            self._results(node, scope),
+            self._places.results(node, scope),
             around.inside,
             form.word,
             counter,
@@ -249,7 +220,7 @@ class Linearizer:
             form.turns,
             limit,
             start,
-            None if number is None else self._target(number, _NUMBER),
+            None if number is None else self._places.target(number, _NUMBER),
             test,
             body,
             before_turn or after_turn,
@@ -265,7 +236,7 @@ class Linearizer:
         scope: Scope = dict(zip(form.test.inputs, entries, strict=True))
         steps = self.block(form.test, scope, around)
         time = self._lifetimes.slot(f"condition of {form.test.name}")
-        return steps, self._read(form.test.outputs[0], scope, time, index, "again")
+        return steps, self._places.read(form.test.outputs[0], scope, time, index, "again")
 
     def _body(
         self,
@@ -291,16 +262,16 @@ class Linearizer:
         late = [k for k in range(len(results)) if k not in placed]
         stacked = [k for k in late if k >= len(form.carried)]
         for value, target in ((form.results[k], results[k]) for k in stacked):
-            actions.append(self._move(_view(scope, value), value, target))
+            actions.append(self._places.move(view_of(scope, value), value, target))
         again = form.again
         if again is not None and root_of(form.body, again) not in form.body.producer:
             target = ValueView(self._lifetimes.buffer(f"step {index} again", again.type.bytes))
-            actions.append(self._move(_view(scope, again), again, target))
+            actions.append(self._places.move(view_of(scope, again), again, target))
             scope[again] = target
         carried = {results[k]: form.results[k] for k in late if k < len(form.carried)}
         actions += self._moves(carried, scope, index)
         time = self._lifetimes.slot(f"turn of step {index}")
-        return tuple(actions), self._read(again, scope, time, index, "again")
+        return tuple(actions), self._places.read(again, scope, time, index, "again")
 
     def _moves(self, carried: Mapping[ValueView, Value], scope: Scope, index: int) -> list[Move]:
         """Copies of results to their places, none of which destroys what another one reads."""
@@ -312,9 +283,9 @@ class Linearizer:
             types[kept] = types[place]
             return kept
 
-        sources = {target: _view(scope, value) for target, value in carried.items()}
+        sources = {target: view_of(scope, value) for target, value in carried.items()}
         return [
-            self._move(source, types[target], target)
+            self._places.move(source, types[target], target)
             for source, target in in_safe_order(sources, spare)
         ]
 
@@ -323,108 +294,6 @@ class Linearizer:
     def _next(self) -> int:
         self._count += 1
         return self._count - 1
-
-    def _define(self, value: Value, scope: Scope) -> ValueView:
-        """The place of what a node makes: the one that is ready for it, or a buffer of its own."""
-        if value not in scope:
-            scope[value] = ValueView(self._lifetimes.buffer(value.name, value.type.bytes))
-        return scope[value]
-
-    def _use(self, view: ValueView, time: int) -> None:
-        if isinstance(view.place, str):
-            self._lifetimes.use(view.place, time)
-
-    def _allow(self, time: int, source: ValueView, target: ValueView) -> None:
-        whole = not source.turns and not target.turns
-        if whole and isinstance(source.place, str) and isinstance(target.place, str):
-            self._lifetimes.allow(Reuse(time, source.place, target.place))
-
-    def _read(
-        self, value: Value | None, scope: Scope, time: int, index: int, name: str
-    ) -> Argument | None:
-        """The argument for a value that is read in slot `time`."""
-        if value is None:
-            return None
-        view = _view(scope, value)
-        self._use(view, time)
-        return self._argument(view, value.type, f"step{index}", name)
-
-    def _move(self, source: ValueView, value: Value, target: ValueView) -> Move:
-        """A copy in a slot of its own, which is free if the plan gives both the same place."""
-        time = self._lifetimes.slot(f"copy of {value.name}")
-        self._use(source, time)
-        self._use(target, time)
-        self._allow(time, source, target)
-        return Move(
-            self._argument(source, value.type, f"copy{time}", "source"),
-            self._target(target, value.type),
-            value.type.bytes,
-            value.name,
-        )
-
-    def _argument(self, view: ValueView, type_: TensorType, owner: str, role: str) -> Argument:
-        if isinstance(view.place, str):
-            return InBuffer(view.place, type_.dtype, constant=True, turns=view.turns)
-        name = self._constants.add(owner, role, view.place.name, view.place.array)
-        return InFlash(name, view.turns)
-
-    def _target(self, view: ValueView, type_: TensorType) -> InBuffer:
-        if not isinstance(view.place, str):
-            raise TypeError(f"constant {view.place.name} cannot be written")
-        return InBuffer(view.place, type_.dtype, constant=False, turns=view.turns)
-
-    def _results(self, node: Node, scope: Scope) -> tuple[Argument, ...]:
-        return tuple(
-            self._argument(scope[value], value.type, "result", value.name) for value in node.outputs
-        )
-
-
-def _view(scope: Scope, value: Value) -> ValueView:
-    return scope[value] if value.data is None else ValueView(value)
-
-
-def _in_row(node: Node, scope: Scope, rows: Rows, counter: str) -> Scope:
-    """Where the operands and results of a node are for the rows that `counter` has come to."""
-    seen: Scope = {}
-    for value in (*node.inputs, *node.outputs):
-        if value is not None and value.data is None:
-            elements, view = rows.elements(value), scope[value]
-            turns = () if elements is None else (Turn(counter, elements),)
-            seen[value] = ValueView(view.place, (*view.turns, *turns))
-    return seen
-
-
-def _slice(
-    view: ValueView, counter: str, turns: int | None, order: Order, elements: int
-) -> ValueView:
-    """The slice along axis 0 that belongs to a loop's turn."""
-    last = (turns or 0) - 1 if order is Order.BACKWARD else None
-    return ValueView(view.place, (*view.turns, Turn(counter, elements, last)))
-
-
-def _views_in_turn(
-    form: LoopForm, node: Node, scope: Scope, targets: Sequence[ValueView], counter: str
-) -> tuple[list[ValueView], list[ValueView]]:
-    """Where the body finds what it is passed, and where its results belong."""
-    count = len(form.carried)
-    carried = [
-        _view(scope, value) if k in form.kept else targets[k]
-        for k, value in enumerate(form.carried)
-    ]
-    slices = [
-        _slice(_view(scope, value), counter, form.turns, order, entry.type.size)
-        for value, order, entry in zip(
-            form.scanned, form.scans, form.entries[count : count + len(form.scanned)], strict=True
-        )
-    ]
-    stacked = [
-        _slice(target, counter, form.turns, order, value.type.size)
-        for target, order, value in zip(
-            targets[count:], form.stacks, form.results[count:], strict=True
-        )
-    ]
-    invariant = [_view(scope, value) for value in form.invariant]
-    return [*carried, *slices, *invariant], [*carried, *stacked]
 
 
 def _form(node: Node) -> LoopForm:

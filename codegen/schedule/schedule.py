@@ -12,7 +12,8 @@ from smelt.codegen.lower.device import DeviceFunctions
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.rows import rows_of
 from smelt.codegen.schedule.lifetimes import Lifetimes
-from smelt.codegen.schedule.linearize import Linearizer, Scope, ValueView
+from smelt.codegen.schedule.linearize import Linearizer
+from smelt.codegen.schedule.places import Scope, ValueView
 from smelt.codegen.schedule.steps import (
     Argument,
     Block,

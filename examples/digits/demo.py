@@ -16,7 +16,7 @@ from rich.text import Text
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.cli.show.tables import measured
+from smelt.cli.show.report import measured
 from smelt.errors import SmeltError
 from smelt.ir import Array
 from smelt.proof.run import run

@@ -19,8 +19,9 @@ from smelt.codegen.accelerator import accelerator_of
 from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.network import EmittedNetwork, describe, network_hash
 from smelt.codegen.emit.project import Project, render_project
+from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import TUNING, LayerCosts
-from smelt.codegen.lower.offer import Request, backend
+from smelt.codegen.lower.offer import Request
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.codegen.partition.scratch import rooms
@@ -32,7 +33,8 @@ from smelt.frontend import Imported
 from smelt.frontend import load as load_model
 from smelt.ir import Array, Graph
 from smelt.ir.text import print_graph
-from smelt.proof.run import Rig, run
+from smelt.proof.rig import Rig
+from smelt.proof.run import run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Platform, Target, get, library, stand_in
 from smelt.version import __version__

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smelt.codegen import arena
-from smelt.codegen.lower.offer import Request, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Request
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes import run_passes
 from smelt.codegen.schedule.schedule import schedule

@@ -12,7 +12,7 @@ from smelt.api.artefact import Stages
 from smelt.codegen.emit.network import Tensor
 from smelt.codegen.lower.device import DeviceCall, LayerCosts
 from smelt.codegen.lower.offer import KernelCall
-from smelt.codegen.partition.partitioner import Candidate
+from smelt.codegen.partition.candidates import Candidate
 from smelt.codegen.passes import PASSES
 from smelt.codegen.passes.channels.removals import Gone
 from smelt.codegen.passes.context import Removal

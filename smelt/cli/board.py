@@ -10,7 +10,7 @@ from rich.console import Console
 
 from smelt.boards import load
 from smelt.boards.skeleton import check_name, copied, skeleton
-from smelt.cli.show import tables as show
+from smelt.cli.show import boards as show
 from smelt.errors import ConfigError
 from smelt.files import write_files
 

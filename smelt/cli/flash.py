@@ -21,7 +21,7 @@ from smelt.cli.options import BuildGroup, QuietOption
 from smelt.cli.output import notes, progress_console, say
 from smelt.codegen.emit.destination import REPORT
 from smelt.errors import ConfigError, DeviceError
-from smelt.proof.run import built
+from smelt.proof.rig import built
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from smelt.api.report import Gates
 from smelt.cli import lists as cli_lists
 from smelt.cli.quant_options import PANEL, QuantGroup, QuantizationKind
 from smelt.codegen.accelerator import load_tuning
-from smelt.codegen.lower.offer import backend
+from smelt.codegen.lower.backend import backend
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
 from smelt.plugins import kernels as plugin_kernels

@@ -23,7 +23,7 @@ from smelt.cli.show import verify as show_verify
 from smelt.errors import ConfigError, SmeltError
 from smelt.files import distinct, write_files
 from smelt.proof.farm import Outcome, junit
-from smelt.proof.run import Rig
+from smelt.proof.rig import Rig
 from smelt.proof.verify import failed, verified, verify_model
 from smelt.samples import Sample, bind_expected, bind_samples, load_arrays, random_samples
 

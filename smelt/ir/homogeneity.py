@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Link:
+class FactorLink:
     """Channels that have the same factor, pair by pair: int64, broadcast against each other.
 
     Attributes:
@@ -44,19 +44,19 @@ class Homogeneity:
         scaled: constants that have those of the result.
     """
 
-    links: Sequence[Link]
+    links: Sequence[FactorLink]
     fixed: tuple[int, ...] = ()
     scaled: tuple[int, ...] = ()
 
 
-def in_place(node: Node, operands: Iterable[int] = (0,)) -> tuple[Link, ...]:
+def in_place(node: Node, operands: Iterable[int] = (0,)) -> tuple[FactorLink, ...]:
     """Links of each channel of operands to that in its place; or to all, where there is but one."""
     result = np.arange(channels(node.output.type))
-    return tuple(Link(i, np.arange(channels(node.input(i).type)), result) for i in operands)
+    return tuple(FactorLink(i, np.arange(channels(node.input(i).type)), result) for i in operands)
 
 
-def together(node: Node) -> tuple[Link, ...]:
+def together(node: Node) -> tuple[FactorLink, ...]:
     """Links of all channels of the first operand, and of the result, to each other."""
     count, first = channels(node.input(0).type), np.zeros(1, np.int64)
     result = np.arange(channels(node.output.type))
-    return Link(0, np.arange(count), first), Link(0, first, result)
+    return FactorLink(0, np.arange(count), first), FactorLink(0, first, result)

@@ -56,11 +56,11 @@ class Traits:
 
     @property
     def fused_activation(self) -> Activation | None:
-        """What it clamps its results by, perhaps nothing yet; None where it has no such clamp."""
+        """The clamp at its end, `NONE` where none is fused yet; None where none can be."""
         return None
 
     def with_activation(self, activation: Activation) -> Op:
-        """The operator with another clamp; only where `fused_activation` is not None."""
+        """The operator with another `fused_activation`; only where it has one."""
         raise NotImplementedError(f"{type(self).__name__} with {activation}")
 
     def is_identity(self, node: Node) -> bool:
@@ -90,7 +90,6 @@ class Traits:
 
         Where there are several, one of them holds.
         """
-        del node
         return ()
 
     def objection(self, node: Node) -> str | None:

@@ -37,7 +37,6 @@ class WeightsRule(ABC, Generic[OpT_contra]):
 
     def keeps_channels(self, node: Node[OpT_contra]) -> bool:
         """Whether a weight meets that channel for every pixel or row of the result."""
-        del node
         return True
 
     @abstractmethod

@@ -9,7 +9,6 @@ conditions) are quantized only as they say; those of a `plain` case have the gra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -184,13 +183,6 @@ def quantize(real: Array, quant: Quant, dtype: DType) -> Array:
         shape[quant.axis] = -1
     scaled = real / np.reshape(quant.scale, shape) + np.reshape(quant.zero_point, shape)
     return np.clip(np.rint(scaled), *dtype.limits).astype(dtype.numpy)
-
-
-def sample_inputs(graph: Graph, seed: int, count: int) -> Iterator[list[Array]]:
-    """`count` lists of random arrays for the graph's inputs; integers over their whole range."""
-    rng = np.random.default_rng(seed)
-    for _ in range(count):
-        yield [random_array(value.type, rng) for value in graph.inputs]
 
 
 def random_array(type_: TensorType, rng: np.random.Generator) -> Array:

@@ -149,6 +149,16 @@ def check_sums(node: Node, clamped: bool) -> None:
         )
 
 
+def check_quantized_together(node: Node) -> None:
+    """`ModelError` unless input, weights and output are all quantized, or none is."""
+    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+    if len({x.is_quantized, weights.is_quantized, y.is_quantized}) != 1:
+        raise ModelError(
+            f"{node.origin}: input {x}, weights {weights} and output {y} must all be "
+            "quantized, or none"
+        )
+
+
 def axis_in_range(op: Op, axis: int, rank: int) -> None:
     """`ModelError` for an axis outside [0, rank); importers resolve negative ones."""
     if not 0 <= axis < rank:

@@ -47,21 +47,6 @@ Marks = Mapping[Value, Mark]
 """The values that have such a dimension."""
 
 
-def with_lengths(graph: Graph, *lengths: Length) -> Graph:
-    """The graph with dimensions of its inputs known at run time only.
-
-    Args:
-        graph: verified; its types have the largest sizes.
-        lengths: each names its minimum, its maximum, and where it is in the inputs.
-
-    Raises:
-        UnsupportedError: an operator cannot take a size at run time; says which, and the remedy.
-    """
-    found = verify(replace(graph, lengths=lengths), "naming lengths")
-    trace(found)
-    return found
-
-
 def trace(graph: Graph) -> Marks:
     """Every value that has one of the graph's lengths in its shape.
 

@@ -12,7 +12,8 @@ from smelt.boards import Board, Device, ElfInfo
 from smelt.boards.flash import Way, choose, takes_port
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
 from smelt.errors import ConfigError
-from smelt.proof.run import Rig, built, connected, device_inputs, set_sizes, warm_up
+from smelt.proof.rig import Rig, built, connected
+from smelt.proof.run import device_inputs, set_sizes, warm_up
 from smelt.samples import Sample
 
 if TYPE_CHECKING:

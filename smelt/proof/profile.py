@@ -15,7 +15,8 @@ from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
 from smelt.codegen.schedule.steps import Call
 from smelt.errors import ConfigError, ToolError
 from smelt.files import temporary_folder
-from smelt.proof.run import built, connected, device_inputs, set_sizes
+from smelt.proof.rig import built, connected
+from smelt.proof.run import device_inputs, set_sizes
 from smelt.samples import Sample
 from smelt.targets.cycles import WAIT_STATES_ASSUMED, Counts, cycles, unknown
 from smelt.targets.instructions import Kind

@@ -34,7 +34,8 @@ from smelt.codegen.lower.offer import Tiling
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.ir import Node
-from smelt.proof.run import Rig, device_inputs, set_sizes
+from smelt.proof.rig import Rig
+from smelt.proof.run import device_inputs, set_sizes
 from smelt.samples import random_samples
 
 MARGIN = 0.02

@@ -23,7 +23,8 @@ from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
 from smelt.ops.core.cast import Cast
 from smelt.ops.lengths import cut, evaluate_at_size, trace
 from smelt.proof.memory import ComparedMemory, MemoryProgress, compare_memory
-from smelt.proof.run import Progress, Result, Rig, device_inputs, run, set_sizes, step_sizes
+from smelt.proof.rig import Rig
+from smelt.proof.run import Progress, Result, device_inputs, run, set_sizes, step_sizes
 from smelt.proof.tolerances import FLOAT_TOLERANCE, Difference, compare, inexact
 from smelt.samples import Sample, check_samples
 from smelt.wording import counted

@@ -555,11 +555,6 @@ def test_forms() -> None:
         "sram    conv     1,024    512  1,536    1-1",
         "sram: 1,536 bytes, lower bound 1,536, optimal, peak at step 1 (conv_1)",
     ]
-    assert result.step_map("sram", width=6).splitlines() == [
-        "   0 |AAAA..| 1,024",
-        "   1 |AAAABB| 1,536",
-        "one cell = 256 bytes  A=image  B=conv",
-    ]
     data = json.loads(json.dumps(result.to_dict()))
     assert data["map"][1] == {
         "name": "conv", "memory": "sram", "offset": 1024, "size": 512, "start": 1, "end": 2,

@@ -15,7 +15,8 @@ from typing_extensions import override
 from smelt.api.options import Options
 from smelt.codegen import arena
 from smelt.codegen.accelerator import Accelerator, DevicePass, DeviceProgram, Wishes
-from smelt.codegen.lower import offer as base
+from smelt.codegen.lower import backend as backends
+from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import (
     DeviceCall,
     DeviceFunctions,
@@ -32,7 +33,6 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
     Tiling,
-    backend,
 )
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
@@ -195,13 +195,13 @@ class Toy(Accelerator):
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Target:
     """A target with a toy: a folder of kernels, one of templates, an entry in the catalogue."""
-    module, modules = ModuleType("toy"), base.modules_of
+    module, modules = ModuleType("toy"), backends.modules_of
     vars(module).update(KERNELS=(ToyKernel(),), ACCELERATOR=Toy())
 
     def modules_of(name: str) -> tuple[ModuleType, ...]:
         return (module,) if name == "toy" else modules(name)
 
-    monkeypatch.setattr(base, "modules_of", modules_of)
+    monkeypatch.setattr(backends, "modules_of", modules_of)
     target = replace(
         get("host"),
         name="toy",

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench.cores import CORES
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import KernelCall, Refusal, Request
 from smelt.codegen.schedule.symbols import Functions
 from smelt.codegen.text.helpers import required_headers, required_helpers
 from smelt.ir import Node

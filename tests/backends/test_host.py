@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import Input, Output, Packed, Refusal, Request, Scratch, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Input, Output, Packed, Refusal, Request, Scratch
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule, schedule
 from smelt.codegen.schedule.symbols import Functions

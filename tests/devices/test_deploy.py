@@ -34,7 +34,8 @@ from smelt.boards.simulate import Simulator
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError, VerifyError
 from smelt.frontend import Imported
 from smelt.proof.deploy import VirtualRig, flashing_rig, time_layers
-from smelt.proof.run import Rig, built, run
+from smelt.proof.rig import Rig, built
+from smelt.proof.run import run
 from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
 from tests.devices.test_wire_line import FaultyStream, flip_a_bit

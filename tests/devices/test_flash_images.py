@@ -14,7 +14,7 @@ from smelt.boards.flash import Image
 from smelt.boards.flash.image import Segment
 from smelt.boards.flash.uf2 import uf2
 from smelt.errors import ToolError
-from smelt.proof.run import built
+from smelt.proof.rig import built
 from tests.support.flash_tools import Memory, memory_of, read_hex, read_uf2, write_elf
 from tests.support.projects import digits
 

@@ -23,7 +23,7 @@ from smelt.api.options import Options
 from smelt.boards import Board
 from smelt.boards.device_info import Region
 from smelt.codegen.emit.firmware import Firmware
-from smelt.proof.run import built
+from smelt.proof.rig import built
 from smelt.targets import Part
 from tests.support.board_tools import compilable
 from tests.support.fake_project import write_project

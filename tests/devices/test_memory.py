@@ -24,7 +24,7 @@ from smelt.codegen.emit import weights
 from smelt.codegen.emit.network import stored_arrays
 from smelt.errors import DeviceError, SmeltError, VerifyError
 from smelt.proof.memory import ComparedMemory, compare_memory
-from smelt.proof.run import Rig, built
+from smelt.proof.rig import Rig, built
 from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
 from tests.devices.test_wire_line import FaultyStream, double_a_byte, drop_a_byte, flip_a_bit

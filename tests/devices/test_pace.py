@@ -22,7 +22,8 @@ from smelt.boards.flash import Way, runners
 from smelt.boards.pace import Pace, pace_of
 from smelt.boards.simulate import Simulator
 from smelt.errors import DeviceError, ToolError
-from smelt.proof.run import built, connected, device_inputs
+from smelt.proof.rig import built, connected
+from smelt.proof.run import device_inputs
 from smelt.samples import random_samples
 from tests.support.board_tools import simulable
 from tests.support.projects import digits

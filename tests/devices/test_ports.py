@@ -22,7 +22,8 @@ from smelt.boards.ports import open_port
 from smelt.boards.simulate import Simulator
 from smelt.errors import DeviceError, VerifyError
 from smelt.proof.deploy import time_layers
-from smelt.proof.run import Rig, built, device_inputs
+from smelt.proof.rig import Rig, built
+from smelt.proof.run import device_inputs
 from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
 from tests.proof.test_verify import with_wrong_weights

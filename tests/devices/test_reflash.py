@@ -14,7 +14,8 @@ from smelt.api.options import Options
 from smelt.boards.flash import Way
 from smelt.boards.flash.programs import PROGRAMS
 from smelt.boards.simulate import Simulator
-from smelt.proof.run import built, connected, device_inputs
+from smelt.proof.rig import built, connected
+from smelt.proof.run import device_inputs
 from smelt.samples import random_samples
 from tests.support.board_tools import simulable
 from tests.support.projects import digits

@@ -81,7 +81,7 @@ FAULTS = (
     ),
     _of(
         "the host does not compare the CRC of an output",
-        "boards/wire.py",
+        "boards/pieces.py",
         'if f"{crc32(piece):08x}" != crc:',
         "if not crc:",
         (*_LINE[:2], "spoilt_byte"),

@@ -16,7 +16,7 @@ from rich.console import Console
 from smelt import boards
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.cli.show import tables as show
+from smelt.cli.show import boards as show
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.frontend import Imported, load
 from tests.fuzz import trees

@@ -28,7 +28,8 @@ from smelt.errors import ConfigError, DeviceError, VerifyError
 from smelt.frontend import InputOptions, load
 from smelt.ir import evaluate
 from smelt.proof.deploy import time_layers
-from smelt.proof.run import Rig, require_tensors, run
+from smelt.proof.rig import Rig, require_tensors
+from smelt.proof.run import run
 from smelt.proof.verify import find_first_difference
 from smelt.samples import random_samples
 from tests.fuzz.case import Format, Step

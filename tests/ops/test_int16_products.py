@@ -9,7 +9,8 @@ import ai_edge_litert.schema_py_generated as schema
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import Refusal, Request, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Refusal, Request
 from smelt.codegen.passes import run_passes
 from smelt.ir import (
     Array,

@@ -36,7 +36,7 @@ from smelt.ops.core.prelu import PRelu
 from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.softmax import LogSoftmax, Softmax
-from smelt.ops.core.unary import UNARY, Unary, lookup_table
+from smelt.ops.core.unary import UNARY, Unary
 from smelt.ops.sequence.lstm import Lstm
 from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.pad import Pad
@@ -356,15 +356,6 @@ def make_node(
     (y,) = op.infer(types)
     result = Value("y", TensorType(y.shape, y.dtype, output))
     return Node(op, values, (result,), Origin(op.name, 0), Rounding.TFLM)
-
-
-def test_lookup_table_is_the_reference() -> None:
-    x, y = _Q(0.05, 3), _Q(1 / 256, -128)
-    node = make_node(Unary("logistic"), [np.zeros((2, 2), np.int8)], (x,), y)
-    table = lookup_table(node)
-    data = np.array([[-128, -1], [3, 127]], np.int8)
-    (result,) = node.op.reference(node, [data])
-    np.testing.assert_array_equal(result, table[data.astype(np.int64) + 128])
 
 
 @pytest.mark.parametrize("kind", ["log", "sqrt", "rsqrt", "exp"])

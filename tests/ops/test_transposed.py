@@ -11,7 +11,7 @@ import ai_edge_litert.schema_py_generated as schema
 import numpy as np
 import pytest
 
-from bench.quantized_networks import SCHEMES, departures, imported, samples
+from bench.quantized_networks import SCHEMES, departures, samples
 from bench.quantized_networks import quantize as quantize_by_onnxruntime
 from smelt.codegen.passes import run_passes
 from smelt.errors import SmeltError
@@ -26,7 +26,7 @@ from smelt.quant.ranges.observation import Sample, observe
 from smelt.quant.recipe import RECIPES
 from smelt.quant.weights.equalization import equalize
 from tests.support.graphs import SETUPS, TWINS, Member, Outputs, assert_same, run_together
-from tests.support.onnx_networks import session
+from tests.support.onnx_networks import before_and_after_passes, session
 from tests.support.quant_networks import outputs, stored_samples
 from tests.support.tflite_networks import O, T, const, litert, network
 from tests.support.transposed_networks import NETWORKS
@@ -210,7 +210,7 @@ def test_networks_quantized_by_onnxruntime(scheme: Any, tmp_path: Path) -> None:
     """Their transposed convolutions become integer ones."""
     feeds = [{"x": sample[0]} for sample in fed(1, 8)]
     proto = quantize_by_onnxruntime(NETWORKS["autoencoder"](), scheme, feeds, tmp_path)
-    _, graph = imported(proto)
+    _, graph = before_and_after_passes(proto)
     found = [node for node in graph.nodes if isinstance(node.op, ConvTranspose)]
     assert [node.output.type.dtype for node in found] == [DType.INT8] * 3
     tests = [{"x": sample[0]} for sample in fed(2, 8)]

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import Backend, Kernel, KernelCall, Refusal, Request, backend
+from smelt.codegen.lower.backend import Backend, backend
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.partition.legalizations import LEGALIZATIONS
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner

@@ -12,18 +12,10 @@ import pytest
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.lower import offer as base
-from smelt.codegen.lower.offer import (
-    Backend,
-    Kernel,
-    KernelCall,
-    Refusal,
-    Request,
-    Scratch,
-    backend,
-)
-from smelt.codegen.partition import partitioner as partition
-from smelt.codegen.partition.partitioner import Candidate, Partitioner
+from smelt.codegen.lower.backend import Backend, backend
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request, Scratch
+from smelt.codegen.partition.candidates import Candidate, Choice
+from smelt.codegen.partition.partitioner import Partitioner
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
@@ -115,7 +107,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target `host` with a backend `toy` that serves convolutions and sums only."""
 
     def find(name: str, plugins: tuple[Kernel, ...] = ()) -> Backend:
-        return TOY if name == "toy" else base.backend(name, plugins)
+        return TOY if name == "toy" else backend(name, plugins)
 
     target = replace(get("host"), libraries=("toy",))
     monkeypatch.setattr("smelt.api.compile.backend", find)
@@ -250,7 +242,7 @@ def test_layers_inside_branches_are_placed_too() -> None:
 
 def best(
     kernels: Sequence[Kernel], prices: Mapping[str, float], optimize: Optimize = "speed"
-) -> partition.Choice:
+) -> Choice:
     host = get("host")
     target = Priced(
         host.name, host.description, features=host.features, table=tuple(prices.items())

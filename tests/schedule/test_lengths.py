@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -21,7 +22,7 @@ from smelt.ir import Array, Graph, Length, evaluate, verify
 from smelt.ir.literal import digest
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ops.case import random_array
-from smelt.ops.lengths import at_sizes, evaluate_at_size, sizes_of, trace, with_lengths
+from smelt.ops.lengths import at_sizes, evaluate_at_size, sizes_of, trace
 from smelt.proof.run import device_inputs, run, set_sizes
 from smelt.proof.verify import verify_model
 from smelt.samples import Sample, bind_samples, random_samples
@@ -37,6 +38,13 @@ def weights(*shape: int) -> Array:
 
 STORE = {digest(array): array for array in (weights(6, 4), weights(20, 5), weights(3, 10))}
 W, RECURRENT, LAST = STORE
+
+
+def with_length(graph: Graph, length: Length) -> Graph:
+    """The graph with a dimension of its inputs known at run time only."""
+    found = verify(replace(graph, lengths=(length,)), "naming lengths")
+    trace(found)
+    return found
 
 
 def parse(text: str) -> Graph:
@@ -320,7 +328,7 @@ def test_text_form_has_lengths() -> None:
 )
 def test_lengths_fit_the_inputs(length: Length, message: str) -> None:
     with pytest.raises(GraphError, match=message):
-        with_lengths(parse(DENSE.replace('length %x 1 "T" 2', "")), length)
+        with_length(parse(DENSE.replace('length %x 1 "T" 2', "")), length)
 
 
 def test_samples_have_their_own_sizes() -> None:
@@ -474,7 +482,7 @@ def test_a_recurrent_network_at_every_size(setup: str) -> None:
     data = speech_network()
     imported = load(data, inputs=InputOptions(dims={"T": 9})).graph
     length = Length("T", 1, 9, ((0, 0),))
-    artefact = compile_graph(with_lengths(imported, length), SETUPS[setup])
+    artefact = compile_graph(with_length(imported, length), SETUPS[setup])
     rng = np.random.default_rng(0)
     samples = [(rng.integers(0, 11, (size, 1)),) for size in (9, 4, 1, 8, 2, 9, 3)]
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
@@ -485,7 +493,7 @@ def test_a_recurrent_network_at_every_size(setup: str) -> None:
 
 def test_an_import_at_another_size_is_the_same_graph() -> None:
     graphs = [load(speech_network(), inputs=InputOptions(dims={"T": n})).graph for n in (9, 5)]
-    require_same(with_lengths(graphs[0], Length("T", 1, 9, ((0, 0),))), graphs[1])
+    require_same(with_length(graphs[0], Length("T", 1, 9, ((0, 0),))), graphs[1])
 
 
 def test_a_window_of_one_row_moves_along_a_length() -> None:

@@ -17,7 +17,8 @@ from bench.cores import CORES
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.cmsis_nn.buffers import variant_of
-from smelt.codegen.lower.offer import Refusal, Request, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Refusal, Request
 from smelt.frontend import Imported
 from smelt.ir import Graph
 from smelt.ops.core.convolution import Conv2D

@@ -8,12 +8,14 @@ from zlib import crc32
 
 import numpy as np
 
-from smelt.codegen.backends.armv6m import convolution as thumb_convolution
-from smelt.codegen.backends.armv6m import dense as thumb_dense
-from smelt.codegen.backends.armv6m import depthwise as thumb_depthwise
-from smelt.codegen.backends.armv7m import convolution as wide_convolution
-from smelt.codegen.backends.armv7m import depthwise as wide_depthwise
-from smelt.codegen.lower.offer import Backend, KernelCall, Refusal, Request
+from smelt.codegen.backends.armv6m import convolution as armv6m_convolution
+from smelt.codegen.backends.armv6m import dense as armv6m_dense
+from smelt.codegen.backends.armv6m import depthwise as armv6m_depthwise
+from smelt.codegen.backends.armv7m import convolution as armv7m_convolution
+from smelt.codegen.backends.armv7m import depthwise as armv7m_depthwise
+from smelt.codegen.lower.backend import Backend
+from smelt.codegen.lower.halves_convolution import HalvesConvolution
+from smelt.codegen.lower.offer import KernelCall, Refusal, Request
 from smelt.codegen.lower.plain_add import PlainAdd
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
@@ -32,14 +34,14 @@ BACKENDS = {
         "armv6m",
         (
             PlainAdd(),
-            *thumb_convolution.KERNELS,
-            *thumb_dense.KERNELS,
-            *thumb_depthwise.KERNELS,
+            *armv6m_convolution.KERNELS,
+            *armv6m_dense.KERNELS,
+            *armv6m_depthwise.KERNELS,
         ),
     ),
     "cortex-m3": Backend(
         "armv7m",
-        (PlainAdd(), wide_convolution.WideConv2D(), *wide_depthwise.KERNELS),
+        (PlainAdd(), HalvesConvolution(armv7m_convolution.CORE), *armv7m_depthwise.KERNELS),
     ),
 }
 

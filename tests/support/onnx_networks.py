@@ -7,16 +7,17 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from bench.onnx_models import OPSET, Shape, graph, ints, model, node, session, tensor_info
+from bench.onnx_models import OPSET, Shape, graph, model, node, session, tensor_info
 from smelt.codegen.passes import run_passes
 from smelt.frontend import Imported, InputOptions, load
-from smelt.ir import Array, evaluate
+from smelt.ir import Array, Graph, evaluate
 from tests.support.graphs import assert_same
 
 __all__ = [
     "OPSET",
     "Shape",
     "agrees",
+    "before_and_after_passes",
     "graph",
     "imported",
     "ints",
@@ -43,6 +44,17 @@ def agrees(
 def imported(proto: onnx.ModelProto, inputs: InputOptions | None = None) -> Imported:
     """The network of a model."""
     return load(proto.SerializeToString(), "net", inputs)
+
+
+def before_and_after_passes(proto: onnx.ModelProto) -> tuple[Graph, Graph]:
+    """The graph of a model as it is imported, and after the passes."""
+    found = imported(proto).graph
+    return found, run_passes(found)
+
+
+def ints(*values: int) -> Array:
+    """A vector of int64."""
+    return np.asarray(values, np.int64)
 
 
 def uniform(*shape: int) -> Array:

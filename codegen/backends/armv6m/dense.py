@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.armv6m.convolution import THUMB
+from smelt.codegen.backends.armv6m.convolution import CORE
 from smelt.codegen.backends.armv6m.instructions import CONDITION
 from smelt.codegen.backends.armv6m.words import dense
 from smelt.codegen.lower.halves_convolution import halves
@@ -54,7 +54,7 @@ class FourWeightsParameters(Parameters):
     fields: int
 
 
-class ThumbFullyConnected(Kernel[FullyConnected]):
+class FourWeightsFullyConnected(Kernel[FullyConnected]):
     """Dense layers: a row in words of four weights, several rows as pixels of a 1x1 convolution."""
 
     op = FullyConnected
@@ -77,7 +77,7 @@ class ThumbFullyConnected(Kernel[FullyConnected]):
             return _dense(node, scaling, weights, request)
         window = Window.dense(rows, depth, outputs)
         place = Frame.of_rows(node)
-        return halves(node, window, place, request, stem="fully_connected", core=THUMB)
+        return halves(node, window, place, request, stem="fully_connected", core=CORE)
 
 
 def _dense(
@@ -135,4 +135,4 @@ def _words(weights: Array) -> Array:
     return words.astype(np.int32)
 
 
-KERNELS = (ThumbFullyConnected(),)
+KERNELS = (FourWeightsFullyConnected(),)

@@ -140,7 +140,7 @@ class SlidingColumnsParameters(Parameters):
     before: int
 
 
-class WideSlidingDepthwise(Kernel[DepthwiseConv2D]):
+class SlidingDepthwise(Kernel[DepthwiseConv2D]):
     """Depthwise convolutions of 3x3 taps, stride 1, whose lines fit into scratch."""
 
     op = DepthwiseConv2D
@@ -326,4 +326,4 @@ def _rows(columns: Array, scaling: ShortScaling) -> tuple[Array, Array]:
     return np.concatenate(parts, axis=1).astype(np.int32), repaired
 
 
-KERNELS = (WideSlidingDepthwise(),)
+KERNELS = (SlidingDepthwise(),)

@@ -12,17 +12,17 @@ from typing_extensions import override
 from smelt.codegen.backends.armv7m.block import block
 from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.products import convolution
-from smelt.codegen.lower.halves_convolution import HalvesCore, convolution_by_halves
+from smelt.codegen.lower.halves_convolution import HalvesConvolution, HalvesCore
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 from smelt.ops.core.convolution import Conv2D
 
-WIDE = HalvesCore(CONDITION, block, "wide_halves", interleaves=False, saturates=True)
+CORE = HalvesCore(CONDITION, block, "wide_halves", interleaves=False, saturates=True)
 
 
-class WidePairsConv2D(Kernel[Conv2D]):
+class PairsOfTapsConv2D(Kernel[Conv2D]):
     """Convolutions of one group, two taps in one multiplication."""
 
     op = Conv2D
@@ -36,14 +36,4 @@ class WidePairsConv2D(Kernel[Conv2D]):
         return convolution(node, window, Frame.of(node), request, stem=stem)
 
 
-class WideConv2D(Kernel[Conv2D]):
-    """Convolutions of one group, two pixels in one multiplication."""
-
-    op = Conv2D
-
-    @override
-    def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
-        return convolution_by_halves(node, request, WIDE)
-
-
-KERNELS = (WidePairsConv2D(), WideConv2D())
+KERNELS = (PairsOfTapsConv2D(), HalvesConvolution(CORE))

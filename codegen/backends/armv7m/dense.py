@@ -95,7 +95,7 @@ class PairsOfInputsParameters(Parameters):
     own: tuple[str, ...]
 
 
-class WideFullyConnected(Kernel[FullyConnected]):
+class PairsFullyConnected(Kernel[FullyConnected]):
     """Dense layers: row by row, or rows as the pixels of a 1x1 convolution."""
 
     op = FullyConnected
@@ -242,4 +242,4 @@ def _stream(
     return (np.concatenate(parts).astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
-KERNELS = (WideFullyConnected(),)
+KERNELS = (PairsFullyConnected(),)

@@ -107,7 +107,7 @@ class _Lines:
         return x if self.stride == 1 else f"({x} & 1) * {self.even} + {x} / 2"
 
 
-class WideRowsConv2D(Kernel[Conv2D]):
+class SlidingRowsConv2D(Kernel[Conv2D]):
     """Convolutions of one group, three columns wide, of at least four outputs a row."""
 
     op = Conv2D
@@ -301,4 +301,4 @@ def _int32(values: Array) -> Array:
     return (values.ravel().astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
-KERNELS = (WideRowsConv2D(),)
+KERNELS = (SlidingRowsConv2D(),)

@@ -125,10 +125,9 @@ class DspAdd(Kernel[Binary]):
 
     @override
     def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
+        if refusal := refuse_addition(node):
+            return refusal
         op, y = node.op, node.output.type
-        reason = refuse_addition(node)
-        if reason is not None:
-            return Refusal(reason)
         scaling = sum_scaling(node)
         if scaling is None:
             return Refusal(f"{op.name} has scales for which no sum of two products was found.")

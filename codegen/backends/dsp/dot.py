@@ -51,9 +51,8 @@ def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> DspProduc
     """The sums of a convolution of one group or a dense layer, or why they are not served."""
     op, name = node.op, node.op.name
     axis = 3 if isinstance(op, DepthwiseConv2D) else 0
-    reason = refuse_products(node, axis)
-    if reason is not None:
-        return Refusal(reason)
+    if refusal := refuse_products(node, axis):
+        return refusal
     x, w, y = node.input(0).type, node.input(1).type, node.output.type
     if y.dtype is not DType.INT8 or y.quant is None or not folds(node):
         return Refusal(f"{name} is served for int8 with constant, symmetric weights.")

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.pool_quotients import Quotients
-from smelt.codegen.lower.pool_words import pool_words
+from smelt.codegen.lower.pool_words import WordCore, pool_words
 from smelt.codegen.lower.pooling import Pooling, pooling
 from smelt.ir import Node
 from smelt.ops.core.pool import Pool2D
@@ -30,6 +30,9 @@ def _quotients(p: Pooling) -> Quotients | None:
     return p.quotients(_SHIFTS, unit=1 << 16)
 
 
+_CORE = WordCore("backends/dsp/pool.j2", "dsp", _quotients, lambda _: _HALF)
+
+
 class DspPool(Kernel[Pool2D | Reduce]):
     """Maxima and averages of four channels or more."""
 
@@ -38,22 +41,11 @@ class DspPool(Kernel[Pool2D | Reduce]):
     @override
     def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
         p = pooling(node)
-        if isinstance(p, str):
-            return Refusal(p)
+        if isinstance(p, Refusal):
+            return p
         if p.channels < 4:
             return Refusal(f"{node.op.name} is served in assembly for four channels or more.")
-        quotients = None if p.largest else _quotients(p)
-        finish = None if p.largest or quotients is not None else p.finish(_HALF)
-        if not p.largest and quotients is None and finish is None:
-            return Refusal(f"{node.op.name} is not one exact product of the sum.")
-        return pool_words(
-            p,
-            quotients,
-            request,
-            instructions="backends/dsp/pool.j2",
-            form="dsp_max_pool" if p.largest else "dsp_average_pool" + ("_steps" if finish else ""),
-            finish=finish,
-        )
+        return pool_words(p, request, _CORE)
 
 
 KERNELS = (DspPool(),)

@@ -70,7 +70,7 @@ class SumSteps:
 
 
 @dataclass(frozen=True)
-class MveAddParameters(Parameters):
+class HeliumAddParameters(Parameters):
     """Of `backends/helium/add.j2`.
 
     Attributes:
@@ -99,9 +99,8 @@ class AddKernel(Kernel[Binary]):
 
     @override
     def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
-        reason = refuse_addition(node)
-        if reason is not None:
-            return Refusal(reason)
+        if refusal := refuse_addition(node):
+            return refusal
         op, form, steps, y = node.op, _form(node), _steps(node), node.output.type
         limits = clamp_limits(op.activation, y, node.rounding)
         taken = None
@@ -116,7 +115,7 @@ class AddKernel(Kernel[Binary]):
         return KernelCall(
             template="backends/helium/add.j2",
             stem=op.kind,
-            parameters=MveAddParameters(
+            parameters=HeliumAddParameters(
                 title=f"{op.name}: {node.input(0).type}, {node.input(1).type} -> {y}",
                 form=None if form is None else form.text(("a", "b")),
                 sum=None if form is None else form.text(("a[i]", "b[i]")),

@@ -107,7 +107,7 @@ class StripLanes:
 
 
 @dataclass(frozen=True)
-class MveDepthwiseParameters(Parameters):
+class HeliumDepthwiseParameters(Parameters):
     """Of `backends/helium/depthwise.j2`.
 
     Attributes:
@@ -162,11 +162,11 @@ class MveDepthwiseParameters(Parameters):
 
 def _parameters(
     node: Node[DepthwiseConv2D], g: Geometry, p: Patches, scaling: HeliumScaling
-) -> MveDepthwiseParameters:
+) -> HeliumDepthwiseParameters:
     sizes = sorted({min(LANES, g.channels - c) for c in range(0, g.channels, LANES)})[::-1]
     widths = (p, p.last) if g.output[1] % p.across else (p,)
     output_row = g.output[1] * g.channels
-    return MveDepthwiseParameters(
+    return HeliumDepthwiseParameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         summary=_summary(p),
         line=p.line,

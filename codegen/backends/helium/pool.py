@@ -112,7 +112,7 @@ class HeliumPoolFunction:
 
 
 @dataclass(frozen=True)
-class MvePoolParameters(Parameters):
+class HeliumPoolParameters(Parameters):
     """Of `backends/helium/pool.j2`.
 
     Attributes:
@@ -140,7 +140,7 @@ class MvePoolParameters(Parameters):
     high: int
 
 
-class MvePool(Kernel[Pool2D | Reduce]):
+class HeliumPool(Kernel[Pool2D | Reduce]):
     """Maxima and averages of windows without gaps."""
 
     op = Pool2D | Reduce
@@ -148,8 +148,8 @@ class MvePool(Kernel[Pool2D | Reduce]):
     @override
     def offer(self, node: Node[Pool2D | Reduce], request: Request) -> KernelCall | Refusal:
         p = pooling(node)
-        if isinstance(p, str):
-            return Refusal(p)
+        if isinstance(p, Refusal):
+            return p
         narrowing = None if p.largest else _narrowing(p)
         steps = None if p.largest or narrowing is not None else _steps(p)
         if not p.largest and narrowing is None and steps is None:
@@ -161,7 +161,7 @@ class MvePool(Kernel[Pool2D | Reduce]):
         return KernelCall(
             template="backends/helium/pool.j2",
             stem=p.stem,
-            parameters=MvePoolParameters(
+            parameters=HeliumPoolParameters(
                 walk=PoolWalk.of(p),
                 notes=_notes(lanes, narrowing),
                 functions=tuple(
@@ -202,4 +202,4 @@ def _lanes(p: Pooling) -> int:
     return 16 if p.channels >= 16 and 5 * sixteen <= 3 * eight else 8
 
 
-KERNELS = (MvePool(),)
+KERNELS = (HeliumPool(),)

@@ -47,7 +47,7 @@ class OutputRows:
 
 
 @dataclass(frozen=True)
-class MveRowsParameters(Parameters):
+class HeliumRowsParameters(Parameters):
     """Of `backends/helium/rows.j2`.
 
     Attributes:
@@ -67,7 +67,7 @@ class MveRowsParameters(Parameters):
     calls: tuple[TileCall, ...]
 
 
-def rows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> MveRowsParameters:
+def rows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> HeliumRowsParameters:
     """Those of a plan that reads inputs where they are."""
     g, t, size = plan.geometry, plan.tiles, node.input(0).type.size
     rows = OutputRows(
@@ -78,7 +78,7 @@ def rows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> MveRo
         input=g.stride[0] * g.size[1] * g.depth,
     )
     several = g.images * g.output[0] > 1
-    return MveRowsParameters(
+    return HeliumRowsParameters(
         title=_title(node),
         tile=TilesFunction.of(t, scaling),
         blocks=TileBlocks.of(plan, scaling),
@@ -108,7 +108,7 @@ class WindowCopies:
 
 
 @dataclass(frozen=True)
-class MveWindowsParameters(Parameters):
+class HeliumWindowsParameters(Parameters):
     """Of `backends/helium/windows.j2`.
 
     Attributes:
@@ -156,7 +156,9 @@ class MveWindowsParameters(Parameters):
     calls: tuple[TileCall, ...]
 
 
-def windows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> MveWindowsParameters:
+def windows_parameters(
+    node: Node, plan: TilePlan, scaling: HeliumScaling
+) -> HeliumWindowsParameters:
     """Those of a plan that keeps padded rows in working memory."""
     g, t = plan.geometry, plan.tiles
     windows = None
@@ -164,7 +166,7 @@ def windows_parameters(node: Node, plan: TilePlan, scaling: HeliumScaling) -> Mv
         windows = WindowCopies(
             windows_assembly(plan).body, t.length, g.segment, g.pitch, plan.copied_row
         )
-    return MveWindowsParameters(
+    return HeliumWindowsParameters(
         title=_title(node),
         tile=TilesFunction.of(t, scaling),
         blocks=TileBlocks.of(plan, scaling),

@@ -29,9 +29,8 @@ def refuse(node: Node, target: Target, channel_axis: int) -> Refusal | None:
     """None where a node's products can be computed on Helium, else why not."""
     if node.rounding is Rounding.ONNX and "mve_float" not in target.features:
         return Refusal(f"{target.name} has no Helium for floats, which ONNX's rounding needs.")
-    reason = refuse_products(node, channel_axis)
-    if reason is not None:
-        return Refusal(reason)
+    if refusal := refuse_products(node, channel_axis):
+        return refusal
     if node.output.type.dtype is not DType.INT8 or not folds(node):
         return Refusal(
             f"{node.op.name} has a Helium kernel for i8 and constant, symmetric weights only."
@@ -50,8 +49,9 @@ def scaling_of(
     bias = bias_with_zero_point(node, channel_axis)
     if bias is None:
         return Refusal(f"{op.name} has no quantized input.")
-    found = HeliumScaling.of(requantization, bias)
-    return Refusal(f"{op.name}: {found}") if isinstance(found, str) else found
+    return HeliumScaling.of(requantization, bias) or Refusal(
+        f"{op.name}: a scale is so large that sums would have to be shifted left."
+    )
 
 
 class HeliumProducts(Kernel[Conv2D | FullyConnected | DepthwiseConv2D]):

@@ -150,8 +150,8 @@ class HeliumScaling:
     single: bool = False
 
     @staticmethod
-    def of(requantization: Requantization, biases: Array) -> HeliumScaling | str:
-        """The steps, or one sentence saying why there are none."""
+    def of(requantization: Requantization, biases: Array) -> HeliumScaling | None:
+        """The steps; None where sums would have to be shifted left."""
         r = requantization
         if r.reals is not None:
             factors = r.reals.view(np.int32).astype(np.int64)
@@ -159,7 +159,7 @@ class HeliumScaling:
             return HeliumScaling(biases, factors, shifts, r.zero_point, r.low, r.high, single=True)
         shifts = np.where(r.multipliers != 0, -r.shifts, 1)
         if shifts.min() < (r.low < r.zero_point) or shifts.max() > 31:
-            return "a scale is so large that sums would have to be shifted left."
+            return None
         return HeliumScaling(biases, r.multipliers, shifts, r.zero_point, r.low, r.high)
 
     @property

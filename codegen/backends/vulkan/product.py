@@ -140,10 +140,9 @@ def channel_axis(node: Node[Weighted | ConvTranspose]) -> int:
 
 def refuse(node: Node[Weighted | ConvTranspose]) -> Refusal | None:
     """Why no shader computes the node; None where one does."""
-    reason = refuse_products(node, channel_axis(node))
+    if refusal := refuse_products(node, channel_axis(node)):
+        return refusal
     x, weights = node.input(0).type, node.input(1)
-    if reason is not None:
-        return Refusal(reason)
     quant = weights.type.quant
     symmetric = quant is None or not any(quant.zero_point)
     if x.dtype not in (*NARROW_FLOATS, DType.INT8) or not weights.is_constant or not symmetric:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, TensorType
@@ -31,14 +32,12 @@ class LengthOf(Op):
     size: int
     count: int = 1
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
-        del inputs
         return (TensorType((self.count,), DType.INT32),)
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
-        del node, inputs
         return (np.full(self.count, self.size, np.int32),)
 
 
@@ -59,8 +58,8 @@ class FillRows(Op):
 
     length_operand = 1
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, length = operands(self, inputs, 2)
         axis_in_range(self, self.axis, len(x.shape))
         _require_length(self, length)
@@ -73,14 +72,14 @@ class FillRows(Op):
         """The input's."""
         return operands(self, inputs, 2)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         same_quant(node)
         if node.output.type.is_quantized and self.fill not in ("lowest", "highest"):
             raise ModelError(f"FillRows of {node.output.type} cannot fill with '{self.fill}'")
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         x, length = arrays(node, inputs, 2)
         shape = node.output.type.shape
         count = int(np.clip(length[0], 0, min(self.size, x.shape[self.axis])))
@@ -89,9 +88,9 @@ class FillRows(Op):
         result[first] = x[first]
         return (result,)
 
+    @override
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Those that are there are the operand's."""
-        del node, axes
         return True
 
 
@@ -114,8 +113,8 @@ class TransposeLength(Op):
 
     length_operand = 1
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         x, length = operands(self, inputs, 2)
         axis_in_range(self, self.axis, len(x.shape))
         _require_length(self, length)
@@ -123,12 +122,12 @@ class TransposeLength(Op):
             raise ModelError(f"TransposeLength of {x}: axis {self.axis} is not {self.factor} times")
         return Transpose(self.permutation).infer((x,))
 
+    @override
     def output_quant(self, inputs: Sequence[TensorType | None]) -> Quant | None:
-        """See `Transpose`."""
         return Transpose(self.permutation).output_quant(inputs[:1])
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         Transpose(self.permutation).check(node)
 
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
@@ -135,17 +136,17 @@ class Binary(Op):
         """Of arithmetic."""
         return self.activation if self.kind in _ARITHMETIC else None
 
+    @override
     def with_activation(self, activation: Activation) -> Op:
-        """See `Op.with_activation`."""
         return replace(self, activation=activation)
 
     @property
+    @override
     def name(self) -> str:
-        """See `Op.name`."""
         return f"Binary({self.kind})"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         if self.kind not in BINARY:
             raise ModelError(f"there is no binary operator '{self.kind}'; see {sorted(BINARY)}")
         a, b = operands(self, inputs, 2)
@@ -167,8 +168,8 @@ class Binary(Op):
         a = operands(self, inputs, 2)[0]
         return None if BINARY[self.kind].rescales else a.quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         row = BINARY[self.kind]
         if not quantized(node, row.dtypes, 2):
             return
@@ -191,8 +192,8 @@ class Binary(Op):
         """Powers of integers are products, one for each bit of the exponent."""
         return 16 * node.output.type.size if self.kind == "pow" else 0
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         a, b = arrays(node, inputs, 2)
         y, row = node.output.type, BINARY[self.kind]
         if y.quant is None:
@@ -230,9 +231,9 @@ class Binary(Op):
                 low, high = max(low, y.dtype.limits[0]), min(high, y.dtype.limits[1])
             return np.asarray(np.clip(result, low, high), y.dtype.numpy)
 
+    @override
     def selects(self, node: Node) -> int:
         """Maxima and minima are one of the operands."""
-        del node
         chooses = self.kind in ("maximum", "minimum") and self.activation is Activation.NONE
         return 2 if chooses else 0
 

@@ -134,7 +134,6 @@ class MixingChannels(ProductChannels[OpT_contra]):
 
     @override
     def carries(self, node: Node[OpT_contra], kept: Sequence[Mask | None]) -> Mask | bool:
-        del node, kept
         return False
 
     @override
@@ -203,7 +202,6 @@ class DepthwiseChannels(ProductChannels[OpT_contra]):
     def needs(
         self, node: Node[OpT_contra], wanted: Mask, operands: Sequence[Bounds | None]
     ) -> tuple[Mask, Sequence[Mask | None]]:
-        del operands
         needed: Mask = np.any(wanted.reshape(channels(node.input(0).type), -1), axis=1)
         result = np.repeat(needed, wanted.size // needed.size)
         return result, [needed, *(None for _ in node.inputs[1:])]

@@ -25,7 +25,7 @@ from smelt.ops.arithmetic.fixed_point import (
     wrap_int32,
 )
 from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
-from smelt.ops.constraints import check_sums, sum_type
+from smelt.ops.constraints import check_quantized_together, check_sums, sum_type
 from smelt.ops.core.channel_products import DepthwiseChannels, MixingChannels
 from smelt.ops.core.weights_rules import Conv2DWeights, DepthwiseWeights
 
@@ -110,26 +110,21 @@ class _Convolution(Op):
     quantized_weights = True
 
     @property
+    @override
     def fused_activation(self) -> Activation:
-        """See `Op.fused_activation`."""
         return self.activation
 
+    @override
     def with_activation(self, activation: Activation) -> Op:
-        """See `Op.with_activation`."""
         return replace(self, activation=activation)
 
     def check(self, node: Node) -> None:
         """Quantized input, weights and output come together; sums have no quantization."""
-        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         if self.sums:
             check_sums(node, self.activation is not Activation.NONE)
             return
-        if len({x.is_quantized, weights.is_quantized, y.is_quantized}) != 1:
-            raise ModelError(
-                f"{node.origin}: input {x}, weights {weights} and output {y} must all be "
-                "quantized, or none"
-            )
-        if y.is_quantized and node.rounding is None:
+        check_quantized_together(node)
+        if node.output.type.is_quantized and node.rounding is None:
             raise ModelError(f"{node.origin}: a quantized {self.name} needs a rounding")
 
     def overhead(self, node: Node) -> int:

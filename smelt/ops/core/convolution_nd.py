@@ -59,12 +59,12 @@ class ConvolutionND(Op):
     weights_rule = TapWeights()
 
     @property
+    @override
     def fused_activation(self) -> Activation:
-        """See `Op.fused_activation`."""
         return self.activation
 
+    @override
     def with_activation(self, activation: Activation) -> Op:
-        """See `Op.with_activation`."""
         return replace(self, activation=activation)
 
     def size(self, axis: int, size: int, window: int) -> int:
@@ -251,8 +251,8 @@ class ConvTranspose(ConvolutionND):
             total[(slice(None), *window)] += x @ weights[tap]
         return self._cut(total)
 
+    @override
     def windows(self, x: Array, kernel: Sequence[int]) -> Array:
-        """See `ConvolutionND.windows`."""
         steps = list(zip(x.shape[1:-1], self.stride, self.dilation, kernel, strict=True))
         full = [(n - 1) * s + (k - 1) * d + 1 for n, s, d, k in steps]
         met = np.zeros((x.shape[0], *full, prod(kernel), x.shape[-1]), x.dtype)

@@ -25,7 +25,7 @@ from smelt.ops.arithmetic.fixed_point import (
     wrap_int32,
 )
 from smelt.ops.case import Bias, Case, Data, Weights, onnx_cases, wide_cases
-from smelt.ops.constraints import arrays, check_sums, operands, sum_type
+from smelt.ops.constraints import arrays, check_quantized_together, check_sums, operands, sum_type
 from smelt.ops.core.channel_products import MixingChannels
 
 
@@ -101,12 +101,12 @@ class FullyConnected(Op):
     quantized_weights = True
 
     @property
+    @override
     def fused_activation(self) -> Activation:
-        """See `Op.fused_activation`."""
         return self.activation
 
+    @override
     def with_activation(self, activation: Activation) -> Op:
-        """See `Op.with_activation`."""
         return replace(self, activation=activation)
 
     @override
@@ -128,15 +128,11 @@ class FullyConnected(Op):
 
     def check(self, node: Node) -> None:
         """Quantized input, weights and output come together; see `Op.check`."""
-        x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         if self.sums:
             check_sums(node, self.activation is not Activation.NONE)
             return
-        if len({x.is_quantized, weights.is_quantized, y.is_quantized}) != 1:
-            raise ModelError(
-                f"{node.origin}: input {x}, weights {weights} and output {y} must all be "
-                "quantized, or none"
-            )
+        check_quantized_together(node)
+        x, weights = node.input(0).type, node.input(1).type
         if weights.quant is None:
             return
         if x.dtype not in (DType.INT8, DType.INT16) or weights.dtype is not DType.INT8:

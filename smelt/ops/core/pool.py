@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.errors import ModelError
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType
@@ -57,21 +58,21 @@ class Pool2D(Op):
     channel_rule = PoolChannels()
 
     @property
+    @override
     def fused_activation(self) -> Activation:
-        """See `Op.fused_activation`."""
         return self.activation
 
+    @override
     def with_activation(self, activation: Activation) -> Op:
-        """See `Op.with_activation`."""
         return replace(self, activation=activation)
 
     @property
+    @override
     def name(self) -> str:
-        """See `Op.name`."""
         return f"Pool2D({self.kind})"
 
+    @override
     def infer(self, inputs: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """See `Op.infer`."""
         if self.kind not in KINDS:
             raise ModelError(f"there is no pooling '{self.kind}'; see {KINDS}")
         (x,) = operands(self, inputs, 1)
@@ -94,8 +95,8 @@ class Pool2D(Op):
         """The input's."""
         return operands(self, inputs, 1)[0].quant
 
+    @override
     def check(self, node: Node) -> None:
-        """See `Op.check`."""
         served = () if self.kind == "sum" else (DType.INT8, DType.UINT8, DType.INT16)
         if not quantized(node, served):
             return
@@ -108,8 +109,8 @@ class Pool2D(Op):
                 f"and its output {y.quant}"
             )
 
+    @override
     def reference(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-        """See `Op.reference`."""
         (x,) = arrays(node, inputs, 1)
         y = node.output.type
         low, high = self.activation.limits
@@ -158,23 +159,23 @@ class Pool2D(Op):
         starts = np.arange(-before, size + after - (window - 1) * dilation, self.stride[axis])
         return taps_within(starts, window, dilation, (0, size))
 
+    @override
     def selects(self, node: Node) -> int:
         """Maxima are elements of the operand."""
-        del node
         return int(self.kind == "max" and self.activation is Activation.NONE)
 
+    @override
     def grows(self, node: Node) -> bool:
         """Sums do."""
-        del node
         return self.kind == "sum"
 
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
         """Channels are pooled one by one."""
         return (Homogeneity(in_place(node)),) if self.activation.is_homogeneous else ()
 
+    @override
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Windows are as high or wide as one element."""
-        del node
         return is_pointwise(axes[0], self.window, self.stride, self.padding)
 
     def is_identity(self, node: Node) -> bool:

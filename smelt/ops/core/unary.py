@@ -1,8 +1,7 @@
 """Unary elementwise operators: one table row a kind.
 
 Float results are rounded once from double precision (`unary_real`). The integer arithmetic of
-quantized tensors is in `unary_integer`; int8 data has 256 values, so that backends may tabulate it
-with `lookup_table`.
+quantized tensors is in `unary_integer`.
 """
 
 from __future__ import annotations
@@ -220,12 +219,6 @@ class Unary(Op):
     def homogeneity(self, node: Node) -> Sequence[Homogeneity]:
         """Of functions that are straight on each side of zero."""
         return (Homogeneity(in_place(node)),) if self.kind in _HOMOGENEOUS else ()
-
-
-def lookup_table(node: Node) -> Array:
-    """Outputs of an int8 `Unary` node for the stored inputs -128 … 127, in this order."""
-    low, high = node.input(0).type.dtype.limits
-    return node.op.reference(node, [np.arange(low, high + 1, dtype=np.int8)])[0]
 
 
 def _single(number: float) -> float:

@@ -12,7 +12,7 @@ from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes, alike
 from smelt.ir.channels import Bounds, Mask, channels
-from smelt.ir.homogeneity import Homogeneity, Link, in_place
+from smelt.ir.homogeneity import FactorLink, Homogeneity, in_place
 from smelt.ops.case import Case, Constant, Data
 from smelt.ops.constraints import arrays, axis_in_range, operands, same_dtype, same_quant
 from smelt.ops.core.channel_rules import ChannelsAlike
@@ -92,11 +92,11 @@ class Concat(Op):
             return ()
         if self.axis != len(node.output.type.shape) - 1:
             return (Homogeneity(in_place(node, range(len(node.inputs)))),)
-        links: list[Link] = []
+        links: list[FactorLink] = []
         first = 0
         for index in range(len(node.inputs)):
             own = np.arange(channels(node.input(index).type))
-            links.append(Link(index, own, first + own))
+            links.append(FactorLink(index, own, first + own))
             first += own.size
         return (Homogeneity(links),)
 

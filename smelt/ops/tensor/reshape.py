@@ -12,7 +12,7 @@ from typing_extensions import override
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.channels import Bounds, ChannelRule, Mask, Narrowed, Narrowing, channels, narrowed
-from smelt.ir.homogeneity import Homogeneity, Link, together
+from smelt.ir.homogeneity import FactorLink, Homogeneity, together
 from smelt.ops.case import Case, Data
 
 
@@ -86,7 +86,7 @@ class Reshape(Op):
         if count % before or count % after:
             return (Homogeneity(together(node)),)
         places = np.arange(count)
-        return (Homogeneity([Link(0, places % before, places % after)]),)
+        return (Homogeneity([FactorLink(0, places % before, places % after)]),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """Whatever they are called."""

@@ -11,7 +11,7 @@ from typing_extensions import override
 from smelt.errors import ModelError
 from smelt.ir import Array, Node, Op, Quant, TensorType
 from smelt.ir.axes import Axes, alike, picked
-from smelt.ir.homogeneity import Homogeneity, Link
+from smelt.ir.homogeneity import FactorLink, Homogeneity
 from smelt.ops.case import Case, Data
 from smelt.ops.constraints import arrays, operands, same_quant
 
@@ -77,7 +77,7 @@ class Slice(Op):
         if not self.sizes:
             return ()
         taken = np.arange(self.sizes[-1])
-        return (Homogeneity([Link(0, self.starts[-1] + taken * self.steps[-1], taken)]),)
+        return (Homogeneity([FactorLink(0, self.starts[-1] + taken * self.steps[-1], taken)]),)
 
     def row_rule(self, node: Node, axes: Sequence[int | None]) -> bool:
         """All rows are taken, in order."""

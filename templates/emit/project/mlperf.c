@@ -191,7 +191,6 @@ static int infer_once(const smelt_mlperf_t *mlperf) {
 }
 
 static void infer(smelt_mlperf_t *mlperf, const char *arguments) {
-    const smelt_model_t *const model = mlperf->model;
     uint32_t count, warm_ups = 10;
     int status = 0;
     if (!smelt_read_number(&arguments, 10u, &count) || count == 0u ||

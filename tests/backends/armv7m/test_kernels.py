@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.backends.armv7m import columns as wide_columns
-from smelt.codegen.backends.armv7m import convolution as wide_convolution
-from smelt.codegen.backends.armv7m import dense as wide_dense
-from smelt.codegen.backends.armv7m import rows as wide_rows
+from smelt.codegen.backends.armv7m import columns as armv7m_columns
+from smelt.codegen.backends.armv7m import convolution as armv7m_convolution
+from smelt.codegen.backends.armv7m import dense as armv7m_dense
+from smelt.codegen.backends.armv7m import rows as armv7m_rows
 from smelt.codegen.backends.armv7m.dense import counted_weights
 from smelt.codegen.backends.armv7m.products import LIFT, pairs_of, split_pairs
-from smelt.codegen.lower.offer import Backend, KernelCall, Refusal, Request
+from smelt.codegen.lower.backend import Backend
+from smelt.codegen.lower.offer import KernelCall, Refusal, Request
 from smelt.ir import Rounding
 from smelt.targets import available, get
 from tests.support.cortexm_cases import (
@@ -43,7 +44,7 @@ from tests.support.library_nodes import random_graph, samples_of
 M3 = get("cortex-m3")
 BACKEND = Backend(
     "armv7m",
-    (wide_convolution.WidePairsConv2D(), *wide_dense.KERNELS, *wide_columns.KERNELS),
+    (armv7m_convolution.PairsOfTapsConv2D(), *armv7m_dense.KERNELS, *armv7m_columns.KERNELS),
 )
 SCRATCH_LIMIT = 4096
 
@@ -149,7 +150,7 @@ def entries() -> tuple[tuple[Case, Entry], ...]:
     """The cases that are served."""
     calls = ((case, call_of(case)) for case in cases())
     found = [(case, Entry(case.node, call)) for case, call in calls if call is not None]
-    rows = Backend("armv7m", wide_rows.KERNELS)
+    rows = Backend("armv7m", armv7m_rows.KERNELS)
     for case, room in three_columns():
         call = rows.find(case.node, Request(M3, case.optimize, room=room))
         assert not isinstance(call, Refusal), call

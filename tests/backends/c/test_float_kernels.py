@@ -11,7 +11,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import Refusal, Request, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Refusal, Request
 from smelt.codegen.schedule.symbols import Functions
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, TensorType, Value, verify
 from smelt.ops.arithmetic.fixed_point import Activation

@@ -22,7 +22,8 @@ from smelt.codegen.backends.dsp import depthwise as dsp_depthwise
 from smelt.codegen.backends.dsp import dot as dsp_dot
 from smelt.codegen.backends.dsp import winograd as dsp_winograd
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
-from smelt.codegen.lower.offer import Backend, KernelCall, Refusal, Request
+from smelt.codegen.lower.backend import Backend
+from smelt.codegen.lower.offer import KernelCall, Refusal, Request
 from smelt.codegen.lower.requantization import Requantization
 from smelt.ir import Array, DType, Graph, Node, Op, Quant, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation

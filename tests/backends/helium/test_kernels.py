@@ -14,14 +14,15 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import pytest
 
-from smelt.codegen.backends.helium import add as mve_add
-from smelt.codegen.backends.helium import depthwise as mve_depthwise
-from smelt.codegen.backends.helium import pool as mve_pool
-from smelt.codegen.backends.helium import products as mve_products
+from smelt.codegen.backends.helium import add as helium_add
+from smelt.codegen.backends.helium import depthwise as helium_depthwise
+from smelt.codegen.backends.helium import pool as helium_pool
+from smelt.codegen.backends.helium import products as helium_products
 from smelt.codegen.backends.helium.linear import linear
 from smelt.codegen.backends.helium.plan import SCRATCH_LIMIT
 from smelt.codegen.backends.helium.schedule import scheduled
-from smelt.codegen.lower.offer import Backend, Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.backend import Backend
+from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.ir import (
     Array,
     DType,
@@ -48,10 +49,10 @@ from tests.support.library_nodes import random_graph
 from tests.support.random_runs import runs_of
 
 KERNELS: tuple[Kernel[Any], ...] = (
-    *mve_add.KERNELS,
-    *mve_depthwise.KERNELS,
-    *mve_pool.KERNELS,
-    *mve_products.KERNELS,
+    *helium_add.KERNELS,
+    *helium_depthwise.KERNELS,
+    *helium_pool.KERNELS,
+    *helium_products.KERNELS,
 )
 M55 = get("cortex-m55")
 NONE = ((0, 0), (0, 0))

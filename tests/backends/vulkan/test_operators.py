@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from smelt.api.artefact import Artefact
-from smelt.codegen.lower.offer import backend
+from smelt.codegen.lower.backend import backend
 from smelt.ir import (
     Array,
     DType,

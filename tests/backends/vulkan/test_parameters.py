@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.lower.offer import Parameters, Request, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Parameters, Request
 from smelt.codegen.text.render import render
 from smelt.ops import all_cases
 from smelt.ops.case import build

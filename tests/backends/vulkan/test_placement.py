@@ -17,7 +17,7 @@ from rich.console import Console
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.cli.show import tables as show
+from smelt.cli.show import report as show
 from smelt.codegen.backends.vulkan.assignment import PricedLayer, PricedTensor, assignment
 from smelt.codegen.backends.vulkan.devices import Costs
 from smelt.codegen.backends.vulkan.gpus import available, gpu_called

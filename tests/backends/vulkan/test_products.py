@@ -16,7 +16,8 @@ from smelt.api.options import Options
 from smelt.codegen.backends.vulkan import products
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.codegen.backends.vulkan.gpus import gpu_called
-from smelt.codegen.lower.offer import Request, backend
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Request
 from smelt.ir import (
     DType,
     Graph,

@@ -22,7 +22,8 @@ from smelt.codegen.backends.vulkan import spirv
 from smelt.errors import ConfigError, DeviceError, GraphError, ToolError
 from smelt.ir import DType, Graph, evaluate, verify
 from smelt.ops.core.convolution import Conv2D
-from smelt.proof.run import Rig, run
+from smelt.proof.rig import Rig
+from smelt.proof.run import run
 from smelt.proof.tolerances import FLOAT16_TOLERANCE
 from smelt.samples import random_samples
 from tests.support.graphs import TOLERANCE, assert_same, compile_graph

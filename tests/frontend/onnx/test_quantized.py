@@ -25,7 +25,6 @@ from bench.quantized_networks import (
     dense_network,
     departures,
     image_network,
-    imported,
     quantize,
     samples,
 )
@@ -33,7 +32,7 @@ from smelt.ir import DType, Graph, Rounding, evaluate
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
-from tests.support.onnx_networks import session
+from tests.support.onnx_networks import before_and_after_passes, session
 from tests.support.shared import load as load_shared
 from tests.support.shared import shared
 
@@ -55,7 +54,7 @@ def test_networks_quantized_by_onnxruntime(network: Any, scheme: Scheme, tmp_pat
     proto = network()
     shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
     quantized = quantize(proto, scheme, samples(shape, 8, 1), tmp_path)
-    _, found = imported(quantized)
+    _, found = before_and_after_passes(quantized)
     against = compared(found, quantized, samples(shape, 16, 2))
     assert against.largest <= 1
     assert against.share <= (FEW if scheme.is_qdq else 0)
@@ -79,7 +78,7 @@ def test_generated_code_of_quantized_networks(setup: str, tmp_path: Path) -> Non
         for scheme in SCHEMES:
             quantized = quantize(proto, scheme, samples(shape, 8, 1), tmp_path)
             feeds = [tuple(feed.values()) for feed in samples(shape, 2, 3)]
-            members.append(Member(imported(quantized)[1], feeds))
+            members.append(Member(before_and_after_passes(quantized)[1], feeds))
     for member, found in zip(members, run_together(members, SETUPS[setup]), strict=True):
         expected = [evaluate(member.graph, sample).outputs for sample in member.samples]
         for ours, wanted in zip(found, expected, strict=True):
@@ -100,7 +99,7 @@ def test_trained_networks(name: str, scheme: Scheme, tmp_path: Path) -> None:
     calibration = [{feed: images[i]} for i in digits["calib"][:40]]
     quantized = quantize(proto, scheme, calibration, tmp_path)
     tests = [{feed: images[i]} for i in digits["test"][:25]]
-    against = compared(imported(quantized)[1], quantized, tests)
+    against = compared(before_and_after_passes(quantized)[1], quantized, tests)
     assert against.largest <= 1
     # Averages of 8 elements of one scale are often halfway between two: ties go to the even one,
     # in onnxruntime to where the rounding errors of its real numbers lead.
@@ -113,7 +112,7 @@ def test_dynamically_quantized_network(tmp_path: Path) -> None:
     for kind in (QuantType.QInt8, QuantType.QUInt8):
         quantize_dynamic(tmp_path / "float.onnx", tmp_path / "dynamic.onnx", weight_type=kind)
         proto = onnx.load(tmp_path / "dynamic.onnx")
-        found = imported(proto)[1]
+        found = before_and_after_passes(proto)[1]
         assert any(isinstance(n.op, FullyConnected) and n.op.sums for n in found.nodes)
         for feed in samples((4, 20), 5, 4):
             expected = [tuple(session(proto).run(None, dict(feed)))]

@@ -11,12 +11,18 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from bench.quantized_networks import imported
 from smelt.errors import ModelError
 from smelt.frontend import load
 from smelt.ir import Array, evaluate
 from tests.support.graphs import SETUPS, Member, assert_same, run_together
-from tests.support.onnx_networks import graph, model, node, session, tensor_info
+from tests.support.onnx_networks import (
+    before_and_after_passes,
+    graph,
+    model,
+    node,
+    session,
+    tensor_info,
+)
 
 
 def _stored(kind: str, *shape: int) -> Array:
@@ -114,7 +120,7 @@ def test_operators_on_stored_integers(kind: str) -> None:
         )
         feeds = {value.name: x for value, x in zip(proto.graph.input, sample, strict=True)}
         expected.append(np.asarray(session(proto).run(None, feeds)[0]))
-        members.append(Member(imported(proto)[1], [sample]))
+        members.append(Member(before_and_after_passes(proto)[1], [sample]))
     found = run_together(members, SETUPS["host"])
     for (operator, _, _, attributes), member, outputs, wanted in zip(
         OPERATORS, members, found, expected, strict=True
@@ -133,7 +139,7 @@ def test_a_maximum_of_windows_with_channels_last(kind: str) -> None:
     x, y = tensor_info("x", (1, 6, 5, 4), kind), tensor_info("y", None, kind)
     proto, sample = model(graph([step], [x], [y]), 17, com_microsoft=1), _stored(kind, 1, 6, 5, 4)
     (wanted,) = session(proto).run(None, {"x": sample})
-    for found in imported(proto):
+    for found in before_and_after_passes(proto):
         np.testing.assert_array_equal(evaluate(found, [sample]).outputs[0], wanted)
 
 
@@ -183,7 +189,7 @@ def test_products_that_are_not_scaled(constant: bool) -> None:
                 proto.graph.initializer.append(numpy_helper.from_array(fed[value.name], value.name))
                 proto.graph.input.remove(value)
             feeds = feeds[:1]
-        members.append(Member(imported(proto)[1], [tuple(feeds)]))
+        members.append(Member(before_and_after_passes(proto)[1], [tuple(feeds)]))
     for member, found, wanted in zip(
         members, run_together(members, SETUPS["host"]), expected, strict=True
     ):
@@ -208,7 +214,7 @@ def _int32_product(proto: onnx.ModelProto, feeds: Mapping[str, Array]) -> Array:
 
 def test_quantized_inputs_are_labelled() -> None:
     proto = _operator("u8", "QLinearAdd", [_IMAGE, _IMAGE], _MICROSOFT)
-    before, after = imported(proto)
+    before, after = before_and_after_passes(proto)
     for network in (before, after):
         quants = [value.type.quant for value in network.inputs]
         assert [q.scalar for q in quants if q is not None] == [
@@ -229,7 +235,11 @@ def test_parameters_read_at_run_time() -> None:
     outputs = [tensor_info("q", None, "i8"), tensor_info("y", None)]
     proto = model(graph(nodes, inputs, outputs), 17)
     expected = tuple(session(proto).run(None, {"x": x, "s": scale, "z": zero}))
-    assert_same([evaluate(imported(proto)[1], [x, scale, zero]).outputs], [expected], "run time")
+    assert_same(
+        [evaluate(before_and_after_passes(proto)[1], [x, scale, zero]).outputs],
+        [expected],
+        "run time",
+    )
 
 
 def test_ties_go_to_the_even_integer() -> None:
@@ -237,7 +247,7 @@ def test_ties_go_to_the_even_integer() -> None:
     step = node("QuantizeLinear", "x s z", "y")
     constants = {"s": np.asarray(1, np.float32), "z": np.asarray(1, np.int8)}
     proto = model(graph([step], {"x": (8,)}, [tensor_info("y", None, "i8")], constants), 17)
-    (y,) = evaluate(imported(proto)[1], [x]).outputs
+    (y,) = evaluate(before_and_after_passes(proto)[1], [x]).outputs
     np.testing.assert_array_equal(y, [-1, -1, 1, 1, 3, 3, 127, -128])
 
 

@@ -18,7 +18,8 @@ from smelt.codegen.emit.destination import check_destination
 from smelt.errors import ConfigError
 from smelt.proof.deploy import board_of
 from smelt.proof.mlperf_tiny import benchmark_of, claim, meaning
-from smelt.proof.run import built, write_project
+from smelt.proof.rig import built
+from smelt.proof.run import write_project
 
 if TYPE_CHECKING:
     from smelt.api.artefact import Artefact

@@ -1,0 +1,51 @@
+"""`smelt build`: a C project for a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smelt.api.compile import compile_model
+from smelt.cli.options import BuildGroup, ForceOption, JsonOption, LimitGroup, Model, QuietOption
+from smelt.cli.output import dumper, notes, print_json, progress_console, results_console, spinner
+from smelt.cli.show import report as show
+from smelt.codegen.emit.destination import check_destination
+from smelt.proof.run import write_project
+
+
+def build(
+    model: Model,
+    *,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the C project.")],
+    force: ForceOption = False,
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Also run `make` and fill in the measured sizes.")
+    ] = False,
+    network: BuildGroup,
+    limits: LimitGroup,
+    json_: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a C project for a network.
+
+    `smelt build model.tflite -o out`
+
+    `smelt build model.tflite -o out --board mps2-an386 --optimize size --compile`
+
+    `smelt build model.tflite -o out --board mps2-an386 --max-arena 16384 --max-flash 65536`
+    """
+    options = network.build_options()
+    check_destination(output, force=force, remedy="--force")
+    console = progress_console(quiet or json_)
+    with spinner(console, f"compiling {model.name}"):
+        artefact = compile_model(model, options, dumper(network.dump_after))
+        report = write_project(
+            artefact, output, force=force, compile_=compile_, gates=limits.gates()
+        )
+    notes(console, artefact.notes)
+    if json_:
+        print_json(report)
+    else:
+        show.build(results_console(quiet), output, report)

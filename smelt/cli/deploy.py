@@ -1,0 +1,85 @@
+"""`smelt deploy`: a network goes onto a device, which is verified and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from smelt.api.artefact import Artefact
+from smelt.cli.flash import FlashGroup
+from smelt.cli.options import Model
+from smelt.cli.output import progress_console, say
+from smelt.cli.proof import ProofGroup, compiled, judge
+from smelt.cli.show import verify as show_verify
+from smelt.errors import ConfigError
+from smelt.proof.deploy import VirtualRig, flashing_rig, time_layers
+from smelt.proof.rig import Rig
+from smelt.samples import random_samples
+
+
+def deploy(
+    model: Model,
+    *,
+    way: FlashGroup,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", help="Port where the firmware answers [default: --port, or found]."),
+    ] = None,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="QEMU stands in for the board; GDB flashes it.")
+    ] = False,
+    pty: Annotated[
+        bool, typer.Option("--pty", help="With --simulate, over a pseudo-terminal.")
+    ] = False,
+    layers: Annotated[
+        bool,
+        typer.Option(
+            "--layers", help="First flash firmware that times every layer, and show what it says."
+        ),
+    ] = False,
+    proof: ProofGroup,
+) -> None:
+    """Build, flash, verify and measure on the device, in one go.
+
+    `smelt deploy model.tflite --board nucleo-f446re`
+
+    `smelt deploy model.tflite --board mps2-an386 --simulate --layers`
+    """
+    console = progress_console(proof.quiet)
+    artefact = compiled(model, proof, console)
+    rig = _deploying(artefact, way, on, console, simulate=simulate, pty=pty)
+    timed: Mapping[str, Any] = {}
+    if layers:
+        (sample,) = random_samples(artefact.graph, 1, proof.seed)
+        timed = time_layers(artefact, sample, rig)
+    report = judge(artefact, proof, rig, console, timed)
+    if layers:
+        show_verify.layers(report).print(Console())
+    say(Console(), show_verify.headline(report))
+
+
+def _deploying(
+    artefact: Artefact,
+    way: FlashGroup,
+    on: str | None,
+    console: Console,
+    *,
+    simulate: bool,
+    pty: bool,
+) -> Rig:
+    def tell(line: str) -> None:
+        say(console, line)
+
+    if not simulate:
+        if pty:
+            raise ConfigError("--pty is of --simulate")
+        return flashing_rig(artefact, way.way(), on, tell)
+    if way != FlashGroup(timeout=way.timeout) or on is not None:
+        raise ConfigError(
+            "--simulate brings its own board, port and GDB server: leave --on, --port, --gdb, "
+            "--runner and --drive out"
+        )
+    return VirtualRig(say=tell, pty=pty, timeout_s=way.timeout)

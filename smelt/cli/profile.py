@@ -1,0 +1,100 @@
+"""`smelt profile`: what one inference takes, layer by layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from smelt.api.compile import compile_model
+from smelt.cli.options import (
+    BuildGroup,
+    DeviceOption,
+    JsonOption,
+    LimitGroup,
+    Model,
+    OnOption,
+    QuietOption,
+)
+from smelt.cli.output import dumper, notes, print_json, progress_console, spinner
+from smelt.cli.show import profile as show_profile
+from smelt.cli.show import report as show
+from smelt.cli.show import verify as show_verify
+from smelt.errors import ConfigError
+from smelt.proof.deploy import time_layers
+from smelt.proof.profile import profile_model, profiled
+from smelt.proof.rig import Rig
+from smelt.proof.run import run as run_model
+from smelt.samples import random_samples
+
+
+def profile(
+    model: Model,
+    *,
+    on: OnOption = None,
+    device: DeviceOption = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random input.")] = 0,
+    cycles: Annotated[
+        bool,
+        typer.Option("--cycles", help="Estimate cycles, and milliseconds at the board's clock."),
+    ] = False,
+    wait_states: Annotated[
+        int, typer.Option("--wait-states", min=0, help="Of the board's flash; with --cycles.")
+    ] = 0,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write the layers to a page of HTML.")
+    ] = None,
+    network: BuildGroup,
+    limits: LimitGroup,
+    json_: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure one inference: every layer's instructions, or its time; stack, arena and flash.
+
+    `smelt profile model.tflite --board mps2-an386`
+
+    `smelt profile model.tflite --board mps2-an386 --cycles --html profile.html`
+    """
+    options = network.build_options()
+    console = progress_console(quiet or json_)
+    if wait_states and not cycles:
+        raise ConfigError("--wait-states changes cycles only: give --cycles too")
+    artefact = compile_model(model, options, dumper(network.dump_after))
+    rig = Rig(on, device_number=device)
+    rig.check(artefact)
+    where = artefact.on if on is None else on
+    counts = where == "qemu" and artefact.platform.firmware == "cortexm"
+    if not counts and (cycles or html is not None):
+        raise ConfigError(
+            "--cycles and --html need every instruction of every layer: a --board with a Cortex-M "
+            "that QEMU simulates (`smelt boards`), and --on qemu"
+        )
+    (sample,) = random_samples(artefact.graph, 1, seed)
+    with spinner(console, "running"):
+        if counts:
+            counted = profile_model(artefact, sample)
+            report = profiled(artefact.report, counted, cycles=cycles, wait_states=wait_states)
+        else:
+            ran = run_model(artefact, [sample], rig)
+            ours = where in ("host", "qemu")  # firmware that is built for this
+            timed = time_layers(artefact, sample, rig) if ours or ran.taps else {}
+            report = {**ran.report, **timed}
+    notes(console, artefact.notes)
+    limits.gates().check(report)
+    if html is not None:
+        show_profile.write_html(html, report)
+    if json_:
+        print_json(report)
+        return
+    if counts:
+        show_profile.show(Console(), report)
+    elif "timer" in report:
+        show_verify.layers(report).print(Console())
+    else:
+        console.print(
+            "note: this firmware cannot tell of single layers; `smelt deploy --layers` flashes one "
+            "that can"
+        )
+    show.measured(Console(), report)

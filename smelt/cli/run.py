@@ -1,0 +1,61 @@
+"""`smelt run`: the outputs of a network for given inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smelt.api.compile import compile_model
+from smelt.cli.options import (
+    BuildGroup,
+    DeviceOption,
+    JsonFileOption,
+    LimitGroup,
+    Model,
+    OnOption,
+    QuietOption,
+)
+from smelt.cli.output import bar, dumper, notes, progress_console, results_console, write_json
+from smelt.cli.show import report as show
+from smelt.proof.rig import Rig
+from smelt.proof.run import run as run_model
+from smelt.samples import bind_samples, load_arrays, named_outputs, save_arrays
+
+
+def run(
+    model: Model,
+    *,
+    inputs: Annotated[Path, typer.Option("--inputs", help=".npz with the inputs.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help=".npz for the outputs.")
+    ] = None,
+    on: OnOption = None,
+    device: DeviceOption = None,
+    dequantize: Annotated[
+        bool, typer.Option("--dequantize", help="Outputs as real numbers.")
+    ] = False,
+    network: BuildGroup,
+    limits: LimitGroup,
+    json_: JsonFileOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Build in a temporary folder, run on every sample, return the outputs.
+
+    `smelt run model.tflite --inputs in.npz -o out.npz --board mps2-an386`
+    """
+    options = network.build_options()
+    console = progress_console(quiet)
+    artefact = compile_model(model, options, dumper(network.dump_after))
+    samples, batched = bind_samples(artefact.graph, load_arrays(inputs))
+    with bar(console, "running", len(samples)) as advance:
+        result = run_model(artefact, samples, Rig(on, device_number=device), advance)
+    outputs = named_outputs(artefact.graph, result.outputs, batched=batched, real=dequantize)
+    if output is not None:
+        save_arrays(output, outputs)
+    if json_ is not None:
+        write_json(json_, result.report)
+    notes(console, artefact.notes)
+    limits.gates().check(result.report)
+    show.run(results_console(quiet), outputs, result.report, batched=batched)

@@ -1,0 +1,80 @@
+"""What `smelt boards`, `smelt targets` and `smelt board check` print."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from smelt import targets as catalogue
+from smelt.boards import Board, available, computer_called, computers, load
+from smelt.cli.show.tables import TextTable
+
+
+def boards() -> TextTable:
+    """Every board that comes with Smelt."""
+    rows: list[tuple[object, ...]] = []
+    for name in available():
+        board = load(name)
+        memories = ", ".join(f"{m.name} {_size(m.size)}" for m in board.memory)
+        rows.append(
+            (
+                name,
+                board.target,
+                f"{board.clock_hz / 1e6:g} MHz",
+                memories,
+                ", ".join(way.runner for way in board.flash) or "-",
+                "-" if board.qemu is None else board.qemu.machine,
+                board.verified,
+            )
+        )
+    for name in computers():
+        computer = computer_called(name)
+        if computer is not None:
+            what = f"a computer: {computer.gpu}"
+            rows.append((name, computer.target, "-", what, "-", "-", computer.verified))
+    columns = ("board", "target", "clock", "memories", "flashed by", "QEMU", "verified on")
+    return TextTable(columns, tuple(rows))
+
+
+def board(console: Console, found: Board) -> None:
+    """What a board file says, and what it does without."""
+    rows: list[tuple[object, ...]] = [
+        ("board", f"{found.name}: {found.description}"),
+        ("target", f"{found.target} at {found.clock_hz / 1e6:g} MHz"),
+        *(
+            (m.name, f"{m.origin:#010x}, {_size(m.size)}: {', '.join(m.holds) or 'nothing'}")
+            for m in found.memory
+        ),
+        ("stack", f"{found.stack_bytes:,} bytes"),
+        ("UART", f"{found.uart.driver} at {found.uart.base:#010x}, {found.uart.baud:,} baud"),
+        ("timer", found.timer.driver),
+        ("setup", f"{len(found.setup)} registers"),
+        ("flashed by", ", ".join(way.runner for way in found.flash) or "--gdb HOST:PORT only"),
+        ("port", ", ".join(found.usb) or "not found by itself: name it with --port or --on"),
+        ("QEMU", "nothing stands in for it" if found.qemu is None else found.qemu.machine),
+        ("verified on", found.verified),
+    ]
+    TextTable(("", ""), tuple(rows)).print(console)
+
+
+def targets() -> TextTable:
+    """Every target."""
+    rows = tuple(
+        (
+            t.name,
+            t.description,
+            ", ".join(t.backends),
+            " ".join(t.arch_flags) or "-",
+            ", ".join(_boards_of(t.name)) or "-",
+        )
+        for t in catalogue.available()
+    )
+    return TextTable(("target", "description", "backends", "compiler flags", "boards"), rows)
+
+
+def _boards_of(target: str) -> list[str]:
+    loaded: list[Board] = [load(name) for name in available()]
+    return [b.name for b in loaded if b.target == target]
+
+
+def _size(size: int) -> str:
+    return f"{size // 1048576}M" if size % 1048576 == 0 else f"{size // 1024}K"

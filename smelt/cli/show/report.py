@@ -1,0 +1,128 @@
+"""What commands print of a report: kernels of layers, memory, flash, time, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from smelt.api.report import measured_elsewhere
+from smelt.cli.output import say
+from smelt.cli.show.tables import TextTable
+from smelt.ir import Array, DType
+from smelt.wording import counted
+
+_SAMPLES_SHOWN = 8
+
+
+def build(console: Console, directory: Path, report: Mapping[str, Any]) -> None:
+    """What `smelt build` says when it is done."""
+    partition(console, report)
+    console.print()
+    measured(console, report)
+    say(console, f"wrote {directory}")
+
+
+def run(
+    console: Console, outputs: Mapping[str, Array], report: Mapping[str, Any], *, batched: bool
+) -> None:
+    """What `smelt run` says: the figures, and the outputs of the first samples."""
+    measured(console, report)
+    rows: list[tuple[object, ...]] = []
+    for name, array in outputs.items():
+        for index, sample in enumerate(array if batched else array[None]):
+            if index < _SAMPLES_SHOWN:
+                text = np.array2string(sample.reshape(-1), threshold=16, edgeitems=6, precision=4)
+                rows.append((index, name, " ".join(text.split())))
+    TextTable(("sample", "output", "values"), tuple(rows)).print(console)
+
+
+def partition(console: Console, report: Mapping[str, Any], *, candidates: bool = False) -> None:
+    """Which backend serves each layer; with `candidates` also the kernels that were not taken.
+
+    Sentences that say why a preferred backend does not serve a layer stand below the table. Beside
+    a GPU, what each layer takes there and on the CPU is shown in place of cycles; what is stored as
+    float16 says so.
+    """
+    notes: dict[str, int] = {}
+    rows: list[tuple[object, ...]] = []
+    beside = any(layer["beside"] for layer in report["layers"])
+    for layer in report["layers"]:
+        note = notes.setdefault(layer["why"], len(notes) + 1) if layer["why"] else "-"
+        estimate = "-" if layer["estimate"] is None else layer["estimate"]
+        costs = _microseconds(layer["beside"]) if beside else (estimate,)
+        form = layer["form"] or layer["summary"]
+        form = f"{form}: {layer['block']}" if layer["block"] else form
+        form += ", f16" if layer["output"].startswith(f"{DType.FLOAT16.value}[") else ""
+        rows.append((layer["step"], layer["name"], layer["backend"], form, *costs, note))
+        if candidates:
+            rows += [
+                ("", "", f"not {c['backend']}", *_lost(c, beside), "") for c in layer["candidates"]
+            ]
+    costs = ("us on GPU", "us on CPU") if beside else ("cycles (estimate)",)
+    columns = ("", "layer", "backend", "form of kernel", *costs, "why")
+    TextTable(columns, tuple(rows)).print(console)
+    for sentence, number in notes.items():
+        say(console, f"{number}: {sentence}")
+
+
+def _microseconds(beside: Mapping[str, Any]) -> tuple[str, str]:
+    """What a layer takes on the GPU and on the CPU, an estimate with a tilde."""
+    about = "" if beside["measured"] else "~"
+    here = "-" if beside["cpu"] is None else f"{about}{beside['cpu']:.1f}"
+    return f"{about}{beside['gpu']:.1f}", here
+
+
+def _lost(candidate: Mapping[str, Any], beside: bool) -> tuple[object, ...]:
+    """A kernel that was not taken; beside a GPU its costs stand in the layer's own row."""
+    form, estimate = candidate["form"] or "general", candidate["estimate"]
+    return (form, "", "") if beside else (form, "-" if estimate is None else estimate)
+
+
+def measured(console: Console, report: Mapping[str, Any]) -> None:
+    """The figures of a report: memory, flash, instructions."""
+    arena, flash, inference = report["arena"], report["flash"], report["inference"]
+    proof = "optimal" if arena["optimal"] else f"lower bound {arena['lower_bound']:,}"
+    rows: list[tuple[object, ...]] = [
+        ("network", f"{report['network']['name']}, {report['network']['macs']:,} MACs"),
+        ("target", f"{report['target']}" + (f" on {report['board']}" if report["board"] else "")),
+        ("arena", f"{arena['bytes']:,} bytes ({proof})"),
+        ("weights", f"{report['weights']['bytes']:,} bytes"),
+    ]
+    removed = report["removed"]
+    if removed["channels"]:
+        count = sum(r["constant"] + r["unread"] for r in removed["channels"])
+        layers = counted(len(removed["channels"]), "layer")
+        why = f"{counted(count, 'channel')} of {layers}, constant or never read"
+        rows.append(("removed", f"{removed['macs']:,} MACs: {why}"))
+    if report["state"]["bytes"]:
+        rows.append(("state", f"{report['state']['bytes']:,} bytes"))
+    elsewhere = measured_elsewhere(report)
+    if elsewhere and flash["network"] is not None:
+        rows.append(("measured on", f"{elsewhere}, not on {report['board']}"))
+    if flash["network"] is not None:
+        rows.append(("flash", f"{flash['network']:,} bytes network, {flash['elf']:,} firmware"))
+    if report["ram"]["variables"] is not None:
+        rows.append(("RAM", f"{report['ram']['variables']:,} bytes of variables and arena"))
+    if inference["instructions"] is not None:
+        rows.append(("inference", f"{inference['instructions']:,} instructions"))
+    if inference["gpu"] is not None:
+        rows.append(("GPU", inference["gpu"] or "none: the CPU computed everything"))
+    if inference["latency"] is not None:
+        rows.append(("latency", f"{1e3 * inference['latency']['seconds']['mean']:.4g} ms"))
+    if inference["stack"] is not None:
+        rows.append(("stack", f"{inference['stack']:,} bytes"))
+    TextTable(("", ""), tuple(rows)).print(console)
+    for length in report["network"]["lengths"]:
+        say(console, length_range(length))
+
+
+def length_range(length: Mapping[str, Any]) -> str:
+    """One line about a dimension whose size is known at run time."""
+    return (
+        f"dimension {length['name']}: from {length['minimum']} to {length['maximum']}, known at "
+        "run time; types have the largest"
+    )

@@ -1,0 +1,1 @@
+"""Divisions by an instruction."""
