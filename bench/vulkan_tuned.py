@@ -49,7 +49,7 @@ def tuned_row(
     before, after = (statistics.median(column) for column in zip(*rounds, strict=True))
     return (
         name,
-        tuning.gpu,
+        tuning.profile,
         f"{before * 1e3:.2f}",
         f"{after * 1e3:.2f}",
         f"{statistics.median(b / a for a, b in rounds):.2f}",

@@ -1,6 +1,7 @@
 """Where code runs: a TOML file a board, and the code that builds for boards and talks to them.
 
-May import `targets` and `codegen.text`; `api`, `proof`, `cli` and `bench` may import it.
+May import `targets`, `codegen.text`, `codegen.lower` and `codegen.accelerator`; `api`, `proof`,
+`cli` and `bench` may import it.
 """
 
 from smelt.boards.board import Board, available, computers, load

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from smelt.boards.elf import ElfInfo, measure
 from smelt.boards.tools import find_tool, run_tool
+from smelt.codegen.lower.backend import backend
 from smelt.errors import DoesNotFit, ToolError
-from smelt.targets import HostLibrary, Platform
+from smelt.targets import ExternalLibrary, HostLibrary, Platform
 
 _OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
 _LINES_SHOWN = 40
@@ -23,7 +25,7 @@ def compile_project(
     taps: bool = False,
     extra_cflags: str = "",
     extra_ldflags: str = "",
-    cmsis_nn: Path | None = None,
+    libraries: Mapping[str, Path] | None = None,
     timeout_s: float = 900,
 ) -> ElfInfo:
     """Build `build/NAME.elf` in a project that Smelt wrote, and measure it.
@@ -35,8 +37,8 @@ def compile_project(
         taps: compile in the callback that streams every step's output.
         extra_cflags: appended to the compiler's command line.
         extra_ldflags: appended to the linker's.
-        cmsis_nn: the folder of CMSIS-NN, for a network that calls it; what the environment variable
-            CMSIS_NN_DIR says where None.
+        libraries: by backend, folders of the external libraries that networks call; others are
+            where their environment variables say.
         timeout_s: seconds after which the compiler is stopped.
 
     Raises:
@@ -48,8 +50,7 @@ def compile_project(
     find_tool(f"{cross}gcc" if cross else os.environ.get("CC", "cc"))
     command = [make, f"-j{jobs or os.cpu_count() or 1}", f"TAPS={int(taps)}"]
     command += [f"EXTRA_CFLAGS={extra_cflags}", f"EXTRA_LDFLAGS={extra_ldflags}"]
-    library = cmsis_nn or os.environ.get("CMSIS_NN_DIR")
-    command += [f"CMSIS_NN_DIR={Path(library).resolve()}"] if library else []
+    command += _library_variables(platform, libraries or {})
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     environment = {key: value for key, value in os.environ.items() if key not in outer}
     ran = run_tool(
@@ -62,6 +63,18 @@ def compile_project(
     if ran.status != 0:
         _raise_failure(directory, platform, ran.output + ran.errors)
     return _measure(directory)
+
+
+def library_folder(library: ExternalLibrary, given: Mapping[str, Path]) -> Path | str | None:
+    """Where an external library is: among those given by backend, or as the environment says."""
+    return given.get(library.name) or os.environ.get(library.variable)
+
+
+def _library_variables(platform: Platform, given: Mapping[str, Path]) -> list[str]:
+    """What make is told of the external libraries that the target has."""
+    found = (backend(name).library for name in platform.target.libraries)
+    folders = ((lib.variable, library_folder(lib, given)) for lib in found if lib is not None)
+    return [f"{name}={Path(folder).resolve()}" for name, folder in folders if folder]
 
 
 def _raise_failure(directory: Path, platform: Platform, output: str) -> None:

@@ -11,9 +11,9 @@ from pydantic import ValidationError, field_validator
 
 from smelt.boards.board import complaints, computers, read_table
 from smelt.boards.tables import BoardTable, Comment, Identifier
+from smelt.codegen.accelerator import profile_called
 from smelt.errors import ConfigError
 from smelt.targets import Platform, available, get, library
-from smelt.targets.gpus import gpu_called
 
 
 class Computer(BoardTable):
@@ -43,7 +43,7 @@ class Computer(BoardTable):
     @classmethod
     def _known_gpu(cls, value: str) -> str:
         try:
-            gpu_called(value)
+            profile_called(value)
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return value

@@ -42,8 +42,8 @@ class DeviceInfo:
         taps: whether the firmware can stream every step's output, and time every step.
         count: of the inferences so far.
         inputs, outputs: of the network, in order.
-        gpu: that computes beside the CPU, empty where there is none; None where the network is for
-            a CPU alone.
+        accelerator: that computes beside the CPU, empty where there is none; None where the network
+            is for a CPU alone.
         regions: of memory whose CRC the device computes.
     """
 
@@ -55,7 +55,7 @@ class DeviceInfo:
     count: int
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    gpu: str | None = None
+    accelerator: str | None = None
     regions: tuple[Region, ...] = ()
 
 
@@ -146,7 +146,7 @@ def _read_info(lines: Sequence[str]) -> DeviceInfo:
             count=int(fields["count"]),
             inputs=tuple(tensors["input"][i] for i in range(len(tensors["input"]))),
             outputs=tuple(tensors["output"][i] for i in range(len(tensors["output"]))),
-            gpu=None if "gpu" not in fields else fields["gpu"].removesuffix("none"),
+            accelerator=None if "gpu" not in fields else fields["gpu"].removesuffix("none"),
             regions=tuple(regions[i] for i in range(len(regions))),
         )
     except (KeyError, ValueError) as error:

@@ -209,7 +209,7 @@ class ProcessStream(Stream):
         assert self._process.stdout is not None
         with suppress(OSError):  # what was not sent yet has nowhere to go
             self._process.stdin.close()
-        # A GPU's driver writes to its cache until the program closes the device.
+        # An accelerator's driver writes to its cache until the program closes the device.
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_SECONDS)
         self._process.kill()

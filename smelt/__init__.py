@@ -6,7 +6,9 @@ May import everything, once it is called; everything may import it.
 
 from __future__ import annotations
 
-# Nothing is imported here: until `smelt.__main__` has begun, Ctrl-C is a traceback of Python's.
+from smelt.version import __version__
+
+# Nothing else is imported: until `smelt.__main__` has begun, Ctrl-C is a traceback of Python's.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from smelt.api.quantize import Settings
     from smelt.frontend.onnx.options import OnnxLayout
     from smelt.targets import Optimize
-
-__version__ = "0.1.0"
 
 __all__ = ["__version__", "compile"]
 

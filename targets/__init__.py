@@ -18,15 +18,25 @@ from smelt.targets.platform import (
     library,
     stand_in,
 )
-from smelt.targets.target import DeviceProfile, Feature, HostLibrary, Optimize, Target
+from smelt.targets.target import (
+    DeviceProfile,
+    ExternalLibrary,
+    Feature,
+    HostLibrary,
+    Optimize,
+    PackComponent,
+    Target,
+)
 
 __all__ = [
     "HOST",
     "DeviceProfile",
+    "ExternalLibrary",
     "Feature",
     "FirmwarePlacement",
     "HostLibrary",
     "Optimize",
+    "PackComponent",
     "Part",
     "Platform",
     "PlatformMemory",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from smelt.errors import ConfigError
-from smelt.targets.gpus import DEFAULT
-from smelt.targets.target import Feature, HostLibrary, Target
+from smelt.targets.target import DeviceProfile, Feature, HostLibrary, Target
 
 _HOST: frozenset[Feature] = frozenset(
     {"unaligned", "divide", "long_multiply", "fpu", "fpu_double", "simd_float"}
@@ -70,7 +69,7 @@ _TARGETS = (
         cross="",
         features=_HOST,
         backends=("vulkan", "c"),
-        device=DEFAULT,
+        device=DeviceProfile("default", "not said which"),
         host_libraries=(HostLibrary("vulkan", "vulkan/vulkan.h", "libvulkan-dev"),),
         granularity=4,
     ),

@@ -167,7 +167,7 @@ def stand_in(target: Target) -> Platform:
 def library(target: Target) -> Platform:
     """The network alone for `target`, as a library: no board, so no startup and no linker script.
 
-    For the host, and for a GPU beside it, a program that runs on this computer.
+    For the host, and for an accelerator beside it, a program that runs on this computer.
     """
     if target.name == HOST.target.name:
         return HOST

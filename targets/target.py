@@ -56,6 +56,81 @@ class HostLibrary:
 
 
 @dataclass(frozen=True)
+class PackComponent:
+    """A component of a CMSIS-Pack, as descriptions of packs that need it name it."""
+
+    vendor: str
+    name: str
+    component_class: str
+    group: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExternalLibrary:
+    """A C library that a backend's kernels call and the user provides; it is built with them.
+
+    Attributes:
+        name: as in `--backends`.
+        title: what its makers call it.
+        maker: who makes it.
+        url: of its repository.
+        tag: of the version that is fetched where the user names no folder.
+        include: its folder of headers.
+        header: the one that what calls it includes.
+        source: its folder of C files.
+        pack: where pack installers find it.
+        templates: folder of the templates that say to make (`make_sources.j2`) and CMake
+            (`cmake_sources.j2`) which C files are compiled, in the variable `MACRO_SOURCES`.
+    """
+
+    name: str
+    title: str
+    maker: str
+    url: str
+    tag: str
+    include: str
+    header: str
+    source: str
+    pack: PackComponent
+    templates: str
+
+    @property
+    def version(self) -> str:
+        """The tag as package managers write versions."""
+        return self.tag.removeprefix("v")
+
+    @property
+    def later(self) -> str:
+        """The versions that serve too."""
+        return f"{self.version.partition('.')[0]}.x"
+
+    @property
+    def header_path(self) -> str:
+        """Where the header is in the library's folder."""
+        return f"{self.include}/{self.header}"
+
+    @property
+    def macro(self) -> str:
+        """What its variables of make and CMake begin with."""
+        return self.name.upper()
+
+    @property
+    def variable(self) -> str:
+        """The variable, of the environment too, that says where its folder is."""
+        return f"{self.macro}_DIR"
+
+    @property
+    def target(self) -> str:
+        """The library as linkers and CMake have it."""
+        return self.name.replace("_", "-")
+
+    @property
+    def option(self) -> str:
+        """The option of the command line that says where its folder is."""
+        return f"--{self.target}"
+
+
+@dataclass(frozen=True)
 class Target:
     """What code is generated for.
 

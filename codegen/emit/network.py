@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from smelt.codegen import arena
-from smelt.codegen.backends.cmsis_nn import HEADER, VERSION
+from smelt.codegen.accelerator import DeviceProgram
 from smelt.codegen.emit.names import c_name
-from smelt.codegen.emit.statements import Statements, base_of, c_word, statements_of
+from smelt.codegen.emit.statements import Statements, base_of, c_word, comment_of, statements_of
 from smelt.codegen.emit.weights import (
     declared,
     is_binary,
@@ -18,14 +18,14 @@ from smelt.codegen.emit.weights import (
     render_text,
     stored,
 )
-from smelt.codegen.lower.accelerator import DeviceProgram
+from smelt.codegen.lower.backend import backend
 from smelt.codegen.schedule.schedule import ARENA, STATE, Schedule
 from smelt.codegen.text.helpers import Preamble, preamble
 from smelt.codegen.text.literals import c_float
 from smelt.codegen.text.render import render
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value
-from smelt.targets import Target
+from smelt.targets import ExternalLibrary, Target
 
 API_VERSION = 1
 
@@ -79,7 +79,7 @@ class EmittedNetwork:
     `title` is what people call it, and `name` what every file and C identifier of it begins with.
     `weights_binary` is the file of the weights where they are not C text, empty where they are;
     `device` what an accelerator does, None where the CPU does everything; with `cpu_fallback` the
-    CPU can too. `libraries` are those of the system that it is linked with.
+    CPU can too. `libraries` are those of the system that it is linked with, `external` the user's.
     `preamble` stands before the functions that compute its layers; with `infinite_weights`, the C
     file of the weights includes math.h.
     """
@@ -102,6 +102,7 @@ class EmittedNetwork:
     weights_binary: str = ""
     device: DeviceProgram | None = None
     libraries: tuple[str, ...] = ()
+    external: tuple[ExternalLibrary, ...] = ()
     cpu_fallback: bool = False
     api_version: int = API_VERSION
 
@@ -134,11 +135,6 @@ class EmittedNetwork:
     def copies(self) -> bool:
         """Whether `memcpy` or `memmove` is called."""
         return bool(self.states) or self.statements.copies
-
-    @property
-    def cmsis_nn(self) -> str:
-        """The version of CMSIS-NN that it calls; empty where it calls none."""
-        return VERSION if HEADER in self.preamble.headers else ""
 
     @property
     def device_headers(self) -> tuple[str, ...]:
@@ -217,8 +213,16 @@ def describe(
         f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
         device,
         () if device is None else tuple(library.name for library in target.host_libraries),
+        _external(schedule),
         any(step.spare is not None for step in schedule.calls),
     )
+
+
+def _external(schedule: Schedule) -> tuple[ExternalLibrary, ...]:
+    """The libraries that the user provides, of all backends that compute a layer."""
+    names = sorted({step.backend for step in schedule.calls})
+    found = (backend(name).library for name in names)
+    return tuple(library for library in found if library is not None)
 
 
 def _address(plan: arena.Plan, buffer: str) -> str:
@@ -236,7 +240,8 @@ def render_network(network: EmittedNetwork, schedule: Schedule) -> dict[str, str
     *_, weights = network.sources
     render_weights = render_assembler if network.weights_binary else render_text
     device = network.device
-    begun = None if device is None else device.render(network, schedule, common)
+    told = {**common, "comments": {step.index: comment_of(step) for step in schedule.steps}}
+    begun = None if device is None else device.render(network.name, told)
     rendered = {
         f"{network.name}.h": render("emit/network/header.h.j2", common),
         f"{network.name}.c": render("emit/network/network.c.j2", common),

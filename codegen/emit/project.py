@@ -128,7 +128,6 @@ def render_project(
         "optimize": optimize,
         "report": report,
         "mlperf": mlperf,
-        "cmsis_nn": network.cmsis_nn,
     }
     texts = render_network(network, schedule)
     for template, path in firmware.files:

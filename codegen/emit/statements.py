@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from smelt.codegen import arena
-from smelt.codegen.lower.accelerator import DeviceCall, DeviceProgram
+from smelt.codegen.accelerator import DeviceProgram
+from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.schedule.schedule import (
     ARENA,
     Actions,

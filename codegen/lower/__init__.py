@@ -1,4 +1,6 @@
 """What all backends share: the question to a kernel, and how products and loops become C.
 
-May import `smelt.ops`, `smelt.ir` and `targets`; knows no backend.
+It knows no backend.
+May import `codegen.text`, `targets`, `ops` and `ir`; all of `codegen`, `boards`, `api`, `proof`,
+`cli` and `bench` may import it.
 """

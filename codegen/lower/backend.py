@@ -11,13 +11,11 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smelt.codegen.lower.offer import MOST_ENTRIES, ROOM, Kernel, KernelCall, Refusal, Request
 from smelt.ir import DType, Node
-
-if TYPE_CHECKING:
-    from smelt.codegen.lower.accelerator import Accelerator
+from smelt.targets import ExternalLibrary
 
 
 @dataclass(frozen=True)
@@ -69,13 +67,15 @@ class Answers:
 class Backend:
     """A named set of kernels; those of plugins are preferred to any other.
 
-    `accelerator`: what they run on beside the CPU; None where they run on the CPU.
+    `on_device`: whether they run beside the CPU.
+    `library`: what they call of others' code; None where that is nothing.
     """
 
     name: str
     kernels: tuple[Kernel[Any], ...]
     plugins: tuple[Kernel[Any], ...] = ()
-    accelerator: Accelerator | None = None
+    on_device: bool = False
+    library: ExternalLibrary | None = None
 
     def offers(
         self, node: Node, request: Request, left: int = MOST_ENTRIES, ask: Ask = ask
@@ -144,12 +144,19 @@ def _refuse_float(node: Node, kernel: Kernel[Any]) -> Refusal | None:
 def backend(name: str, plugins: tuple[Kernel[Any], ...] = ()) -> Backend:
     """The backend in package `smelt.codegen.backends.NAME`, with kernels of plugins.
 
-    Its modules say `KERNELS`, and one of them `ACCELERATOR` if they do not run on the CPU.
+    Its modules say `KERNELS`, and one of them `ACCELERATOR` if they do not run on the CPU, or
+    `LIBRARY` if they call another's code.
     """
     modules = modules_of(name)
     kernels = tuple(kernel for module in modules for kernel in getattr(module, "KERNELS", ()))
-    beside = (getattr(module, "ACCELERATOR", None) for module in modules)
-    return Backend(name, kernels, plugins, next(filter(None, beside), None))
+    on_device = declared(name, "ACCELERATOR") is not None
+    return Backend(name, kernels, plugins, on_device, declared(name, "LIBRARY"))
+
+
+def declared(name: str, what: str) -> Any:
+    """What one of the backend's modules has under a name; None where none has."""
+    found = (getattr(module, what, None) for module in modules_of(name))
+    return next(filter(None, found), None)
 
 
 @cache

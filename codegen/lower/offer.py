@@ -12,15 +12,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import UnionType
-from typing import TYPE_CHECKING, ClassVar, Generic, cast
+from typing import ClassVar, Generic, Protocol, cast
 
 from smelt.ir import Array, DType, Node, Op
 from smelt.ir.channels import OpT_contra
 from smelt.targets import Optimize, Target
-
-if TYPE_CHECKING:
-    from smelt.codegen.lower.accelerator import Measurements
-
 
 MOST_ENTRIES = 1 << 22
 """Entries that the tables of a network may have which kernels make of shapes and attributes."""
@@ -29,20 +25,30 @@ ROOM = 4096
 """Bytes of scratch that any call may take for speed, whatever else lives in the arena."""
 
 
+class Tiling(Protocol):
+    """How much of a layer is computed at a time, where that may be chosen."""
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        ...
+
+
 @dataclass(frozen=True)
 class Request:
     """What the schedule asks of a kernel besides the node.
 
     With `expand_weights`, constants may be much larger than the weights they are made of.
     `room` is how many bytes of scratch a call may take without making the arena larger than it has
-    to be, or by a few kilobytes at most. `tuning` is what was measured on the accelerator.
+    to be, or by a few kilobytes at most. `tilings` were measured to be the best on the accelerator,
+    by `layer_key` of a layer.
     """
 
     target: Target
     optimize: Optimize = "speed"
     expand_weights: bool = False
     room: int = ROOM
-    tuning: Measurements | None = None
+    tilings: Mapping[str, Tiling] = field(default_factory=dict[str, Tiling])
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,7 @@ class KernelCall:
 
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
 NARROW_FLOATS = (DType.FLOAT32, DType.FLOAT16)
-"""What kernels of a GPU compute with: they load and store halves, and compute with float32."""
+"""What kernels of accelerators serve: they load and store halves, and compute with float32."""
 STORED_FLOATS = (DType.FLOAT16, *WIDE_FLOATS)
 """What kernels serve that move data and do not compute with it."""
 
@@ -212,4 +218,5 @@ __all__ = [
     "Refusal",
     "Request",
     "Scratch",
+    "Tiling",
 ]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from smelt.codegen.lower.accelerator import DeviceCall
 from smelt.codegen.lower.backend import Answers, Backend
+from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.lower.offer import MOST_ENTRIES, Refusal, Request
 from smelt.codegen.partition.candidates import (
     Candidate,
@@ -91,12 +91,10 @@ class Partitioner:
         Raises:
             ConfigError: no other is left.
         """
-        groups = [
-            [backend for backend in group if backend.accelerator is None] for group in self.groups
-        ]
+        groups = [[backend for backend in group if not backend.on_device] for group in self.groups]
         if not any(groups):
             raise ConfigError("without --fallback no backend is left that computes on the CPU")
-        placed = {p: place for p, place in self.placed.items() if place.backend.accelerator is None}
+        placed = {p: place for p, place in self.placed.items() if not place.backend.on_device}
         return replace(self, groups=[group for group in groups if group], placed=placed)
 
     def choose(self, node: Node) -> Choice:
@@ -208,7 +206,7 @@ class Partitioner:
 
     def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | Refusal:
         """What a backend offers, or why it offers nothing."""
-        why = self.stays(node) if backend.accelerator and self.stays else ""
+        why = self.stays(node) if backend.on_device and self.stays else ""
         if why:
             return Refusal(why)
         request = replace(self.request, room=self.rooms.get(node, self.request.room))

@@ -1,7 +1,7 @@
 """The passes over a graph, in order. Each is a function of a graph and a `PassContext`.
 
 Integers keep every bit. Floats may round differently where operators are merged.
-May import `ops` and `ir`; `codegen.partition`, `codegen.schedule`, `codegen.backends.vulkan`,
+May import `ops` and `ir`; `codegen.partition`, `codegen.schedule`, `codegen.backends`,
 `api`, `proof`, `cli` and `bench` may import it.
 """
 

@@ -1,4 +1,7 @@
 """From a graph to ordered steps over buffers, and the planning problem that they pose.
 
-May import `codegen.partition` and what stands below it, and `codegen.arena`; writes no C.
+It renders the functions of kernels, each once, and writes no other C.
+May import `codegen.partition`, `codegen.passes`, `codegen.arena`, `codegen.lower`, `codegen.text`,
+`targets`, `ops` and `ir`; `codegen.emit`, `codegen.accelerator`, `codegen.backends`, `api` and
+`proof` may import it.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from smelt.codegen.lower.accelerator import DeviceCall
+from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.partition.candidates import Choice
 from smelt.codegen.passes.loops import LoopForm, in_safe_order, is_read, root_of
 from smelt.codegen.passes.rows import Rows

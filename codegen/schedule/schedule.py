@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from smelt.codegen import arena
-from smelt.codegen.lower.accelerator import Accelerator, DeviceFunctions, accelerator_of
+from smelt.codegen.lower.device import DeviceFunctions
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes.rows import rows_of
 from smelt.codegen.schedule.lifetimes import Lifetimes
@@ -79,6 +79,7 @@ def schedule(
     prefix: str,
     keep_inputs: bool = False,
     spare: Partitioner | None = None,
+    device: DeviceFunctions[Any] | None = None,
 ) -> Schedule:
     """Lay out steps, functions, constants and buffers.
 
@@ -89,12 +90,11 @@ def schedule(
         prefix: the network's name, in front of every C identifier.
         keep_inputs: whether an inference must leave the inputs as they were.
         spare: chooses a kernel of the CPU besides, for every node that goes to an accelerator.
+        device: collects what an accelerator executes.
 
     Raises:
         UnsupportedError: no backend serves a node; names the node and each backend's reason.
     """
-    accelerator = accelerator_of(platform.target)
-    device = None if accelerator is None else accelerator.functions()
     functions, constants, lifetimes = Functions(prefix, device), Constants(prefix), Lifetimes()
     scope: ValueViews = {}
     for value in (*graph.inputs, *(state.before for state in graph.states)):
@@ -123,12 +123,12 @@ def schedule(
         graph,
         actions,
         functions.all(),
-        functions.device,
+        device,
         constants.arrays,
         constants.comments,
         initial,
         {value: view.place for value, view in scope.items() if isinstance(view.place, str)},
-        _problem(lifetimes, persistent, platform, accelerator),
+        _problem(lifetimes, persistent, platform, device),
     )
 
 
@@ -141,12 +141,12 @@ def _problem(
     lifetimes: Lifetimes,
     persistent: frozenset[str],
     platform: Platform,
-    accelerator: Accelerator | None,
+    device: DeviceFunctions[Any] | None,
 ) -> arena.Problem:
     alignment = platform.target.alignment
     end = len(lifetimes.slots) + 1
     # Where there is one memory, what is kept lives there too, in bytes that nothing else uses.
-    kept = ARENA if accelerator is not None and accelerator.shares_arena else STATE
+    kept = ARENA if device is not None and device.shares_arena else STATE
     buffers = [b for b in lifetimes.buffers(ARENA, alignment) if b.name not in persistent]
     buffers += [
         arena.Buffer(name, lifetimes.size(name), 0, end, (kept,), alignment)

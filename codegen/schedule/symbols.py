@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.codegen.lower.accelerator import DeviceCall, DeviceFunctions
+from smelt.codegen.lower.device import DeviceCall, DeviceFunctions
 from smelt.codegen.lower.offer import (
     WIDE_FLOATS,
     Input,

@@ -10,9 +10,10 @@ from smelt.api.options import Options
 from smelt.arguments import as_path
 from smelt.boards import Board, Computer
 from smelt.codegen import arena
+from smelt.codegen.accelerator import Accelerator, accelerator_of
 from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.emit.project import Project
-from smelt.codegen.lower.accelerator import Accelerator, LayerCosts, accelerator_of
+from smelt.codegen.lower.device import LayerCosts
 from smelt.codegen.partition.legalize import Legalized
 from smelt.codegen.passes.channels.removals import Removals
 from smelt.codegen.schedule.schedule import Schedule

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from smelt import __version__
-from smelt.api import gpu_options
+from smelt.api import device_options
 from smelt.api.artefact import Artefact, Stages
 from smelt.api.options import Options
 from smelt.api.quantize import quantize_network
@@ -16,11 +15,12 @@ from smelt.arguments import as_text
 from smelt.boards import Board, Computer, computer_called
 from smelt.boards import load as load_board
 from smelt.codegen import arena
+from smelt.codegen.accelerator import accelerator_of
 from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.network import EmittedNetwork, describe, network_hash
 from smelt.codegen.emit.project import Project, render_project
-from smelt.codegen.lower.accelerator import TUNING, LayerCosts, accelerator_of
 from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.device import TUNING, LayerCosts
 from smelt.codegen.lower.offer import Request
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
@@ -37,6 +37,7 @@ from smelt.proof.rig import Rig
 from smelt.proof.run import run
 from smelt.samples import bind_samples, named_outputs
 from smelt.targets import HOST, Platform, Target, get, library, stand_in
+from smelt.version import __version__
 
 Observer = Callable[[str, Graph], None]
 
@@ -100,6 +101,7 @@ def compile_model(
     partitioner = replace(partitioner, rooms=allowed)
     graph, partitioner, costs = _placed(graph, partitioner, options, observe)
 
+    accelerator = accelerator_of(target)
     scheduled = schedule(
         graph,
         platform,
@@ -107,13 +109,14 @@ def compile_model(
         prefix=c_name(title),
         keep_inputs=options.keep_inputs,
         spare=partitioner.on_cpu() if options.cpu_fallback else None,
+        device=None if accelerator is None else accelerator.functions(),
     )
     if options.tuning is not None:
         options.tuning.require_layers((step.node, step.call) for step in scheduled.calls)
     plan = _planned(scheduled, platform)
     network = _described(scheduled, plan, title, platform, options)
 
-    notes = (*imported.notes, *gpu_options.notes(options, target, scheduled))
+    notes = (*imported.notes, *device_options.notes(options, target, scheduled))
     stages = Stages(
         options, machine, platform, imported, removals, legalized,
         graph, costs, scheduled, plan, network, notes,
@@ -135,9 +138,9 @@ def _machine(options: Options) -> tuple[Board | Computer | None, Platform]:
     else:
         machine = computer_called(options.board) or load_board(options.board)
         platform = machine.platform(options.target)
-    gpu_options.check(options, platform.target)
+    device_options.check(options, platform.target)
     computer = machine if isinstance(machine, Computer) else None
-    return machine, gpu_options.beside_gpu(platform, options, computer)
+    return machine, device_options.beside_device(platform, options, computer)
 
 
 def _imported(model: str | Path | bytes | Imported, options: Options) -> Imported:
@@ -172,7 +175,7 @@ def _partitioner(target: Target, options: Options) -> Partitioner:
         target,
         options.optimize,
         expand_weights=options.expand_weights,
-        tuning=options.tuning,
+        tilings={} if options.tuning is None else options.tuning.blocks,
     )
     return Partitioner(groups, request, places)
 
@@ -188,7 +191,7 @@ def _placed(
     legal, costs, target = graph, None, partitioner.request.target
     accelerator = accelerator_of(target)
     if accelerator is not None:
-        wishes = gpu_options.wishes(options, target)
+        wishes = device_options.wishes(options, target)
         costs = accelerator.costs(wishes)
         stays = accelerator.stays(graph, partitioner, wishes)
         partitioner = replace(partitioner, stays=stays)
@@ -249,5 +252,5 @@ def _identity(graph: Graph, options: Options, platform: Platform) -> Sequence[st
         str(options.keep_inputs),
         str((options.backends, sorted(options.place.items()), options.fallback)),
         str(options.expand_weights),
-        *gpu_options.identity(options, platform.target),
+        *device_options.identity(options, platform.target),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from smelt.api.quantize import Settings
 from smelt.arguments import as_choice, as_flag, as_instance, as_items, as_table, as_text
-from smelt.codegen.lower.accelerator import Measurements
+from smelt.codegen.lower.device import Measurements
 from smelt.codegen.lower.offer import Kernel
 from smelt.frontend import InputOptions
 from smelt.targets import Optimize
@@ -35,13 +35,14 @@ class Options:
         expand_weights: whether weights may be stored several times as large where that is faster.
         cmsis_nn: the folder of CMSIS-NN, for compiling what calls it; what the environment variable
             CMSIS_NN_DIR says where None.
-        gpu: profile of the GPU that a target has, by which layers are left to the CPU and blocks
-            are chosen, the board's own where None; with `backends` all goes to the GPU that it
+        gpu: profile of the accelerator that a target has, by which layers are left to the CPU and
+            blocks are chosen, the board's own where None; with `backends` all goes to it that it
             serves.
         tuning: what was measured on the device, with the profile that it was measured by.
-        cpu_fallback: whether the network can do without a GPU, if none is there when it starts.
-        float16: whether what a GPU computes is stored as float16, and computed so where the device
-            is fast at it; inputs and outputs stay float32.
+        cpu_fallback: whether the network can do without the accelerator, if none is there when it
+            starts.
+        float16: whether what an accelerator computes is stored as float16, and computed so where
+            the device is fast at it; inputs and outputs stay float32.
         quantize: how a float network is quantized first; not at all where None.
 
     Raises:
@@ -82,3 +83,8 @@ class Options:
             as_instance(
                 self.quantize, "quantize", Settings, "smelt.api.quantize.Settings(calibration)"
             )
+
+    @property
+    def library_folders(self) -> Mapping[str, Path]:
+        """Folders of the external libraries that are given, by backend."""
+        return {} if self.cmsis_nn is None else {"cmsis_nn": self.cmsis_nn}

@@ -8,10 +8,9 @@ from math import isfinite
 from statistics import fmean
 from typing import Any
 
-from smelt import __version__
 from smelt.api.artefact import Stages
 from smelt.codegen.emit.network import Tensor
-from smelt.codegen.lower.accelerator import DeviceCall, LayerCosts
+from smelt.codegen.lower.device import DeviceCall, LayerCosts
 from smelt.codegen.lower.offer import KernelCall
 from smelt.codegen.partition.candidates import Candidate
 from smelt.codegen.passes import PASSES
@@ -21,6 +20,7 @@ from smelt.codegen.schedule.schedule import ARENA, STATE
 from smelt.codegen.schedule.steps import Branch, Call, Repeat, Step, TellLength
 from smelt.errors import ConfigError, DoesNotFit
 from smelt.ir import Graph, Node
+from smelt.version import __version__
 
 Report = dict[str, Any]
 """JSON: nested dictionaries with string keys."""
@@ -63,7 +63,7 @@ class Measured:
         ram: bytes of variables, arena and state among them.
         latency: None also where time is simulated.
         energy_j: of an inference, mean, in joules; None without a meter.
-        gpu: name of the one that computed, empty where the CPU did without.
+        device: name of the accelerator that computed, empty where the CPU did without.
     """
 
     flash_network: int | None = None
@@ -73,7 +73,7 @@ class Measured:
     ram: int | None = None
     latency: Latency | None = None
     energy_j: float | None = None
-    gpu: str | None = None
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ def _measured(measured: Measured) -> Report:
             "stack": measured.stack,
             "latency": None if measured.latency is None else measured.latency.to_dict(),
             "energy_j": measured.energy_j,
-            "gpu": measured.gpu,
+            "gpu": measured.device,
         },
     }
 

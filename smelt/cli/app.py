@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from smelt import __version__
 from smelt.cli.board import board
 from smelt.cli.boards import boards
 from smelt.cli.build import build
@@ -30,6 +29,7 @@ from smelt.cli.tune import tune
 from smelt.cli.verify import verify
 from smelt.errors import DeviceError, SmeltError, ToolError
 from smelt.terminal import one_line, plain
+from smelt.version import __version__
 
 app = typer.Typer(
     name="smelt",

@@ -21,8 +21,8 @@ from smelt.api.quantize import Settings
 from smelt.api.report import Gates
 from smelt.cli import lists as cli_lists
 from smelt.cli.quant_options import PANEL, QuantGroup, QuantizationKind
-from smelt.codegen.backends.cmsis_nn import HEADER as CMSIS_NN_HEADER
-from smelt.codegen.lower.accelerator import load_tuning
+from smelt.codegen.accelerator import load_tuning
+from smelt.codegen.lower.backend import backend
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
 from smelt.plugins import kernels as plugin_kernels
@@ -273,7 +273,7 @@ class BuildGroup(InputGroup, QuantGroup):
             tuning=None if self.tuning is None else load_tuning(self.tuning),
             cpu_fallback=self.cpu_fallback,
             float16=self.float16,
-            cmsis_nn=None if self.cmsis_nn is None else _library(self.cmsis_nn),
+            cmsis_nn=None if self.cmsis_nn is None else _library("cmsis_nn", self.cmsis_nn),
             quantize=self._quantization(),
         )
 
@@ -345,9 +345,12 @@ def _refuse_empty(given: Mapping[str, Any]) -> None:
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def _library(folder: Path) -> Path:
-    if not (folder / "Include" / CMSIS_NN_HEADER).exists():
+def _library(name: str, folder: Path) -> Path:
+    """The folder of the external library of that name."""
+    library = backend(name).library
+    if library is not None and not (folder / library.header_path).exists():
         raise ConfigError(
-            f"--cmsis-nn {folder}: it has no Include/{CMSIS_NN_HEADER}; give CMSIS-NN's folder"
+            f"{library.option} {folder}: it has no {library.header_path}; "
+            f"give {library.title}'s folder"
         )
     return folder

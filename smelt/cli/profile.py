@@ -62,7 +62,7 @@ def profile(
     if wait_states and not cycles:
         raise ConfigError("--wait-states changes cycles only: give --cycles too")
     artefact = compile_model(model, options, dumper(network.dump_after))
-    rig = Rig(on, gpu=device)
+    rig = Rig(on, device_number=device)
     rig.check(artefact)
     where = artefact.on if on is None else on
     counts = where == "qemu" and artefact.platform.firmware == "cortexm"

@@ -50,7 +50,7 @@ def run(
     artefact = compile_model(model, options, dumper(network.dump_after))
     samples, batched = bind_samples(artefact.graph, load_arrays(inputs))
     with bar(console, "running", len(samples)) as advance:
-        result = run_model(artefact, samples, Rig(on, gpu=device), advance)
+        result = run_model(artefact, samples, Rig(on, device_number=device), advance)
     outputs = named_outputs(artefact.graph, result.outputs, batched=batched, real=dequantize)
     if output is not None:
         save_arrays(output, outputs)

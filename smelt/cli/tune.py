@@ -10,7 +10,7 @@ import typer
 from smelt.cli.options import BuildGroup, DeviceOption, Model, QuietOption
 from smelt.cli.output import progress_console, results_console, say, spinner
 from smelt.cli.show.tables import TextTable
-from smelt.codegen.lower.accelerator import TUNING
+from smelt.codegen.lower.device import TUNING
 from smelt.files import require_place, write_files
 from smelt.proof.tune import MeasuredLayer, Tuned
 from smelt.proof.tune import tune as tune_model
@@ -48,7 +48,8 @@ def tune(
     say(
         console,
         f"wrote {output}: {len(found.layers)} kinds of layers, {count} with other blocks than the "
-        f"profile '{found.tuning.gpu}' has; {submit:.1f} us a submission to {found.tuning.device}",
+        f"profile '{found.tuning.profile}' has; {submit:.1f} us a submission to "
+        f"{found.tuning.device}",
     )
 
 
@@ -66,6 +67,6 @@ def _row(layer: MeasuredLayer) -> tuple[object, ...]:
         "-" if kind.call.block is None else kind.call.block.text,
         f"{layer.own_ns / 1e3:.1f}",
         "" if found.block is None else found.block.text,
-        f"{found.gpu_ns / 1e3:.1f}",
+        f"{found.device_ns / 1e3:.1f}",
         "-" if found.cpu_ns is None else f"{found.cpu_ns / 1e3:.1f}",
     )

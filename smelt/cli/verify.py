@@ -63,7 +63,7 @@ def verify(
         raise ConfigError("--jobs needs --boards, which says what is done side by side")
     console = progress_console(proof.quiet)
     artefact = compiled(model, proof, console)
-    rig = Rig(on, gpu=device)
+    rig = Rig(on, device_number=device)
     if any_build and rig.loads(artefact):
         raise ConfigError(
             "--any-build is for a device that was flashed before, at --on PORT: leave it out, for "

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smelt.api import gpu_options
+from smelt.api import device_options
 from smelt.boards import Device, ElfInfo, compile_project, open_device
+from smelt.boards.build import library_folder
 from smelt.boards.meter import Meter
-from smelt.codegen.backends.cmsis_nn import HEADER as CMSIS_NN_HEADER
-from smelt.codegen.lower.accelerator import targets_beside
+from smelt.codegen.accelerator import targets_beside
 from smelt.errors import ConfigError, DeviceError, ToolError
 from smelt.files import lasting_folder, temporary_folder
 from smelt.ir import Graph
@@ -23,16 +22,15 @@ if TYPE_CHECKING:
 
 
 def require_tools(artefact: Artefact) -> None:
-    """Check that the project can be linked here: it has firmware, and the library it calls."""
-    calls = any(step.backend == "cmsis_nn" for step in artefact.schedule.calls)
-    known = artefact.options.cmsis_nn or os.environ.get("CMSIS_NN_DIR")
-    if calls and (not known or not (Path(known) / "Include" / CMSIS_NN_HEADER).is_file()):
-        where = (
-            f"'{known}' has no Include/{CMSIS_NN_HEADER}" if known else "nothing says where it is"
-        )
+    """Check that the project can be linked here: it has firmware, and the libraries it calls."""
+    for library in artefact.network.external:
+        known = library_folder(library, artefact.options.library_folders)
+        if known and (Path(known) / library.header_path).is_file():
+            continue
+        where = f"'{known}' has no {library.header_path}" if known else "nothing says where it is"
         raise ConfigError(
-            f"the network calls CMSIS-NN, and {where}: give its folder by --cmsis-nn or by the "
-            "environment variable CMSIS_NN_DIR"
+            f"the network calls {library.title}, and {where}: give its folder by {library.option} "
+            f"or by the environment variable {library.variable}"
         )
     if artefact.platform.firmware is None:
         raise ConfigError(
@@ -56,7 +54,7 @@ def built(
                 artefact.platform,
                 taps=taps,
                 extra_cflags=extra_cflags,
-                cmsis_nn=artefact.options.cmsis_nn,
+                libraries=artefact.options.library_folders,
             )
         except ToolError as error:
             if folder not in str(error):
@@ -75,14 +73,16 @@ def connected(
     qemu_arguments: Sequence[str] = (),
     *,
     simulated: bool = False,
-    gpu: int | None = None,
+    device_number: int | None = None,
 ) -> Generator[Device]:
     """A device that runs the ELF: `host`, `qemu` (with these arguments too), `board` or a port.
 
-    `gpu` is the number of the GPU that computes beside this computer's CPU.
+    `device_number` is that of the accelerator that computes beside this computer's CPU.
     """
     accelerator = artefact.accelerator
-    environment = None if gpu is None or accelerator is None else accelerator.environment(gpu)
+    environment = None
+    if device_number is not None and accelerator is not None:
+        environment = accelerator.environment(device_number)
     where = artefact.on if on is None else on
     if where in ("qemu", "board") and artefact.board is None:
         raise ConfigError(f"--on {where} needs --board, see `smelt boards`")
@@ -134,14 +134,14 @@ class Rig:
         flash: puts linked firmware on the device; None where it is there already.
         simulated: whether QEMU answers at the port.
         meter: measures the energy of inferences.
-        gpu: number of this computer's GPU that computes; one is chosen where None.
+        device_number: of this computer's accelerator that computes; one is chosen where None.
     """
 
     on: str | None = None
     flash: Callable[[ElfInfo], None] | None = None
     simulated: bool = False
     meter: Meter | None = None
-    gpu: int | None = None
+    device_number: int | None = None
 
     def loads(self, artefact: Artefact) -> bool:
         """Whether the device gets the firmware here, so that it must be the one that is built."""
@@ -149,24 +149,24 @@ class Rig:
         return self.flash is not None or where in ("host", "qemu")
 
     def check(self, artefact: Artefact) -> None:
-        """Make sure that the GPU asked for by its number would compute.
+        """Make sure that the device asked for by its number would compute.
 
         Raises:
-            ConfigError: the network runs elsewhere, or nothing of it goes to a GPU.
+            ConfigError: the network runs elsewhere, or nothing of it goes to a device.
         """
-        if self.gpu is None:
+        if self.device_number is None:
             return
         where = artefact.on if self.on is None else self.on
         if where != "host" or artefact.accelerator is None:
             raise ConfigError(
-                f"--device {self.gpu} chooses among this computer's GPUs, for {targets_beside()}; "
-                f"this network is for '{artefact.platform.name}'"
+                f"--device {self.device_number} chooses among this computer's GPUs, for "
+                f"{targets_beside()}; this network is for '{artefact.platform.name}'"
             )
         if artefact.network.device is None:
-            why = gpu_options.why_on_cpu(artefact.options, artefact.platform.target)
+            why = device_options.why_on_cpu(artefact.options, artefact.platform.target)
             raise ConfigError(
-                f"--device {self.gpu} chooses the GPU that computes, and no layer of this network "
-                f"goes to one: {why}; or leave --device out"
+                f"--device {self.device_number} chooses the GPU that computes, and no layer of "
+                f"this network goes to one: {why}; or leave --device out"
             )
 
     @contextmanager
@@ -177,6 +177,6 @@ class Rig:
             if self.flash is not None:
                 self.flash(elf)
             with connected(
-                elf, artefact, self.on, simulated=self.simulated, gpu=self.gpu
+                elf, artefact, self.on, simulated=self.simulated, device_number=self.device_number
             ) as device:
                 yield elf, device

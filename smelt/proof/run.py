@@ -72,7 +72,8 @@ def write_project(
         report: Report = dict(artefact.report)
         if compile_ or gates.needs_elf:
             require_tools(artefact)
-            elf = compile_project(folder, artefact.platform, cmsis_nn=artefact.options.cmsis_nn)
+            libraries = artefact.options.library_folders
+            elf = compile_project(folder, artefact.platform, libraries=libraries)
             measured = Measured(elf.flash_network.total, elf.flash_elf, ram=elf.ram)
             if gates.needs_run:
                 with connected(elf, artefact, None) as device:
@@ -167,14 +168,14 @@ def _measured(
         elf.ram if artefact.board is not None else None,
         latency,
         None if meter is None else meter.joules / len(invocations),
-        device.info.gpu,
+        device.info.accelerator,
     )
 
 
 def warm_up(device: Device, artefact: Artefact, sample: Sample) -> None:
-    """An inference that does not count: in the first, drivers of GPUs compile what they have left.
+    """An inference that does not count: in the first, drivers of devices compile what they left.
 
-    Nothing where there is no GPU. State is as it was at the start afterwards.
+    Nothing where there is no accelerator. State is as it was at the start afterwards.
     """
     if artefact.network.device is None:
         return

@@ -1,4 +1,4 @@
-"""Measures the layers of a network on a GPU, in several blocks, and on the CPU beside it.
+"""Measures the layers of a network on an accelerator, in several blocks, and on the CPU beside it.
 
 The network is built once for each rank of a layer's blocks: every layer in its best by the profile,
 every layer in another one, and so on. All these programs take turns, so that whatever else the
@@ -22,16 +22,15 @@ from statistics import median, quantiles
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.lower.accelerator import (
+from smelt.codegen.accelerator import Accelerator, targets_beside
+from smelt.codegen.lower.device import (
     MOST_TRIED,
-    Accelerator,
     DeviceCall,
     LayerTimes,
     Measurements,
-    Tiling,
     layer_key,
-    targets_beside,
 )
+from smelt.codegen.lower.offer import Tiling
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.ir import Node
@@ -54,7 +53,7 @@ Times = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class LayerKind:
-    """The first of equal layers on the GPU, how it is computed, and how many they are."""
+    """The first of equal layers on the device, how it is computed, and how many they are."""
 
     node: Node
     call: DeviceCall
@@ -67,7 +66,7 @@ class MeasuredLayer:
 
     Attributes:
         kind: which layers these are, with the block that the profile chooses.
-        own_ns: on the GPU with that block.
+        own_ns: on the device with that block.
         found: what is stored of it.
     """
 
@@ -87,16 +86,16 @@ class Tuned:
 def tune(
     model: str | Path | Imported, options: Options, rounds: int, device: int | None = None
 ) -> Tuned:
-    """Run every layer on the GPU, in its candidate blocks, and on the CPU; keep what is fastest.
+    """Run every layer on the device, in its candidate blocks, and on the CPU; keep the fastest.
 
     Args:
         model: the network.
-        options: for a target with a GPU; backends, places and the fallback are left out of account.
+        options: for a target with an accelerator; backends, places and the fallback do not count.
         rounds: inferences of each program, of which the median is taken for each layer.
-        device: number of the GPU; one is chosen where None.
+        device: number of the accelerator; one is chosen where None.
 
     Raises:
-        ConfigError: the target has no GPU, or the GPU serves no layer.
+        ConfigError: the target has no accelerator, or it serves no layer.
         ToolError, DeviceError: as for a run.
     """
     free = replace(options, place={}, tuning=None, backends=None, cpu_fallback=False)
@@ -118,7 +117,7 @@ def tune(
     best = {k: block for k, block in seeming.items() if after.saves(before, k)}
     layers = {
         k: LayerTimes(
-            gpu_ns=(after if k in best else before).median(k),
+            device_ns=(after if k in best else before).median(k),
             cpu_ns=median(cpu[k]) if k in cpu else None,
             block=best.get(k),
         )
@@ -130,7 +129,7 @@ def tune(
 
 
 def kinds_of(artefact: Artefact) -> dict[str, LayerKind]:
-    """The layers on the GPU by `layer_key`."""
+    """The layers on the device by `layer_key`."""
     steps = artefact.schedule.calls
     counts = Counter(layer_key(step.node) for step in steps)
     found: dict[str, LayerKind] = {}
@@ -153,7 +152,7 @@ def _yardstick(kinds: Mapping[str, LayerKind]) -> str:
 
 @dataclass(frozen=True)
 class ProgramTimes:
-    """What layers take on the GPU in each round beside their submission, and what that takes."""
+    """What layers take on the device in each round beside their submission, and what that takes."""
 
     times: Times
     submit_ns: float
@@ -242,7 +241,7 @@ def _better(
 
 def _with_blocks(own: Artefact, accelerator: Accelerator, blocks: Mapping[str, Tiling]) -> Artefact:
     """The network with other blocks, all else the same."""
-    layers = {k: LayerTimes(gpu_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
+    layers = {k: LayerTimes(device_ns=0, cpu_ns=0, block=block) for k, block in blocks.items()}
     profile = own.platform.target.device
     name = "" if profile is None else profile.name
     return _again(own, tuning=accelerator.tuning(name, "", 0, layers))
@@ -256,7 +255,7 @@ def _again(own: Artefact, **changes: object) -> Artefact:
 
 @dataclass(frozen=True)
 class TunedRun:
-    """What each layer of each program takes, and which GPU computed."""
+    """What each layer of each program takes, and which device computed."""
 
     times: Sequence[Times]
     device: str
@@ -267,7 +266,7 @@ def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Tu
     found: list[dict[str, list[float]]] = [{} for _ in artefacts]
     with ExitStack() as stack:
         # The number says nothing of the program that measures the CPU, and would be refused.
-        rigs = [Rig(gpu=None if a.network.device is None else device) for a in artefacts]
+        rigs = [Rig(device_number=None if a.network.device is None else device) for a in artefacts]
         opened = zip(rigs, artefacts, strict=True)
         boards = [stack.enter_context(rig.open(a, taps=True))[1] for rig, a in opened]
         (sample,) = random_samples(artefacts[0].graph, 1, seed=0)
@@ -285,4 +284,5 @@ def _times(artefacts: Sequence[Artefact], rounds: int, device: int | None) -> Tu
                 if number:  # in the first, drivers compile
                     for kind, ns in together.items():
                         times.setdefault(kind, []).append(sum(ns) / len(ns))
-        return TunedRun(found, next(board.info.gpu for board in boards if board.info.gpu))
+        names = (board.info.accelerator for board in boards)
+        return TunedRun(found, next(name for name in names if name))

@@ -14,21 +14,16 @@ from typing_extensions import override
 
 from smelt.api.options import Options
 from smelt.codegen import arena
-from smelt.codegen.emit.network import EmittedNetwork
+from smelt.codegen.accelerator import Accelerator, DevicePass, DeviceProgram, Wishes
 from smelt.codegen.lower import backend as backends
-from smelt.codegen.lower.accelerator import (
-    Accelerator,
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.device import (
     DeviceCall,
     DeviceFunctions,
-    DevicePass,
-    DeviceProgram,
     LayerCosts,
     LayerTimes,
     Measurements,
-    Tiling,
-    Wishes,
 )
-from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -37,6 +32,7 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Refusal,
     Request,
+    Tiling,
 )
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
@@ -75,7 +71,9 @@ class ToyCall(DeviceCall):
 
 
 class ToyFunctions(DeviceFunctions[ToyCall]):
-    """Numbers its calls."""
+    """Numbers its calls, which compute in a memory of their own."""
+
+    shares_arena = False
 
     def __init__(self) -> None:
         self.count = 0
@@ -128,10 +126,8 @@ class ToyProgram(DeviceProgram):
         return ()
 
     @override
-    def render(
-        self, network: EmittedNetwork, schedule: Schedule, common: Mapping[str, object]
-    ) -> Callable[[], dict[str, str]]:
-        return lambda: {"toy.h": "", f"{network.name}_toy.c": ""}
+    def render(self, name: str, common: Mapping[str, object]) -> Callable[[], dict[str, str]]:
+        return lambda: {"toy.h": "", f"{name}_toy.c": ""}
 
     @override
     def arrays(self, name: str) -> Mapping[str, Array]:
@@ -144,9 +140,7 @@ class ToyProgram(DeviceProgram):
 
 
 class Toy(Accelerator):
-    """Computes in a memory of its own."""
-
-    shares_arena = False
+    """Computes all but the first layer."""
 
     @override
     def profile(self, name: str) -> DeviceProfile:
@@ -234,7 +228,7 @@ def negations(count: int) -> Graph:
 
 
 def test_another_one_is_a_folder(toy: Target) -> None:
-    assert backend("toy").accelerator is not None
+    assert backend("toy").on_device
     artefact = compile_graph(negations(3), Options(target="toy", cpu_fallback=True))
     assert [step.backend for step in artefact.schedule.calls] == ["c", "toy", "toy"]
     assert artefact.schedule.calls[0].reason == "The first is the CPU's."

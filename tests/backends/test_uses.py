@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from smelt.codegen.lower.accelerator import DeviceCall
 from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.lower.offer import KernelCall, Refusal, Request
 from smelt.codegen.schedule.symbols import Functions
 from smelt.codegen.text.helpers import FLOAT, helper_blocks, needs, preamble

@@ -16,7 +16,7 @@ from smelt.cli.flash import _of_project
 from smelt.cli.options import BuildGroup
 from smelt.codegen.backends.vulkan.tuning import load_tuning
 from smelt.codegen.emit.destination import REPORT
-from smelt.codegen.lower.accelerator import layer_key
+from smelt.codegen.lower.device import layer_key
 from smelt.errors import ConfigError
 from smelt.frontend import Imported, load
 from tests.fuzz import trees

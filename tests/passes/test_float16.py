@@ -12,8 +12,9 @@ import pytest
 from smelt.codegen.backends.vulkan.assignment import PricedTensor
 from smelt.codegen.backends.vulkan.devices import Costs, priced, stays_on_cpu
 from smelt.codegen.backends.vulkan.float16 import conversion, use_float16
-from smelt.codegen.lower.accelerator import layer_key
+from smelt.codegen.backends.vulkan.gpus import gpu_called
 from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.device import layer_key
 from smelt.codegen.lower.offer import Request
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.ir import (
@@ -39,7 +40,6 @@ from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.copy import Copy
 from smelt.ops.tensor.reshape import Reshape
 from smelt.targets import get
-from smelt.targets.gpus import gpu_called
 
 
 class Net:

@@ -40,6 +40,7 @@ class FakeNetwork:
     weights_binary: str = ""
     device: object = None
     libraries: tuple[str, ...] = ()
+    external: tuple[object, ...] = ()
     cpu_fallback: bool = False
 
     @cached_property
@@ -59,7 +60,6 @@ def write_project(
         "net": network,
         "platform": platform,
         "firmware": firmware,
-        "cmsis_nn": "",
         "optimize": optimize,
         "mlperf": mlperf,
     }

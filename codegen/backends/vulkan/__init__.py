@@ -1,5 +1,6 @@
 """Backend `vulkan`: compute shaders for GPUs; tensors lie in memory as the CPU has them.
 
-As an accelerator it stands above what asks it.
-May import `codegen`, `targets`, `ops` and `ir`; `bench` may import it.
+It drives an accelerator, and so stands above `codegen.accelerator`.
+May import `codegen.accelerator`, `codegen.schedule`, `codegen.partition`, `codegen.passes`,
+`codegen.arena`, `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; `bench` may import it.
 """

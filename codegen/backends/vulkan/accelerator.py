@@ -8,10 +8,12 @@ from pathlib import Path
 from typing_extensions import override
 
 from smelt.codegen import arena
+from smelt.codegen.accelerator import Accelerator, DevicePass, Wishes
 from smelt.codegen.backends.vulkan.calls import Block, gpu_of
 from smelt.codegen.backends.vulkan.devices import Costs, stays_on_cpu
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.backends.vulkan.float16 import use_float16
+from smelt.codegen.backends.vulkan.gpus import Gpu, gpu_called
 from smelt.codegen.backends.vulkan.shaders import Shaders
 from smelt.codegen.backends.vulkan.tuning import (
     TunedLayer,
@@ -20,17 +22,15 @@ from smelt.codegen.backends.vulkan.tuning import (
     neighbours,
     worth_measuring,
 )
-from smelt.codegen.lower.accelerator import Accelerator, DevicePass, LayerTimes, Tiling, Wishes
+from smelt.codegen.lower.device import LayerTimes
+from smelt.codegen.lower.offer import Tiling
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.ir import Graph, Node
-from smelt.targets.gpus import Gpu, gpu_called
 
 
 class VulkanGpu(Accelerator):
     """Dispatches compute shaders over the arena, which driver and CPU share."""
-
-    shares_arena = True
 
     @override
     def profile(self, name: str) -> Gpu:

@@ -15,12 +15,12 @@ from itertools import product
 from math import log2
 
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, Block, gpu_of
-from smelt.codegen.lower.accelerator import Tiling, layer_key
+from smelt.codegen.backends.vulkan.gpus import BlockCosts
+from smelt.codegen.lower.device import layer_key
 from smelt.codegen.lower.offer import Request
 from smelt.errors import ConfigError
 from smelt.ir import DType, Node
 from smelt.targets import Target
-from smelt.targets.gpus import BlockCosts
 
 _SIZES = (1, 2, 4, 8, 16)
 """Pixels and quads of blocks: a few sizes, for drivers take long to compile a pipeline."""
@@ -65,8 +65,7 @@ class BlockChoice:
         ranked = [common, *(b for b in ranked if b != common)]
         sized = (replace(block, local=local) for local in sizes for block in ranked)
         blocks = tuple(block for block in sized if groups(block) <= MAX_GROUPS)
-        measured = request.tuning.blocks if request.tuning else dict[str, Tiling]()
-        found = measured.get(layer_key(node), blocks[0])
+        found = request.tilings.get(layer_key(node), blocks[0])
         if found not in blocks:
             raise ConfigError(
                 f"the tuning gives {node.origin} blocks of {found.text}, which it cannot have "

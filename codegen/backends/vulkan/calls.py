@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from smelt.codegen.lower.accelerator import DeviceCall
+from smelt.codegen.backends.vulkan.gpus import DEFAULT, Gpu
+from smelt.codegen.lower.device import DeviceCall
 from smelt.targets import Target
-from smelt.targets.gpus import DEFAULT, Gpu
 
 MAX_GROUPS = 65535
 """Workgroups that every device of Vulkan can dispatch in one direction."""

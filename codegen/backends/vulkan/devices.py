@@ -16,12 +16,12 @@ from smelt.codegen.backends.vulkan.assignment import PricedLayer, PricedTensor, 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.dispatches import MAX_RANGE
 from smelt.codegen.backends.vulkan.float16 import conversion, differing, stored_as_float16
-from smelt.codegen.lower.accelerator import layer_key
+from smelt.codegen.backends.vulkan.gpus import Gpu
+from smelt.codegen.lower.device import layer_key
 from smelt.codegen.partition.partitioner import Partitioner, nodes_inside
 from smelt.ir import DType, Graph, Node, Origin, Value
 from smelt.ops.core.cast import Cast
 from smelt.ops.tensor.reshape import Reshape
-from smelt.targets.gpus import Gpu
 
 
 @dataclass(frozen=True)

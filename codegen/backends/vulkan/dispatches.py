@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from smelt.codegen import arena
-from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.accelerator import DeviceProgram
+from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.codegen.backends.vulkan.emission import (
     HOST_HEADER,
     HOST_INTERNAL,
@@ -31,15 +31,10 @@ from smelt.codegen.backends.vulkan.emission import (
 )
 from smelt.codegen.backends.vulkan.shaders import ELEMENT_BYTES, HALVES, Module, Pipeline, Shaders
 from smelt.codegen.backends.vulkan.spirv import compiler
-from smelt.codegen.lower.accelerator import DeviceProgram
 from smelt.codegen.lower.offer import Output, Scratch
 from smelt.codegen.schedule.schedule import ARENA, Call, InBuffer, InFlash, Schedule
 from smelt.errors import UnsupportedError
 from smelt.ir import Array
-
-if TYPE_CHECKING:
-    from smelt.codegen.emit.network import EmittedNetwork
-from smelt.codegen.backends.vulkan.calls import MAX_GROUPS
 
 MAX_INVOCATIONS = 128
 """Invocations of a workgroup that every device can run."""
@@ -145,14 +140,12 @@ class DispatchProgram(DeviceProgram):
         return (f"{name}_shaders.h", HOST_INTERNAL, *shaders)
 
     @override
-    def render(
-        self, network: EmittedNetwork, schedule: Schedule, common: Mapping[str, object]
-    ) -> Callable[[], dict[str, str]]:
-        return render_program(self, network, schedule, common)
+    def render(self, name: str, common: Mapping[str, object]) -> Callable[[], dict[str, str]]:
+        return render_program(name, self.modules, {**common, "gpu": self})
 
     @override
     def arrays(self, name: str) -> Mapping[str, Array]:
-        return arrays_of(self, name)
+        return arrays_of(self.modules, name)
 
     @property
     @override

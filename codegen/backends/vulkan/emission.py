@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from smelt.codegen.backends.vulkan.shaders import Module
 from smelt.codegen.backends.vulkan.spirv import begin, compile_all, compiler
-from smelt.codegen.emit.statements import comment_of
 from smelt.codegen.text.literals import c_lines
 from smelt.codegen.text.render import render, text_of
 from smelt.ir import Array
-
-if TYPE_CHECKING:
-    from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
-    from smelt.codegen.emit.network import EmittedNetwork
-    from smelt.codegen.schedule.schedule import Schedule
 
 HOST_SOURCES = ("smelt_vulkan.c", "smelt_vulkan_device.c")
 """C that speaks to the driver, the same for all networks."""
@@ -33,39 +26,35 @@ def sources_of(modules: tuple[Module, ...]) -> Mapping[str, str]:
     }
 
 
-def arrays_of(program: DispatchProgram, name: str) -> Mapping[str, Array]:
+def arrays_of(modules: tuple[Module, ...], name: str) -> Mapping[str, Array]:
     """SPIR-V of a network's modules, by the names of the arrays in C."""
-    compiled = compile_all(sources_of(program.modules))
+    compiled = compile_all(sources_of(modules))
     return {f"{name}_spirv_{module}": words for module, words in compiled.items()}
 
 
 def render_program(
-    program: DispatchProgram,
-    network: EmittedNetwork,
-    schedule: Schedule,
+    name: str,
+    modules: tuple[Module, ...],
     common: Mapping[str, object],
 ) -> Callable[[], dict[str, str]]:
     """Begin to compile the modules; what it returns waits, and writes all files."""
-    sources = sources_of(program.modules)
+    sources = sources_of(modules)
     compiled = begin(sources)
 
     def finish() -> dict[str, str]:
         shaders = [
             {
-                "name": name,
+                "name": shader,
                 "count": words.size,
                 "lines": c_lines(f"0x{word:08x}" for word in words.tolist()),
             }
-            for name, words in compiled().items()
+            for shader, words in compiled().items()
         ]
         variables: Mapping[str, object] = {
             **common,
-            "gpu": program,
             "shaders": shaders,
             "compiler": compiler().version,
-            "comments": {step.index: comment_of(step) for step in schedule.steps},
         }
-        name = network.name
         return {
             f"{name}_gpu.h": render("backends/vulkan/gpu.h.j2", variables),
             f"{name}_gpu.c": render("backends/vulkan/gpu.c.j2", variables),

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.functions import called_in, definitions
-from smelt.codegen.lower.accelerator import DeviceFunctions
+from smelt.codegen.lower.device import DeviceFunctions
 from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Scratch
 from smelt.codegen.text.render import HEADER, render
 
@@ -102,6 +102,8 @@ class Pipeline:
 
 class Shaders(DeviceFunctions[ShaderCall]):
     """Collects modules and pipelines; equal ones become one."""
+
+    shares_arena = True
 
     def __init__(self) -> None:
         self._modules: dict[tuple[str, tuple[str, ...]], int] = {}

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
 from smelt.codegen.backends.vulkan.devices import Costs
-from smelt.codegen.lower.accelerator import MOST_TRIED, LayerTimes, layer_key
+from smelt.codegen.backends.vulkan.gpus import gpu_called
+from smelt.codegen.lower.device import MOST_TRIED, LayerTimes, layer_key
 from smelt.codegen.lower.offer import KernelCall
 from smelt.errors import ConfigError
 from smelt.ir import Node
-from smelt.targets.gpus import gpu_called
 
 Nanoseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
@@ -40,7 +40,7 @@ class TunedLayer(BaseModel):
     def of(times: LayerTimes) -> TunedLayer:
         """What was measured, as the file has it."""
         block = times.block if isinstance(times.block, Block) else None
-        return TunedLayer(gpu_ns=times.gpu_ns, cpu_ns=times.cpu_ns, block=block)
+        return TunedLayer(gpu_ns=times.device_ns, cpu_ns=times.cpu_ns, block=block)
 
 
 class Tuning(BaseModel):
@@ -61,6 +61,11 @@ class Tuning(BaseModel):
     device: str
     submit_ns: Nanoseconds
     layers: dict[str, TunedLayer]
+
+    @property
+    def profile(self) -> str:
+        """The profile's name."""
+        return self.gpu
 
     @property
     def costs(self) -> Costs:

@@ -74,7 +74,6 @@ def export_project(
         "library": library,
         "package": package,
         "report": project.report,
-        "cmsis_nn": library.net.cmsis_nn,
         "flags": (_level(platform, optimize), *library.optimizer_flags),
         **format_.facts(library),
     }

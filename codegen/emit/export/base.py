@@ -108,7 +108,7 @@ class Format:
         summary: one line for the table of formats.
         folder: of the network's own files.
         sets_flags: whether the build gets `Library.optimizer_flags`; where it does not, pragmas do.
-        links_cmsis_nn: whether it can say that CMSIS-NN is to be linked.
+        links_external: whether it can say that a library of the user's is to be linked.
         links_system: whether it can say that libraries of the system are to be linked.
         takes_binary: whether weights in a binary file, included by an assembler file, are found.
     """
@@ -117,14 +117,15 @@ class Format:
     summary: str
     folder: str = ""
     sets_flags: bool = True
-    links_cmsis_nn: bool = False
+    links_external: bool = False
     links_system: bool = False
     takes_binary: bool = True
 
     def refuses(self, library: Library) -> str | None:
         """Why the library cannot be exported so, one clause; None if it can."""
-        if library.net.cmsis_nn and not self.links_cmsis_nn:
-            return "it calls CMSIS-NN, which users of this format could not link"
+        if library.net.external and not self.links_external:
+            titles = " and ".join(external.title for external in library.net.external)
+            return f"it calls {titles}, which users of this format could not link"
         if library.net.device is not None and not self.links_system:
             return library.net.device.refusal
         if library.net.weights_binary and not self.takes_binary:

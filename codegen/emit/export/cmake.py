@@ -10,7 +10,7 @@ class CMake(Format):
 
     name = "cmake"
     summary = "a CMake target, installable"
-    links_cmsis_nn = True
+    links_external = True
     links_system = True
 
 

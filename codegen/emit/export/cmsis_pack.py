@@ -23,7 +23,7 @@ class CmsisPack(Format):
     summary = "a CMSIS-Pack for pack installers, and the files it is made of"
     folder = "src/"
     sets_flags = False  # A component cannot add flags to its project's.
-    links_cmsis_nn = True
+    links_external = True
     takes_binary = False
 
     def refuses(self, library: Library) -> str | None:
@@ -35,12 +35,9 @@ class CmsisPack(Format):
         return super().refuses(library)
 
     def facts(self, library: Library) -> Mapping[str, object]:
-        """The cores that run the code, and the version of CMSIS-NN as packs write it."""
+        """The cores that run the code."""
         target = library.platform.target
-        return {
-            "cores": [core for t in available() if t.runs(target) for core in t.cmsis_cores],
-            "cmsis_nn_version": library.net.cmsis_nn.removeprefix("v"),
-        }
+        return {"cores": [core for t in available() if t.runs(target) for core in t.cmsis_cores]}
 
     def arrange(self, library: Library) -> dict[str, str]:
         """The header has a folder of its own, which is all that users' files see."""

@@ -10,7 +10,7 @@ class Make(Format):
 
     name = "make"
     summary = "a file for Makefiles to include"
-    links_cmsis_nn = True
+    links_external = True
     links_system = True
 
 

@@ -14,7 +14,7 @@ class SingleFile(Format):
     name = "single-file"
     summary = "one header, implemented where NAME_NET_IMPLEMENTATION is defined"
     sets_flags = False
-    links_cmsis_nn = True
+    links_external = True
     takes_binary = False
 
     def facts(self, library: Library) -> Mapping[str, object]:

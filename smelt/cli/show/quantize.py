@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Console
 
-from smelt import __version__
 from smelt.api.quantization_cost import island_costs
 from smelt.api.quantize import Comparison, Quantization
 from smelt.cli.output import say
@@ -18,6 +17,7 @@ from smelt.cli.show.pages import page
 from smelt.cli.show.tables import TextTable
 from smelt.ir import TensorType
 from smelt.quant.quantized import Layer, hurting
+from smelt.version import __version__
 from smelt.wording import counted
 
 _COLUMNS = ("layer", "operator", "type", "SQNR", "adds", "range", "seen", "")

@@ -46,8 +46,8 @@ def check(artefact: Artefact, folder: Path, flags: str = "-O0") -> None:
 def computes(built: Built, environment: Mapping[str, str]) -> bool:
     """Whether a GPU does."""
     with open_device(built.elf.path, "host", environment=environment) as device:
-        assert device.info.gpu is not None
-        return bool(device.info.gpu)
+        assert device.info.accelerator is not None
+        return bool(device.info.accelerator)
 
 
 @pytest.mark.quick(every=3)

@@ -23,7 +23,7 @@ from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.backends.vulkan.elements import MAX_LOOPS
 from smelt.codegen.backends.vulkan.shaders import Module, Pipeline, Shaders
-from smelt.codegen.lower.accelerator import DeviceFunctions
+from smelt.codegen.lower.device import DeviceFunctions
 from smelt.errors import DeviceError, UnsupportedError
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, verify
 from smelt.ops.core.binary import Binary

@@ -20,8 +20,9 @@ from smelt.api.options import Options
 from smelt.cli.show import report as show
 from smelt.codegen.backends.vulkan.assignment import PricedLayer, PricedTensor, assignment
 from smelt.codegen.backends.vulkan.devices import Costs
+from smelt.codegen.backends.vulkan.gpus import available, gpu_called
 from smelt.codegen.backends.vulkan.tuning import TunedLayer, Tuning, load_tuning
-from smelt.codegen.lower.accelerator import layer_key
+from smelt.codegen.lower.device import layer_key
 from smelt.errors import ConfigError
 from smelt.frontend import load
 from smelt.ops import all_cases
@@ -29,7 +30,6 @@ from smelt.ops.case import build
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.softmax import Softmax
 from smelt.proof.tune import tune
-from smelt.targets.gpus import available, gpu_called
 from tests.passes.test_float16 import converted
 from tests.support.cli_runner import runner
 from tests.support.onnx_networks import graph, model, node, tensor_info

@@ -15,6 +15,7 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.vulkan import products
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, ShaderCall
+from smelt.codegen.backends.vulkan.gpus import gpu_called
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.offer import Request
 from smelt.ir import (
@@ -37,7 +38,6 @@ from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.proof.run import run
 from smelt.samples import random_samples
-from smelt.targets.gpus import gpu_called
 from tests.backends.test_cases import member_of
 from tests.support.graphs import assert_same, combine, compile_graph, run_together
 from tests.support.shared import Network, networks, shared

@@ -287,14 +287,14 @@ def test_errors_of_opening(artefact: Artefact, tmp_path: Path) -> None:
 def test_a_device_by_its_number(artefact: Artefact) -> None:
     samples = random_samples(artefact.graph, 1, 0)
     assert_same(
-        list(run(artefact, samples, Rig(gpu=0)).outputs),
+        list(run(artefact, samples, Rig(device_number=0)).outputs),
         [evaluate(artefact.graph, s).outputs for s in samples],
         "device 0",
     )
     with pytest.raises(DeviceError, match="there is no Vulkan device 77"):
-        run(artefact, samples, Rig(gpu=77))
+        run(artefact, samples, Rig(device_number=77))
     with pytest.raises(ConfigError, match="--device 0 chooses among this computer's GPUs"):
-        run(compile_graph(branches()), samples, Rig(gpu=0))
+        run(compile_graph(branches()), samples, Rig(device_number=0))
 
 
 def test_hints_where_vulkan_is_not_installed(artefact: Artefact, tmp_path: Path) -> None:

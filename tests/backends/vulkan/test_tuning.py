@@ -13,6 +13,7 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
+from smelt.codegen.backends.vulkan.gpus import DEFAULT, Gpu, available, gpu_called
 from smelt.codegen.backends.vulkan.tuning import (
     TunedLayer,
     Tuning,
@@ -20,15 +21,14 @@ from smelt.codegen.backends.vulkan.tuning import (
     neighbours,
     worth_measuring,
 )
-from smelt.codegen.lower.accelerator import Tiling, layer_key
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Refusal, Request
+from smelt.codegen.lower.device import layer_key
+from smelt.codegen.lower.offer import Refusal, Request, Tiling
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
 from smelt.ops.case import build
 from smelt.proof.tune import LayerKind, ProgramTimes, TunedRun, kinds_of, tune
 from smelt.targets import get
-from smelt.targets.gpus import DEFAULT, Gpu, available, gpu_called
 from tests.backends.test_cases import member_of
 from tests.backends.vulkan.test_products import convolution, dense, depthwise_case
 from tests.support.cli_runner import runner
@@ -269,7 +269,7 @@ def test_what_is_measured_is_what_the_device_has() -> None:
     """Every layer of the GPU once, with blocks among the candidates; profiles count, not boards."""
     found = tune(MODEL, Options(board="raspberrypi5"), rounds=2)
     kinds = kinds_of(compile_model(MODEL, replace(ON_GPU, gpu="videocore7")))
-    assert found.tuning.gpu == "videocore7"
+    assert found.tuning.profile == "videocore7"
     assert isinstance(found.tuning, Tuning)
     assert set(found.tuning.layers) == set(kinds)
     assert [layer.kind.call.block for layer in found.layers] == [

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from smelt.errors import ConfigError
-from smelt.targets.target import DeviceProfile
+from smelt.targets import DeviceProfile
 
 
 @dataclass(frozen=True)

@@ -8,124 +8,27 @@ In the order of the pipeline an `Accelerator` says which profile describes the d
 what layers cost there (`costs`), which of them stay on the CPU (`stays`), how the graph is
 rewritten for it (`passes`), what collects its code (`functions`), and what it is told to do once
 memory is planned (`program`).
+
+It stands above `codegen.schedule`, whose steps become a program, and below `codegen.emit`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import KernelCall
+from smelt.codegen import arena
+from smelt.codegen.lower.backend import declared
+from smelt.codegen.lower.device import DeviceFunctions, LayerCosts, LayerTimes, Measurements
+from smelt.codegen.lower.offer import Tiling
+from smelt.codegen.partition.partitioner import Partitioner
+from smelt.codegen.schedule.schedule import Schedule
 from smelt.errors import ConfigError
-from smelt.ir import Array, DType, Graph, Node, Value
+from smelt.ir import Array, Graph, Node
 from smelt.targets import DeviceProfile, Target, available
-
-if TYPE_CHECKING:
-    from smelt.codegen import arena
-    from smelt.codegen.emit.network import EmittedNetwork
-    from smelt.codegen.partition.partitioner import Partitioner
-    from smelt.codegen.schedule.schedule import Schedule
-
-
-class Tiling(Protocol):
-    """How much of a layer is computed at a time, where that may be chosen."""
-
-    @property
-    def text(self) -> str:
-        """In words."""
-        ...
-
-
-@dataclass(frozen=True)
-class DeviceCall(KernelCall):
-    """A call that an accelerator executes; each has a class of its own.
-
-    Attributes:
-        block: how the layer is divided.
-        candidates: all ways in which it could be, the best by the device's profile first.
-    """
-
-    block: Tiling | None = None
-    candidates: tuple[Tiling, ...] = ()
-
-    def on(self, target: Target) -> DeviceCall:
-        """The call with what it leaves open set for the target's device."""
-        return self
-
-
-class LayerCosts(Protocol):
-    """What layers take, in nanoseconds."""
-
-    def of(self, node: Node) -> tuple[float, float]:
-        """On the accelerator and on the CPU; infinite where it cannot be there."""
-        ...
-
-    def knows(self, node: Node) -> bool:
-        """Whether that was measured; else it is estimated."""
-        ...
-
-
-@dataclass(frozen=True)
-class LayerTimes:
-    """What equal layers take, as measured, in nanoseconds.
-
-    Attributes:
-        gpu_ns: on the accelerator beside a submission, with the block below.
-        cpu_ns: on the CPU; None where that computes something else in its place.
-        block: the one that was faster than the profile's own choice; None where none was.
-    """
-
-    gpu_ns: float
-    cpu_ns: float | None
-    block: Tiling | None = None
-
-
-class Measurements(Protocol):
-    """What `smelt tune` measured on a device, which builds take and projects keep."""
-
-    @property
-    def gpu(self) -> str:
-        """The profile that everything else is taken from."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """What the device is called by its driver."""
-        ...
-
-    @property
-    def submit_ns(self) -> float:
-        """What it takes to submit a run of layers, and to wait for it."""
-        ...
-
-    @property
-    def blocks(self) -> Mapping[str, Tiling]:
-        """The blocks that differ from the profile's own choice, by `layer_key`."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """The file's text."""
-        ...
-
-    def require_layers(self, layers: Iterable[tuple[Node, KernelCall]]) -> None:
-        """Check that it was measured for these layers, or for some of them.
-
-        Raises:
-            ConfigError: it was not.
-        """
-        ...
-
-
-MOST_TRIED = 7
-"""Most tilings of a layer that are compared with the profile's own at a time."""
-
-TUNING = "tuning.json"
-"""The file of measurements in a project."""
 
 
 @dataclass(frozen=True)
@@ -143,18 +46,6 @@ class Wishes:
     tuning: Measurements | None = None
     float16: bool = False
     everything: bool = False
-
-
-CallT_contra = TypeVar("CallT_contra", bound=DeviceCall, contravariant=True)
-"""The calls of an accelerator."""
-
-
-class DeviceFunctions(ABC, Generic[CallT_contra]):
-    """Collects what an accelerator executes; what is equal becomes one."""
-
-    @abstractmethod
-    def add(self, origin: str, call: CallT_contra) -> str:
-        """The name of what computes a call of a layer from `origin`."""
 
 
 class DeviceProgram(ABC):
@@ -192,15 +83,12 @@ class DeviceProgram(ABC):
         """Its other files."""
 
     @abstractmethod
-    def render(
-        self, network: EmittedNetwork, schedule: Schedule, common: Mapping[str, object]
-    ) -> Callable[[], dict[str, str]]:
+    def render(self, name: str, common: Mapping[str, object]) -> Callable[[], dict[str, str]]:
         """Begin to write all these files; what it returns waits for the rest: name to contents.
 
         Args:
-            network: what the files belong to.
-            schedule: its steps.
-            common: variables of the network's templates.
+            name: of the network.
+            common: variables of the network's templates; `comments` say what each step computes.
         """
 
     @abstractmethod
@@ -213,18 +101,12 @@ class DeviceProgram(ABC):
         """What compiled the code in it, for the report."""
 
 
-DevicePass = Callable[[Graph, "Partitioner"], Graph]
+DevicePass = Callable[[Graph, Partitioner], Graph]
 """Rewrites a graph for what the accelerator computes, as the partitioner has it."""
 
 
 class Accelerator(ABC):
-    """A kind of device that computes layers beside the CPU.
-
-    Attributes:
-        shares_arena: whether it works in the arena itself, where states are then kept too.
-    """
-
-    shares_arena: ClassVar[bool]
+    """A kind of device that computes layers beside the CPU."""
 
     @abstractmethod
     def profile(self, name: str) -> DeviceProfile:
@@ -297,7 +179,8 @@ def accelerator_of(target: Target) -> Accelerator | None:
     """What computes beside the target's CPU."""
     if target.device is None:
         return None
-    return next(filter(None, (backend(name).accelerator for name in target.backends)), None)
+    found: list[Accelerator | None] = [declared(n, "ACCELERATOR") for n in target.backends]
+    return next(filter(None, found), None)
 
 
 def targets_beside() -> str:
@@ -311,24 +194,27 @@ def load_tuning(path: Path) -> Measurements:
     Raises:
         ConfigError: it cannot be read, or is none.
     """
+    return _of_any(lambda accelerator: accelerator.load_tuning(path), f"tuning '{path}'")
+
+
+def profile_called(name: str) -> DeviceProfile:
+    """The profile of that name, of whichever accelerator it is.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    return _of_any(lambda accelerator: accelerator.profile(name), f"profile '{name}'")
+
+
+Found = TypeVar("Found")
+
+
+def _of_any(find: Callable[[Accelerator], Found], what: str) -> Found:
+    """What the first accelerator has that does not refuse."""
     error: ConfigError | None = None
     for accelerator in filter(None, map(accelerator_of, available())):
         try:
-            return accelerator.load_tuning(path)
+            return find(accelerator)
         except ConfigError as refusal:
             error = error or refusal
-    raise error or ConfigError(f"tuning '{path}': no target has an accelerator")
-
-
-def layer_key(node: Node) -> str:
-    """What layers of equal cost have in common.
-
-    One that is stored as float16 has the key that it has in float32, in which it is asked for.
-    """
-    types = ", ".join("-" if v is None else _type(v) for v in node.inputs)
-    return f"{node.op} ({types}) -> {', '.join(map(_type, node.outputs))}"
-
-
-def _type(value: Value) -> str:
-    half = value.type.dtype is DType.FLOAT16
-    return str(replace(value.type, dtype=DType.FLOAT32) if half else value.type)
+    raise error or ConfigError(f"{what}: no target has an accelerator")

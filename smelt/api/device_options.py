@@ -1,4 +1,4 @@
-"""What a build can be told of a GPU, and what that means."""
+"""What a build can be told of a device beside the CPU, and what that means."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smelt.boards import Computer
-from smelt.codegen.lower.accelerator import DeviceCall, Wishes, accelerator_of
+from smelt.codegen.accelerator import Wishes, accelerator_of
+from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.errors import ConfigError
 from smelt.ir import DType
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check(options: Options, target: Target) -> None:
-    """Refuse what cannot be together, or is for a GPU where there is none.
+    """Refuse what cannot be together, or is for an accelerator where there is none.
 
     Raises:
         ConfigError: which option it is, and why not.
@@ -31,7 +32,7 @@ def check(options: Options, target: Target) -> None:
     }
     for name in (name for name, wanted in given.items() if wanted and not target.device):
         raise ConfigError(f"{name} is for a target with a GPU; '{target.name}' has none")
-    measured = None if options.tuning is None else options.tuning.gpu
+    measured = None if options.tuning is None else options.tuning.profile
     if options.gpu is not None and measured not in (None, options.gpu):
         raise ConfigError(
             f"--tuning was measured with the profile '{measured}', not with --gpu {options.gpu}: "
@@ -44,14 +45,14 @@ def check(options: Options, target: Target) -> None:
         )
 
 
-def beside_gpu(platform: Platform, options: Options, computer: Computer | None) -> Platform:
-    """The platform with the GPU that is asked for, was measured, or is the board's.
+def beside_device(platform: Platform, options: Options, computer: Computer | None) -> Platform:
+    """The platform with the device that is asked for, was measured, or is the board's.
 
     Raises:
         ConfigError: there is no such profile, or the board's is not the one that was measured with.
     """
     own = None if computer is None else computer.gpu
-    measured = None if options.tuning is None else options.tuning.gpu
+    measured = None if options.tuning is None else options.tuning.profile
     name = options.gpu or own or measured
     if measured not in (None, name):
         raise ConfigError(
@@ -71,7 +72,7 @@ def wishes(options: Options, target: Target) -> Wishes:
 
 
 def notes(options: Options, target: Target, scheduled: Schedule) -> tuple[str, ...]:
-    """What the user should know: that nothing is the GPU's, or that an option changes nothing."""
+    """What the user should know: that the device has nothing, or that an option changes nothing."""
     if not target.device:
         return ()
     asked = {"--float16": options.float16, "--cpu-fallback": options.cpu_fallback}
@@ -90,7 +91,7 @@ def notes(options: Options, target: Target, scheduled: Schedule) -> tuple[str, .
 
 
 def why_on_cpu(options: Options, target: Target) -> str:
-    """What tells why layers are not the GPU's, and what may give it more of them."""
+    """What tells why layers are not the device's, and what may give it more of them."""
     why, (first, *_) = "`smelt partition` says why", target.backends
     if options.backends is not None and first in options.backends:
         return why
@@ -98,7 +99,7 @@ def why_on_cpu(options: Options, target: Target) -> str:
 
 
 def identity(options: Options, target: Target) -> Sequence[str]:
-    """What generated code depends on where there is a GPU."""
+    """What generated code depends on where there is an accelerator."""
     if target.device is None:
         return ()
     weighed = target.device.name if options.tuning is None else options.tuning.text

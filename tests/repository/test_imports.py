@@ -1,0 +1,69 @@
+"""No module imports another that imports it, by whatever way; import-linter holds the layers."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {
+    "smelt": "smelt",
+    "bench": "bench",
+    **{name: f"smelt.{name}" for name in ("boards", "codegen", "frontend", "quant", "targets")},
+}
+"""The folders and what is imported of them."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the product and its benchmarks by name; links are not followed."""
+    found: dict[str, Path] = {}
+    for folder, package in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            inside = path.relative_to(ROOT / folder)
+            if not any((ROOT / folder / parent).is_symlink() for parent in inside.parents[:-1]):
+                parts = inside.with_suffix("").parts
+                found[".".join((package, *parts)).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """What is imported anywhere in a file: in functions too, and for type checkers alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                inside = f"{node.module}.{alias.name}"
+                yield inside if inside in MODULES else node.module
+
+
+def of_types(tree: ast.Module) -> frozenset[str]:
+    """What is imported for type checkers alone."""
+    blocks = (node for node in tree.body if isinstance(node, ast.If))
+    hidden = (block for block in blocks if ast.unparse(block.test) == "TYPE_CHECKING")
+    return frozenset(name for block in hidden for name in imported(block))
+
+
+MUTUAL = {
+    "smelt.ir.graph": "smelt.ir.",
+    "smelt.ops.core.convolution": "smelt.ops.core.weights_rules",
+    "smelt.ops.core.convolution_nd": "smelt.ops.core.weights_rules",
+}
+"""Operators, and the traits that they are made of, whose questions are about nodes with just them.
+
+Only type checkers see that these know each other: while Python runs, traits import no operator.
+"""
+
+
+def test_there_are_no_circles() -> None:
+    order: TopologicalSorter[str] = TopologicalSorter()
+    for module, path in MODULES.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        others = frozenset(imported(tree)) & MODULES.keys() - {module}
+        types = of_types(tree)
+        mutual = {o for o in others & types & MUTUAL.keys() if module.startswith(MUTUAL[o])}
+        order.add(module, *(others - mutual))
+    order.prepare()  # raises CycleError, which names one
