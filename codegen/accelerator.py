@@ -206,10 +206,10 @@ def profile_called(name: str) -> DeviceProfile:
     return _of_any(lambda accelerator: accelerator.profile(name), f"profile '{name}'")
 
 
-Found = TypeVar("Found")
+AnswerT = TypeVar("AnswerT")
 
 
-def _of_any(find: Callable[[Accelerator], Found], what: str) -> Found:
+def _of_any(find: Callable[[Accelerator], AnswerT], what: str) -> AnswerT:
     """What the first accelerator has that does not refuse."""
     error: ConfigError | None = None
     for accelerator in filter(None, map(accelerator_of, available())):

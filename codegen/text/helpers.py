@@ -22,9 +22,8 @@ _LIBRARY = {
     "string.h": "memcpy memmove memset",
     "math.h": "acos acosh asin asinh atan atanh ceil copysign cos cosh erf erfc exp expm1 fabs "
     "floor fma fmod log log1p pow rint round sin sinh sqrt tan tanh INFINITY NAN",
-    "arm_nnfunctions.h": "",
 }
-"""Headers in the order in which they are included, and what expressions of kernels use of them."""
+"""The C library's headers, as they are included, and what kernels use of them."""
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     "logistic_int16": ("sampled_sigmoid",),
@@ -101,11 +100,12 @@ def preamble(*uses: AbstractSet[str]) -> Preamble:
     """
     blocks, names = helper_blocks(), sorted(frozenset[str]().union(*uses))
     for name in names:
-        if name not in blocks and name not in (*_LIBRARY, FLOAT):
-            raise KeyError(f"{TEMPLATE} has no block '{name}', and it is no known header")
+        if name not in blocks and name != FLOAT and not name.endswith(".h"):
+            raise KeyError(f"{TEMPLATE} has no block '{name}', and it is no header")
     needed = needed_first(names, needs)
+    others = (name for name in needed if name.endswith(".h") and name not in _LIBRARY)
     return Preamble(
-        tuple(header for header in _LIBRARY if header in needed),
+        (*(header for header in _LIBRARY if header in needed), *others),
         tuple(blocks[name] for name in needed if name in blocks),
         FLOAT in needed,
     )
