@@ -5,7 +5,7 @@ A plugin is a module named by an entry point of group `smelt.plugins`, or a file
 
 - subclasses of `smelt.ir.Op`, which register themselves under their class name;
 - `KERNELS`, a mapping from a backend's name to kernels (`smelt.codegen.lower.offer.Kernel`);
-- `TEMPLATES`, the folder that those kernels' templates are in;
+- `TEMPLATES`, the folder that those kernels' templates are in (`KernelCall` says what they get);
 - `TFLITE_CONVERTERS`, a mapping from an operator's name in the file (a custom operator's custom
   name) to `smelt.frontend.tflite.Converter`;
 - `ONNX_CONVERTERS`, a mapping from `domain::Operator` to a function that takes a

@@ -36,7 +36,7 @@ class Functions:
     def __init__(self, prefix: str, device: DeviceFunctions[Any] | None = None) -> None:
         self.device = device
         self._prefix = prefix
-        self._found: dict[Hashable, _Found] = {}
+        self._found: dict[Hashable, _SharedFunction] = {}
         self._taken: dict[str, int] = {}
 
     def add(self, node: Node, call: KernelCall) -> str:
@@ -50,7 +50,7 @@ class Functions:
             count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
             name = f"{self._prefix}_{call.stem}" + (f"_{count}" if count > 1 else "")
             floats = any(_element(o, node) in WIDE_FLOATS for o in call.operands)
-            found = self._found[key] = _Found(name, call, signature, floats)
+            found = self._found[key] = _SharedFunction(name, call, signature, floats)
         found.users[str(node.origin)] = None
         return found.name
 
@@ -60,7 +60,7 @@ class Functions:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SharedFunction:
     """A function: its name, the first call that needs it, and the origins of all that do.
 
     `floats`: whether an operand of it is a pointer to C's floating-point numbers.

@@ -80,6 +80,9 @@ TFLITE_CONVERTERS = {"cube": Converter(convert)}
 '''
 TEMPLATE = """\
 /* The cube of each element. */
+/*
+{{ layers }}
+ */
 void {{ function }}({{ signature }}) {
     for (int32_t i = 0; i < {{ count }}; ++i) {
         y[i] = x[i] * x[i] * x[i];
