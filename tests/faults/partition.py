@@ -9,7 +9,7 @@ _of = partial(Fault, "partition")
 FAULTS = (
     _of(
         "where memory is short, the fastest kernel is taken",
-        "codegen/partition/partitioner.py",
+        "codegen/partition/candidates.py",
         "return 0.0, call.scratch_bytes, cycles",
         "return 0.0, cycles, call.scratch_bytes",
         ("tests/partition/test_partitioner.py",),
