@@ -258,7 +258,7 @@ def codes() -> dict[str, Assembler]:
             PairsOfTaps(
                 steps=7,
                 turns=turns,
-                words=False,
+                in_words=False,
                 repaired=True,
                 outputs=5,
                 together=True,
