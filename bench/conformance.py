@@ -251,16 +251,21 @@ kilobytes, which Smelt refuses of an ordinary file. Here the limit is raised.
 """
 
 
-def _chosen(wanted: str, sets: Sequence[str]) -> list[SuiteCase]:
-    """The cases of an operator, or else those whose names have `wanted` in them.
+def _chosen(wanted: str | None, sets: Sequence[str]) -> list[SuiteCase]:
+    """The cases of an operator, or else those whose names have `wanted` in them; None: all.
 
     Raises:
         typer.BadParameter: there is no such set, or no such case.
     """
+    if wanted is not None and not wanted.strip():
+        raise typer.BadParameter("an empty name is none; leave it out to run the whole suite")
     unknown = [name for name in sets if name not in SETS]
     if unknown:
         raise typer.BadParameter(f"no set is called '{unknown[0]}'; there are {', '.join(SETS)}")
-    known, word = list(cases(name for name in SETS if name in sets)), wanted.lower()
+    known = list(cases(name for name in SETS if name in sets))
+    if wanted is None:
+        return known
+    word = wanted.lower()
     found = [case for case in known if case.operator.lower() == word]
     found = found or [case for case in known if word in case.name.lower()]
     if not found:
@@ -273,8 +278,8 @@ def _chosen(wanted: str, sets: Sequence[str]) -> list[SuiteCase]:
 
 def main(
     wanted: Annotated[
-        str, typer.Argument(help="An operator, or a part of the cases' names; in any case.")
-    ] = "",
+        str | None, typer.Argument(help="An operator, or a part of the cases' names; in any case.")
+    ] = None,
     sets: Annotated[str, typer.Option(help="Sets, separated by commas.")] = ",".join(SETS),
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation.")] = False,
     execute: Annotated[bool, typer.Option(help="Compile and run, or only import.")] = True,

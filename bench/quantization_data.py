@@ -79,7 +79,15 @@ def _digits(names: str) -> Iterator[TrainedNetwork | Missing]:
         allow = frozenset({"float"}) if path.stem.startswith("gru") else frozenset[str]()
         options = InputOptions({"N": 1})
         if fnmatch(path.stem, names):
-            yield TrainedNetwork(path.stem, path, calibration, tests, labels, options, allow)
+            yield TrainedNetwork(
+                name=path.stem,
+                model=path,
+                calibration=calibration,
+                tests=tests,
+                labels=labels,
+                inputs=options,
+                allow=allow,
+            )
         if path.stem == "dscnn_0":
             loud = list(calibration)
             loud[7] = (loud[7][0] * np.float32(LOUD),)

@@ -206,10 +206,10 @@ def profile_called(name: str) -> DeviceProfile:
     return _of_any(lambda accelerator: accelerator.profile(name), f"profile '{name}'")
 
 
-AnswerT = TypeVar("AnswerT")
+Wanted = TypeVar("Wanted")
 
 
-def _of_any(find: Callable[[Accelerator], AnswerT], what: str) -> AnswerT:
+def _of_any(find: Callable[[Accelerator], Wanted], what: str) -> Wanted:
     """What the first accelerator has that does not refuse."""
     error: ConfigError | None = None
     for accelerator in filter(None, map(accelerator_of, available())):

@@ -96,7 +96,9 @@ class FloatNetwork:
         """
         rescaled = self.rescaled if measure else None
         quants = self.quants(recipe)
-        return Sweep(self.graph, self.plan, quants, samples, recipe, rescaled, wide).run()
+        return Sweep(
+            self.graph, self.plan, quants, samples, recipe, equalized=rescaled, wide=wide
+        ).run()
 
     def _views(self, group: Group) -> list[ReaderView]:
         """What reads a group's tensors: operators that take them as they are, and functions.

@@ -26,7 +26,7 @@ from smelt.ops.sequence.lstm import Lstm
 NodeKind = Enum("NodeKind", ["PRODUCT", "FUNCTION", "NATIVE", "LSTM", "PLAIN", "FLOAT"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QuantizationPlan:
     """How a float network is to be quantized.
 
@@ -131,7 +131,16 @@ def _classify(graph: Graph, in_float: frozenset[Node]) -> QuantizationPlan:
     stored = [v for v in computed if (v in read or v in needed or v not in root)]
     stored = [v for v in stored if v not in given]
     cells = _cells(graph, kind)
-    return QuantizationPlan(kind, reason, root, path, tuple(stored), frozenset(read), cells, sums)
+    return QuantizationPlan(
+        kind=kind,
+        reason=reason,
+        root=root,
+        path=path,
+        stored=tuple(stored),
+        read=frozenset(read),
+        cells=cells,
+        sums=sums,
+    )
 
 
 def _cells(graph: Graph, kind: Mapping[Node, NodeKind]) -> frozenset[Value]:

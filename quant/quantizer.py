@@ -71,14 +71,14 @@ def quantize(
         steps.append(StepGain(found.level.name, *noise))
         islands += found.islands()
     return Quantized(
-        verify(swept.graph, "quantization"),
-        islands,
-        tuple(steps),
-        swept.layers,
-        recipe,
-        len(samples),
-        ignored,
-        int8,
+        graph=verify(swept.graph, "quantization"),
+        exceptions=islands,
+        steps=tuple(steps),
+        layers=swept.layers,
+        recipe=recipe,
+        samples=len(samples),
+        ignored=ignored,
+        plain=int8,
     )
 
 

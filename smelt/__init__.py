@@ -77,5 +77,14 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
         none if values is None else values,
         input_layout,
     )
-    options = Options(target, board, optimize, name, keep_inputs, added, inputs, quantize=quantize)
+    options = Options(
+        target=target,
+        board=board,
+        optimize=optimize,
+        name=name,
+        keep_inputs=keep_inputs,
+        kernels=added,
+        inputs=inputs,
+        quantize=quantize,
+    )
     return compile_model(model, options)

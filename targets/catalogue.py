@@ -177,7 +177,8 @@ def get(name: str) -> Target:
         ConfigError: no target is called so; the message lists those there are.
     """
     if name not in _BY_NAME:
-        close = get_close_matches(name, _BY_NAME, n=1)
+        cores = [known for known in _BY_NAME if known.endswith(f"-{name.lower()}")]
+        close = cores or get_close_matches(name, _BY_NAME, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else "."
         raise ConfigError(f"unknown target '{name}'{hint} Known targets: {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

@@ -107,18 +107,18 @@ def instruction(address: int, size: int, mnemonic: str, operands: str) -> Instru
         kind = Kind.RETURN_MANY
     target = _TARGET.search(operands) if kind in _DIRECT else None
     return Instruction(
-        address,
-        size,
-        mnemonic,
-        operands,
-        kind,
-        _count(kind, mnemonic, operands),
-        reads,
-        writes,
-        ".f64" in mnemonic,
-        _INDEXED.search(operands) is not None,
-        _writes_back(operands),
-        int(target.group(1), 16) if target else None,
+        address=address,
+        size=size,
+        mnemonic=mnemonic,
+        operands=operands,
+        kind=kind,
+        registers=_count(kind, mnemonic, operands),
+        reads=reads,
+        writes=writes,
+        double=".f64" in mnemonic,
+        indexed=_INDEXED.search(operands) is not None,
+        writes_back=_writes_back(operands),
+        target=int(target.group(1), 16) if target else None,
     )
 
 

@@ -30,7 +30,7 @@ from smelt.targets import ExternalLibrary, Target
 API_VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tensor:
     """An input or output as the C API shows it; `address` is a C expression."""
 
@@ -72,7 +72,7 @@ class LengthView:
     maximum: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EmittedNetwork:
     """Everything that the templates of the network and of the project ask about it.
 
@@ -171,15 +171,15 @@ def describe(
         quant = value.type.quant
         memory = plan[schedule.storage[value]].memory
         return Tensor(
-            value.name,
-            value.type.dtype.numpy.name,
-            value.type.dtype.c_name,
-            value.type.shape,
-            value.type.size,
-            value.type.bytes,
-            None if quant is None else quant.scalar[0],
-            None if quant is None else quant.scalar[1],
-            address(value, f"ctx->{memory}"),
+            name=value.name,
+            dtype=value.type.dtype.numpy.name,
+            c_type=value.type.dtype.c_name,
+            shape=value.type.shape,
+            count=value.type.size,
+            bytes=value.type.bytes,
+            scale=None if quant is None else quant.scalar[0],
+            zero_point=None if quant is None else quant.scalar[1],
+            address=address(value, f"ctx->{memory}"),
         )
 
     states = tuple(
@@ -195,26 +195,28 @@ def describe(
     )
     memories = {use.name: use.bytes for use in plan.memories}
     return EmittedNetwork(
-        title,
-        f"{len(schedule.steps)} steps, {graph.macs:,} multiply-accumulates",
-        hash_,
-        schedule.alignment,
-        max(memories[ARENA], schedule.alignment),
-        memories.get(STATE, 0),
-        keep_inputs,
-        tuple(tensor(v) for v in graph.inputs),
-        tuple(tensor(v) for v in graph.outputs),
-        states,
-        statements_of(schedule.actions, plan, device),
-        len(schedule.steps),
-        preamble(*(function.uses for function in schedule.functions)),
-        is_infinite(schedule),
-        _lengths(graph),
-        f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
-        device,
-        () if device is None else tuple(library.name for library in target.host_libraries),
-        _external(schedule),
-        any(step.spare is not None for step in schedule.calls),
+        title=title,
+        summary=f"{len(schedule.steps)} steps, {graph.macs:,} multiply-accumulates",
+        hash=hash_,
+        alignment=schedule.alignment,
+        arena_bytes=max(memories[ARENA], schedule.alignment),
+        state_bytes=memories.get(STATE, 0),
+        keep_inputs=keep_inputs,
+        inputs=tuple(tensor(v) for v in graph.inputs),
+        outputs=tuple(tensor(v) for v in graph.outputs),
+        states=states,
+        statements=statements_of(schedule.actions, plan, device),
+        step_count=len(schedule.steps),
+        preamble=preamble(*(function.uses for function in schedule.functions)),
+        infinite_weights=is_infinite(schedule),
+        lengths=_lengths(graph),
+        weights_binary=f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
+        device=device,
+        libraries=()
+        if device is None
+        else tuple(library.name for library in target.host_libraries),
+        external=_external(schedule),
+        cpu_fallback=any(step.spare is not None for step in schedule.calls),
     )
 
 

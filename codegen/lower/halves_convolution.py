@@ -278,21 +278,21 @@ def _gathering(window: Window, place: Frame, slide: Slide | None) -> Gathering:
     runs, tall = _runs(window, place), window.kernel[0] > 1
     whole = window.kernel[1] == 1 or (runs and not window.padded and slide is None)
     return Gathering(
-        place.source.offset("y", "x"),
-        place.target.offset("y", "x"),
-        window.size if window.padded else None,
-        window.origin(0, "y"),
-        window.origin(1, "x"),
-        place.width,
-        tall,
-        whole,
-        runs and not whole,
-        window.size[1] - window.kernel[1] if runs and window.padded else None,
-        window.kernel[1] * window.depth if whole or (runs and slide is None) else 0,
-        0 if whole else window.end[1],
-        0 if whole else window.dilation[1],
-        window.dilation[0] if tall else 0,
-        slide,
+        pixel=place.source.offset("y", "x"),
+        output_pixel=place.target.offset("y", "x"),
+        size=window.size if window.padded else None,
+        top=window.origin(0, "y"),
+        side=window.origin(1, "x"),
+        width=place.width,
+        tall=tall,
+        whole=whole,
+        asks=runs and not whole,
+        inside=window.size[1] - window.kernel[1] if runs and window.padded else None,
+        run=window.kernel[1] * window.depth if whole or (runs and slide is None) else 0,
+        end=0 if whole else window.end[1],
+        step=0 if whole else window.dilation[1],
+        row_step=window.dilation[0] if tall else 0,
+        slide=slide,
     )
 
 

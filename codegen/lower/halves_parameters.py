@@ -75,7 +75,7 @@ class Slide:
     neighbours: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Gathering:
     """How the inputs under windows are found, where pixels are not simply neighbours.
 

@@ -76,4 +76,12 @@ class Frame:
         """Rows of a dense layer's input and output, as the pixels of an image of one line."""
         x, y, (outputs, depth) = node.input(0).type, node.output.type, node.input(1).type.shape
         source, target = PixelStrides(x.size, depth), PixelStrides(y.size, outputs)
-        return Frame(source, target, 1, x.size // depth, 1, x.size, y.size)
+        return Frame(
+            source=source,
+            target=target,
+            height=1,
+            width=x.size // depth,
+            batch=1,
+            input_size=x.size,
+            output_size=y.size,
+        )

@@ -9,7 +9,7 @@ from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plane:
     """How words of two inputs of a channel lie in scratch, and how the assembly goes over them.
 
@@ -137,16 +137,16 @@ def plane_of(node: Node) -> Plane | None:
         pairs = -(-outputs[0] // 2)
         bands = -(-pairs // most)
         plane = Plane(
-            axis,
-            taps,
-            stride,
-            before,
-            size,
-            outputs,
-            -(-pairs // bands),
-            (columns, 1),
-            source,
-            target,
+            axis=axis,
+            taps=taps,
+            stride=stride,
+            before=before,
+            size=size,
+            outputs=outputs,
+            pairs=-(-pairs // bands),
+            pitch=(columns, 1),
+            source=source,
+            target=target,
         )
         if taps[0] > taps[1]:
             plane = replace(plane, pitch=(1, plane.rows))

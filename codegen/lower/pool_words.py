@@ -62,7 +62,7 @@ TapAddresses = tuple[str, ...]
 """C of where the words of a pixel under a window stand."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WordPoolFunction:
     """A function that pools pixels side by side.
 
@@ -93,7 +93,16 @@ class WordPoolFunction:
         if loops.written_out and rows is not None and columns is not None:
             places = [y * p.row + x * p.channels for y in range(rows) for x in range(columns)]
             taps = tuple(_tap(place, words) for place in places)
-            return WordPoolFunction(name, parameters, taps, None, None, 0, (), ())
+            return WordPoolFunction(
+                name=name,
+                parameters=parameters,
+                straight=taps,
+                rows=None,
+                turns=None,
+                step=0,
+                looped=(),
+                rest=(),
+            )
         looped = columns is None or loops.turns > 1
         turn, behind = loops.unrolled, loops.rest
         if not looped:

@@ -41,7 +41,7 @@ _INT32_MAX = 2**31 - 1
 _NEVER = 1 << 40
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScalingSteps:
     """How a sum becomes an output in C; see `lower/short_scaling.j2`.
 
@@ -66,7 +66,7 @@ class ScalingSteps:
     output: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShortScaling:
     """How the sums of each channel, without their bias, become outputs.
 
@@ -132,14 +132,14 @@ class ShortScaling:
         nudged, counted = self.nudges is not None, self.base == self.low
         clamped = f"t < {self.low} ? {self.low} : t > {self.high} ? {self.high} : t"
         return ScalingSteps(
-            self.biases is not None,
-            self.count,
-            self.drop if self.count > 1 else 0,
-            self.count + 1 if nudged else None,
-            self.shift - 1 if nudged else self.shift,
-            f" {'+' if self.lift >= 0 else '-'} {abs(self.lift)}" if nudged else "",
-            self.span if counted else None,
-            offset("t", self.low) if counted else clamped,
+            biased=self.biases is not None,
+            parts=self.count,
+            drop=self.drop if self.count > 1 else 0,
+            nudge=self.count + 1 if nudged else None,
+            shift=self.shift - 1 if nudged else self.shift,
+            lift=f" {'+' if self.lift >= 0 else '-'} {abs(self.lift)}" if nudged else "",
+            span=self.span if counted else None,
+            output=offset("t", self.low) if counted else clamped,
         )
 
     @property
@@ -222,7 +222,16 @@ class _ScalingSearch:
                 return None
             parts[:, moves], offsets[moves] = fitted
         return ShortScaling(
-            parts, offsets, nudges, self._apart, drop, shift, r.zero_point, r.low, r.high, r.low
+            parts=parts,
+            offsets=offsets,
+            nudges=nudges,
+            biases=self._apart,
+            drop=drop,
+            shift=shift,
+            zero_point=r.zero_point,
+            low=r.low,
+            high=r.high,
+            base=r.low,
         )
 
     def _fitted(self, nudges: Array | None) -> tuple[Array, Array] | None:

@@ -8,7 +8,7 @@ from smelt.ir import Node
 from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, Padding2D, Pair
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Window:
     """A window that slides over an image.
 
@@ -38,20 +38,28 @@ class Window:
             raise TypeError(f"{op.name} has no window")
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         return Window(
-            (weights.shape[1], weights.shape[2]),
-            op.stride,
-            op.padding,
-            op.dilation,
-            (x.shape[1], x.shape[2]),
-            weights.shape[3] if isinstance(op, Conv2D) else 1,
-            y.shape[3],
-            op.groups if isinstance(op, Conv2D) else 1,
+            kernel=(weights.shape[1], weights.shape[2]),
+            stride=op.stride,
+            padding=op.padding,
+            dilation=op.dilation,
+            size=(x.shape[1], x.shape[2]),
+            depth=weights.shape[3] if isinstance(op, Conv2D) else 1,
+            outputs=y.shape[3],
+            groups=op.groups if isinstance(op, Conv2D) else 1,
         )
 
     @staticmethod
     def dense(rows: int, depth: int, outputs: int) -> Window:
         """A dense layer: a 1x1 convolution of an image of one row."""
-        return Window((1, 1), (1, 1), NO_PADDING, (1, 1), (1, rows), depth, outputs)
+        return Window(
+            kernel=(1, 1),
+            stride=(1, 1),
+            padding=NO_PADDING,
+            dilation=(1, 1),
+            size=(1, rows),
+            depth=depth,
+            outputs=outputs,
+        )
 
     @property
     def taps(self) -> int:

@@ -133,7 +133,15 @@ class Linearizer:
             spare = Spare(twin, self._functions.add(node, twin), tuple(own))
         results = self._places.results(node, scope)
         return Call(
-            index, node, results, around.inside, choice, function, tuple(arguments), loop, spare
+            index=index,
+            node=node,
+            results=results,
+            inside=around.inside,
+            choice=choice,
+            function=function,
+            arguments=tuple(arguments),
+            rows=loop,
+            spare=spare,
         )
 
     def _length(
@@ -159,7 +167,15 @@ class Linearizer:
         then = self._arm(op.then_graph, views, targets, inner)
         otherwise = self._arm(op.else_graph, views, targets, inner)
         results = self._places.results(node, scope)
-        return Branch(index, node, results, around.inside, pointer, then, otherwise)
+        return Branch(
+            index=index,
+            node=node,
+            results=results,
+            inside=around.inside,
+            condition=pointer,
+            then=then,
+            otherwise=otherwise,
+        )
 
     def _arm(
         self,
@@ -221,20 +237,20 @@ class Linearizer:
             for k in copied
         )
         loop = Repeat(
-            index,
-            node,
-            self._places.results(node, scope),
-            around.inside,
-            form.word,
-            counter,
-            before,
-            form.turns,
-            limit,
-            start,
-            None if number is None else self._places.target(number, _NUMBER),
-            test,
-            body,
-            before_turn or after_turn,
+            index=index,
+            node=node,
+            results=self._places.results(node, scope),
+            inside=around.inside,
+            word=form.word,
+            counter=counter,
+            before=before,
+            turns=form.turns,
+            limit=limit,
+            start=start,
+            number=None if number is None else self._places.target(number, _NUMBER),
+            test=test,
+            body=body,
+            again=before_turn or after_turn,
         )
         return loop, after
 

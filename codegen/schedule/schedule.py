@@ -37,7 +37,7 @@ ARENA = "arena"
 STATE = "state"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
     """What an inference does in order, with what code and constants, and where values live.
 
@@ -120,15 +120,15 @@ def schedule(
     }
     persistent = frozenset(_buffer(scope, state.before) for state in graph.states)
     return Schedule(
-        graph,
-        actions,
-        functions.all(),
-        device,
-        constants.arrays,
-        constants.comments,
-        initial,
-        {value: view.place for value, view in scope.items() if isinstance(view.place, str)},
-        _problem(lifetimes, persistent, platform, device),
+        graph=graph,
+        actions=actions,
+        functions=functions.all(),
+        device=device,
+        constants=constants.arrays,
+        constant_comments=constants.comments,
+        initial_states=initial,
+        storage={value: view.place for value, view in scope.items() if isinstance(view.place, str)},
+        problem=_problem(lifetimes, persistent, platform, device),
     )
 
 

@@ -309,14 +309,14 @@ class _GraphScope(Scope):
         require_size(max(self._shared.converted, len(node.input), len(node.output)))
         self._types.follow(node)
         operation = Operation(
-            {attribute.name: attribute for attribute in node.attribute},
-            node.op_type,
-            opsets.get(_domain(node), 1),
-            origin,
-            tuple(self.lookup(name) if name else None for name in node.input),
-            tuple(node.output),
-            node,
-            self,
+            attributes={attribute.name: attribute for attribute in node.attribute},
+            kind=node.op_type,
+            version=opsets.get(_domain(node), 1),
+            origin=origin,
+            operands=tuple(self.lookup(name) if name else None for name in node.input),
+            outputs=tuple(node.output),
+            proto=node,
+            scope=self,
         )
         converter = CONVERTERS.get(_key(node))
         if converter is None:

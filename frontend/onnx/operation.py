@@ -106,7 +106,7 @@ class Scope(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Operation(Attributes):
     """An operator: `kind` is its name in ONNX, `version` that of its operator set.
 

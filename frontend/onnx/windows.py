@@ -17,7 +17,7 @@ LARGEST = 1 << 24
 _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OnnxWindow:
     """A window over spatial axes; every field has an entry for each axis.
 
@@ -77,13 +77,13 @@ class OnnxWindow:
             padding.append((before, after))
             outputs.append(count)
         return OnnxWindow(
-            tuple(size),
-            tuple(kernel),
-            tuple(strides),
-            tuple(1 if k == 1 else d for k, d in zip(kernel, dilation, strict=True)),
-            tuple(padding),
-            tuple(outputs),
-            padded,
+            size=tuple(size),
+            kernel=tuple(kernel),
+            stride=tuple(strides),
+            dilation=tuple(1 if k == 1 else d for k, d in zip(kernel, dilation, strict=True)),
+            padding=tuple(padding),
+            outputs=tuple(outputs),
+            padded=padded,
         )
 
     def covered(self, axis: int, *, padded: bool) -> Array:

@@ -22,7 +22,7 @@ from smelt.ir import Graph
 from smelt.targets import Platform
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Stages:
     """Every stage of the pipeline, before the project is rendered.
 

@@ -118,9 +118,19 @@ def compile_model(
 
     notes = (*imported.notes, *device_options.notes(options, target, scheduled))
     stages = Stages(
-        options, machine, platform, imported, removals, legalized,
-        graph, costs, scheduled, plan, network, notes,
-    )  # fmt: skip
+        options=options,
+        machine=machine,
+        platform=platform,
+        imported=imported,
+        removals=removals,
+        legalized=legalized,
+        graph=graph,
+        costs=costs,
+        schedule=scheduled,
+        plan=plan,
+        network=network,
+        notes=notes,
+    )
     return Compiled(**vars(stages), project=_project(stages))
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from smelt.cli.board import board
 from smelt.cli.boards import boards
 from smelt.cli.build import build
+from smelt.cli.commands import Commands
 from smelt.cli.deploy import deploy
 from smelt.cli.export import export
 from smelt.cli.flash import flash
@@ -32,6 +33,7 @@ from smelt.terminal import one_line, plain
 from smelt.version import __version__
 
 app = typer.Typer(
+    cls=Commands,
     name="smelt",
     help="From trained model to bare metal: TFLite and ONNX networks become C projects.",
     no_args_is_help=True,

@@ -100,7 +100,15 @@ def verify_job(job: Job) -> Outcome:
         if report is not None:
             report = failed(report, problem, time.monotonic() - start)
     seconds = time.monotonic() - start
-    return Outcome(job.board, job.on, error is None, message, seconds, error, report)
+    return Outcome(
+        board=job.board,
+        on=job.on,
+        passed=error is None,
+        message=message,
+        seconds=seconds,
+        error=error,
+        report=report,
+    )
 
 
 def verify_jobs(jobs: Sequence[Job], executor: Executor) -> Iterator[Outcome]:

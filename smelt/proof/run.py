@@ -161,14 +161,14 @@ def _measured(
         )
     depths = [i.stack_bytes for i in invocations if i.stack_bytes is not None]
     return Measured(
-        elf.flash_network.total,
-        elf.flash_elf,
-        last.instructions,
-        max(depths, default=None),
-        elf.ram if artefact.board is not None else None,
-        latency,
-        None if meter is None else meter.joules / len(invocations),
-        device.info.accelerator,
+        flash_network=elf.flash_network.total,
+        flash_elf=elf.flash_elf,
+        instructions=last.instructions,
+        stack=max(depths, default=None),
+        ram=elf.ram if artefact.board is not None else None,
+        latency=latency,
+        energy_j=None if meter is None else meter.joules / len(invocations),
+        device=device.info.accelerator,
     )
 
 

@@ -245,7 +245,17 @@ def problems(draw: st.DrawFn, largest: int, alignments: tuple[int, ...] = (4, 16
         size = draw(st.integers(0, 5 * alignments[-1]))
         pinned = draw(st.integers(0, 9)) == 0 and not any(b.offset is not None for b in buffers)
         offset = alignment * draw(st.integers(0, 3)) if pinned else None
-        buffers.append(Buffer(f"t{i}", size, start, end, ("sram",), alignment, offset))
+        buffers.append(
+            Buffer(
+                name=f"t{i}",
+                size=size,
+                start=start,
+                end=end,
+                memories=("sram",),
+                alignment=alignment,
+                offset=offset,
+            )
+        )
     overlaps: list[Overlap] = []
     distance = st.none() | st.integers(-2 * alignments[-1], 5 * alignments[-1])
     for x, y in itertools.permutations(buffers, 2):

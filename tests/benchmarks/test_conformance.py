@@ -101,7 +101,11 @@ def test_operators_are_found_in_any_case(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["Convv"], "did you mean Conv"), (["--sets", "nodes"], "no set is called 'nodes'")],
+    [
+        (["Convv"], "did you mean Conv"),
+        (["--sets", "nodes"], "no set is called 'nodes'"),
+        ([""], "an empty name is none"),
+    ],
 )
 def test_what_is_not_in_the_suite_is_an_error(arguments: list[str], message: str) -> None:
     found = CliRunner().invoke(app, ["conformance", "--no-execute", *arguments])

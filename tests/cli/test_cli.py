@@ -421,6 +421,7 @@ def test_wrong_options(smelt: Smelt, options: tuple[str, ...], words: tuple[str,
 def test_wrong_usage(smelt: Smelt, arguments: tuple[str, ...]) -> None:
     ran = smelt(*arguments)
     assert ran.code == 2
+    assert "Value error" not in ran.err
     assert "Usage" in ran.err
     assert files() == []
 

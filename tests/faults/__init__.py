@@ -4,14 +4,27 @@
 runs only the tests that are named with it. `--markdown` writes the table of docs/reliability.md.
 """
 
-from tests.faults import arena, kernels, passes, quantizer, verification, wire
+from tests.faults import (
+    arena,
+    backends,
+    emit,
+    kernels,
+    partition,
+    passes,
+    quantizer,
+    verification,
+    wire,
+)
 from tests.faults.fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
     *kernels.FAULTS,
+    *backends.FAULTS,
+    *partition.FAULTS,
     *passes.FAULTS,
     *arena.FAULTS,
     *quantizer.FAULTS,
+    *emit.FAULTS,
     *wire.FAULTS,
     *verification.FAULTS,
 )

@@ -182,12 +182,34 @@ def test_the_stack_is_used_as_far_as_there_is_room() -> None:
 
 def scaling(outputs: int) -> ShortScaling:
     ones = np.ones(outputs, np.int64)
-    return ShortScaling(np.stack([ones, ones]), ones, None, None, 8, 20, 3, -128, 127, -128)
+    return ShortScaling(
+        parts=np.stack([ones, ones]),
+        offsets=ones,
+        nudges=None,
+        biases=None,
+        drop=8,
+        shift=20,
+        zero_point=3,
+        low=-128,
+        high=127,
+        base=-128,
+    )
 
 
 def nudged(outputs: int) -> ShortScaling:
     ones = np.ones(outputs, np.int64)
-    return ShortScaling(np.stack([ones] * 3), ones, ones, ones, 8, 20, 3, -100, 100, 0)
+    return ShortScaling(
+        parts=np.stack([ones] * 3),
+        offsets=ones,
+        nudges=ones,
+        biases=ones,
+        drop=8,
+        shift=20,
+        zero_point=3,
+        low=-100,
+        high=100,
+        base=0,
+    )
 
 
 def sums_of(outputs: int, *, state: bool = False) -> BlockSums:
@@ -214,13 +236,61 @@ def codes() -> dict[str, Assembler]:
         "armv6m_block": armv6m_block.block(sums_of(300)),
         "armv6m_words": armv6m_words.dense(s, 5, 33, 8),
         "armv7m_block": armv7m_block.block(sums_of(300)),
-        "armv7m_columns": lines(SlidingLines(12, 10, 3, 2, 300, 3000, 8, True, s)),
-        "armv7m_dense": row(RowSums(5, 9, turns, 100, True, 3, s)),
-        "armv7m_products": armv7m_products_assembly.block(
-            PairsOfTaps(7, turns, False, True, 5, True, s)
+        "armv7m_columns": lines(
+            SlidingLines(
+                pitch=12,
+                outputs=10,
+                triples=3,
+                turns=2,
+                step=300,
+                line_step=3000,
+                held=8,
+                repaired=True,
+                scaling=s,
+            )
         ),
-        "armv7m_rows": outputs_of_row(LineSums(1, 90, 0, 22, turns, True, 5, 2, s)),
-        "armv7m_rows_2": outputs_of_row(LineSums(2, 90, 42, 22, turns, False, 5, 1, s)),
+        "armv7m_dense": row(
+            RowSums(
+                outputs=5, blocks=9, turns=turns, offset=100, repaired=True, common=3, scaling=s
+            )
+        ),
+        "armv7m_products": armv7m_products_assembly.block(
+            PairsOfTaps(
+                steps=7,
+                turns=turns,
+                in_words=False,
+                repaired=True,
+                outputs=5,
+                together=True,
+                scaling=s,
+            )
+        ),
+        "armv7m_rows": outputs_of_row(
+            LineSums(
+                stride=1,
+                pitch=90,
+                even=0,
+                weights=22,
+                turns=turns,
+                repaired=True,
+                outputs=5,
+                blocks=2,
+                scaling=s,
+            )
+        ),
+        "armv7m_rows_2": outputs_of_row(
+            LineSums(
+                stride=2,
+                pitch=90,
+                even=42,
+                weights=22,
+                turns=turns,
+                repaired=False,
+                outputs=5,
+                blocks=1,
+                scaling=s,
+            )
+        ),
     }
 
 

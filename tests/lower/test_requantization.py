@@ -46,13 +46,13 @@ def requantizations(draw: st.DrawFn) -> Requantization:
     zero_point = draw(st.integers(-128, 127))
     low = draw(st.sampled_from((-128, zero_point)))
     return Requantization(
-        np.asarray(each(st.integers(2**30, 2**31 - 1) | st.just(0)), np.int64),
-        -np.asarray(each(st.integers(base, base + 4)), np.int64),
-        lowest,
-        lowest + draw(st.integers(0, 40_000)),
-        zero_point,
-        low,
-        draw(st.integers(low, 127)),
+        multipliers=np.asarray(each(st.integers(2**30, 2**31 - 1) | st.just(0)), np.int64),
+        shifts=-np.asarray(each(st.integers(base, base + 4)), np.int64),
+        lowest=lowest,
+        highest=lowest + draw(st.integers(0, 40_000)),
+        zero_point=zero_point,
+        low=low,
+        high=draw(st.integers(low, 127)),
     )
 
 
@@ -92,7 +92,13 @@ def test_rectified_channels_of_any_shift_are_served(shifts: tuple[int, int]) -> 
     multipliers = np.asarray([1_518_500_250, 2_147_000_001], np.int64)
     lowest, highest = np.full(2, -(2**20)), np.full(2, 2**20)
     requantization = Requantization(
-        multipliers, np.asarray(shifts, np.int64), lowest, highest, -128, -128, 127
+        multipliers=multipliers,
+        shifts=np.asarray(shifts, np.int64),
+        lowest=lowest,
+        highest=highest,
+        zero_point=-128,
+        low=-128,
+        high=127,
     )
     assert requantization.scaling is not None
 
@@ -101,7 +107,15 @@ def test_rounding_away_from_zero_on_both_sides_is_not() -> None:
     """Ties at negative outputs round down, which one addition and a floor cannot do too."""
     multipliers, shifts = np.asarray([1_518_500_250]), np.asarray([-7])
     lowest, highest = np.asarray([-(2**15)]), np.asarray([2**15])
-    requantization = Requantization(multipliers, shifts, lowest, highest, 0, -128, 127)
+    requantization = Requantization(
+        multipliers=multipliers,
+        shifts=shifts,
+        lowest=lowest,
+        highest=highest,
+        zero_point=0,
+        low=-128,
+        high=127,
+    )
     assert requantization.scaling is None
 
 

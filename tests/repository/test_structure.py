@@ -23,6 +23,10 @@ FILTERS = frozenset(
 Besides, `length` counts a sequence that has a name, and `map` takes an attribute of each element.
 """
 
+MOST_POSITIONAL = 6
+TABLES = {"Benchmark", "Gpu"}
+"""Classes whose objects are the rows of a table."""
+
 TEMPLATES = sorted(
     path.relative_to(ROOT / "templates").as_posix() for path in (ROOT / "templates").rglob("*.j2")
 )
@@ -84,6 +88,20 @@ def test_methods_that_override_do_not_say_see() -> None:
             }
             if (ast.get_docstring(node) or "").startswith("See ") or deleted & parameters:
                 found.append(f"{path.relative_to(ROOT).as_posix()}:{node.lineno} {node.name}")
+    assert found == []
+
+
+def test_objects_of_many_fields_are_made_by_keywords() -> None:
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
+    nodes_of = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    made = {node.name for _, node in nodes_of if isinstance(node, ast.ClassDef)} - TABLES
+    found = [
+        f"{path.relative_to(ROOT).as_posix()}:{node.lineno} {ast.unparse(node.func)}"
+        for path, node in nodes_of
+        if isinstance(node, ast.Call) and len(node.args) > MOST_POSITIONAL
+        if ast.unparse(node.func).split(".")[-1] in made
+        and not any(isinstance(argument, ast.Starred) for argument in node.args)
+    ]
     assert found == []
 
 

@@ -18,6 +18,9 @@ def test_an_unknown_target_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match=r"'cortex-m44'; did you mean 'cortex-m4'\?") as caught:
         targets.get("cortex-m44")
     assert "cortex-m55" in str(caught.value)
+    for core in ("m4", "M4"):
+        with pytest.raises(ConfigError, match=rf"'{core}'; did you mean 'cortex-m4'\?"):
+            targets.get(core)
 
 
 @pytest.mark.parametrize("target", targets.available(), ids=lambda target: target.name)

@@ -189,15 +189,15 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
                     str(
                         lines(
                             SlidingLines(
-                                pitch,
-                                outputs[1],
-                                triples,
-                                turns,
-                                target[1],
-                                target[0],
-                                held,
-                                kind,
-                                scaling,
+                                pitch=pitch,
+                                outputs=outputs[1],
+                                triples=triples,
+                                turns=turns,
+                                step=target[1],
+                                line_step=target[0],
+                                held=held,
+                                repaired=kind,
+                                scaling=scaling,
                             )
                         )
                     ),

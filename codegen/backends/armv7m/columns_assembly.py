@@ -35,7 +35,7 @@ product, r5 to r7: weights of the former, r8 to r10: of the latter, r11, r12 and
 outputs. On the stack: what requantizes%s, lines left, turns left."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SlidingLines:
     """How lines of outputs are computed.
 

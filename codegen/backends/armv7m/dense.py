@@ -129,13 +129,13 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
     counted, repairs = counted_weights(filled, offset)
     common, rows_ = _rows_of(scaling, len(filled))
     summed = RowSums(
-        outputs,
-        blocks,
-        Turns.of(blocks, _UNROLLED[request.optimize]),
-        offset,
-        any(repairs),
-        len(common),
-        scaling,
+        outputs=outputs,
+        blocks=blocks,
+        turns=Turns.of(blocks, _UNROLLED[request.optimize]),
+        offset=offset,
+        repaired=any(repairs),
+        common=len(common),
+        scaling=scaling,
     )
     fields = rows_.shape[1]
     own = [f"row[j * {fields} + {i}]" for i in range(fields)]

@@ -38,7 +38,7 @@ of a pair, product, r9 to r12: sums, lr: mask. On the stack: fours of outputs le
 end, %d times `total`, next output%s."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RowSums:
     """What the function sums.
 

@@ -115,13 +115,13 @@ def convolution(
     one = window.taps == 1 and not window.padded and window.stride == (1, 1)
     together = pixels >= PIXELS
     summed = PairsOfTaps(
-        steps,
-        Turns.of(steps - 1, _UNROLLED[request.optimize]),
-        in_words,
-        any(repairs),
-        window.outputs,
-        together,
-        scaling,
+        steps=steps,
+        turns=Turns.of(steps - 1, _UNROLLED[request.optimize]),
+        in_words=in_words,
+        repaired=any(repairs),
+        outputs=window.outputs,
+        together=together,
+        scaling=scaling,
     )
     contiguous = window.dilation[1] == 1 and place.source.pixel == window.depth
     runs = contiguous and 1 < window.kernel[1] <= window.size[1]

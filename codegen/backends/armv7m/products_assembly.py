@@ -40,7 +40,7 @@ inputs, r8: product, r9 to r11 and r12, lr, r0: sums of the outputs. On the stac
 pixels, `patch`, its end, pairs of outputs left."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PairsOfTaps:
     """What the function sums.
 

@@ -151,15 +151,15 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
         starts = _starts(kept, repairs)
         constants = _constants(lines, repairs, scaling.rows)
         summed = LineSums(
-            lines.stride,
-            lines.pitch,
-            lines.even,
-            1 + lines.weights,
-            Turns.of(lines.steps - 1, _UNROLLED[request.optimize]),
-            any(repairs),
-            outputs,
-            width // PIXELS,
-            scaling,
+            stride=lines.stride,
+            pitch=lines.pitch,
+            even=lines.even,
+            weights=1 + lines.weights,
+            turns=Turns.of(lines.steps - 1, _UNROLLED[request.optimize]),
+            repaired=any(repairs),
+            outputs=outputs,
+            blocks=width // PIXELS,
+            scaling=scaling,
         )
         parameters = RowsOfPairsParameters(
             title=f"{node.op.name}: {x} -> {y}, {window.text}",
@@ -220,13 +220,13 @@ def _widening(lines: _Lines, window: Window, place: Frame) -> Widening:
     depth, side = window.depth, window.padding[1][0]
     rest = depth % 4
     return Widening(
-        window.size if window.padded else None,
-        offset("i", -side),
-        place.source.offset("y", "x" if window.padded else "i"),
-        lines.column("i"),
-        (lines.pitch, 2 * lines.pitch),
-        depth // 4,
-        tuple(
+        size=window.size if window.padded else None,
+        x=offset("i", -side),
+        pixel=place.source.offset("y", "x" if window.padded else "i"),
+        place=lines.column("i"),
+        pitch=(lines.pitch, 2 * lines.pitch),
+        fours=depth // 4,
+        tail=tuple(
             LastInputs(
                 first // 2 * lines.pitch,
                 0,

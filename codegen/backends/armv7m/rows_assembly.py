@@ -42,7 +42,7 @@ r0: inputs, r1: weights, r2 to r5: inputs of four columns, r6 to r8: weights of 
 sums, lr: product. On the stack: `line`, `weights`, `row`, `out`, end of the weights, `blocks`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LineSums:
     """What the function sums.
 

@@ -10,7 +10,7 @@ from smelt.codegen.lower.offer import Parameters
 from smelt.codegen.lower.short_scaling import ScalingSteps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Widening:
     """How a row of the image becomes words of two channels each.
 

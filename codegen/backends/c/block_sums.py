@@ -11,7 +11,7 @@ InputForm = Literal["packed", "paired", "single"]
 """Two of them in a word, brought together once or at every use; or each by itself."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BlockTiling:
     """How a convolution is cut into blocks.
 
@@ -82,7 +82,7 @@ class BlockTiling:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChannelSums:
     """Channels whose sums a function of its own computes, so that they have all registers.
 
@@ -117,15 +117,15 @@ class ChannelSums:
         pairs = [(i, j) for i in range(cut.pixels) for j in range(count)]
         rest = cut.length - cut.looped
         return ChannelSums(
-            count,
-            f"for (int32_t o = 0; o < {cut.whole}; o += {cut.outputs}) {{" if whole else "",
-            0 if whole else cut.whole,
-            tuple(f"{accumulator}{suffix} = 0;" for suffix in cut.suffixes(count)),
-            _stretch(cut, cut.unrolled, count) if cut.looped else (),
-            _stretch(cut, rest, count) if rest else (),
-            tuple(f"sums[{i * count + j}] = {cut.sum(j, i)};" for i, j in pairs),
-            count * products,
-            tuple(
+            count=count,
+            loop=f"for (int32_t o = 0; o < {cut.whole}; o += {cut.outputs}) {{" if whole else "",
+            first=0 if whole else cut.whole,
+            accumulators=tuple(f"{accumulator}{suffix} = 0;" for suffix in cut.suffixes(count)),
+            turn=_stretch(cut, cut.unrolled, count) if cut.looped else (),
+            last=_stretch(cut, rest, count) if rest else (),
+            results=tuple(f"sums[{i * count + j}] = {cut.sum(j, i)};" for i, j in pairs),
+            weights=count * products,
+            stores=tuple(
                 finish.stores(
                     channel,
                     *(

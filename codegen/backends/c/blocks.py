@@ -118,13 +118,13 @@ def choose(
         count, outputs, unrolled = 1, 4, 2
     length = products if form == "packed" else window.depth
     return BlockTiling(
-        form,
-        count,
-        min(outputs, window.outputs),
-        window.outputs,
-        length,
-        1 if request.optimize == "size" else max(min(length // 2, unrolled), 1),
-        window.depth if window.depth <= 4 else 4 if window.depth % 4 == 0 else 1,
+        form=form,
+        pixels=count,
+        outputs=min(outputs, window.outputs),
+        channels=window.outputs,
+        length=length,
+        unrolled=1 if request.optimize == "size" else max(min(length // 2, unrolled), 1),
+        step=window.depth if window.depth <= 4 else 4 if window.depth % 4 == 0 else 1,
     )
 
 

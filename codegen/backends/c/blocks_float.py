@@ -57,7 +57,7 @@ _LOADED_FLOATS = 240
 """Weights that a load with an immediate offset reaches."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GatheredWindow:
     """How a window is gathered into one run.
 
@@ -88,14 +88,14 @@ class GatheredWindow:
         inside = f"y >= 0 && y < {height} && side >= 0 && side + {columns} <= {width}"
         row = columns * window.depth if row_is_run else 0
         return GatheredWindow(
-            f"for (int32_t y = top; y < top + {down}; y += {down_step}) {{",
-            f"for (int32_t x = side; x < side + {across}; x += {across_step}) {{",
-            inside if row_is_run else "",
-            frame.source.offset("y", "side") if row_is_run else "",
-            row,
-            row * 4,
-            window.depth,
-            window.depth * 4,
+            down=f"for (int32_t y = top; y < top + {down}; y += {down_step}) {{",
+            across=f"for (int32_t x = side; x < side + {across}; x += {across_step}) {{",
+            whole_row=inside if row_is_run else "",
+            row_start=frame.source.offset("y", "side") if row_is_run else "",
+            row=row,
+            row_bytes=row * 4,
+            pixel=window.depth,
+            pixel_bytes=window.depth * 4,
         )
 
 

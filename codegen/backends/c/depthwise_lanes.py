@@ -17,7 +17,7 @@ _UNROLLED = 16
 """Taps up to this many are written out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LaneChannels:
     """Channels of a pixel that are computed together.
 
@@ -45,16 +45,18 @@ class LaneChannels:
         looped = window.taps > _UNROLLED
         channels = ["c", *(f"c + {j}" for j in range(1, count))]
         return LaneChannels(
-            loop,
-            first,
-            count,
-            tuple(f"int32_t sum{j} = 0;" for j in range(count)),
-            tuple(
+            loop=loop,
+            first=first,
+            count=count,
+            begin=tuple(f"int32_t sum{j} = 0;" for j in range(count)),
+            taps=tuple(
                 tuple(f"sum{j} += in[{j}] * weights[{t * count + j}];" for j in range(count))
                 for t in range(1 if looped else window.taps)
             ),
-            0 if looped else window.taps * count,
-            tuple(finish.stores(at, (f"out[{at}]", f"sum{j}")) for j, at in enumerate(channels)),
+            weights=0 if looped else window.taps * count,
+            stores=tuple(
+                finish.stores(at, (f"out[{at}]", f"sum{j}")) for j, at in enumerate(channels)
+            ),
         )
 
 

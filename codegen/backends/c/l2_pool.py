@@ -20,7 +20,7 @@ class L2PoolSpan:
     end: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class L2PoolParameters(Parameters):
     """What `backends/c/l2_pool.j2` prints.
 
@@ -74,18 +74,18 @@ class L2PoolKernel(Kernel[L2Pool2D]):
             template="backends/c/l2_pool.j2",
             stem=f"l2_pool_{size}",
             parameters=L2PoolParameters(
-                f"{size}, stride {op.stride[0]}x{op.stride[1]}",
-                str(x),
-                str(y),
-                n,
-                y.shape[1],
-                y.shape[2],
-                channels,
-                height * width * channels,
-                width * channels,
-                _span(op, 0, height, y.shape[1]),
-                _span(op, 1, width, y.shape[2]),
-                result,
+                window=f"{size}, stride {op.stride[0]}x{op.stride[1]}",
+                x=str(x),
+                y=str(y),
+                batch=n,
+                height=y.shape[1],
+                width=y.shape[2],
+                channels=channels,
+                image=height * width * channels,
+                row=width * channels,
+                rows=_span(op, 0, height, y.shape[1]),
+                columns=_span(op, 1, width, y.shape[2]),
+                result=result,
             ),
             operands=(Input(0, "input"), Output(0, "output")),
             uses=uses_in([result]),

@@ -119,7 +119,7 @@ class _Phases:
         return np.concatenate(found).astype(np.int8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PhaseChannels:
     """Output channels whose sums a function of its own computes.
 
@@ -166,14 +166,14 @@ class PhaseChannels:
             following = [(f"next[{at}]", f"sums[{count + j}]")] if pair else []
             stores.append(finish.stores(at, *following, (f"out[{at}]", f"sums[{j}]")))
         return PhaseChannels(
-            count,
-            loop,
-            first,
-            tuple(f"{'int64_t' if pair else 'int32_t'} sum{j} = 0;" for j in channels),
-            (*turn, f"weight += {cut.unrolled * count};"),
-            tuple(results),
-            f"{count} * length" if count > 1 else "length",
-            tuple(stores),
+            count=count,
+            loop=loop,
+            first=first,
+            begin=tuple(f"{'int64_t' if pair else 'int32_t'} sum{j} = 0;" for j in channels),
+            turn=(*turn, f"weight += {cut.unrolled * count};"),
+            results=tuple(results),
+            advance=f"{count} * length" if count > 1 else "length",
+            stores=tuple(stores),
         )
 
 

@@ -99,7 +99,16 @@ class PoolKernel(Kernel[Pool2D]):
         if scales:
             first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
         result = _result_of(node, how, varies=counts)
-        walk = WindowWalk(op.kind, kind, frame.source, columns, taps, centre, first, result)
+        walk = WindowWalk(
+            kind=op.kind,
+            type=kind,
+            source=frame.source,
+            columns=columns,
+            taps=taps,
+            centre=centre,
+            first=first,
+            result=result,
+        )
         lanes = _VECTOR_LANES if vectors else LANES
         form = walk.in_vectors if vectors else walk.in_registers
         blocks = tuple(form(block) for block in lane_blocks(y.shape[3], lanes))

@@ -110,7 +110,7 @@ class PoolBlock:
         return uses_in((*self.sums, *self.steps, *self.results))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WindowWalk:
     """How blocks of channels walk over a window.
 

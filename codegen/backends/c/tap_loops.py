@@ -104,16 +104,18 @@ class TapArithmetic:
             # A zero point for each channel: weights are stored without.
             centred = np.moveaxis(centred_weights(node, -1).astype(np.int16), 0, -1)
             weights, zero_points = Packed("weights", centred), {0}
+        packed = isinstance(weights, Packed)
+        zero_point = max(zero_points, default=0)
         return TapArithmetic(
-            (weights, *finish.operands),
-            finish,
-            "0",
-            "int64_t" if finish.wide else "int32_t",
-            "int32_t",
-            x.dtype.c_name,
-            DType.INT16.c_name if isinstance(weights, Packed) else stored_weights.dtype.c_name,
-            x.zero_point,
-            *zero_points,
+            operands=(weights, *finish.operands),
+            finish=finish,
+            start="0",
+            sum_type="int64_t" if finish.wide else "int32_t",
+            value_type="int32_t",
+            input_type=x.dtype.c_name,
+            weight_type=DType.INT16.c_name if packed else stored_weights.dtype.c_name,
+            input_zero_point=x.zero_point,
+            weight_zero_point=zero_point,
         )
 
     def value(self, element: str) -> str:

@@ -57,7 +57,7 @@ class OutputDefinition:
     high: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DspScaling:
     """A requantization in one of the forms above.
 
@@ -204,7 +204,16 @@ def _fit(
         if not missing.size:
             addend = (q.zero_point << right) + (1 << right >> 1) if signed else 0
             rest = lowers if signed else None
-            return DspScaling(left, right, multipliers, biases, rest, addend, q.low, q.high)
+            return DspScaling(
+                left=left,
+                right=right,
+                multipliers=multipliers,
+                biases=biases,
+                lowers=rest,
+                addend=addend,
+                low=q.low,
+                high=q.high,
+            )
         if abs(step) > 2 and missing.size > len(bias) // 2:
             return None
     return None

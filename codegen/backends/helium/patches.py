@@ -16,7 +16,7 @@ _REACH = 508
 """Largest offset of a gather load's address."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Patches:
     """Which outputs come out of a patch, and how a strip is cut into patches.
 
@@ -85,7 +85,16 @@ def patches_of(g: Geometry) -> Patches | None:
     for count in range(1, size + 1):
         block = -(-size // count)
         starts = tuple(min(i * block, size - block) for i in range(-(-size // block)))
-        found = Patches(line, down, across, advance, shifts, max(shifts), block, starts)
+        found = Patches(
+            line=line,
+            down=down,
+            across=across,
+            advance=advance,
+            shifts=shifts,
+            lead=max(shifts),
+            block=block,
+            starts=starts,
+        )
         if found.scratch <= SCRATCH_LIMIT and 4 * (3 * found.sums + 1) <= _REACH:
             return found
     return None

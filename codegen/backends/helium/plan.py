@@ -20,7 +20,7 @@ def scratch_limit(node: Node) -> int:
     return max(SCRATCH_LIMIT, (node.input(0).type.bytes + node.output.type.bytes) // 8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Geometry:
     """A convolution's sizes; an image of one column is taken for one of one row.
 
@@ -48,7 +48,16 @@ class Geometry:
             outputs, depth = node.input(1).type.shape
             rows = x.size // depth
             none = ((0, 0), (0, 0))
-            return Geometry(1, (1, rows), (1, rows), (1, 1), (1, 1), none, depth, outputs)
+            return Geometry(
+                images=1,
+                size=(1, rows),
+                output=(1, rows),
+                kernel=(1, 1),
+                stride=(1, 1),
+                padding=none,
+                depth=depth,
+                channels=outputs,
+            )
         w = Window.of(node)
         size, output, kernel = w.size, (y.shape[1], y.shape[2]), w.kernel
         stride, padding = w.stride, w.padding
@@ -58,9 +67,25 @@ class Geometry:
         if size == output and kernel == stride == (1, 1):
             pixels = y.shape[0] * output[0] * output[1]
             return Geometry(
-                1, (1, pixels), (1, pixels), kernel, stride, padding, x.shape[3], y.shape[3]
+                images=1,
+                size=(1, pixels),
+                output=(1, pixels),
+                kernel=kernel,
+                stride=stride,
+                padding=padding,
+                depth=x.shape[3],
+                channels=y.shape[3],
             )
-        return Geometry(y.shape[0], size, output, kernel, stride, padding, x.shape[3], y.shape[3])
+        return Geometry(
+            images=y.shape[0],
+            size=size,
+            output=output,
+            kernel=kernel,
+            stride=stride,
+            padding=padding,
+            depth=x.shape[3],
+            channels=y.shape[3],
+        )
 
     @property
     def pitch(self) -> int:
@@ -215,11 +240,35 @@ def plan_of(g: Geometry, limit: int) -> TilePlan | None:
     """The cheapest cut within so many bytes of working memory, or None if there is none."""
     pixels = 1 if g.output[1] == 1 else 2
     if g.kernel[0] == 1 and not any(map(any, g.padding)):
-        tiles = Tiles("row", pixels, (1, 1), g.segment, g.pitch, g.channels, g.channels)
+        tiles = Tiles(
+            source="row",
+            pixels=pixels,
+            kernel=(1, 1),
+            depth=g.segment,
+            pitch=g.pitch,
+            channels=g.channels,
+            output_pitch=g.channels,
+        )
         return _in_blocks(TilePlan(g, tiles, (0,), (0,), g.output[1]), limit)
     length = -(-g.kernel[0] * g.segment // CHUNK) * CHUNK
-    image = Tiles("image", pixels, g.kernel, g.depth, g.pitch, g.channels, g.channels)
-    window = Tiles("row", pixels, (1, 1), length, length, g.channels, g.channels)
+    image = Tiles(
+        source="image",
+        pixels=pixels,
+        kernel=g.kernel,
+        depth=g.depth,
+        pitch=g.pitch,
+        channels=g.channels,
+        output_pitch=g.channels,
+    )
+    window = Tiles(
+        source="row",
+        pixels=pixels,
+        kernel=(1, 1),
+        depth=length,
+        pitch=length,
+        channels=g.channels,
+        output_pitch=g.channels,
+    )
     even = 1 if g.output[1] % pixels == 0 or g.output[0] == 1 else 2
     for tiles, rows in ((image, 0), (window, even)):
         for strips in range(1, -(-g.output[1] // pixels) + 1):

@@ -36,7 +36,7 @@ ROWS = ("r11", "r9", "r1")
 Source = Literal["row", "image"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tiles:
     """How all outputs of a few pixels are computed.
 

@@ -96,7 +96,7 @@ class Upload:
     bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DispatchProgram(DeviceProgram):
     """Everything that the device needs to know.
 
@@ -206,14 +206,18 @@ def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> Dispat
     regions = _regions(schedule, steps)
     last = uploads[-1] if uploads else None
     made = DispatchProgram(
-        shaders.modules,
-        shaders.pipelines,
-        with_barriers(dispatches, regions),
-        regions,
-        uploads,
-        _up(max(next(use.bytes for use in plan.memories if use.name == ARENA), 1), alignment),
-        alignment if last is None else last.offset + _up(max(last.bytes, 1), alignment),
-        any(view in HALVES for _, call in calls for view in call.views.values()),
+        modules=shaders.modules,
+        pipelines=shaders.pipelines,
+        dispatches=with_barriers(dispatches, regions),
+        regions=regions,
+        uploads=uploads,
+        arena_bytes=_up(
+            max(next(use.bytes for use in plan.memories if use.name == ARENA), 1), alignment
+        ),
+        weights_bytes=alignment
+        if last is None
+        else last.offset + _up(max(last.bytes, 1), alignment),
+        stores_halves=any(view in HALVES for _, call in calls for view in call.views.values()),
     )
     _require_limits(made, schedule)
     return made

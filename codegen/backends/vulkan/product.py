@@ -28,7 +28,7 @@ _EXACT = 1 << 24
 """Integers up to this one are floats."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShaderProduct:
     """A sum of products over a window, for each pixel and channel of an image.
 
@@ -70,7 +70,16 @@ class ShaderProduct:
         batch = y.size // (height * width * window.outputs)
         size = height, width
         depth = window.depth if isinstance(op, FullyConnected) else x.shape[-1]
-        return ShaderProduct(node, window, array, bias, size, batch, depth, floats)
+        return ShaderProduct(
+            node=node,
+            window=window,
+            weights=array,
+            bias=bias,
+            size=size,
+            batch=batch,
+            depth=depth,
+            floats=floats,
+        )
 
     @property
     def kind(self) -> Accumulation:

@@ -162,15 +162,15 @@ def _direction(
     operation, kind = layer.operation, layer.kind
     reset_after = kind == "gru" and operation.flag("linear_before_reset")
     op = Recurrence(
-        kind,
-        tuple(gate.kind for gate in gates),
-        tuple(gate.alpha for gate in gates),
-        tuple(gate.beta for gate in gates),
-        reverse,
-        sequence,
-        operation.real("clip", 0.0),
-        kind == "lstm" and operation.flag("input_forget"),
-        reset_after,
+        kind=kind,
+        activations=tuple(gate.kind for gate in gates),
+        alphas=tuple(gate.alpha for gate in gates),
+        betas=tuple(gate.beta for gate in gates),
+        reverse=reverse,
+        sequence=sequence,
+        clip=operation.real("clip", 0.0),
+        input_forget=kind == "lstm" and operation.flag("input_forget"),
+        reset_after=reset_after,
     )
     bias, candidate = _biases(layer, index, reset_after)
     lstm = kind == "lstm"

@@ -78,7 +78,7 @@ OPERANDS: tuple[str, ...] = ("gates", "weights", "bias", "hidden", "cell", "peep
 LENGTHS = OPERANDS.index("lengths")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recurrence(Op):
     """Steps of an LSTM, GRU or simple RNN of H units over T time steps, for B sequences at once.
 
@@ -280,7 +280,9 @@ def recurrence(kind: str, *activations: str, **attributes: bool | float) -> Recu
     names = activations or ("sigmoid", "tanh", "tanh")[-1 if kind == "rnn" else 0 :]
     names = names[: ACTIVATIONS[kind]]
     alphas, betas = zip(*(GATE_DEFAULTS[name] for name in names), strict=True)
-    return replace(Recurrence(kind, names, alphas, betas), **attributes)
+    return replace(
+        Recurrence(kind=kind, activations=names, alphas=alphas, betas=betas), **attributes
+    )
 
 
 def _case(

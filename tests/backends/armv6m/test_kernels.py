@@ -181,13 +181,13 @@ def requantizations(draw: st.DrawFn) -> Requantization:
     zero_point = draw(st.integers(-128, 127))
     low = draw(st.sampled_from((-128, zero_point)))
     return Requantization(
-        np.asarray(each(st.integers(2**30, 2**31 - 1) | st.just(0)), np.int64),
-        -np.asarray(each(st.integers(base, base + 4)), np.int64),
-        lowest,
-        lowest + draw(st.integers(0, 40_000)),
-        zero_point,
-        low,
-        draw(st.integers(low, 127)),
+        multipliers=np.asarray(each(st.integers(2**30, 2**31 - 1) | st.just(0)), np.int64),
+        shifts=-np.asarray(each(st.integers(base, base + 4)), np.int64),
+        lowest=lowest,
+        highest=lowest + draw(st.integers(0, 40_000)),
+        zero_point=zero_point,
+        low=low,
+        high=draw(st.integers(low, 127)),
     )
 
 
@@ -210,9 +210,14 @@ def test_short_multiplications_equal_two_roundings(r: Requantization, bias: int)
 def test_usual_scales_are_served(shifts: Pair, zero_point: int) -> None:
     limit = np.full(2, 2**18)
     r = Requantization(
-        np.asarray([1_518_500_250, 2_147_000_001]), np.asarray(shifts), -limit, limit,
-        zero_point, -128, 127,
-    )  # fmt: skip
+        multipliers=np.asarray([1_518_500_250, 2_147_000_001]),
+        shifts=np.asarray(shifts),
+        lowest=-limit,
+        highest=limit,
+        zero_point=zero_point,
+        low=-128,
+        high=127,
+    )
     assert short_scaling(r, np.asarray([700, -300])) is not None
 
 

@@ -156,7 +156,15 @@ def test_a_refused_layer_goes_to_the_fallback_or_is_an_error() -> None:
 def test_rows_are_taken_where_the_library_pads_them_right(
     stride: int, padding: tuple[int, int], right: bool
 ) -> None:
-    window = Window((1, 3), (1, stride), ((0, 0), padding), (1, 1), (1, 12), 4, 8)
+    window = Window(
+        kernel=(1, 3),
+        stride=(1, stride),
+        padding=((0, 0), padding),
+        dilation=(1, 1),
+        size=(1, 12),
+        depth=4,
+        outputs=8,
+    )
     assert gathers_rows(window, 4) is right
 
 

@@ -193,7 +193,13 @@ def _convolution_of_a_row(rng: np.random.Generator) -> Window:
         width, kernel, stride, before, after = (int(n) for n in rng.integers(0, 9, 5))
         padding = (0, 0), (before, after)
         window = Window(
-            (1, kernel), (1, stride), padding, (1, 1), (1, width), int(rng.integers(1, 20)), 1
+            kernel=(1, kernel),
+            stride=(1, stride),
+            padding=padding,
+            dilation=(1, 1),
+            size=(1, width),
+            depth=int(rng.integers(1, 20)),
+            outputs=1,
         )
         if kernel > 1 and stride and width >= kernel and gathers_rows(window, window.depth):
             return window
@@ -202,7 +208,15 @@ def _convolution_of_a_row(rng: np.random.Generator) -> Window:
 def _convolution_of_an_image(rng: np.random.Generator) -> Window:
     height, width, channels = (int(n) for n in rng.integers(5, 40, 3))
     kernel = int(rng.integers(1, 6)), int(rng.integers(1, 6))
-    return Window(kernel, (1, 1), ((1, 1), (1, 1)), (1, 1), (height, width), channels, 1)
+    return Window(
+        kernel=kernel,
+        stride=(1, 1),
+        padding=((1, 1), (1, 1)),
+        dilation=(1, 1),
+        size=(height, width),
+        depth=channels,
+        outputs=1,
+    )
 
 
 def test_working_memory_is_what_the_library_asks_for(tmp_path: Path) -> None:

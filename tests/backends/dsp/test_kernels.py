@@ -277,7 +277,13 @@ def test_channels_of_any_shifts_are_scaled(
     multipliers = np.asarray([1_518_500_250, 2_147_000_001], np.int64)
     lowest, highest = np.full(2, -(2**19)), np.full(2, 2**19)
     q = Requantization(
-        multipliers, np.asarray(shifts, np.int64), lowest, highest, zero_point, -128, 127
+        multipliers=multipliers,
+        shifts=np.asarray(shifts, np.int64),
+        lowest=lowest,
+        highest=highest,
+        zero_point=zero_point,
+        low=-128,
+        high=127,
     )
     scaling = dsp_scaling(q, np.zeros(2, np.int64))
     assert scaling is not None

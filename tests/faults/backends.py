@@ -1,0 +1,74 @@
+"""Faults in the backends for cores and GPUs: assembly, its definitions in C, shaders."""
+
+from functools import partial
+
+from tests.faults.fault import Fault
+
+_of = partial(Fault, "backend")
+
+
+def _kernels(backend: str, test: str) -> tuple[str, ...]:
+    """A test of a backend's kernels."""
+    return (f"tests/backends/{backend}/test_kernels.py", "-k", test)
+
+
+_HOST, _QEMU = "test_host_definitions_equal", "test_assembly_equals"
+
+FAULTS = (
+    _of(
+        "the last of four sums keeps what it shares with the one before",
+        "templates/backends/armv6m/dense.j2",
+        "{a, (ab - a) >> 8, c, (cd - c) >> 8}",
+        "{a, (ab - a) >> 8, c, cd >> 8}",
+        _kernels("armv6m", _HOST),
+    ),
+    _of(
+        "a total of a pair is taken too high by one where its chunks are even",
+        "codegen/backends/armv6m/pairs.py",
+        "adds(R2, (chunks + 1) // 2)",
+        "adds(R2, chunks // 2 + 1)",
+        _kernels("armv6m", _QEMU),
+    ),
+    _of(
+        "what a dense layer's weights lack is multiplied by the place of the input",
+        "codegen/backends/armv7m/dense_assembly.py",
+        ".mla(total, R2, R7, total)",
+        ".mla(total, R2, R6, total)",
+        _kernels("armv7m", _QEMU),
+    ),
+    _of(
+        "the second output of a pair keeps a part of the first",
+        "templates/backends/dsp/asm.j2",
+        "const int32_t b = ((int32_t)(both - first) {{ pair.upper }})",
+        "const int32_t b = ((int32_t)both {{ pair.upper }})",
+        _kernels("dsp", _HOST),
+    ),
+    _of(
+        "columns beside the image go on from row to row, beyond the padding",
+        "templates/backends/helium/depthwise.j2",
+        "pitches[i] = inside ? {{ row_pitch }} : 0;",
+        "pitches[i] = {{ row_pitch }};",
+        _kernels("helium", _HOST),
+    ),
+    _of(
+        "constants of sixteen channels lie in the order of the channels",
+        "codegen/backends/helium/scaling.py",
+        "4: (0, 2, 1, 3)",
+        "4: (0, 1, 2, 3)",
+        _kernels("helium", _QEMU),
+    ),
+    _of(
+        "a shader puts bytes into a word four bits apart",
+        "templates/backends/vulkan/elements.j2",
+        "//% set parts, bits = (4, 8) if unit == 1 else (2, 16)",
+        "//% set parts, bits = (4, 4) if unit == 1 else (2, 16)",
+        ("tests/backends/vulkan/test_operators.py", "-k", "every_operator_left"),
+    ),
+    _of(
+        "a dispatch does not wait for one that writes what it reads",
+        "codegen/backends/vulkan/dispatches.py",
+        "return not apart and (self.writes or other.writes)",
+        "return not apart and other.writes",
+        ("tests/backends/vulkan/test_barriers.py",),
+    ),
+)

@@ -1,0 +1,31 @@
+"""Faults in the choice of kernels and of their scratch."""
+
+from functools import partial
+
+from tests.faults.fault import Fault
+
+_of = partial(Fault, "partition")
+
+FAULTS = (
+    _of(
+        "where memory is short, the fastest kernel is taken",
+        "codegen/partition/candidates.py",
+        "return 0.0, call.scratch_bytes, cycles",
+        "return 0.0, cycles, call.scratch_bytes",
+        ("tests/partition/test_partitioner.py",),
+    ),
+    _of(
+        "a rewrite is kept that a backend of lower preference serves",
+        "codegen/partition/partitioner.py",
+        "return self.group < other.group",
+        "return self.group > other.group",
+        ("tests/partition/test_legalize.py",),
+    ),
+    _of(
+        "a value that ends with a node is counted as live ever after",
+        "codegen/partition/scratch.py",
+        "total -= sum(value.type.bytes for value in ending.pop(i, ()))",
+        "total -= sum(value.type.bytes for value in ending.pop(i + 1, ()))",
+        ("tests/partition/test_scratch.py",),
+    ),
+)
