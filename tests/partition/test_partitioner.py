@@ -112,6 +112,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     target = replace(get("host"), libraries=("toy",))
     monkeypatch.setattr("smelt.api.compile.backend", find)
     monkeypatch.setattr("smelt.codegen.emit.network.backend", find)
+    monkeypatch.setattr("smelt.boards.build.backend", find)
 
     def get_target(name: str) -> Target:
         assert name == "host"
