@@ -92,7 +92,7 @@ def patches_of(g: Geometry) -> Patches | None:
             advance=advance,
             shifts=shifts,
             lead=max(shifts),
-            block=block,
+            strip_outputs=block,
             starts=starts,
         )
         if found.scratch <= SCRATCH_LIMIT and 4 * (3 * found.sums + 1) <= _REACH:
