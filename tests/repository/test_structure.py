@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -190,3 +191,11 @@ def _lays_out(node: nodes.Node) -> bool:
     if node.name == "map":
         return not node.args
     return node.name in FILTERS
+
+
+def test_types_are_checked_behind_links() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        checked = tomllib.load(file)["tool"]["basedpyright"]["include"]
+    linked = {f"smelt/{p.name}" for p in (ROOT / "smelt").iterdir() if p.is_symlink()}
+    assert "smelt/codegen" in linked
+    assert linked - {"smelt/templates"} <= set(checked)
