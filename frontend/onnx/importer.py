@@ -19,9 +19,10 @@ from smelt.frontend.onnx.inputs import Inputs
 from smelt.frontend.onnx.lengths import checked
 from smelt.frontend.onnx.narrowed import ElementTypes
 from smelt.frontend.onnx.notes import import_notes
-from smelt.frontend.onnx.operation import Declared, OnnxValue, Operation, Scope, TensorSequence
+from smelt.frontend.onnx.operation import Declared, Operation
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
+from smelt.frontend.onnx.scope import OnnxValue, Scope, TensorSequence
 from smelt.frontend.onnx.tensors import array_of, dense_array_of
 from smelt.frontend.unique import UniqueNames
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
