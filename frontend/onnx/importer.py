@@ -15,9 +15,9 @@ from smelt.frontend.onnx import expansion
 from smelt.frontend.onnx.checks import require_known_attributes, require_size
 from smelt.frontend.onnx.converters import CONVERTERS
 from smelt.frontend.onnx.file import OnnxFile
+from smelt.frontend.onnx.half_precision import ElementTypes
 from smelt.frontend.onnx.inputs import Inputs
 from smelt.frontend.onnx.lengths import checked
-from smelt.frontend.onnx.narrowed import ElementTypes
 from smelt.frontend.onnx.notes import import_notes
 from smelt.frontend.onnx.operation import Declared, Operation
 from smelt.frontend.onnx.options import InputOptions
