@@ -12,7 +12,8 @@ from onnx import helper, numpy_helper
 
 from smelt.errors import ModelError
 from smelt.frontend.onnx.file import STANDARD_DOMAINS
-from smelt.frontend.onnx.operation import OnnxValue, Operation, TensorSequence
+from smelt.frontend.onnx.operation import Operation
+from smelt.frontend.onnx.scope import OnnxValue, TensorSequence
 from smelt.frontend.onnx.tensors import PROTO_TYPES, array_of
 from smelt.ir import Array
 

@@ -14,14 +14,23 @@ from smelt.frontend.imported import Imported
 from smelt.frontend.onnx import expansion
 from smelt.frontend.onnx.checks import require_known_attributes, require_size
 from smelt.frontend.onnx.converters import CONVERTERS
-from smelt.frontend.onnx.file import STANDARD_DOMAINS, OnnxFile
+from smelt.frontend.onnx.file import OnnxFile
+from smelt.frontend.onnx.half_precision import ElementTypes
 from smelt.frontend.onnx.inputs import Inputs
 from smelt.frontend.onnx.lengths import checked
-from smelt.frontend.onnx.narrowed import ElementTypes
 from smelt.frontend.onnx.notes import import_notes
-from smelt.frontend.onnx.operation import Declared, OnnxValue, Operation, Scope, TensorSequence
+from smelt.frontend.onnx.operation import Declared, Operation
 from smelt.frontend.onnx.options import InputOptions
 from smelt.frontend.onnx.quantizing import label_inputs
+from smelt.frontend.onnx.scope import OnnxValue, Scope, TensorSequence
+from smelt.frontend.onnx.supported import (
+    converter_key,
+    domain_of,
+    needed_operators,
+    operator_name,
+    refuse_unsupported,
+    remedy,
+)
 from smelt.frontend.onnx.tensors import array_of, dense_array_of
 from smelt.frontend.unique import UniqueNames
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
@@ -33,14 +42,9 @@ from smelt.ops.tensor.transpose import Transpose
 
 T = TypeVar("T")
 
-_MACHINE_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
-"""Of operators whose tensors are laid out for one kind of processor."""
 
 _EACH_ITEM = 16
 """Elementary operations that an element of a sequence takes, whatever it is."""
-
-_OF_SHAPES = frozenset({"Shape", "Size"})
-"""Operators whose results are known at compile time, whatever they are applied to."""
 
 
 def load(model: OnnxFile, name: str, options: InputOptions) -> Imported:
@@ -292,14 +296,14 @@ class _GraphScope(Scope):
 
     def convert(self, graph: onnx.GraphProto) -> None:
         """Convert the operators that the graph's outputs depend on."""
-        needed = _needed(graph)
+        needed = needed_operators(graph)
         require_size(len(needed))
-        self._refuse_unknown(needed)
+        refuse_unsupported(needed, self._is_fed)
         opsets = self._shared.opsets
         for index, node in needed:
             name = node.name or next((o for o in node.output if o), "")
-            origin, domain = Origin(node.op_type, index, name), _domain(node)
-            converter = CONVERTERS.get(_key(node))
+            origin, domain = Origin(node.op_type, index, name), domain_of(node)
+            converter = CONVERTERS.get(converter_key(node))
             declared = converter.attributes if isinstance(converter, Declared) else None
             require_known_attributes(node, domain, opsets.get(domain, 1), str(origin), declared)
             self._operator(node, origin, opsets)
@@ -311,14 +315,14 @@ class _GraphScope(Scope):
         operation = Operation(
             attributes={attribute.name: attribute for attribute in node.attribute},
             kind=node.op_type,
-            version=opsets.get(_domain(node), 1),
+            version=opsets.get(domain_of(node), 1),
             origin=origin,
             operands=tuple(self.lookup(name) if name else None for name in node.input),
             outputs=tuple(node.output),
             proto=node,
             scope=self,
         )
-        converter = CONVERTERS.get(_key(node))
+        converter = CONVERTERS.get(converter_key(node))
         if converter is None:
             self._expand(node, operation, opsets)
             return
@@ -375,8 +379,8 @@ class _GraphScope(Scope):
         body = expansion.body(node, operation)
         if body is None:
             raise operation.refuse(
-                f"operator {_called(node)} is not supported on what is computed as the network "
-                f"runs. `smelt ops` lists what is; {_remedy(node)}"
+                f"operator {operator_name(node)} is not supported on what is computed as the "
+                f"network runs. `smelt ops` lists what is; {remedy(node)}"
             )
         inner = _GraphScope(self._shared, onnx.GraphProto(), self)
         for name, value, given in zip(body.inputs, operation.operands, node.input, strict=False):
@@ -388,36 +392,6 @@ class _GraphScope(Scope):
         for name, result in zip(node.output, body.outputs, strict=False):
             if name:
                 self.bind(name, inner.lookup(result))
-
-    def _refuse_unknown(self, nodes: Sequence[tuple[int, onnx.NodeProto]]) -> None:
-        """Refuse all operators at once that nothing serves, before any work is done."""
-        dynamic = self._computed_at_run_time(nodes)
-        missing = [
-            (index, node)
-            for index, node in nodes
-            if _key(node) not in CONVERTERS
-            and not expansion.has_function(node)
-            and not (expansion.is_computable(node) and dynamic.isdisjoint(node.output))
-        ]
-        if not missing:
-            return
-        (index, first), others = missing[0], missing[1:]
-        also = ", ".join(sorted({_key(node) for _, node in others} - {_key(first)}))
-        raise UnsupportedError(
-            f"operator {_called(first)} (#{index} of the file, from "
-            f"{', '.join(first.input) or 'nothing'} to {', '.join(first.output)}) is not supported"
-            f"{f'; nor are {also}' if also else ''}. `smelt ops` lists what is; {_remedy(first)}."
-        )
-
-    def _computed_at_run_time(self, nodes: Sequence[tuple[int, onnx.NodeProto]]) -> set[str]:
-        """Results that depend on more than constants and shapes."""
-        found: set[str] = set()
-        for _, node in nodes:
-            if node.op_type in _OF_SHAPES and node.domain in STANDARD_DOMAINS:
-                continue
-            if any(name in found or self._is_fed(name) for name in _used(node)):
-                found.update(node.output)
-        return found
 
     def _is_fed(self, name: str) -> bool:
         found = self._find(name)
@@ -437,54 +411,3 @@ def _pairs(graph: onnx.GraphProto, given: Sequence[T]) -> Iterable[tuple[onnx.Va
             f"graph '{graph.name}' takes {len(graph.input)} inputs, {len(given)} are passed to it"
         )
     return zip(graph.input, given, strict=True)
-
-
-def _domain(node: onnx.NodeProto) -> str:
-    """The domain of the operator's set, ONNX's own as ""."""
-    return "" if node.domain in STANDARD_DOMAINS else node.domain
-
-
-def _key(node: onnx.NodeProto) -> str:
-    """The operator's name in the converter table: with its domain unless that is ONNX's own."""
-    if node.domain in STANDARD_DOMAINS:
-        return node.op_type
-    return f"{node.domain}::{node.op_type}"
-
-
-def _called(node: onnx.NodeProto) -> str:
-    if node.domain in STANDARD_DOMAINS:
-        return node.op_type
-    return f"{node.op_type} of domain '{node.domain}'"
-
-
-def _remedy(node: onnx.NodeProto) -> str:
-    if node.domain in STANDARD_DOMAINS:
-        return "build the network from operators that are listed, or add it by a plugin"
-    if node.domain in _MACHINE_DOMAINS:
-        return (
-            "onnxruntime wrote it for the processor that it ran on: save the optimized network at "
-            "level extended (GraphOptimizationLevel.ORT_ENABLE_EXTENDED) instead of all"
-        )
-    return "load a plugin that adds it, or export without operators outside of ONNX's own domain"
-
-
-def _needed(graph: onnx.GraphProto) -> list[tuple[int, onnx.NodeProto]]:
-    """The operators that the outputs depend on, with their indices, in order."""
-    wanted = {output.name for output in graph.output}
-    found: list[tuple[int, onnx.NodeProto]] = []
-    for index, node in reversed(list(enumerate(graph.node))):
-        if wanted.isdisjoint(node.output):
-            continue
-        found.append((index, node))
-        wanted.update(_used(node))
-    return found[::-1]
-
-
-def _used(node: onnx.NodeProto) -> Iterable[str]:
-    """Tensors that an operator reads, those that its graphs take from outside included."""
-    yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield from (output.name for output in attribute.g.output)
-            for inner in attribute.g.node:
-                yield from _used(inner)

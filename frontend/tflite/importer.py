@@ -31,12 +31,8 @@ from smelt.frontend.tflite.file import (
     read,
     short_name,
 )
-from smelt.frontend.tflite.operation import (
-    Converter,
-    ImportedNetwork,
-    TfliteOperation,
-    require_one_scale,
-)
+from smelt.frontend.tflite.operands import ImportedNetwork
+from smelt.frontend.tflite.operation import Converter, TfliteOperation, require_one_scale
 from smelt.frontend.tflite.tensors import (
     check_fixed_shape,
     constant_array,

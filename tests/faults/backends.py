@@ -24,7 +24,7 @@ FAULTS = (
     ),
     _of(
         "a total of a pair is taken too high by one where its chunks are even",
-        "codegen/backends/armv6m/pairs.py",
+        "codegen/backends/armv6m/depthwise_assembly.py",
         "adds(R2, (chunks + 1) // 2)",
         "adds(R2, chunks // 2 + 1)",
         _kernels("armv6m", _QEMU),

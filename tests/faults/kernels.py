@@ -94,7 +94,7 @@ FAULTS = (
     ),
     _of(
         "float weights of the last, incomplete block lie in the wrong order",
-        "codegen/backends/c/blocks_float.py",
+        "codegen/backends/c/convolution_float.py",
         "parts.append(chosen.transpose(0, 2, 1).ravel())",
         "parts.append(chosen.ravel())",
         ("tests/backends/c/test_float_kernels.py", "-k", "equals_onnxruntime and host"),

@@ -15,10 +15,10 @@ import pytest
 
 from smelt import targets
 from smelt.boards.disassembly import disassemble
-from smelt.codegen.backends.armv6m import block as armv6m_block
-from smelt.codegen.backends.armv6m import words as armv6m_words
+from smelt.codegen.backends.armv6m import convolution_assembly as armv6m_block
+from smelt.codegen.backends.armv6m import dense_assembly as armv6m_words
 from smelt.codegen.backends.armv6m.instructions import Armv6m
-from smelt.codegen.backends.armv7m import block as armv7m_block
+from smelt.codegen.backends.armv7m import convolution_assembly as armv7m_block
 from smelt.codegen.backends.armv7m import products_assembly as armv7m_products_assembly
 from smelt.codegen.backends.armv7m.assembly import Turns
 from smelt.codegen.backends.armv7m.columns_assembly import SlidingLines, lines

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from smelt.codegen.backends.vulkan.assignment import PricedTensor
-from smelt.codegen.backends.vulkan.devices import Costs, priced, stays_on_cpu
 from smelt.codegen.backends.vulkan.float16 import conversion, use_float16
 from smelt.codegen.backends.vulkan.gpus import gpu_called
+from smelt.codegen.backends.vulkan.placement import Costs, priced, stays_on_cpu
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import layer_key
 from smelt.codegen.lower.offer import Request

@@ -14,7 +14,7 @@ from smelt.codegen.backends.armv6m import depthwise as armv6m_depthwise
 from smelt.codegen.backends.armv7m import convolution as armv7m_convolution
 from smelt.codegen.backends.armv7m import depthwise as armv7m_depthwise
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.halves_convolution import HalvesConvolution
+from smelt.codegen.lower.halfword_convolution import HalfwordConvolution
 from smelt.codegen.lower.offer import KernelCall, Refusal, Request
 from smelt.codegen.lower.plain_add import PlainAdd
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value, evaluate
@@ -41,7 +41,7 @@ BACKENDS = {
     ),
     "cortex-m3": Backend(
         "armv7m",
-        (PlainAdd(), HalvesConvolution(armv7m_convolution.CORE), *armv7m_depthwise.KERNELS),
+        (PlainAdd(), HalfwordConvolution(armv7m_convolution.CORE), *armv7m_depthwise.KERNELS),
     ),
 }
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from smelt.codegen.backends.armv6m.block import block
+from smelt.codegen.backends.armv6m.convolution_assembly import block
 from smelt.codegen.backends.armv6m.instructions import CONDITION
-from smelt.codegen.lower.halves_convolution import HalvesConvolution, HalvesCore
+from smelt.codegen.lower.halfword_convolution import HalfwordConvolution, HalfwordCore
 
-CORE = HalvesCore(CONDITION, block, "armv6m_halves", interleaves=True, saturates=False)
-KERNELS = (HalvesConvolution(CORE),)
+CORE = HalfwordCore(CONDITION, block, "armv6m_halves", interleaves=True, saturates=False)
+KERNELS = (HalfwordConvolution(CORE),)

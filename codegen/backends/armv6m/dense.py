@@ -16,9 +16,9 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.armv6m.convolution import CORE
+from smelt.codegen.backends.armv6m.dense_assembly import dense
 from smelt.codegen.backends.armv6m.instructions import CONDITION
-from smelt.codegen.backends.armv6m.words import dense
-from smelt.codegen.lower.halves_convolution import halves
+from smelt.codegen.lower.halfword_convolution import halfword_convolution
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
@@ -77,7 +77,7 @@ class FourWeightsFullyConnected(Kernel[FullyConnected]):
             return _dense(node, scaling, weights, request)
         window = Window.dense(rows, depth, outputs)
         place = Frame.of_rows(node)
-        return halves(node, window, place, request, stem="fully_connected", core=CORE)
+        return halfword_convolution(node, window, place, request, stem="fully_connected", core=CORE)
 
 
 def _dense(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from smelt.codegen.backends.armv6m.depthwise_assembly import pairs
 from smelt.codegen.backends.armv6m.instructions import CONDITION
-from smelt.codegen.backends.armv6m.pairs import pairs
-from smelt.codegen.lower.halves_depthwise import DepthwiseCore, HalvesDepthwise
+from smelt.codegen.lower.halfword_depthwise import DepthwiseCore, HalfwordDepthwise
 
 CORE = DepthwiseCore(CONDITION, pairs, "armv6m_halves_depthwise", by_line=True, saturates=False)
-KERNELS = (HalvesDepthwise(CORE),)
+KERNELS = (HalfwordDepthwise(CORE),)

@@ -2,24 +2,24 @@
 
 A Cortex-M3 multiplies 32 by 32 into 32 bits in one cycle and adds to that in two, but takes four to
 seven for 64 bits. Either two taps share a word (`products`) or two pixels do, as in
-`halves_convolution`; the latter needs no window to fit into scratch whole.
+`halfword_convolution`; the latter needs no window to fit into scratch whole.
 """
 
 from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.backends.armv7m.block import block
+from smelt.codegen.backends.armv7m.convolution_assembly import block
 from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.products import convolution
-from smelt.codegen.lower.halves_convolution import HalvesConvolution, HalvesCore
+from smelt.codegen.lower.halfword_convolution import HalfwordConvolution, HalfwordCore
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 from smelt.ops.core.convolution import Conv2D
 
-CORE = HalvesCore(CONDITION, block, "armv7m_halves", interleaves=False, saturates=True)
+CORE = HalfwordCore(CONDITION, block, "armv7m_halves", interleaves=False, saturates=True)
 
 
 class PairsOfTapsConv2D(Kernel[Conv2D]):
@@ -36,4 +36,4 @@ class PairsOfTapsConv2D(Kernel[Conv2D]):
         return convolution(node, window, Frame.of(node), request, stem=stem)
 
 
-KERNELS = (PairsOfTapsConv2D(), HalvesConvolution(CORE))
+KERNELS = (PairsOfTapsConv2D(), HalfwordConvolution(CORE))

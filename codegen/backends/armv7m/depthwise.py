@@ -1,10 +1,10 @@
-"""int8 depthwise convolutions for Armv7-M without the DSP extension; see `halves_depthwise`."""
+"""int8 depthwise convolutions for Armv7-M without the DSP extension; see `halfword_depthwise`."""
 
 from __future__ import annotations
 
+from smelt.codegen.backends.armv7m.depthwise_assembly import pairs
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.backends.armv7m.pairs import pairs
-from smelt.codegen.lower.halves_depthwise import DepthwiseCore, HalvesDepthwise
+from smelt.codegen.lower.halfword_depthwise import DepthwiseCore, HalfwordDepthwise
 
 CORE = DepthwiseCore(CONDITION, pairs, "armv7m_halves_depthwise", by_line=False, saturates=True)
-KERNELS = (HalvesDepthwise(CORE),)
+KERNELS = (HalfwordDepthwise(CORE),)

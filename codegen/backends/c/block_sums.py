@@ -1,4 +1,4 @@
-"""The sums of a block of pixels times output channels, as C: see `blocks`."""
+"""The sums of a block of pixels times output channels, as C: see `convolution_blocks`."""
 
 from __future__ import annotations
 

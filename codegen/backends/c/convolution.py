@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.backends.c.blocks import blocks
-from smelt.codegen.backends.c.blocks_float import float_blocks
-from smelt.codegen.backends.c.direct import direct
+from smelt.codegen.backends.c.convolution_blocks import blocks
+from smelt.codegen.backends.c.convolution_direct import direct
+from smelt.codegen.backends.c.convolution_float import float_blocks
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request

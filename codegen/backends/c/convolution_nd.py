@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from smelt.codegen.backends.c.phases import geometry, phases
 from smelt.codegen.backends.c.tap_loops import TapArithmetic, TapAxis, TapLoops
+from smelt.codegen.backends.c.transposed_phases import geometry, phases
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.nested_loops import LANES, braced, dense_strides, lane_blocks, total
 from smelt.codegen.lower.offer import (

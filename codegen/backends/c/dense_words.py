@@ -1,9 +1,9 @@
 """int8 dense layers of one row, with two outputs in one 64-bit multiply-add.
 
-As in `pairs`, with the roles exchanged: here it is two weights of different outputs that share a
-word. They are masked out of four packed ones, so that nothing is unpacked byte by byte. A lower
-weight has no sign bits in the mask's gap, so it is stored 128 up; the sum of the inputs, taken
-once, corrects that.
+As in `depthwise_pairs`, with the roles exchanged: here it is two weights of different outputs that
+share a word. They are masked out of four packed ones, so that nothing is unpacked byte by byte. A
+lower weight has no sign bits in the mask's gap, so it is stored 128 up; the sum of the inputs,
+taken once, corrects that.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.c.blocks import blocks
-from smelt.codegen.backends.c.blocks_float import float_blocks
+from smelt.codegen.backends.c.convolution_blocks import blocks
+from smelt.codegen.backends.c.convolution_direct import direct
+from smelt.codegen.backends.c.convolution_float import float_blocks
 from smelt.codegen.backends.c.depthwise_float import WIDEST, depthwise_float
 from smelt.codegen.backends.c.depthwise_lanes import depthwise_lanes
 from smelt.codegen.backends.c.depthwise_pairs import depthwise_pairs, serves_pairs
-from smelt.codegen.backends.c.direct import direct
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request

@@ -11,7 +11,7 @@ from itertools import chain
 
 import numpy as np
 
-from smelt.codegen.backends.c.blocks_float import float_store, packed_channels
+from smelt.codegen.backends.c.convolution_float import float_store, packed_channels
 from smelt.codegen.backends.c.float_sums import Channels, FloatSums
 from smelt.codegen.backends.c.vectors import lane_loops, vector_width
 from smelt.codegen.lower.images import Frame, ImageLoop

@@ -1,4 +1,4 @@
-"""int8 depthwise convolutions with two pixels in one 64-bit multiply-add (see `blocks`)."""
+"""int8 depthwise convolutions, two pixels in a 64-bit multiply-add (see `convolution_blocks`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.backends.c.blocks import fits_pairs
+from smelt.codegen.backends.c.convolution_blocks import fits_pairs
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters

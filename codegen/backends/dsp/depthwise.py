@@ -1,7 +1,7 @@
 """int8 depthwise convolutions on cores with the DSP extension.
 
 Four channels at a time are widened into working memory, two rows of inputs a word; then one
-assembly function makes all outputs of a channel (see `taps`).
+assembly function makes all outputs of a channel (see `depthwise_assembly`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.backends.dsp.depthwise_assembly import SCRATCH_WORDS, ChannelFunctionParameters
 from smelt.codegen.backends.dsp.depthwise_plan import DepthwisePlan, plans
 from smelt.codegen.backends.dsp.dot import DspProducts, products
-from smelt.codegen.backends.dsp.taps import SCRATCH_WORDS, ChannelFunctionParameters
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,

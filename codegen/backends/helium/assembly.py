@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from smelt.codegen.backends.helium.schedule import scheduled
+from smelt.codegen.backends.helium.instruction_schedule import scheduled
 
 ACCUMULATORS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 """In the order in which LDM and STM move them."""

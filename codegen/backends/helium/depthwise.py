@@ -15,7 +15,8 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines
-from smelt.codegen.backends.helium.patches import LANES, PATCH, ROW, Patches, patches_of
+from smelt.codegen.backends.helium.depthwise_assembly import interleave_assembly, strip_assembly
+from smelt.codegen.backends.helium.depthwise_plan import LANES, PATCH, ROW, Patches, patches_of
 from smelt.codegen.backends.helium.plan import Geometry
 from smelt.codegen.backends.helium.products import refuse, scaling_of
 from smelt.codegen.backends.helium.scaling import (
@@ -25,7 +26,6 @@ from smelt.codegen.backends.helium.scaling import (
     groups,
     runs,
 )
-from smelt.codegen.backends.helium.strips import interleave_assembly, strip_assembly
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines
-from smelt.codegen.backends.helium.functions import TileBlocks, TilesFunction, windows_assembly
 from smelt.codegen.backends.helium.plan import TileCall, TilePlan
 from smelt.codegen.backends.helium.scaling import HeliumScaling
+from smelt.codegen.backends.helium.tile_functions import TileBlocks, TilesFunction, windows_assembly
 from smelt.codegen.lower.offer import Parameters
 from smelt.codegen.lower.store import offset
 from smelt.ir import Node

@@ -10,10 +10,10 @@ from typing_extensions import override
 from smelt.codegen import arena
 from smelt.codegen.accelerator import Accelerator, DevicePass, Wishes
 from smelt.codegen.backends.vulkan.calls import Block, gpu_of
-from smelt.codegen.backends.vulkan.devices import Costs, stays_on_cpu
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.backends.vulkan.float16 import use_float16
 from smelt.codegen.backends.vulkan.gpus import Gpu, gpu_called
+from smelt.codegen.backends.vulkan.placement import Costs, stays_on_cpu
 from smelt.codegen.backends.vulkan.shaders import Shaders
 from smelt.codegen.backends.vulkan.tuning import (
     TunedLayer,

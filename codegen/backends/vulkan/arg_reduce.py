@@ -8,7 +8,7 @@ from math import prod
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import SERVED, element, scalar, spread, view
+from smelt.codegen.backends.vulkan.elementwise import SERVED, element, scalar, spread, view
 from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,

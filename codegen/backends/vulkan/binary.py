@@ -8,7 +8,7 @@ from math import isinf
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.vulkan.elements import (
+from smelt.codegen.backends.vulkan.elementwise import (
     ElementBody,
     Read,
     elementwise,

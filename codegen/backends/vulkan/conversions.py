@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from smelt.codegen.backends.vulkan.elements import ElementBody, Read, elementwise, refuse_types
+from smelt.codegen.backends.vulkan.elementwise import ElementBody, Read, elementwise, refuse_types
 from smelt.codegen.backends.vulkan.rounding import quantized_real
 from smelt.codegen.backends.vulkan.unary import float_bits, looked_up
 from smelt.codegen.lower.offer import NARROW_FLOATS, Kernel, KernelCall, Refusal, Request

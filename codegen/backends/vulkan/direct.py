@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import view
+from smelt.codegen.backends.vulkan.elementwise import view
 from smelt.codegen.backends.vulkan.finish import FinishParameters
 from smelt.codegen.backends.vulkan.product import ShaderProduct
 from smelt.codegen.lower.offer import Input, Output, Packed, Parameters

@@ -6,7 +6,7 @@ from math import prod
 
 from typing_extensions import override
 
-from smelt.codegen.backends.vulkan.elements import operand_of
+from smelt.codegen.backends.vulkan.elementwise import operand_of
 from smelt.codegen.backends.vulkan.moves import Indices, Moves, OutputAxis, move
 from smelt.codegen.lower.nested_loops import dense_strides
 from smelt.codegen.lower.offer import STORED_FLOATS, Kernel, KernelCall, Refusal, Request

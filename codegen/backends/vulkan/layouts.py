@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import operand_of, spread
+from smelt.codegen.backends.vulkan.elementwise import operand_of, spread
 from smelt.codegen.backends.vulkan.moves import UNITS, Moves, OutputAxis, move
 from smelt.codegen.lower.nested_loops import dense_strides
 from smelt.codegen.lower.offer import (

@@ -14,7 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import (
+from smelt.codegen.backends.vulkan.elementwise import (
     MAX_LOOPS,
     VECTORS,
     element,

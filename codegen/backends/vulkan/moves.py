@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import operand_of, spread
+from smelt.codegen.backends.vulkan.elementwise import operand_of, spread
 from smelt.codegen.backends.vulkan.functions import definitions
 from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Parameters, Refusal
 from smelt.codegen.text.helpers import when

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import operand_of, spread, view
+from smelt.codegen.backends.vulkan.elementwise import operand_of, spread, view
 from smelt.codegen.backends.vulkan.functions import definitions
 from smelt.codegen.backends.vulkan.reduce import GROUP, grouped, loop_constants
 from smelt.codegen.backends.vulkan.unary import float_bits

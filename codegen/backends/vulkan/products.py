@@ -17,7 +17,7 @@ from typing_extensions import override
 from smelt.codegen.backends.vulkan.blocks import Work, blocks_of, costs_of
 from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
 from smelt.codegen.backends.vulkan.direct import direct
-from smelt.codegen.backends.vulkan.elements import narrowed, spread
+from smelt.codegen.backends.vulkan.elementwise import narrowed, spread
 from smelt.codegen.backends.vulkan.finish import FinishParameters
 from smelt.codegen.backends.vulkan.product import ShaderProduct, Weighted, variants_of, word_of
 from smelt.codegen.lower.offer import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import (
+from smelt.codegen.backends.vulkan.elementwise import (
     VECTORS,
     element,
     quad,

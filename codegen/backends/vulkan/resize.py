@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import element, quad, spread, view
+from smelt.codegen.backends.vulkan.elementwise import element, quad, spread, view
 from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.offer import (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from smelt.codegen.backends.vulkan.elements import ElementBody
+from smelt.codegen.backends.vulkan.elementwise import ElementBody
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.offer import Packed
 from smelt.ir import Array, TensorType

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import spread, view
+from smelt.codegen.backends.vulkan.elementwise import spread, view
 from smelt.codegen.backends.vulkan.functions import definitions
 from smelt.codegen.backends.vulkan.reduce import GROUP, grouped
 from smelt.codegen.backends.vulkan.unary import float_bits

@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import (
+from smelt.codegen.backends.vulkan.elementwise import (
     VECTORS,
     element,
     operand_of,

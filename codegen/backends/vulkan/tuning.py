@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
-from smelt.codegen.backends.vulkan.devices import Costs
 from smelt.codegen.backends.vulkan.gpus import gpu_called
+from smelt.codegen.backends.vulkan.placement import Costs
 from smelt.codegen.lower.device import MOST_TRIED, LayerTimes, layer_key
 from smelt.codegen.lower.offer import KernelCall
 from smelt.errors import ConfigError

@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elements import ElementBody, Read, elementwise, refuse_types
+from smelt.codegen.backends.vulkan.elementwise import ElementBody, Read, elementwise, refuse_types
 from smelt.codegen.lower.offer import NARROW_FLOATS, Kernel, KernelCall, Packed, Refusal, Request
 from smelt.codegen.lower.tables import tabulate
 from smelt.ir import Array, DType, Node

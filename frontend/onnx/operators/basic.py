@@ -6,7 +6,8 @@ from math import prod
 
 import numpy as np
 
-from smelt.frontend.onnx.operation import OnnxConverter, OnnxValue, Operation, Results
+from smelt.frontend.onnx.operation import OnnxConverter, Operation, Results
+from smelt.frontend.onnx.scope import OnnxValue
 from smelt.frontend.onnx.tensors import array_of, dense_array_of
 from smelt.ir import DType, Value
 

@@ -12,8 +12,9 @@ from itertools import count
 import numpy as np
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.onnx.operation import OnnxConverter, OnnxValue, Operation, Results
+from smelt.frontend.onnx.operation import OnnxConverter, Operation, Results
 from smelt.frontend.onnx.operators.shape import slice_along
+from smelt.frontend.onnx.scope import OnnxValue
 from smelt.ir import Array, DType, Graph, TensorType, Value
 from smelt.ops.control.branches import If, Loop, Order
 from smelt.ops.tensor.concat import Concat

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from smelt.frontend.onnx.operation import OnnxConverter, OnnxValue, Operation
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
+from smelt.frontend.onnx.scope import OnnxValue
 from smelt.ir import Node, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.reduce import Reduce

@@ -12,8 +12,9 @@ from itertools import accumulate
 import numpy as np
 
 from smelt.frontend.onnx.checks import require_size
-from smelt.frontend.onnx.operation import OnnxConverter, OnnxValue, Operation, TensorSequence
+from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.operators.shape import axis_of, joined, slice_along
+from smelt.frontend.onnx.scope import OnnxValue, TensorSequence
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import DType, Value
 

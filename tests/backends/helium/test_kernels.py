@@ -18,9 +18,9 @@ from smelt.codegen.backends.helium import add as helium_add
 from smelt.codegen.backends.helium import depthwise as helium_depthwise
 from smelt.codegen.backends.helium import pool as helium_pool
 from smelt.codegen.backends.helium import products as helium_products
+from smelt.codegen.backends.helium.instruction_schedule import scheduled
 from smelt.codegen.backends.helium.linear import linear
 from smelt.codegen.backends.helium.plan import SCRATCH_LIMIT
-from smelt.codegen.backends.helium.schedule import scheduled
 from smelt.codegen.lower.backend import Backend
 from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.ir import (

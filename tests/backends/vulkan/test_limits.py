@@ -21,7 +21,7 @@ from smelt.boards import compile_project, open_device
 from smelt.codegen.backends.vulkan import dispatches, shaders
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram, program
-from smelt.codegen.backends.vulkan.elements import MAX_LOOPS
+from smelt.codegen.backends.vulkan.elementwise import MAX_LOOPS
 from smelt.codegen.backends.vulkan.shaders import Module, Pipeline, Shaders
 from smelt.codegen.lower.device import DeviceFunctions
 from smelt.errors import DeviceError, UnsupportedError

@@ -19,8 +19,8 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show import report as show
 from smelt.codegen.backends.vulkan.assignment import PricedLayer, PricedTensor, assignment
-from smelt.codegen.backends.vulkan.devices import Costs
 from smelt.codegen.backends.vulkan.gpus import available, gpu_called
+from smelt.codegen.backends.vulkan.placement import Costs
 from smelt.codegen.backends.vulkan.tuning import TunedLayer, Tuning, load_tuning
 from smelt.codegen.lower.device import layer_key
 from smelt.errors import ConfigError

@@ -20,10 +20,10 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.lower.assembly_builder import Assembler
-from smelt.codegen.lower.halves_parameters import (
+from smelt.codegen.lower.halfword_parameters import (
     BlockFunction,
     Gathering,
-    HalvesParameters,
+    HalfwordParameters,
     PackedSlice,
     Slide,
     SlideTap,
@@ -53,7 +53,7 @@ _WIDEST_SLIDE = 5
 
 
 @dataclass(frozen=True)
-class HalvesCore:
+class HalfwordCore:
     """What differs between the cores that are served.
 
     Attributes:
@@ -90,12 +90,12 @@ def rows_of(window: Window) -> tuple[int, int] | None:
     return (1, window.kernel[0]) if window.kernel[0] * row * 4 <= SCRATCH_BYTES else None
 
 
-class HalvesConvolution(Kernel[Conv2D]):
+class HalfwordConvolution(Kernel[Conv2D]):
     """Convolutions of one group on a core."""
 
     op = Conv2D
 
-    def __init__(self, core: HalvesCore) -> None:
+    def __init__(self, core: HalfwordCore) -> None:
         self._core = core
 
     @override
@@ -104,17 +104,19 @@ class HalvesConvolution(Kernel[Conv2D]):
             return Refusal(f"{node.op.name} is served by halves of words for one group only.")
         window = Window.of(node)
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-        return halves(node, window, Frame.of(node), request, stem=stem, core=self._core)
+        return halfword_convolution(
+            node, window, Frame.of(node), request, stem=stem, core=self._core
+        )
 
 
-def halves(
+def halfword_convolution(
     node: Node[Conv2D | FullyConnected],
     window: Window,
     place: Frame,
     request: Request,
     *,
     stem: str,
-    core: HalvesCore,
+    core: HalfwordCore,
 ) -> KernelCall | Refusal:
     """The call that computes a convolution of one group, or why none does.
 
@@ -154,7 +156,7 @@ def halves(
         for s in ((taps[0], taps[-1]) if several else taps)
     ]
     slide = None if dense else _slide(window, place, words, ordered=ordered)
-    parameters = HalvesParameters(
+    parameters = HalfwordParameters(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
         images=place.images,
         condition=core.condition,
@@ -187,7 +189,7 @@ def halves(
     outside = np.full(columns * window.depth, x.zero_point, np.int8)
     blocks = -(-pixels // at_once) * place.batch
     return KernelCall(
-        template="lower/halves_convolution.j2",
+        template="lower/halfword_convolution.j2",
         stem=stem,
         parameters=parameters,
         operands=(
@@ -226,7 +228,7 @@ def _slices(window: Window, weights: Array, rows: int, optimize: Optimize) -> tu
     return (*(shared,) * (count - 1), last)
 
 
-def _function(sums: BlockSums, core: HalvesCore) -> BlockFunction:
+def _function(sums: BlockSums, core: HalfwordCore) -> BlockFunction:
     taps, apart = sums.taps, core.apart(sums.words)
     return BlockFunction(
         "block" if sums.ends else "part",

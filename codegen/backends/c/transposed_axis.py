@@ -1,4 +1,4 @@
-"""An axis of a transposed convolution that is computed phase by phase: see `phases`."""
+"""An axis of a transposed convolution that is computed phase by phase: see `transposed_phases`."""
 
 from __future__ import annotations
 

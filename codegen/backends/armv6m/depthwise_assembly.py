@@ -1,11 +1,11 @@
-"""Armv6-M: a channel of a plane of a depthwise convolution (`halves_depthwise`)."""
+"""Armv6-M: a channel of a plane of a depthwise convolution (`halfword_depthwise`)."""
 
 from __future__ import annotations
 
 from smelt.codegen.backends.armv6m.assembly import load_row, requantize
 from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.lower.assembly_builder import Label
-from smelt.codegen.lower.pair_plane import Plane
+from smelt.codegen.lower.depthwise_plane import Plane
 from smelt.codegen.lower.registers import R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R11, R12, SP
 from smelt.codegen.lower.short_scaling import ShortScaling
 

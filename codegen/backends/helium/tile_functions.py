@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines, HeliumAssembly, braces
-from smelt.codegen.backends.helium.dots import tile_assembly
 from smelt.codegen.backends.helium.plan import TilePlan
 from smelt.codegen.backends.helium.scaling import GroupRun, HeliumScaling, ScaledDefinition
+from smelt.codegen.backends.helium.tile_assembly import tile_assembly
 from smelt.codegen.backends.helium.tiles import CHUNK, Tiles
 
 

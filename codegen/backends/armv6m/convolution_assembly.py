@@ -1,4 +1,4 @@
-"""Armv6-M: all channels of a block of pixels whose inputs are packed (`halves_convolution`)."""
+"""Armv6-M: all channels of a block of pixels whose inputs are packed (`halfword_convolution`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Armv7-M: a channel of a plane of a depthwise convolution (`halves_depthwise`)."""
+"""Armv7-M: a channel of a plane of a depthwise convolution (`halfword_depthwise`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from smelt.codegen.backends.armv7m.assembly import load_row, requantize
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr, lsl
-from smelt.codegen.lower.pair_plane import Plane
+from smelt.codegen.lower.depthwise_plane import Plane
 from smelt.codegen.lower.registers import (
     LR,
     R0,

@@ -1,10 +1,10 @@
 """int8 depthwise convolutions on Armv6-M: two products in one multiplication.
 
-As in `halves_convolution`, a word holds the inputs of two pixels, here of outputs that are next to
-each other along one axis. Channel by channel, the words of a band of the image are made in scratch;
-then a function in assembly slides over them, with the weights and constants of the channel in one
-row. A sum of products goes to the totals after each *chunk* of taps in a line of the window: three
-where every chunk's magnitudes add up to 255 at most, else two. The choice is made by channel.
+As in `halfword_convolution`, a word holds the inputs of two pixels, here of outputs that are next
+to each other along one axis. Channel by channel, the words of a band of the image are made in
+scratch; then a function in assembly slides over them, with the weights and constants of the channel
+in one row. A sum of products goes to the totals after each *chunk* of taps in a line of the window:
+three where every chunk's magnitudes add up to 255 at most, else two. The choice is made by channel.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.lower.assembly_builder import Assembler
+from smelt.codegen.lower.depthwise_plane import Plane, plane_of
 from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import (
     Input,
@@ -28,7 +29,6 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.pair_plane import Plane, plane_of
 from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP
@@ -154,8 +154,8 @@ class PlanePacking:
 
 
 @dataclass(frozen=True)
-class HalvesDepthwiseParameters(Parameters):
-    """Variables of `lower/halves_depthwise.j2`; u is the axis of pairs.
+class HalfwordDepthwiseParameters(Parameters):
+    """Variables of `lower/halfword_depthwise.j2`; u is the axis of pairs.
 
     Attributes:
         title: what is computed.
@@ -202,7 +202,7 @@ class HalvesDepthwiseParameters(Parameters):
     reach: int
 
 
-class HalvesDepthwise(Kernel[DepthwiseConv2D]):
+class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
     """Depthwise convolutions, on a core, whose lines fit into scratch."""
 
     op = DepthwiseConv2D
@@ -247,7 +247,7 @@ def _depthwise(
         columns.append(wide[:, None].astype(np.int32))
     rows = np.concatenate(columns, axis=1)
     multiplier = window.outputs // x.shape[3]
-    parameters = HalvesDepthwiseParameters(
+    parameters = HalfwordDepthwiseParameters(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
         images=Frame.of(node).images,
         condition=core.condition,
@@ -281,7 +281,7 @@ def _depthwise(
     count = -(-plane.outputs[0] // 2) * plane.outputs[1] * planes
     bands = -(-plane.outputs[0] // (2 * plane.pairs))
     return KernelCall(
-        template="lower/halves_depthwise.j2",
+        template="lower/halfword_depthwise.j2",
         stem=f"depthwise_{window.kernel[0]}x{window.kernel[1]}",
         parameters=parameters,
         operands=(

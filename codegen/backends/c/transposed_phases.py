@@ -7,7 +7,7 @@ layer?" (2016).
 
 The inputs of a pixel's window are brought together once for all output channels, less their zero
 point; those of two pixels in one word where the processor multiplies 32 by 32 bits into 64, as in
-`blocks`.
+`convolution_blocks`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from math import gcd
 
 import numpy as np
 
-from smelt.codegen.backends.c.blocks import HALVES, LIMIT
-from smelt.codegen.backends.c.phased_axis import PhaseAxis, PhasedAxis
+from smelt.codegen.backends.c.convolution_blocks import HALVES, LIMIT
+from smelt.codegen.backends.c.transposed_axis import PhaseAxis, PhasedAxis
 from smelt.codegen.lower.finish import Finish
 from smelt.codegen.lower.images import ImageLoop
 from smelt.codegen.lower.nested_loops import LANES

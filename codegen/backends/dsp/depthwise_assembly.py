@@ -1,7 +1,7 @@
 """Assembly of depthwise convolutions: columns of input pairs times columns of weight pairs.
 
 One channel's inputs stand in working memory as words of two rows each, an even one and the one
-below, column after column (see `batches`).
+below, column after column (see `depthwise_products`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from smelt.codegen.backends.dsp.assembly import add, word
-from smelt.codegen.backends.dsp.batches import Batch, batches, input_words
+from smelt.codegen.backends.dsp.depthwise_products import Batch, batches, input_words
 from smelt.codegen.backends.dsp.scaling import DspScaling, OutputDefinition
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array

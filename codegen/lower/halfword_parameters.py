@@ -113,8 +113,8 @@ class Gathering:
 
 
 @dataclass(frozen=True)
-class HalvesParameters(Parameters):
-    """Variables of `lower/halves_convolution.j2`.
+class HalfwordParameters(Parameters):
+    """Variables of `lower/halfword_convolution.j2`.
 
     Attributes:
         title: what is computed.
