@@ -186,7 +186,7 @@ alternate = 7
             "64",
             r"'flash': size 64 bytes: the smallest firmware .* 6144 of code, 80 of them",
         ),
-        ('"1M"', "8184", r"memory 'flash': size 8184 bytes: .* give what the chip has"),
+        ('"1M"', "6136", r"memory 'flash': size 6136 bytes: .* give what the chip has"),
         (
             "0x4000_4000",
             "0x2000_0000",

@@ -182,7 +182,7 @@ def test_qemus_own_words_are_shown(tmp_path: Path) -> None:
 
 @pytest.mark.qemu
 def test_the_uart_is_a_socket_that_pyserial_opens(build: Build) -> None:
-    place = build("mps2-an386", taps=True)
+    place = build("mps2-an386", MLPERF, taps=True)
     assert place.board is not None
     with (
         Simulator(place.board, place.elf.path) as simulator,
@@ -197,7 +197,7 @@ def test_the_uart_is_a_socket_that_pyserial_opens(build: Build) -> None:
 def test_a_second_program_on_a_socket_is_told_why_nothing_answers(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = build("mps2-an386", taps=True)
+    place = build("mps2-an386", MLPERF, taps=True)
     assert place.board is not None
     with (
         Simulator(place.board, place.elf.path) as simulator,
