@@ -1,7 +1,6 @@
 """The firmware, end to end, around a hand-written network: on the host and on every QEMU board."""
 
 import math
-import re
 import signal
 import struct
 import sys
@@ -208,8 +207,7 @@ def test_the_device_introduces_itself(build: Build) -> None:
 def test_firmware_for_no_benchmark_knows_none_of_its_commands(build: Build) -> None:
     with build("host", taps=True).open() as device:
         for command in ("name", "db load 16", "infer 1"):
-            with pytest.raises(DeviceError, match=re.escape(f"Unknown command: {command}")):
-                device.command(command)
+            assert device.command(command) == [f"e-[Unknown command: {command}]"]
         assert device.command("help")[0].startswith("smelt info, smelt load I O N CRC CHECK, ")
     with build("host", MLPERF).open() as device:
         benchmark, own = device.command("help")
