@@ -145,7 +145,6 @@ class Target:
         libraries: names of those that call another's library, taken only where asked for.
         runs_code_of: targets whose code this machine executes too.
         alignment: bytes, of the arena and of every buffer in it.
-        endianness: of numbers in memory.
         device: what computes beside the CPU, if something does.
         host_libraries: what a program links with that uses it.
         granularity: channels that kernels like to compute at a time: dead ones go in such groups.
@@ -163,7 +162,6 @@ class Target:
     libraries: tuple[str, ...] = ()
     runs_code_of: tuple[str, ...] = ()
     alignment: int = 16
-    endianness: Literal["little", "big"] = "little"
     device: DeviceProfile | None = None
     host_libraries: tuple[HostLibrary, ...] = ()
     granularity: int = 1

@@ -36,7 +36,6 @@ PATCH_BYTES = 512
 """What the packed inputs of a block may take."""
 
 HALVES = ("low_sum", "high_sum")
-_NONE = frozenset[str]()
 
 LIMIT = 2**22
 """What the sum of the lower pixel of a pair must stay below."""

@@ -6,7 +6,6 @@ A product is compared by its factors, whatever their order and wherever its cons
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from smelt.codegen.passes.context import DEFAULT, PassContext
@@ -30,10 +29,6 @@ def recognize_functions(graph: Graph, _: PassContext = DEFAULT) -> Graph:
     return replace_nodes(graph, _recognized)
 
 
-Recognizer = Callable[[Value, Value, float, Matcher], Unary | None]
-"""Operator for `constant · x · other`, of `(x, other, constant)`, or None."""
-
-
 def _recognized(node: Node, matcher: Matcher) -> Node | None:
     if not isinstance(node.op, Binary) or node.op.kind not in ("mul", "div"):
         return None
@@ -45,6 +40,7 @@ def _recognized(node: Node, matcher: Matcher) -> Node | None:
     for x, other in (whole.factors, whole.factors[::-1]):
         if x.type != node.output.type or other.type != x.type:
             continue
+        # Each gives the operator for `constant · x · other`, or None.
         for recognize in (_swish, _mish, _hard_swish, _gelu, _gelu_tanh):
             op = recognize(x, other, whole.constant, matcher)
             if op is not None:
