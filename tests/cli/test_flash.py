@@ -246,7 +246,10 @@ def test_gdb_loads_firmware_that_computes_what_it_should(name: str, smelt: Smelt
 
 
 @pytest.mark.qemu
-def test_a_gdb_server_that_is_not_there_or_silent_is_given_up(smelt: Smelt, project: Path) -> None:
+def test_a_gdb_server_that_is_not_there_or_silent_is_given_up(
+    smelt: Smelt, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("smelt.boards.flash.runners._MUTE_S", 2)
     if not any(map(shutil.which, ("gdb-multiarch", "arm-none-eabi-gdb"))):
         pytest.skip("not on PATH: gdb-multiarch or arm-none-eabi-gdb")
     with socket.create_server(("127.0.0.1", 0)) as silent:

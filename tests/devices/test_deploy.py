@@ -294,7 +294,7 @@ class SpoilingRig(Rig):
             yield elf, device
 
 
-@pytest.mark.quick(every=2)
+@pytest.mark.quick(limit=(30,))
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
