@@ -7,8 +7,8 @@ to five) and six with a sum (of four to seven).
 
 Sources: Cortex-M0 TRM (DDI 0432C) table 3-1, with the fast multiplier; Cortex-M0+ TRM (DDI 0484C)
 table 3-1; Cortex-M3 TRM (DDI 0337H) table 3-1 and section 3.3.2; Cortex-M4 TRM (DDI 0439D) tables
-3-1, 3-2 and 7-1. The others' are estimates from what is known of their pipelines. Of Cortex-M23 its
-TRM (DDI 0550) says that a product takes 1 cycle or 32 and a division 17 or 34, as configured: here
+3-1, 3-2 and 7-1. The others' are estimates from what is known of their pipelines. Of Cortex-M23
+a product is taken to be 1 cycle or 32 and a division 17 or 34, as configured (not checked): here
 with the fast ones, and all else as on a Cortex-M0+, which has two pipeline stages too. Cortex-M7
 issues two instructions a cycle and predicts branches; Cortex-M33 issues some pairs of 16-bit
 instructions; Cortex-M55 computes two beats (64 bits) of a vector a cycle, so that a vector
