@@ -22,6 +22,12 @@ P = ParamSpec("P")
 CodeT = TypeVar("CodeT", bound="Assembler")
 _ON_STACK = re.compile(r"\bsp(?:, #(\d+)\]|\]|, \{)")
 
+LONGEST = 4095
+"""Characters that C compilers need to take in a string (C99, section 5.2.4.1)."""
+
+_START = '        ".syntax unified\\n"'
+"""What every statement begins with."""
+
 
 class Opcode(Generic[P]):
     """An instruction of one form: a function that checks the operands and returns their text.
@@ -58,22 +64,44 @@ class Reach:
     forward: int
 
 
+@dataclass
+class _Piece:
+    """Lines of C that stay in one statement, and how long their strings are together."""
+
+    lines: list[str]
+    length: int
+
+
 class Assembler:
     """Instructions one after the other."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self._pieces: list[_Piece] = []
         self._code: list[tuple[int, str, str]] = []
         self._size = 0
         self._repeats = False
         self._labels: dict[int, tuple[Label, int]] = {}
         self._waiting: list[tuple[int, Label, Reach]] = []
 
-    def __str__(self) -> str:
-        """The lines of the statement."""
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The lines of a statement of C, or of several: no compiler need take a longer string.
+
+        They follow each other in a function that consists of nothing else (`naked`), so that no
+        code comes between them.
+        """
         if self._waiting:
             raise EncodingError(f"label {self._waiting[0][1].digit} stands nowhere")
-        return "\n".join(self._lines)
+        whole = sum(piece.length for piece in self._pieces) <= LONGEST
+        whole = whole or any(piece.lines == [""] for piece in self._pieces)
+        found, length = [list[str]()], 0
+        for piece in self._pieces:
+            if not whole and length and length + piece.length > LONGEST - len(_START.strip()):
+                found.append([_START])
+                length = 0
+            found[-1] += piece.lines
+            length += piece.length
+        return tuple("\n".join(lines) for lines in found)
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
@@ -83,19 +111,19 @@ class Assembler:
 
     def describe(self, text: str) -> None:
         """A comment before the code: which register holds what."""
-        self._lines += ["/*", *(f" * {line}" for line in text.split("\n")), " */"]
+        self._write("/*", *(f" * {line}" for line in text.split("\n")), " */")
 
     def comment(self, text: str) -> None:
         """A comment on a line of its own."""
-        self._lines.append(f"        /* {text} */")
+        self._write(f"        /* {text} */")
 
     def blank(self) -> None:
         """An empty line, where nothing need be done."""
-        self._lines.append("")
+        self._write("")
 
     def start(self) -> None:
-        """What a statement begins with."""
-        self._lines.append('        ".syntax unified\\n"')
+        """What every statement begins with, the first one here."""
+        self._write(_START, length=len(".syntax unified\n"))
 
     def place(self, label: Label) -> None:
         """The place of a label."""
@@ -108,7 +136,7 @@ class Assembler:
             _check_distance(at, self._size, reach)
             self._waiting.remove((at, wanted, reach))
         self._labels[label.digit] = label, self._size
-        self._lines.append(f'        "{label.digit}:\\n"')
+        self._write_code(f"{label.digit}:")
 
     def here(self, digit: int) -> Label:
         """A new label at this place."""
@@ -119,13 +147,13 @@ class Assembler:
     @contextmanager
     def repeat(self, count: int) -> Generator[None]:
         """What is written within, so many times."""
-        self._lines.append(f'        ".rept {count}\\n"')
+        self._write_code(f".rept {count}")
         first, size, self._repeats = len(self._code), self._size, True
         yield
+        self._write_code(".endr")
         self._repeats = False
         self._code += self._code[first:] * (count - 1)
         self._size += (self._size - size) * (count - 1)
-        self._lines.append('        ".endr\\n"')
 
     @contextmanager
     def stack(self, room: int) -> Generator[None]:
@@ -142,8 +170,7 @@ class Assembler:
         """One instruction of so many bytes, whose operands have been checked."""
         self._code.append((size, mnemonic, operands))
         self._size += size
-        note = f" /* {note} */" if note else ""
-        self._lines.append(f'        "{mnemonic} {operands}\\n"{note}')
+        self._write_code(f"{mnemonic} {operands}", note)
 
     def branch(
         self,
@@ -165,6 +192,19 @@ class Assembler:
             self._waiting.append((self._size, label, reach))
         place = f"{label.digit}{'b' if placed is label else 'f'}"
         self.emit(mnemonic, f"{register}, {place}" if register else place, size=size, note=note)
+
+    def _write_code(self, text: str, note: str = "") -> None:
+        """A line for the assembler."""
+        note = f" /* {note} */" if note else ""
+        self._write(f'        "{text}\\n"{note}', length=len(text) + 1)
+
+    def _write(self, *lines: str, length: int = 0) -> None:
+        """Lines of C, whose strings are so long; what is repeated stays together."""
+        if self._repeats:
+            self._pieces[-1].lines += lines
+            self._pieces[-1].length += length
+        else:
+            self._pieces.append(_Piece([*lines], length))
 
 
 def _check_distance(source: int, target: int, reach: Reach) -> None:

@@ -239,7 +239,7 @@ def _function(sums: BlockSums, core: HalfwordCore) -> BlockFunction:
         ),
         taps.length,
         taps.length * apart if apart > 1 else 0,
-        str(core.assembly(sums)),
+        core.assembly(sums).statements,
     )
 
 

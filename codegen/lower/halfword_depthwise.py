@@ -82,12 +82,15 @@ class TapOfPlane:
 
 @dataclass(frozen=True)
 class PairsFunction:
-    """A function for a channel of a plane, whose sums are taken in chunks of so many taps."""
+    """A function for a channel of a plane, whose sums are taken in chunks of so many taps.
+
+    `assembly` has the lines of each of its statements.
+    """
 
     name: str
     largest: int
     taps: tuple[TapOfPlane, ...]
-    assembly: str
+    assembly: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -256,7 +259,7 @@ def _depthwise(
                 f"pairs{largest}" if len(kinds) > 1 else "pairs",
                 largest,
                 _taps(plane, core.chunks(plane, largest)),
-                str(core.pairs(plane, scaling, core.chunks(plane, largest))),
+                core.pairs(plane, scaling, core.chunks(plane, largest)).statements,
             )
             for largest in kinds
         ),

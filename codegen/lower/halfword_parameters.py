@@ -29,7 +29,7 @@ class BlockFunction:
         stretches: of its taps.
         length: weights of a channel.
         together: weights of channels that are interleaved; 0 where none are.
-        assembly: its instructions.
+        assembly: the lines of each of its statements.
     """
 
     name: str
@@ -37,7 +37,7 @@ class BlockFunction:
     stretches: tuple[StretchText, ...]
     length: int
     together: int
-    assembly: str
+    assembly: tuple[str, ...]
 
 
 @dataclass(frozen=True)

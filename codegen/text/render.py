@@ -10,7 +10,6 @@ from typing import cast
 
 from jinja2 import BaseLoader, Environment, FileSystemLoader, StrictUndefined
 
-from smelt.codegen.text.assembly import in_short_strings
 from smelt.codegen.text.compiled_templates import BesideTemplates
 from smelt.codegen.text.literals import c_comment, c_float, c_int, code_span
 
@@ -43,7 +42,7 @@ def environment() -> Environment:
 
 def render(template: str, variables: Mapping[str, object]) -> str:
     """Render one template; `variables` must hold all that it names."""
-    return in_short_strings(environment().get_template(template).render(**variables))
+    return environment().get_template(template).render(**variables)
 
 
 def text_of(template: str) -> str:

@@ -3,15 +3,18 @@ known of the code is what an assembler makes of it."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from smelt import targets
 from smelt.boards.disassembly import disassemble
@@ -26,7 +29,8 @@ from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
 from smelt.codegen.backends.armv7m.products_assembly import PairsOfTaps
 from smelt.codegen.backends.armv7m.rows_assembly import LineSums, outputs_of_row
-from smelt.codegen.lower.assembly_builder import Assembler, Label
+from smelt.codegen.lower import assembly_builder
+from smelt.codegen.lower.assembly_builder import LONGEST, Assembler, Label
 from smelt.codegen.lower.registers import LR, R0, R1, R2, R3, R4, R8, SP, EncodingError
 from smelt.codegen.lower.short_scaling import ShortScaling
 from smelt.codegen.lower.tap_groups import BlockSums, grouped
@@ -109,7 +113,7 @@ def test_armv7m_has_no_such_instruction(wrong: Callable[[Armv7m], object]) -> No
 def test_modified_immediates(value: int, text: str) -> None:
     a = Armv7m()
     a.mov(R1, value)
-    assert str(a) == f'        "mov r1, {text}\\n"'
+    assert a.statements == (f'        "mov r1, {text}\\n"',)
 
 
 def test_lines_are_those_of_a_statement_in_c() -> None:
@@ -122,7 +126,8 @@ def test_lines_are_those_of_a_statement_in_c() -> None:
     a.b(done, "eq")
     a.bl(top, "far")
     a.place(done)
-    assert str(a).split("\n") == [
+    (lines,) = a.statements
+    assert lines.split("\n") == [
         "/*",
         " * r0: inputs,",
         " * r1: weights.",
@@ -138,6 +143,57 @@ def test_lines_are_those_of_a_statement_in_c() -> None:
     ]
     assert len(a.instructions) == 4
     assert [i.kind for i in a.instructions[:2]] == [Kind.LOAD_MANY] * 2
+
+
+class Plain(Assembler):
+    """Has instructions of any name; the text of one may be a whole program."""
+
+    def program(self, steps: Steps) -> Steps:
+        self.start()
+        for step in steps:
+            match step:
+                case None:
+                    self.comment("Of the sums.")
+                case str():
+                    self.emit("x", step, note="far" if len(step) == 7 else "")
+                case _:
+                    with self.repeat(7):
+                        for text in step:
+                            self.emit("x", text)
+        return steps
+
+
+Steps = Sequence[str | Sequence[str] | None]
+operands = st.integers(1, 60).map(lambda n: "a" * n)
+repeated = st.lists(operands, min_size=1, max_size=40)
+steps_of_programs = st.lists(st.one_of(operands, repeated, st.none()), min_size=10, max_size=60)
+
+
+def strings(lines: str) -> list[str]:
+    return [text.replace(r"\n", "n") for text in re.findall(r'^ *"(.*)"', lines, re.M)]
+
+
+def test_what_is_short_is_one_statement() -> None:
+    a = Plain()
+    a.program(["mov r0, r1"] * 100)
+    (lines,) = a.statements
+    assert lines.count("\n") == 100
+
+
+@given(steps_of_programs.map(lambda found: found * 4))
+def test_statements_are_short_and_the_same_together(steps: Steps) -> None:
+    a, whole = Plain(), Plain()
+    a.program(steps)
+    first, *others = a.statements
+    assert all(text.split("\n")[0] == '        ".syntax unified\\n"' for text in others)
+    for text in a.statements:
+        assert sum(map(len, strings(text))) <= LONGEST
+        assert text.count(".rept") == text.count(".endr")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assembly_builder, "LONGEST", 1 << 20)
+        whole.program(steps)
+        rest = (line for lines in others for line in lines.split("\n")[1:])
+        assert "\n".join([first, *rest]) == whole.statements[0]
 
 
 @pytest.mark.parametrize(("count", "condition"), [(127, "eq"), (1023, "")])
@@ -166,7 +222,7 @@ def test_labels_are_the_ones_meant() -> None:
     with pytest.raises(EncodingError, match="another label 9"):
         a.here(9)
     with pytest.raises(EncodingError, match="nowhere"):
-        str(a)
+        _ = a.statements
     with pytest.raises(EncodingError, match="several"), a.repeat(2):
         a.here(1)
 
@@ -299,9 +355,8 @@ def codes() -> dict[str, Assembler]:
 def test_an_assembler_makes_the_same_instructions(name: str, tmp_path: Path) -> None:
     code, source = codes()[name], tmp_path / "block.c"
     target = "cortex-m0" if name.startswith("armv6m") else "cortex-m3"
-    source.write_text(
-        f"__attribute__((naked)) void block(void) {{\n    __asm__ volatile(\n{code}\n    );\n}}\n"
-    )
+    statements = "".join(f"    __asm__ volatile(\n{lines}\n    );\n" for lines in code.statements)
+    source.write_text(f"__attribute__((naked)) void block(void) {{\n{statements}}}\n")
     compiled = source.with_suffix(".o")
     flags = targets.get(target).arch_flags
     subprocess.run(["arm-none-eabi-gcc", *flags, "-c", source, "-o", compiled], check=True)

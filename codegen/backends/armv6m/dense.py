@@ -43,11 +43,14 @@ _UNROLLED = {"speed": 8, "ram": 8, "size": 2}
 
 @dataclass(frozen=True)
 class FourWeightsParameters(Parameters):
-    """Variables of `backends/armv6m/dense.j2`: `fields` are the words of a channel's constants."""
+    """Variables of `backends/armv6m/dense.j2`.
+
+    `assembly` has the lines of each statement, `fields` are the words of a channel's constants.
+    """
 
     title: str
     condition: str
-    assembly: str
+    assembly: tuple[str, ...]
     scaling: ScalingSteps
     depth: int
     outputs: int
@@ -89,7 +92,7 @@ def _dense(
     parameters = FourWeightsParameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         condition=CONDITION,
-        assembly=str(dense(scaling, outputs, depth, unrolled)),
+        assembly=dense(scaling, outputs, depth, unrolled).statements,
         scaling=scaling.steps,
         depth=depth,
         outputs=outputs,

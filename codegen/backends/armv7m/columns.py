@@ -57,11 +57,14 @@ _LONGEST_STRAIGHT = 16
 
 @dataclass(frozen=True)
 class LinesFunction:
-    """A function for the lines of a channel; `lacks` is where its repairs stand, if it has any."""
+    """A function for the lines of a channel; `lacks` is where its repairs stand, if it has any.
+
+    `assembly` has the lines of each of its statements.
+    """
 
     name: str
     lacks: int | None
-    assembly: str
+    assembly: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -186,21 +189,19 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
                 LinesFunction(
                     "lines_repaired" if kind else "lines",
                     constants if kind else None,
-                    str(
-                        lines(
-                            SlidingLines(
-                                pitch=pitch,
-                                outputs=outputs[1],
-                                triples=triples,
-                                turns=turns,
-                                step=target[1],
-                                line_step=target[0],
-                                held=held,
-                                repaired=kind,
-                                scaling=scaling,
-                            )
+                    lines(
+                        SlidingLines(
+                            pitch=pitch,
+                            outputs=outputs[1],
+                            triples=triples,
+                            turns=turns,
+                            step=target[1],
+                            line_step=target[0],
+                            held=held,
+                            repaired=kind,
+                            scaling=scaling,
                         )
-                    ),
+                    ).statements,
                 )
                 for kind in kinds
             ),

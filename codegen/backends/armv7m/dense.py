@@ -64,7 +64,7 @@ class PairsOfInputsParameters(Parameters):
     Attributes:
         title: what is computed.
         condition: the preprocessor's, for assembly.
-        assembly: of the function for a row.
+        assembly: the lines of each statement of the function for a row.
         scaling: of sums.
         offset: what weights are counted from.
         rows: to be computed.
@@ -81,7 +81,7 @@ class PairsOfInputsParameters(Parameters):
 
     title: str
     condition: str
-    assembly: str
+    assembly: tuple[str, ...]
     scaling: ScalingSteps
     offset: int
     rows: int
@@ -143,7 +143,7 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
     parameters = PairsOfInputsParameters(
         title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
         condition=CONDITION,
-        assembly=str(row(summed)),
+        assembly=row(summed).statements,
         scaling=scaling.steps,
         offset=offset,
         rows=rows,

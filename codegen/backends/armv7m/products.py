@@ -135,7 +135,7 @@ def convolution(
         title=f"{node.op.name}: {x} -> {y}, {window.text}",
         images=place.images,
         condition=CONDITION,
-        assembly=str(block(summed)),
+        assembly=block(summed).statements,
         scaling=scaling.steps,
         fields=(fields, 2 * fields),
         outputs=window.outputs,

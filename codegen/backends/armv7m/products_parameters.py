@@ -77,7 +77,7 @@ class PairsOfTapsParameters(Parameters):
         title: what is computed.
         images: that it is computed for.
         condition: the preprocessor's, for assembly.
-        assembly: of the function over a block.
+        assembly: the lines of each statement of the function over a block.
         scaling: of sums.
         fields: words of a channel's requantization, and of two channels'.
         outputs: channels.
@@ -97,7 +97,7 @@ class PairsOfTapsParameters(Parameters):
     title: str
     images: ImageLoop
     condition: str
-    assembly: str
+    assembly: tuple[str, ...]
     scaling: ScalingSteps
     fields: tuple[int, int]
     outputs: int

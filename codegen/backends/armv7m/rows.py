@@ -165,7 +165,7 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
             title=f"{node.op.name}: {x} -> {y}, {window.text}",
             images=place.images,
             condition=CONDITION,
-            assembly=str(outputs_of_row(summed)),
+            assembly=outputs_of_row(summed).statements,
             scaling=scaling.steps,
             fields=scaling.rows.shape[1],
             outputs=(outputs, 4 * outputs),

@@ -78,7 +78,7 @@ class RowsOfPairsParameters(Parameters):
         title: what is computed.
         images: that it is computed for.
         condition: the preprocessor's, for assembly.
-        assembly: of the function for a row and a channel.
+        assembly: the lines of each statement of the function for a row and a channel.
         scaling: of sums.
         fields: words of a channel's requantization.
         outputs: channels, and four times as many.
@@ -95,7 +95,7 @@ class RowsOfPairsParameters(Parameters):
     title: str
     images: ImageLoop
     condition: str
-    assembly: str
+    assembly: tuple[str, ...]
     scaling: ScalingSteps
     fields: int
     outputs: tuple[int, int]
