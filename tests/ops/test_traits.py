@@ -67,7 +67,10 @@ def test_factors_of_channels_go_through(case: Case) -> None:
             x if x is None else x * result if i in way.scaled else x if f is None else x * f
             for i, (x, f) in enumerate(zip(operands, factors, strict=True))
         ]
-        single = [x if x is None else np.asarray(x, np.float32) for x in scaled]
+        single = [
+            x if x is None or before is None else x.astype(before.dtype)
+            for x, before in zip(scaled, operands, strict=True)
+        ]
         (found,) = node.op.reference(node, single)
         np.testing.assert_array_equal(found, expected * result)
 
