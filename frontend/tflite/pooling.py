@@ -15,6 +15,8 @@ from smelt.ops.core.convolution import NO_PADDING, Padding2D, Pair, same_padding
 from smelt.ops.core.l2_pool import L2Pool2D
 from smelt.ops.core.pool import Pool2D
 from smelt.ops.core.reduce import Reduce
+from smelt.ops.core.segment_reduce import SegmentReduce
+from smelt.ops.tensor.reshape import Reshape
 
 
 def _pool(
@@ -45,6 +47,27 @@ def _reduce(kind: str) -> Converter:
     return Converter(convert)
 
 
+def _segments(kind: str) -> Converter:
+    """LiteRT stops at an index behind the last segment, which is left out here."""
+
+    def convert(operation: TfliteOperation) -> None:
+        x, indices = operation.input(0), operation.input(1)
+        counts = operation.integers(2, "counts of segments")
+        if len(counts) != 1:
+            raise ModelError(f"{operation}: it has {len(counts)} counts of segments, not one")
+        rank = len(indices.type.shape)
+        if not rank or x.type.shape[:rank] != indices.type.shape:
+            raise ModelError(f"{operation}: indices {indices.type} of segments of {x.type}")
+        if rank > 1:
+            count = indices.type.size
+            x = operation.step(Reshape((count, *x.type.shape[rank:])), x, name="places")
+            indices = operation.step(Reshape((count,)), indices, name="indices")
+        operation.emit(SegmentReduce(kind, *counts), x, indices)
+
+    return Converter(convert, _SEGMENTED)
+
+
+_SEGMENTED = frozenset({DType.FLOAT32, DType.INT32})
 CONVERTERS = {
     "AVERAGE_POOL_2D": _pool(partial(Pool2D, "average")),
     "L2_POOL_2D": _pool(L2Pool2D, frozenset({DType.FLOAT32})),
@@ -54,4 +77,8 @@ CONVERTERS = {
     "REDUCE_MAX": _reduce("max"),
     "REDUCE_MIN": _reduce("min"),
     "REDUCE_PROD": _reduce("prod"),
+    "UNSORTED_SEGMENT_MAX": _segments("max"),
+    "UNSORTED_SEGMENT_MIN": _segments("min"),
+    "UNSORTED_SEGMENT_PROD": _segments("prod"),
+    "UNSORTED_SEGMENT_SUM": _segments("sum"),
 }

@@ -139,12 +139,22 @@ ANYWHERE = """
     %s: f32[2,4,9] = Binary(%a, %k) {kind="add"} from ADD #2 "s"
     output %s
     """
+SEGMENTS = """
+    input %x: f32[9,5,2]
+    length %x 0 "T" 1
+    const %k: i32[5] = [2, 0, 1, 4, 2]
+    %s: f32[9,3,2] = SegmentReduce(%x, %k) {kind="sum", segments=3, axis=1} from SEGMENTS #0 "s"
+    %m: f32[9,3,2] = SegmentReduce(%x, %k) {kind="max", segments=3, axis=1} from SEGMENTS #1 "m"
+    %y: f32[9,3,2] = Binary(%s, %m) {kind="add"} from ADD #2 "y"
+    output %y
+    """
 NETWORKS = {
     "dense": DENSE,
     "recurrence": RECURRENCE,
     "summary": SUMMARY,
     "inner": INNER,
     "anywhere": ANYWHERE,
+    "segments": SEGMENTS,
 }
 
 
@@ -397,6 +407,11 @@ def test_inputs_of_one_dimension_agree() -> None:
         (
             '%y: f32[6,3] = Cumulative(%x) {kind="sum", axis=0} from CUMSUM #7',
             "each element from many",
+        ),
+        (
+            '%i: i64[6] = ArgReduce(%x) {kind="max", axis=1, keep_dims=false} from ARGMAX #7\n'
+            '%y: f32[2,3] = SegmentReduce(%x, %i) {kind="sum", segments=2} from SEGMENTS #8',
+            "SEGMENTS #8 'y', which computes each element from many",
         ),
     ],
 )

@@ -193,6 +193,19 @@ NETWORKS: dict[str, bytes] = {
     "reduce_max": _reduce("REDUCE_MAX", (1, 5, 3), [1], keep=False),
     "reduce_min": _reduce("REDUCE_MIN", (1, 4, 5, 1), [-1], keep=True),
     "reduce_prod": _reduce("REDUCE_PROD", (1, 4, 3), [2], keep=False),
+    **{
+        f"segment_{kind}": one(
+            *(f"UNSORTED_SEGMENT_{kind.upper()}", (6, 2, 3), (5, 2, 3)),
+            const("places", [3, 0, -1, 3, 4, 0], np.int32),
+            const("count", 5, np.int32),
+        )
+        for kind in ("sum", "prod", "max", "min")
+    },
+    "segment_planes": one(
+        *("UNSORTED_SEGMENT_SUM", X4, (7, 5, 3)),
+        const("places", [[3, 6, 0, 3]], np.int32),
+        const("count", [7], np.int32),
+    ),
     "concatenation": one(
         *("CONCATENATION", X4, (1, 4, 7, 3), T("z", (1, 4, 2, 3))),
         options=schema.ConcatenationOptionsT,
@@ -296,6 +309,44 @@ def test_int8_products_are_exact(name: str, zero_points: tuple[int, int], consta
     graph = load(data).graph
     for form in (graph, run_passes(graph)):
         np.testing.assert_array_equal(evaluate(form, inputs).outputs[0], expected)
+
+
+def _segments(kind: str, places: T, *count: int) -> bytes:
+    """A network of int32 data in four segments, or as many as `count` says."""
+    tensors = [T("x", (6, 3), np.int32), places, const("n", count, np.int32)]
+    made = T("y", (4, 3), np.int32)
+    operator = O(f"UNSORTED_SEGMENT_{kind}", [tensor.name for tensor in tensors], ["y"])
+    fed = ["x"] if places.data is not None else ["x", places.name]
+    return network([*tensors, made], [operator], fed, ["y"])
+
+
+@pytest.mark.parametrize("kind", ["SUM", "PROD", "MAX", "MIN"])
+def test_segments_of_integers_are_exact(kind: str) -> None:
+    """With indices that are read at run time; sums and products wrap."""
+    data = _segments(kind, T("places", (6,), np.int32), 4)
+    graph = load(data).graph
+    for _ in range(4):
+        x = RNG.integers(-(2**31), 2**31, (6, 3), np.int32)
+        places = RNG.integers(-2, 4, 6, np.int32)
+        (expected,) = litert(data, x, places)
+        np.testing.assert_array_equal(evaluate(graph, [x, places]).outputs[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("places", "count", "message"),
+    [
+        (const("places", [0] * 5, np.int32), (4,), r"indices i32\[5\] of segments of i32\[6,3\]"),
+        (const("places", 0, np.int32), (4,), r"indices i32\[\] of segments"),
+        (const("places", [0] * 6, np.int32), (4, 4), "has 2 counts of segments, not one"),
+        (const("places", [0] * 6, np.int32), (0,), "into 0 segments"),
+        (const("places", [0] * 6, np.float32), (4,), "needs int32 or int64 indices"),
+    ],
+)
+def test_segments_that_fit_no_data_are_refused(
+    places: T, count: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(ModelError, match=f"UNSORTED_SEGMENT_SUM #0.*{message}"):
+        load(_segments("SUM", places, *count))
 
 
 def test_a_convolution_needs_no_bias() -> None:
