@@ -7,6 +7,13 @@ from pathlib import Path
 import pytest
 
 import smelt.codegen.backends
+from smelt.codegen.lower.backend import backend
+from smelt.codegen.lower.offer import Refusal, Request
+from smelt.ir import DType, Node, Op, Origin, Quant, Rounding, TensorType, Value
+from smelt.ops.core.binary import BINARY, Binary
+from smelt.ops.core.reduce import REDUCE, Reduce
+from smelt.ops.core.unary import UNARY, Unary
+from smelt.targets import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(
@@ -66,3 +73,32 @@ def test_everything_else_works_without_it(name: str) -> None:
     command = [sys.executable, "-c", PROGRAM, name, network]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+TYPES = (
+    *(TensorType((2, 8, 8, 16), dtype) for dtype in (DType.FLOAT32, DType.INT32, DType.UINT32)),
+    TensorType((2, 8, 8, 16), DType.INT8, Quant.per_tensor(0.1, 3)),
+)
+NEW: dict[Op, int] = {Binary("new"): 2, Unary("new"): 1, Reduce("new", (1, 2)): 1}
+"""Members of families that no backend has heard of, and how many operands they have."""
+
+
+@pytest.mark.parametrize("op", NEW, ids=lambda op: op.name)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_new_member_of_a_family_is_left_to_portable_c(
+    name: str, op: Op, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that adding one touches no backend but `c`; what is tabulated needs no code of its own."""
+    monkeypatch.setitem(BINARY, "new", BINARY["add"])
+    monkeypatch.setitem(UNARY, "new", UNARY["bitwise_not"])
+    monkeypatch.setitem(REDUCE, "new", REDUCE["sum"])
+    target = next(t for t in catalogue.available() if name in (*t.backends, *t.libraries))
+    for x in TYPES:
+        if isinstance(op, Unary) and x.dtype not in (DType.INT32, DType.UINT32):
+            continue
+        (y,) = op.infer([x] * NEW[op])
+        result = Value("y", TensorType(y.shape, y.dtype, x.quant))
+        inputs = tuple(Value(f"x{i}", x) for i in range(NEW[op]))
+        rounding = None if x.quant is None else Rounding.TFLM
+        node = Node(op, inputs, (result,), Origin("NEW", 0), rounding)
+        assert isinstance(backend(name).find(node, Request(target)), Refusal), x

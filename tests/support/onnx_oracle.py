@@ -229,8 +229,6 @@ _BINARY = {
 def _binary(b: _Builder, node: Node, result: str) -> str | None:
     op, operands = node.op, [b.value(node.input(i)) for i in range(2)]
     assert isinstance(op, Binary)
-    if op.kind == "mod":
-        return None
     if op.kind == "fmod":
         return b.node("Mod", operands, result, fmod=1)
     if BINARY[op.kind].compares:
@@ -238,8 +236,10 @@ def _binary(b: _Builder, node: Node, result: str) -> str | None:
     if op.kind == "squared_difference":
         difference = b.node("Sub", operands)
         y = b.node("Mul", [difference, difference])
-    else:
+    elif op.kind in _BINARY:
         y = b.node(_BINARY[op.kind], operands)
+    else:
+        return None
     return b.clamp(y, op.activation, result)
 
 

@@ -44,6 +44,16 @@ _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": 
 _INEXACT = ("pow", "mod", "fmod")
 """Kinds that Vulkan leaves inexact for floats."""
 
+_SERVED = frozenset(
+    {
+        *_COMPARISONS,
+        *_OPERATORS,
+        *_INEXACT,
+        *("div", "maximum", "minimum", "shift_left", "shift_right", "squared_difference"),
+    }
+)
+"""Kinds that there is GLSL for: others are left to the CPU."""
+
 
 class BinaryShader(Kernel[Binary]):
     """An element of each operand makes one of the result."""
@@ -54,6 +64,8 @@ class BinaryShader(Kernel[Binary]):
     @override
     def offer(self, node: Node[Binary], request: Request) -> KernelCall | Refusal:
         op, x = node.op, node.input(0).type
+        if op.kind not in _SERVED:
+            return Refusal(f"{op.name} is not served on the GPU: there is no shader for it.")
         if x.dtype.is_float and op.kind in _INEXACT:
             return Refusal(
                 f"{op.name} of floats is not served on the GPU: Vulkan leaves it inexact."

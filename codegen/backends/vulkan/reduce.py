@@ -64,6 +64,9 @@ _SUMS = {
     "log_sum": ("acc += x", "log_float(acc)"),
 }
 
+_SERVED = frozenset({*_SUMS, "max", "min", "prod", "log_sum_exp"})
+"""Kinds that there is GLSL for: others are left to the CPU."""
+
 
 def grouped(rows: int, size: int) -> bool:
     """Whether a workgroup should share a row: few rows would leave most of a GPU idle."""
@@ -110,6 +113,8 @@ class ReduceShader(Kernel[Reduce]):
     @override
     def offer(self, node: Node[Reduce], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
+        if op.kind not in _SERVED:
+            return Refusal(f"{op.name} is not served on the GPU: there is no shader for it.")
         low, high = (0, 1) if x.dtype is DType.BOOL or x.dtype.is_float else x.dtype.limits
         sums = op.kind == "mean" or (op.kind == "sum" and x.is_quantized)
         if sums and x.dtype.is_integer and op.count(x) * (high - low) > INT32_MAX:

@@ -118,8 +118,11 @@ class UnaryShader(Kernel[Unary]):
         if x.is_quantized:
             return looked_up(node, tabulate(node), "A function by a table of 256 results")
         if not x.dtype.is_float:
-            text = (_UNSIGNED if x.dtype is DType.UINT32 else _INTEGER)[op.kind]
-            return elementwise(node, op.kind, op.name, [Read.of(node, 0, "x")], ElementBody(text))
+            served = _UNSIGNED if x.dtype is DType.UINT32 else _INTEGER
+            if op.kind not in served:
+                return Refusal(f"{op.name} of {x} is not served on the GPU: there is no shader.")
+            body = ElementBody(served[op.kind])
+            return elementwise(node, op.kind, op.name, [Read.of(node, 0, "x")], body)
         text = FLOAT[op.kind]
         constants: dict[str, int] = {}
         for name, value in (("ALPHA", op.alpha), ("BETA", op.beta)):
