@@ -24,7 +24,9 @@ def _unary(kind: str) -> Converter:
     return Converter(lambda operation: operation.emit(Unary(kind), operation.input(0)), dtypes)
 
 
-def _binary(kind: str, options: Any | None = None) -> Converter:
+def _binary(
+    kind: str, options: Any | None = None, dtypes: frozenset[DType] = ARITHMETIC
+) -> Converter:
     """`options` is the class that holds the fused activation, where there is one."""
 
     def convert(operation: TfliteOperation) -> None:
@@ -33,7 +35,7 @@ def _binary(kind: str, options: Any | None = None) -> Converter:
             activation = operation.options(options, optional=True).activation()
         operation.emit(Binary(kind, activation), operation.input(0), operation.input(1))
 
-    return Converter(convert)
+    return Converter(convert, dtypes)
 
 
 def _l2_normalization(operation: TfliteOperation) -> None:
@@ -101,10 +103,12 @@ _SPECIAL: dict[str, Callable[[TfliteOperation], None]] = {
     "PRELU": _prelu,
     "SOFTMAX": _softmax,
 }
-_ADDED = frozenset({DType.FLOAT32, DType.INT32})
+_PLAIN = frozenset({DType.FLOAT32, DType.INT32})
 CONVERTERS = {
     **{name: _unary(kind) for name, kind in _UNARY.items()},
     **{name: _binary(kind, options) for name, (kind, options) in _BINARY.items()},
     **{name: Converter(convert) for name, convert in _SPECIAL.items()},
-    "ADD_N": Converter(lambda operation: operation.emit(AddN(), *operation.inputs()), _ADDED),
+    "ADD_N": Converter(lambda operation: operation.emit(AddN(), *operation.inputs()), _PLAIN),
+    "FLOOR_DIV": _binary("floor_div", dtypes=_PLAIN),
+    "FLOOR_MOD": _binary("mod", dtypes=_PLAIN | {DType.INT64}),
 }

@@ -137,7 +137,9 @@ ANYWHERE = """
     %n: f32[2,4,9] = Unary(%x) {kind="neg"} from NEG #0 "n"
     %a: f32[2,4,9] = Binary(%n, %z) {kind="mul"} from MUL #1 "a"
     %s: f32[2,4,9] = Binary(%a, %k) {kind="add"} from ADD #2 "s"
+    %f: f32[2,4,9] = Binary(%x, %z) {kind="floor_div"} from FLOOR_DIV #3 "f"
     output %s
+    output %f
     """
 SEGMENTS = """
     input %x: f32[9,5,2]
@@ -271,8 +273,8 @@ def test_the_api_sets_a_size(tmp_path: Path) -> None:
 
 def test_elementwise_operators_need_no_rows() -> None:
     """A length may be anywhere in memory of what they take, if it is so in all."""
-    nodes = run_passes(parse(ANYWHERE)).nodes
-    assert [node.op.name for node in nodes] == ["Unary(neg)", "Binary(mul)", "Binary(add)"]
+    names = [node.op.name for node in run_passes(parse(ANYWHERE)).nodes]
+    assert names == ["Unary(neg)", "Binary(mul)", "Binary(add)", "Binary(floor_div)"]
 
 
 def test_code_without_lengths_has_no_trace_of_them() -> None:

@@ -52,7 +52,7 @@ def plain_formula(kind: str, dtype: DType) -> BinaryFormula:
         result = f"({dtype.c_name})(left {_BITWISE[kind]} right)"
     elif dtype.is_float:
         lines, result = _real(kind, dtype)
-    elif kind in ("div", "mod", "fmod"):
+    elif kind in ("div", "floor_div", "mod", "fmod"):
         lines, result = _quotient(kind, dtype)
     else:
         lines, result = _integer(kind, dtype)
@@ -63,6 +63,10 @@ def _real(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
     match kind:
         case "pow":
             return (), in_precision_of(dtype, "powf(left, right)")
+        case "floor_div":
+            # In single precision a quotient just below an integer would be rounded to it first.
+            wide = "left / right" if dtype is DType.FLOAT64 else "(double)left / (double)right"
+            return (), f"({dtype.c_name})floor({wide})"
         case "fmod":
             return (), in_precision_of(dtype, "fmodf(left, right)")
         case "mod":
@@ -105,13 +109,21 @@ def _integer(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
 def _quotient(kind: str, dtype: DType) -> tuple[tuple[str, ...], str]:
     wide = "uint64_t" if dtype.size == 8 else "uint32_t"
     name, signed = dtype.c_name, dtype.limits[0] < 0
-    operator = "/" if kind == "div" else "%"
+    operator = "/" if kind in ("div", "floor_div") else "%"
     value = f"({name})(left {operator} right)"
     if not signed:
         return (), f"right == 0 ? ({name})0 : {value}"
     if kind == "div":
         line = f"const {name} negated = ({name})(0u - ({wide})left);"
         return (line,), f"right == 0 ? ({name})0 : right == -1 ? negated : {value}"
+    if kind == "floor_div":
+        lines = (
+            f"const {name} negated = ({name})(0u - ({wide})left);",
+            f"const {name} whole = right == 0 ? ({name})0 : right == -1 ? negated : {value};",
+        )
+        inexact = f"({wide})whole * ({wide})right != ({wide})left"
+        below = f"right != 0 && (left < 0) != (right < 0) && {inexact}"
+        return lines, f"{below} ? ({name})(whole - 1) : whole"
     rest = f"right == 0 || right == -1 ? ({name})0 : {value}"
     if kind == "fmod":
         return (), rest

@@ -80,6 +80,7 @@ BINARY: dict[str, BinaryKind] = {
         plain.square_of_difference, integer.squared_difference, _INT8_INT16
     ),
     "pow": BinaryKind(plain.power),
+    "floor_div": BinaryKind(plain.floor_divide),
     "mod": BinaryKind(plain.modulo),
     "fmod": BinaryKind(plain.remainder),
     "shift_left": BinaryKind(plain.shift_left, serves=_INTEGERS),
@@ -306,9 +307,9 @@ def _plain_cases() -> Iterator[Case]:
         yield _plain_case(kind, "whole", _WHOLE, _WHOLE, row.serves & _INTEGERS)
     yield _plain_case("pow", "real", (0.0, 4.0), (-2.0, 3.0), _SAMPLES & _FLOATS)
     yield _plain_case("pow", "small", (-4.0, 4.0), (-2.0, 3.0), _SAMPLES & _INTEGERS)
-    for kind in ("div", "mod", "fmod"):
+    for kind in ("div", "floor_div", "mod", "fmod"):
         yield _plain_case(kind, "small", (-9.0, 9.0), (-4.0, 4.0), _SAMPLES & _INTEGERS)
-    for kind in ("mod", "fmod"):
+    for kind in ("floor_div", "mod", "fmod"):
         yield _plain_case(kind, "real", (-9.0, 9.0), (0.75, 4.0), _SAMPLES & _FLOATS)
     for kind in ("shift_left", "shift_right"):
         yield _plain_case(kind, "inside", _WHOLE, (-2.0, 9.0))

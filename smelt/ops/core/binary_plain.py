@@ -20,6 +20,13 @@ def divide(a: Array, b: Array) -> Array:
     return np.where(b == 0, 0, floor + (inexact & ((a < 0) != (b < 0)))).astype(a.dtype)
 
 
+def floor_divide(a: Array, b: Array) -> Array:
+    """Quotient, rounded down (and 0 where integers are divided by 0)."""
+    if a.dtype.kind == "f":
+        return np.floor(a / b)
+    return np.where(b == 0, 0, a // b).astype(a.dtype)
+
+
 def square_of_difference(a: Array, b: Array) -> Array:
     """`(a - b)²`."""
     return (a - b) * (a - b)

@@ -20,6 +20,8 @@ from smelt.frontend.tflite import CONVERTERS, indexing, recurrent
 from smelt.ir import Array, DType, Graph, Quant, Rounding, evaluate
 from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
 from smelt.ops.tensor.reshape import Reshape
+from smelt.proof.run import run
+from tests.support.graphs import compile_graph
 from tests.support.tflite_networks import (
     DIGITS,
     O,
@@ -123,7 +125,10 @@ NETWORKS: dict[str, bytes] = {
     **{name.lower(): one(name, X4, X4) for name in (*UNARY_NAMES, *POSITIVE_NAMES)},
     **{
         name.lower(): one(name, X4, X4, T("z", X4))
-        for name in ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")
+        for name in (
+            *("ADD", "SUB", "MUL", "DIV", "FLOOR_DIV", "FLOOR_MOD", "MAXIMUM", "MINIMUM"),
+            "SQUARED_DIFFERENCE",
+        )
     },
     "add_scalar": one("ADD", X4, X4, const("z", 0.5), options=schema.AddOptionsT),
     "sub_row_relu": one(
@@ -347,6 +352,36 @@ def test_segments_that_fit_no_data_are_refused(
 ) -> None:
     with pytest.raises(ModelError, match=f"UNSORTED_SEGMENT_SUM #0.*{message}"):
         load(_segments("SUM", places, *count))
+
+
+_TENTHS = np.arange(-30, 31).astype(np.float32) * np.float32(0.1)
+_EDGES = np.asarray([-(2**31), -(2**31) + 1, -7, -1, 0, 1, 7, 2**31 - 1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        ("FLOOR_DIV", _TENTHS),
+        ("FLOOR_DIV", _EDGES.astype(np.int32)),
+        ("FLOOR_MOD", _TENTHS),
+        ("FLOOR_MOD", _EDGES.astype(np.int32)),
+        ("FLOOR_MOD", _EDGES.astype(np.int64) * 2**32),
+    ],
+    ids=lambda x: x if isinstance(x, str) else str(x.dtype),
+)
+def test_quotients_rounded_down_are_exact(kind: str, numbers: Array) -> None:
+    """Of every pair, but for divisions that stop LiteRT: by 0, and of the least integer by -1."""
+    x, z = (pair.ravel() for pair in np.meshgrid(numbers, numbers))
+    stops = z == 0
+    if numbers.dtype.kind == "i":
+        stops |= (x == np.iinfo(numbers.dtype).min) & (z == -1)
+    tensors = [T(name, (int((~stops).sum()),), numbers.dtype.type) for name in "xzy"]
+    data = network(tensors, [O(kind, ["x", "z"], ["y"])], ["x", "z"], ["y"])
+    inputs = [x[~stops], z[~stops]]
+    (expected,), graph = litert(data, *inputs), load(data).graph
+    np.testing.assert_array_equal(evaluate(graph, inputs).outputs[0], expected)
+    ours = run(compile_graph(graph), [tuple(inputs)]).outputs[0]
+    np.testing.assert_array_equal(ours[0], expected)
 
 
 def test_a_convolution_needs_no_bias() -> None:
