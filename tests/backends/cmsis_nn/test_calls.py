@@ -20,7 +20,7 @@ from smelt.codegen.lower.offer import Refusal, Request, Scratch
 from smelt.codegen.lower.window import Window
 from smelt.errors import ConfigError, ToolError, UnsupportedError
 from smelt.frontend import Imported
-from smelt.ir import Graph, Quant, Value
+from smelt.ir import Graph, Quant, Value, evaluate
 from smelt.ops.core.convolution import Conv2D
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.softmax import Softmax
@@ -39,8 +39,8 @@ from tests.support.cmsis_nn import (
     simple,
 )
 from tests.support.graphs import SETUPS
-from tests.support.kernels_host import compile_c, source_of
-from tests.support.library_nodes import data, graph_of, products
+from tests.support.kernels_host import SANITIZERS, Run, check_on_host, compile_c, source_of
+from tests.support.library_nodes import data, graph_of, products, samples_of
 
 COMPILERS = {
     "gcc": ("gcc", "-std=c99"),
@@ -102,6 +102,25 @@ def test_declarations_agree_with_the_library(tmp_path: Path) -> None:
     _, functions, _ = re.split(r"/\* (?:end of )?functions \*/", (API / HEADER).read_text())
     (tmp_path / "both.c").write_text(f"#include <{HEADER}>\n{functions}")
     compile_c(tmp_path / "both.c", ("gcc", "-std=c99", f"-I{include}", "-fsyntax-only"))
+
+
+def test_calls_mean_what_the_reference_computes(tmp_path: Path) -> None:
+    """To functions that do what the library's documentation says, where it is absent too."""
+    known = set(re.findall(r"\b(arm_\w+_s8\w*)[()]", (API / "stand_in.c").read_text()))
+    rng, target = np.random.default_rng(1), TARGETS["host"]
+    runs: list[Run] = []
+    for graph in random_graphs(11, 240, target):
+        (node,), entry = graph.nodes, entry_of(graph, target)
+        if known.issuperset(re.findall(r"arm_\w+_s8\w*", entry.call.summary)):
+            samples = samples_of(graph, rng)
+            expected = [evaluate(graph, sample).outputs[0] for sample in samples]
+            runs.append(Run(f"{node.op} by {entry.call.summary}", entry, samples, expected))
+    assert {run.entry.call.form for run in runs} >= {
+        *("cmsis_nn_convolve", "cmsis_nn_convolve_1x1", "cmsis_nn_convolve_groups"),
+        *("cmsis_nn_depthwise", "cmsis_nn_depthwise_opt", "cmsis_nn_dense", "cmsis_nn_matmul"),
+        *("cmsis_nn_max_pool", "cmsis_nn_average_pool", "cmsis_nn_add", "cmsis_nn_mul"),
+    }
+    check_on_host(runs, tmp_path, (*SANITIZERS, f"-I{API}", str(API / "stand_in.c")))
 
 
 def _relu6() -> Graph:
