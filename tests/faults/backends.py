@@ -13,6 +13,8 @@ def _kernels(backend: str, test: str) -> tuple[str, ...]:
 
 
 _HOST, _QEMU = "test_host_definitions_equal", "test_assembly_equals"
+_DIVISIONS = ("tests/backends/armv8m_baseline/test_quotient.py",)
+_CALLS = ("tests/backends/cmsis_nn/test_calls.py",)
 
 FAULTS = (
     _of(
@@ -37,6 +39,20 @@ FAULTS = (
         _kernels("armv7m", _QEMU),
     ),
     _of(
+        "half a divisor is added to negative quotients too",
+        "codegen/backends/armv8m_baseline/quotient.py",
+        "< 0 ? dividend - half : dividend + half;",
+        "< 0 ? dividend + half : dividend + half;",
+        _DIVISIONS,
+    ),
+    _of(
+        "what stands for the reciprocal of zero is positive",
+        "codegen/backends/armv8m_baseline/quotient.py",
+        "const int32_t divisor = right == 0 ? {found.zero} :",
+        "const int32_t divisor = right == 0 ? {-found.zero} :",
+        _DIVISIONS,
+    ),
+    _of(
         "the second output of a pair keeps a part of the first",
         "templates/backends/dsp/asm.j2",
         "const int32_t b = ((int32_t)(both - first) {{ pair.upper }})",
@@ -56,6 +72,20 @@ FAULTS = (
         "4: (0, 2, 1, 3)",
         "4: (0, 1, 2, 3)",
         _kernels("helium", _QEMU),
+    ),
+    _of(
+        "a library's call is told strides of rows as those of columns",
+        "codegen/backends/cmsis_nn/calls.py",
+        'return f"{{{values[1]}, {values[0]}}}"',
+        'return f"{{{values[0]}, {values[1]}}}"',
+        _CALLS,
+    ),
+    _of(
+        "a library's sum takes its second operand's shift from the first",
+        "codegen/backends/cmsis_nn/elementwise.py",
+        "second, *map(str, scaling.b)]",
+        "second, *map(str, (scaling.b[0], scaling.a[1]))]",
+        _CALLS,
     ),
     _of(
         "a shader puts bytes into a word four bits apart",
