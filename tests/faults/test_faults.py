@@ -42,6 +42,10 @@ def test_a_fault_that_no_longer_applies_is_refused(tmp_path: Path) -> None:
 def test_faults_are_everywhere() -> None:
     assert len(FAULTS) >= 40
     assert {fault.part for fault in FAULTS} == PARTS
+    folders = {path.parent.name for path in (ROOT / "codegen/backends").glob("*/__init__.py")}
+    assert folders <= {Path(fault.file).parent.name for fault in FAULTS}, (
+        "plant a fault in each backend"
+    )
     assert len({(fault.file, fault.new, fault.old) for fault in FAULTS}) == len(FAULTS)
 
 
