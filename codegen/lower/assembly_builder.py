@@ -65,7 +65,7 @@ class Reach:
 
 
 @dataclass
-class _Piece:
+class _KeptLines:
     """Lines of C that stay in one statement, and how long their strings are together."""
 
     lines: list[str]
@@ -76,7 +76,7 @@ class Assembler:
     """Instructions one after the other."""
 
     def __init__(self) -> None:
-        self._pieces: list[_Piece] = []
+        self._pieces: list[_KeptLines] = []
         self._code: list[tuple[int, str, str]] = []
         self._size = 0
         self._repeats = False
@@ -204,7 +204,7 @@ class Assembler:
             self._pieces[-1].lines += lines
             self._pieces[-1].length += length
         else:
-            self._pieces.append(_Piece([*lines], length))
+            self._pieces.append(_KeptLines([*lines], length))
 
 
 def _check_distance(source: int, target: int, reach: Reach) -> None:
