@@ -111,7 +111,7 @@ def check_apart(
 
 def check_interrupts(target: Target, uart: UartTable, timer: TimerTable) -> None:
     """Make sure that the core has the devices' interrupts; `ValueError` where it has not."""
-    least = 1 if target.name.startswith("rv") else 0  # a PLIC has none of number 0
+    least = 1 if target.is_riscv else 0  # a PLIC has none of number 0
     most = target.interrupts - 1
     for key, irq in (("uart.irq", uart.irq), ("timer.irq", timer.irq)):
         if irq is not None and not least <= irq <= most:

@@ -101,7 +101,7 @@ class Board(BoardTable):
 
     @model_validator(mode="after")
     def _startup_of_the_core(self) -> Self:
-        if self.target.startswith("rv") != (self.startup == "riscv"):
+        if get(self.target).is_riscv != (self.startup == "riscv"):
             raise ValueError(f"startup '{self.startup}' is not for target '{self.target}'")
         if (self.startup == "riscv") != (self.riscv is not None):
             raise ValueError("riscv: startup 'riscv' needs this table, no other startup has one")

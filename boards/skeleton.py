@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from smelt.boards.board import load, parse
 from smelt.boards.tables import Runner, UartDriver
-from smelt.codegen.text.render import environment
+from smelt.codegen.text.parameters import Parameters
+from smelt.codegen.text.render import render
 from smelt.errors import ConfigError
 from smelt.targets import get
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkeletonParameters(Parameters):
+    """Variables of `board/skeleton.toml.j2`: values as TOML has them, and what may be chosen.
+
+    `drivers` and `runners` are the names of all that there are.
+    """
+
+    name: str
+    description: str
+    target: str
+    riscv: bool
+    path: str
+    clock_hz: str
+    stack: str
+    flash_origin: str
+    flash_size: str
+    ram_origin: str
+    ram_size: str
+    driver: str
+    drivers: str
+    uart_base: str
+    uart_irq: int
+    runners: str
 
 
 def check_name(name: str) -> None:
@@ -42,32 +69,26 @@ def skeleton(name: str, target: str, path: Path) -> str:
     chosen = get(target)
     if not chosen.cross:
         raise ConfigError(f"target '{target}' is no microcontroller's; see `smelt targets`")
-    riscv = chosen.name.startswith("rv")
-    values: dict[str, object] = {
-        "clock_hz": "16_000_000",
-        "stack": "2K" if riscv else "4K",
-        "flash_origin": "0x2000_0000" if riscv else "0x0800_0000",
-        "flash_size": "512K",
-        "ram_origin": "0x8000_0000" if riscv else "0x2000_0000",
-        "ram_size": "64K",
-        "driver": "sifive" if riscv else "stm32v2",
-        "uart_base": "0x1001_3000" if riscv else "0x4000_4400",
-        "uart_irq": 3 if riscv else 28 if chosen.interrupts == 32 else 38,
-        "description": f"{name}: {chosen.description}",
-    }
-    text = (
-        environment()
-        .get_template("board/skeleton.toml.j2")
-        .render(
-            **values,
-            name=name,
-            target=chosen.name,
-            riscv=riscv,
-            path=path,
-            drivers=", ".join(get_args(UartDriver)),
-            runners=", ".join(get_args(Runner)),
-        )
+    riscv = chosen.is_riscv
+    parameters = SkeletonParameters(
+        name=name,
+        description=f"{name}: {chosen.description}",
+        target=chosen.name,
+        riscv=riscv,
+        path=str(path),
+        clock_hz="16_000_000",
+        stack="2K" if riscv else "4K",
+        flash_origin="0x2000_0000" if riscv else "0x0800_0000",
+        flash_size="512K",
+        ram_origin="0x8000_0000" if riscv else "0x2000_0000",
+        ram_size="64K",
+        driver="sifive" if riscv else "stm32v2",
+        drivers=", ".join(get_args(UartDriver)),
+        uart_base="0x1001_3000" if riscv else "0x4000_4400",
+        uart_irq=3 if riscv else 28 if chosen.interrupts == 32 else 38,
+        runners=", ".join(get_args(Runner)),
     )
+    text = render("board/skeleton.toml.j2", parameters)
     return _checked(text, path)
 
 

@@ -48,6 +48,21 @@ class Wishes:
     everything: bool = False
 
 
+@dataclass(frozen=True)
+class NetworkNames:
+    """What a network is called.
+
+    Attributes:
+        title: by people.
+        name: what each of its files and C identifiers begins with.
+        macro: what its macros begin with.
+    """
+
+    title: str
+    name: str
+    macro: str
+
+
 class DeviceProgram(ABC):
     """What an accelerator does in an inference, and how that is written in C.
 
@@ -83,12 +98,12 @@ class DeviceProgram(ABC):
         """Its other files."""
 
     @abstractmethod
-    def render(self, name: str, common: Mapping[str, object]) -> Callable[[], dict[str, str]]:
+    def render(self, net: NetworkNames, comments: Sequence[str]) -> Callable[[], dict[str, str]]:
         """Begin to write all these files; what it returns waits for the rest: name to contents.
 
         Args:
-            name: of the network.
-            common: variables of the network's templates; `comments` say what each step computes.
+            net: what the network is called.
+            comments: what each step of it computes.
         """
 
     @abstractmethod

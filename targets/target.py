@@ -170,6 +170,11 @@ class Target:
     cmsis_cores: tuple[str, ...] = ()
 
     @property
+    def is_riscv(self) -> bool:
+        """Whether it is a RISC-V processor."""
+        return self.name.startswith("rv")
+
+    @property
     def prices(self) -> Mapping[str, Mapping[str, float]]:
         """Cycles that each unit of work takes, by form of kernel and unit."""
         return prices_of(self.priced_as or self.name)

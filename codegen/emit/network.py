@@ -7,21 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from smelt.codegen import arena
-from smelt.codegen.accelerator import DeviceProgram
+from smelt.codegen.accelerator import DeviceProgram, NetworkNames
 from smelt.codegen.emit.names import c_name
 from smelt.codegen.emit.statements import Statements, base_of, c_word, comment_of, statements_of
 from smelt.codegen.emit.weights import (
-    declared,
+    ConstantArray,
+    constants_of,
     is_binary,
     is_infinite,
-    render_assembler,
-    render_text,
     stored,
 )
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.schedule.schedule import ARENA, STATE, Schedule
+from smelt.codegen.schedule.steps import Function
 from smelt.codegen.text.helpers import Preamble, preamble
 from smelt.codegen.text.literals import c_float
+from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, Graph, Length, Value
@@ -81,7 +82,8 @@ class EmittedNetwork:
     `device` what an accelerator does, None where the CPU does everything; with `cpu_fallback` the
     CPU can too. `libraries` are those of the system that it is linked with, `external` the user's.
     `preamble` stands before the functions that compute its layers; with `infinite_weights`, the C
-    file of the weights includes math.h.
+    file of the weights includes math.h. `comments` say what each step computes. No layout takes
+    less arena than `arena_bound`; with `arena_optimal`, less than `arena_bytes`.
     """
 
     title: str
@@ -89,14 +91,19 @@ class EmittedNetwork:
     hash: str
     alignment: int
     arena_bytes: int
+    arena_bound: int
+    arena_optimal: bool
     state_bytes: int
+    weights_bytes: int
     keep_inputs: bool
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     states: tuple[StateView, ...]
     statements: Statements
-    step_count: int
+    comments: tuple[str, ...]
     preamble: Preamble
+    functions: tuple[Function, ...]
+    constants: tuple[ConstantArray, ...]
     infinite_weights: bool = False
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
@@ -115,6 +122,11 @@ class EmittedNetwork:
     def macro(self) -> str:
         """Prefix of the network's macros."""
         return self.name.upper()
+
+    @property
+    def step_count(self) -> int:
+        """How many steps an inference has."""
+        return len(self.comments)
 
     @property
     def has_state(self) -> bool:
@@ -193,21 +205,26 @@ def describe(
         )
         for s in graph.states
     )
-    memories = {use.name: use.bytes for use in plan.memories}
+    memories = {use.name: use for use in plan.memories}
     return EmittedNetwork(
         title=title,
         summary=f"{len(schedule.steps)} steps, {graph.macs:,} multiply-accumulates",
         hash=hash_,
         alignment=schedule.alignment,
-        arena_bytes=max(memories[ARENA], schedule.alignment),
-        state_bytes=memories.get(STATE, 0),
+        arena_bytes=max(memories[ARENA].bytes, schedule.alignment),
+        arena_bound=memories[ARENA].lower_bound,
+        arena_optimal=memories[ARENA].optimal,
+        state_bytes=memories[STATE].bytes if STATE in memories else 0,
+        weights_bytes=sum(array.nbytes for array in schedule.constants.values()),
         keep_inputs=keep_inputs,
         inputs=tuple(tensor(v) for v in graph.inputs),
         outputs=tuple(tensor(v) for v in graph.outputs),
         states=states,
         statements=statements_of(schedule.actions, plan, device),
-        step_count=len(schedule.steps),
+        comments=tuple(map(comment_of, schedule.steps)),
         preamble=preamble(*(function.uses for function in schedule.functions)),
+        functions=schedule.functions,
+        constants=constants_of(schedule),
         infinite_weights=is_infinite(schedule),
         lengths=_lengths(graph),
         weights_binary=f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",
@@ -232,24 +249,30 @@ def _address(plan: arena.Plan, buffer: str) -> str:
     return f"{base_of(plan, buffer)} + {plan[buffer].offset}"
 
 
-def render_network(network: EmittedNetwork, schedule: Schedule) -> dict[str, str]:
-    """The network's text files: name to contents."""
-    common: Mapping[str, object] = {
-        "net": network,
-        "functions": schedule.functions,
-        "constants": declared(schedule),
-    }
-    *_, weights = network.sources
-    render_weights = render_assembler if network.weights_binary else render_text
-    device = network.device
-    told = {**common, "comments": {step.index: comment_of(step) for step in schedule.steps}}
-    begun = None if device is None else device.render(network.name, told)
+@dataclass(frozen=True)
+class NetworkParameters(Parameters):
+    """Variables of the templates of `emit/network/`."""
+
+    net: EmittedNetwork
+
+
+def render_network(network: EmittedNetwork) -> dict[str, str]:
+    """The network's text files: name to contents.
+
+    Raises:
+        ModelError: a constant is not a number.
+    """
+    device, parameters = network.device, NetworkParameters(network)
+    names = NetworkNames(network.title, network.name, network.macro)
+    begun = None if device is None else device.render(names, network.comments)
+    name, *_, weights = network.name, *network.sources
+    kind = "S" if network.weights_binary else "c"
     rendered = {
-        f"{network.name}.h": render("emit/network/header.h.j2", common),
-        f"{network.name}.c": render("emit/network/network.c.j2", common),
-        f"{network.name}_kernels.h": render("emit/network/kernels.h.j2", common),
-        f"{network.name}_kernels.c": render("emit/network/kernels.c.j2", common),
-        weights: render_weights(schedule, common),
+        f"{name}.h": render("emit/network/header.h.j2", parameters),
+        f"{name}.c": render("emit/network/network.c.j2", parameters),
+        f"{name}_kernels.h": render("emit/network/kernels.h.j2", parameters),
+        f"{name}_kernels.c": render("emit/network/kernels.c.j2", parameters),
+        weights: render(f"emit/network/weights.{kind}.j2", parameters),
     }
     return rendered if begun is None else {**begun(), **rendered}
 

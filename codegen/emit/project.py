@@ -23,6 +23,7 @@ from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
 from smelt.codegen.emit.network import EmittedNetwork, render_network
 from smelt.codegen.emit.weights import binary
 from smelt.codegen.schedule.schedule import Schedule
+from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render, text_of
 from smelt.errors import ConfigError
 from smelt.ir import Array
@@ -102,6 +103,27 @@ class Project:
         return report
 
 
+@dataclass(frozen=True)
+class ProjectParameters(Parameters):
+    """Variables of the templates of `emit/project/`.
+
+    Attributes:
+        net: the network.
+        platform: what the firmware runs on.
+        firmware: which files there are, and what they are for.
+        compile_flags: the compiler's, beside those that name the machine.
+        link_flags: the linker's, beside those.
+        library_level: the compiler's flag of how far a library of the user's is optimized.
+    """
+
+    net: EmittedNetwork
+    platform: Platform
+    firmware: Firmware
+    compile_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+    library_level: str
+
+
 def render_project(
     network: EmittedNetwork,
     schedule: Schedule,
@@ -121,21 +143,34 @@ def render_project(
         mlperf: the benchmark whose runner the firmware is to answer; None for none.
     """
     firmware = Firmware(platform, mlperf)
-    variables: dict[str, object] = {
-        "net": network,
-        "platform": platform,
-        "firmware": firmware,
-        "optimize": optimize,
-        "report": report,
-        "mlperf": mlperf,
-    }
-    texts = render_network(network, schedule)
-    for template, path in firmware.files:
-        is_template = template.endswith(".j2")
-        texts[path] = render(template, variables) if is_template else text_of(template)
-    texts["README.md"] = render("emit/project/README.md.j2", variables)
+    parameters = project_parameters(network, firmware, optimize)
+    texts = {**render_network(network), **render_firmware(parameters)}
+    texts["README.md"] = render("emit/project/README.md.j2", parameters)
     binaries = {network.weights_binary: binary(schedule)} if network.weights_binary else {}
     return Project(network, texts, report, binaries)
+
+
+def project_parameters(
+    network: EmittedNetwork, firmware: Firmware, optimize: Optimize
+) -> ProjectParameters:
+    """What the files around a network print, with the flags that favour what is asked for."""
+    platform = firmware.platform
+    return ProjectParameters(
+        net=network,
+        platform=platform,
+        firmware=firmware,
+        compile_flags=platform.target.compile_flags(optimize),
+        link_flags=platform.link_flags(optimize),
+        library_level="-Ofast" if optimize == "speed" else "-Os",
+    )
+
+
+def render_firmware(parameters: ProjectParameters) -> dict[str, str]:
+    """The text files of a project that are not the network's, but for its README: by path."""
+    return {
+        path: render(template, parameters) if template.endswith(".j2") else text_of(template)
+        for template, path in parameters.firmware.files
+    }
 
 
 def _umask() -> int:

@@ -7,7 +7,6 @@ assembler includes piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from smelt.codegen.lower.offer import WIDE_FLOATS
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.codegen.text.literals import c_elements, c_lines
-from smelt.codegen.text.render import render
 from smelt.errors import ModelError
 from smelt.ir import Array, DType
 
@@ -25,27 +23,43 @@ BINARY_FROM = 8 << 20
 
 @dataclass(frozen=True)
 class ConstantArray:
-    """A constant as the templates see it."""
+    """A constant as the templates see it.
+
+    Attributes:
+        name: in C.
+        comment: whose constant it is.
+        array: its value.
+        start: where it begins in the binary file, if there is one.
+    """
 
     name: str
-    c_type: str
-    count: int
     comment: str
-
-
-@dataclass(frozen=True)
-class TextConstant(ConstantArray):
-    """A constant in a C file; `lines` is its initializer."""
-
-    lines: list[str]
-
-
-@dataclass(frozen=True)
-class BinaryConstant(ConstantArray):
-    """A constant in an assembler file: so many bytes of the binary file."""
-
+    array: Array
     start: int
-    bytes: int
+
+    @property
+    def c_type(self) -> str:
+        """The C type of an element."""
+        return DType.of(self.array).c_name
+
+    @property
+    def count(self) -> int:
+        """How many elements it has in C, which has no arrays of none."""
+        return max(self.array.size, 1)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes of the binary file it takes."""
+        return self.count * self.array.itemsize
+
+    @property
+    def lines(self) -> list[str]:
+        """Its initializer in C.
+
+        Raises:
+            ModelError: an element is not a number.
+        """
+        return c_lines(c_elements(self.array) or ["0"])
 
 
 def is_binary(schedule: Schedule) -> bool:
@@ -59,39 +73,16 @@ def is_infinite(schedule: Schedule) -> bool:
     return not is_binary(schedule) and any(np.isinf(array).any() for array in real)
 
 
-def declared(schedule: Schedule) -> list[ConstantArray]:
-    """What a header says of every constant."""
-    return [
-        ConstantArray(name, DType.of(array).c_name, _count(array), schedule.constant_comments[name])
-        for name, array in schedule.constants.items()
-    ]
-
-
-def render_text(schedule: Schedule, variables: Mapping[str, object]) -> str:
-    """The C file that defines every constant.
-
-    Raises:
-        ModelError: a constant is not a number.
-    """
-    constants = [
-        TextConstant(c.name, c.c_type, c.count, c.comment, c_lines(c_elements(array) or ["0"]))
-        for c, array in zip(declared(schedule), schedule.constants.values(), strict=True)
-    ]
-    return render("emit/network/weights.c.j2", {**variables, "constants": constants})
-
-
-def render_assembler(schedule: Schedule, variables: Mapping[str, object]) -> str:
-    """The assembler file that defines every constant as a piece of the binary file."""
-    constants: list[BinaryConstant] = []
+def constants_of(schedule: Schedule) -> tuple[ConstantArray, ...]:
+    """Every constant, in order."""
+    found: list[ConstantArray] = []
     start = 0
-    for c, array in zip(declared(schedule), schedule.constants.values(), strict=True):
-        size = c.count * array.itemsize
-        constants.append(BinaryConstant(c.name, c.c_type, c.count, c.comment, start, size))
+    for name, array in schedule.constants.items():
+        constant = ConstantArray(name, schedule.constant_comments[name], array, start)
+        size = constant.bytes
+        found.append(constant)
         start += size
-    return render(
-        "emit/network/weights.S.j2",
-        {**variables, "constants": constants, "alignment": schedule.alignment},
-    )
+    return tuple(found)
 
 
 def stored(schedule: Schedule) -> dict[str, Array]:
@@ -101,10 +92,6 @@ def stored(schedule: Schedule) -> dict[str, Array]:
         ModelError: a constant is not a number.
     """
     return {name: _stored(array) for name, array in schedule.constants.items()}
-
-
-def _count(array: Array) -> int:
-    return max(array.size, 1)  # C has no arrays of no elements
 
 
 def binary(schedule: Schedule) -> tuple[Array, ...]:

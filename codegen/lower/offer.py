@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import ClassVar, Generic, Protocol, cast
 
+from smelt.codegen.text.parameters import Parameters
 from smelt.ir import Array, DType, Node, Op
 from smelt.ir.channels import OpT_contra
 from smelt.targets import Optimize, Target
@@ -90,20 +91,6 @@ class Scratch:
 Operand = Input | Output | Packed | Scratch
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """The variables of a template: a subclass for each template, with a field for each variable.
-
-    A field holds what the template prints, computed: text, numbers, tuples of them, or dataclasses
-    of such fields. Functions of equal parameters are equal, and those of different ones differ.
-    """
-
-    @property
-    def variables(self) -> dict[str, object]:
-        """The fields by name."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
-
-
 def _key(value: object) -> Hashable:
     """What is equal for equal values of one type, and for no others."""
     if is_dataclass(value):
@@ -145,11 +132,6 @@ class KernelCall:
     summary: str = ""
     form: str = ""
     work: Mapping[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def variables(self) -> Mapping[str, object]:
-        """The template's variables by name."""
-        return self.parameters.variables
 
     @property
     def key(self) -> Hashable:

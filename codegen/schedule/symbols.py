@@ -23,6 +23,7 @@ from smelt.codegen.lower.offer import (
 from smelt.codegen.schedule.steps import Function
 from smelt.codegen.text.helpers import FLOAT, when
 from smelt.codegen.text.literals import c_comment
+from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render
 from smelt.ir import Array, DType, Node
 
@@ -60,6 +61,21 @@ class Functions:
 
 
 @dataclass(frozen=True)
+class FunctionParameters(Parameters):
+    """Variables of every kernel's template, beside those of its call.
+
+    Attributes:
+        function: the function's name.
+        signature: its parameters.
+        layers: lines of its comment that say which layers it computes.
+    """
+
+    function: str
+    signature: str
+    layers: str
+
+
+@dataclass(frozen=True)
 class _SharedFunction:
     """A function: its name, the first call that needs it, and the origins of all that do.
 
@@ -73,13 +89,8 @@ class _SharedFunction:
     users: dict[str, None] = field(default_factory=dict[str, None])
 
     def function(self) -> Function:
-        variables = {
-            "function": self.name,
-            "signature": self.signature,
-            "layers": _layers(self.users),
-            **self.call.variables,
-        }
-        text = render(self.call.template, variables)
+        own = FunctionParameters(self.name, self.signature, _layers(self.users))
+        text = render(self.call.template, own, self.call.parameters)
         uses = self.call.uses | when(self.floats, FLOAT)
         return Function(self.name, text, self.signature, uses, tuple(self.users))
 

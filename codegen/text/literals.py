@@ -45,6 +45,11 @@ def c_comment(text: str) -> str:
     return re.sub(r"\?(?=\?)", "? ", printable.replace("*/", "* /").replace("/*", "/ *"))
 
 
+def grouped(number: int) -> str:
+    """A number for people: its digits in groups of three."""
+    return f"{number:,}"
+
+
 def code_span(text: str) -> str:
     """Text made safe between the backticks of Markdown, where nothing but these has a meaning."""
     return c_comment(text).replace("`", "'")

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 from smelt.boards import Board
 from smelt.codegen.emit.firmware import MlperfProtocol
+from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.emit.project import render_project
+from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, TensorType
 from smelt.proof.deploy import board_of
+from smelt.targets import Platform
 
 if TYPE_CHECKING:
     from smelt.api.artefact import Artefact
@@ -86,6 +89,15 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 """By id."""
 
 
+@dataclass(frozen=True)
+class DevicesParameters(Parameters):
+    """Variables of `emit/project/devices.yaml.j2`: `usb` are vendors, each with its products."""
+
+    net: EmittedNetwork
+    platform: Platform
+    usb: tuple[tuple[str, tuple[str, ...]], ...]
+
+
 def benchmark_of(graph: Graph, name: str, asked: str | None = None) -> Benchmark:
     """The benchmark that a network is for.
 
@@ -121,12 +133,9 @@ def claim(artefact: Artefact, benchmark: Benchmark) -> Artefact:
         artefact.report,
         protocol(benchmark, artefact.graph.inputs[0].type),
     )
-    variables = {
-        "net": artefact.network,
-        "platform": artefact.platform,
-        "usb": _usb(board_of(artefact)),
-    }
-    devices = render("emit/project/devices.yaml.j2", variables)
+    board = board_of(artefact)
+    parameters = DevicesParameters(artefact.network, artefact.platform, _usb(board))
+    devices = render("emit/project/devices.yaml.j2", parameters)
     return replace(artefact, project=replace(project, files={**project.files, DEVICES: devices}))
 
 
@@ -219,10 +228,10 @@ def _hint(shape: tuple[int, ...]) -> str:
     return ""
 
 
-def _usb(board: Board) -> dict[str, list[str]]:
+def _usb(board: Board) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """USB identities of a board: products by vendor, four hexadecimal digits each."""
     table: dict[str, list[str]] = {}
     for identity in board.usb:
         vendor, _, product = identity.partition(":")
         table.setdefault(vendor, []).append(f"0x{product}")
-    return table
+    return tuple((vendor, tuple(products)) for vendor, products in table.items())

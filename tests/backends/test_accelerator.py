@@ -14,7 +14,13 @@ from typing_extensions import override
 
 from smelt.api.options import Options
 from smelt.codegen import arena
-from smelt.codegen.accelerator import Accelerator, DevicePass, DeviceProgram, Wishes
+from smelt.codegen.accelerator import (
+    Accelerator,
+    DevicePass,
+    DeviceProgram,
+    NetworkNames,
+    Wishes,
+)
 from smelt.codegen.lower import backend as backends
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import (
@@ -126,8 +132,8 @@ class ToyProgram(DeviceProgram):
         return ()
 
     @override
-    def render(self, name: str, common: Mapping[str, object]) -> Callable[[], dict[str, str]]:
-        return lambda: {"toy.h": "", f"{name}_toy.c": ""}
+    def render(self, net: NetworkNames, comments: Sequence[str]) -> Callable[[], dict[str, str]]:
+        return lambda: {"toy.h": "", f"{net.name}_toy.c": ""}
 
     @override
     def arrays(self, name: str) -> Mapping[str, Array]:

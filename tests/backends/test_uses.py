@@ -10,7 +10,7 @@ import pytest
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.lower.offer import KernelCall, Refusal, Request
-from smelt.codegen.schedule.symbols import Functions
+from smelt.codegen.schedule.symbols import FunctionParameters, Functions
 from smelt.codegen.text.helpers import FLOAT, helper_blocks, needs, preamble
 from smelt.ir import Node
 from smelt.ops.case import build
@@ -22,6 +22,7 @@ from tests.backends.dsp import test_kernels as dsp
 from tests.backends.helium import test_kernels as helium
 from tests.backends.test_host import graphs
 from tests.lower import test_pools
+from tests.support.template_variables import given, looked_up
 
 NEEDLESS = {"sum_of": {"math.h"}, "backends/c/recurrence.j2": {"math.h"}}
 """Headers that are asked for without need, so that C files stay what they have been."""
@@ -57,7 +58,7 @@ def used(text: str, own: str) -> set[str]:
 
 
 def check(calls: Iterable[tuple[str, Node, KernelCall]]) -> None:
-    """Fail where a kernel does not say what the text of its function uses."""
+    """Fail where a kernel does not say what the text of its function uses, or prints."""
     functions = Functions("own")
     first: dict[str, tuple[str, KernelCall]] = {}
     for name, node, call in calls:
@@ -77,6 +78,12 @@ def check(calls: Iterable[tuple[str, Node, KernelCall]]) -> None:
             wrong.append(
                 f"{name}: `uses` of the KernelCall of {call.template} lacks {sorted(lacks)}, which "
                 f"the function's text uses, and has {sorted(needless)}, which it does not use"
+            )
+        variables = given(FunctionParameters, type(call.parameters))
+        if looked_up(call.template) != variables:
+            wrong.append(
+                f"{name}: {call.template} looks up {sorted(looked_up(call.template) - variables)} "
+                f"in vain, and not {sorted(variables - looked_up(call.template))}"
             )
         if function.definition.count("\n * Computes ") != 1:
             wrong.append(f"{name}: {call.template} must print `layers` once, in its main comment")

@@ -17,6 +17,7 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.emit.network import render_network
+from smelt.codegen.emit.weights import constants_of
 from smelt.errors import DeviceError, VerifyError
 from smelt.frontend import Imported
 from smelt.ir import (
@@ -65,7 +66,8 @@ def with_wrong_weights(artefact: Artefact, step: int) -> Artefact:
     array = constants[chosen]
     constants[chosen] = ~array if array.dtype.kind == "i" else -array
     schedule = replace(artefact.schedule, constants=constants)
-    files = {**artefact.project.files, **render_network(artefact.network, schedule)}
+    network = replace(artefact.network, constants=constants_of(schedule))
+    files = {**artefact.project.files, **render_network(network)}
     assert files != artefact.project.files
     project = replace(artefact.project, files=files)
     return replace(artefact, schedule=schedule, project=project)

@@ -11,18 +11,57 @@ from collections.abc import Iterator
 import pytest
 from jinja2 import nodes
 
+from smelt.boards.skeleton import SkeletonParameters
+from smelt.cli.show.profile import ProfileParameters
+from smelt.cli.show.quantize import QuantizeParameters
+from smelt.cli.show.verify import VerifyParameters
+from smelt.codegen.backends.vulkan.dispatches import ProgramParameters
+from smelt.codegen.backends.vulkan.emission import ShaderParameters
+from smelt.codegen.emit.export.arduino import ArduinoParameters
+from smelt.codegen.emit.export.base import ExportParameters, PragmaParameters
+from smelt.codegen.emit.export.cmsis_pack import PackParameters
+from smelt.codegen.emit.export.platformio import PlatformIOParameters
+from smelt.codegen.emit.export.single_file import SingleFileParameters
+from smelt.codegen.emit.network import NetworkParameters
+from smelt.codegen.emit.project import ProjectParameters
+from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import environment
+from smelt.proof.mlperf_tiny import DevicesParameters
 from tests.repository.sources import ROOT, modules
+from tests.support.template_variables import given, looked_up
 
 ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow)
 FILTERS = frozenset(
-    {"c_comment", "c_int", "capitalize", "code_span", "first", "format", "indent", "join"}
-    | {"last", "lower", "reverse", "trim", "upper", "wordwrap"}
+    {"c_comment", "c_int", "capitalize", "code_span", "first", "format", "grouped", "indent"}
+    | {"join", "last", "lower", "reverse", "trim", "upper", "wordwrap"}
 )
 """What changes the look of a text or picks of a sequence, and computes no number.
 
 Besides, `length` counts a sequence that has a name, and `map` takes an attribute of each element.
 """
+
+GIVEN: dict[str, tuple[type[Parameters], ...]] = {
+    "backends/vulkan/gpu.": (ProgramParameters, ShaderParameters),
+    "backends/vulkan/network/": (NetworkParameters,),
+    "backends/vulkan/shaders.": (ProgramParameters, ShaderParameters),
+    "board/": (SkeletonParameters,),
+    "emit/export/": (ExportParameters,),
+    "emit/export/arduino/": (ExportParameters, ArduinoParameters),
+    "emit/export/cmsis-pack/": (ExportParameters, PackParameters),
+    "emit/export/platformio/": (ExportParameters, PlatformIOParameters),
+    "emit/export/pragmas.": (PragmaParameters,),
+    "emit/export/single-file/": (ExportParameters, SingleFileParameters),
+    "emit/network/": (NetworkParameters,),
+    "emit/project/": (ProjectParameters,),
+    "emit/project/devices.": (DevicesParameters,),
+    "report/profile.": (ProfileParameters,),
+    "report/quantize.": (QuantizeParameters,),
+    "report/verify.": (VerifyParameters,),
+}
+"""What templates are rendered with: those whose path begins so, and with nothing longer."""
+
+BLOCKS = {"codegen/backends/vulkan/functions.py", "codegen/text/helpers.py"}
+"""Modules that take the blocks of a template, each a shared function."""
 
 MOST_POSITIONAL = 6
 TABLES = {"Benchmark", "Gpu"}
@@ -31,6 +70,11 @@ TABLES = {"Benchmark", "Gpu"}
 TEMPLATES = sorted(
     path.relative_to(ROOT / "templates").as_posix() for path in (ROOT / "templates").rglob("*.j2")
 )
+
+
+def is_of_kernel(template: str) -> bool:
+    """Whether a kernel's calls are rendered by it, or others that are include it."""
+    return template.startswith(("backends/", "lower/")) and not any(map(template.startswith, GIVEN))
 
 
 def test_no_two_types_have_one_name() -> None:
@@ -108,11 +152,60 @@ def test_objects_of_many_fields_are_made_by_keywords() -> None:
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_templates_only_lay_out(template: str) -> None:
-    """No arithmetic; in those of kernels no method of Python objects, which no checker sees."""
+    """No arithmetic, and no method of Python objects, which no checker sees."""
     text = (ROOT / "templates" / template).read_text(encoding="utf-8")
     assert computed(environment().parse(text)) == []
-    if template.startswith(("backends/", "lower/")):
-        assert methods(environment().parse(text)) == []
+    assert methods(environment().parse(text)) == []
+
+
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if not is_of_kernel(name)])
+def test_templates_look_up_what_they_are_given(template: str) -> None:
+    """Those of kernels: `tests/backends/test_uses.py`, `tests/backends/vulkan/test_parameters.py`.
+
+    What a text is not rendered for is refused by its type: a dataclass is made with all fields.
+    """
+    folders = [folder for folder in GIVEN if template.startswith(folder)]
+    assert folders, f"{template}: say here what it is rendered with"
+    assert looked_up(template) <= given(*GIVEN[max(folders, key=len)])
+
+
+def test_all_that_is_given_is_looked_up() -> None:
+    printed: dict[type[Parameters], set[str]] = defaultdict(set)
+    for template in TEMPLATES:
+        folders = [folder for folder in GIVEN if template.startswith(folder)]
+        for one in GIVEN[max(folders, key=len)] if folders else ():
+            printed[one] |= looked_up(template)
+    assert {
+        one.__name__: sorted(given(one) - names)
+        for one, names in printed.items()
+        if given(one) - names
+    } == {}
+
+
+def test_one_function_renders_templates() -> None:
+    """Its type says with what: dataclasses of what is printed. No other finds a template."""
+    finding: set[str] = set()
+    untyped: list[str] = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            place = path.relative_to(ROOT).as_posix()
+            match node.func:
+                case ast.Attribute(attr="get_template" | "select_template" | "from_string"):
+                    finding.add(place)
+                case ast.Name("render") if node.keywords or any(map(is_dictionary, node.args)):
+                    untyped.append(f"{place}:{node.lineno}")
+                case _:
+                    pass
+    assert finding == {"codegen/text/render.py", *BLOCKS}
+    assert untyped == []
+
+
+def is_dictionary(value: ast.expr) -> bool:
+    """Whether an argument is written as a dictionary, or is made one."""
+    called = isinstance(value, ast.Call) and ast.unparse(value.func) in ("cast", "dict", "vars")
+    return called or isinstance(value, ast.Dict | ast.DictComp)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +246,12 @@ def test_the_test_of_templates_finds_what_computes(text: str) -> None:
 )
 def test_templates_may_lay_out(text: str) -> None:
     assert computed(environment().parse(text)) == []
+
+
+def test_methods_are_found() -> None:
+    assert methods(environment().parse("{% for k, v in a.items() %}{{ f(k) }}{% endfor %}")) == [
+        "items"
+    ]
 
 
 def computed(tree: nodes.Template) -> list[str]:

@@ -3,12 +3,16 @@
 import shutil
 import struct
 from dataclasses import dataclass
-from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+from typing_extensions import override
+
 from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
-from smelt.codegen.text.render import render
+from smelt.codegen.emit.network import EmittedNetwork, Tensor
+from smelt.codegen.emit.project import project_parameters, render_firmware
+from smelt.codegen.emit.statements import Statements
+from smelt.codegen.text.helpers import Preamble
 from smelt.targets import Optimize, Platform
 
 SOURCES = Path(__file__).parent / "firmware"
@@ -17,35 +21,50 @@ WEIGHTS = bytes(range(1, 17))
 NOTHING, UNDEFINED_INSTRUCTION, ENDLESS_RECURSION, ABORT, DEEP_STACK = range(5)
 
 
-@dataclass(frozen=True)
-class FakeTensor:
-    dtype: str
-    zero_point: int | None = None
+@dataclass(frozen=True, kw_only=True)
+class FakeNetwork(EmittedNetwork):
+    """What `fake_net.c` is of."""
+
+    @property
+    @override
+    def sources(self) -> tuple[str, ...]:
+        return ("fake_net.c",)
 
 
-@dataclass(frozen=True)
-class FakeNetwork:
-    title: str = "fake"
-    name: str = "fake_net"
-    macro: str = "FAKE_NET"
-    inputs: tuple[FakeTensor, ...] = (FakeTensor("int8", -3), FakeTensor("int32"))
-    outputs: tuple[FakeTensor, ...] = (
-        FakeTensor("int8", 1),
-        FakeTensor("float32"),
-        FakeTensor("int32"),
+def fake_tensor(dtype: str, count: int, zero_point: int | None = None) -> Tensor:
+    return Tensor(
+        name="x",
+        dtype=dtype,
+        c_type=f"{dtype}_t",
+        shape=(count,),
+        count=count,
+        bytes=count * np.dtype(dtype).itemsize,
+        scale=None if zero_point is None else 0.5,
+        zero_point=zero_point,
+        address="ctx->arena",
     )
-    sources: tuple[str, ...] = ("fake_net.c",)
-    has_state: bool = True
-    lengths: tuple[object, ...] = ()
-    weights_binary: str = ""
-    device: object = None
-    libraries: tuple[str, ...] = ()
-    external: tuple[object, ...] = ()
-    cpu_fallback: bool = False
 
-    @cached_property
-    def files(self) -> tuple[str, ...]:
-        return (*self.sources, "fake_net.h")
+
+NETWORK = FakeNetwork(
+    title="fake",
+    summary="a network written by hand",
+    hash="0123456789abcdef",
+    alignment=16,
+    arena_bytes=96,
+    arena_bound=96,
+    arena_optimal=True,
+    state_bytes=4,
+    weights_bytes=16,
+    keep_inputs=False,
+    inputs=(fake_tensor("int8", 16, -3), fake_tensor("int32", 2)),
+    outputs=(fake_tensor("int8", 16, 1), fake_tensor("float32", 1), fake_tensor("int32", 1)),
+    states=(),
+    statements=Statements("", uses_arena=False, copies=False, calls={}),
+    comments=(),
+    preamble=Preamble((), (), floats=False),
+    functions=(),
+    constants=(),
+)
 
 
 def write_project(
@@ -54,23 +73,12 @@ def write_project(
     optimize: Optimize = "speed",
     mlperf: MlperfProtocol | None = None,
 ) -> None:
-    network = FakeNetwork()
-    firmware = Firmware(platform, mlperf)
-    variables: dict[str, object] = {
-        "net": network,
-        "platform": platform,
-        "firmware": firmware,
-        "optimize": optimize,
-        "mlperf": mlperf,
-    }
-    for template, path in firmware.files:
+    parameters = project_parameters(NETWORK, Firmware(platform, mlperf), optimize)
+    for path, text in render_firmware(parameters).items():
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        if template.endswith(".j2"):
-            target.write_text(render(template, variables))
-        else:
-            target.write_text(files("smelt.templates").joinpath(template).read_text())
-    for name in network.files:
+        target.write_text(text)
+    for name in (*NETWORK.sources, "fake_net.h"):
         shutil.copy(SOURCES / name, directory)
 
 

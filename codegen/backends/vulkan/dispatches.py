@@ -19,7 +19,7 @@ from math import prod
 from typing_extensions import override
 
 from smelt.codegen import arena
-from smelt.codegen.accelerator import DeviceProgram
+from smelt.codegen.accelerator import DeviceProgram, NetworkNames
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.codegen.backends.vulkan.emission import (
     HOST_HEADER,
@@ -33,6 +33,7 @@ from smelt.codegen.backends.vulkan.shaders import ELEMENT_BYTES, HALVES, Module,
 from smelt.codegen.backends.vulkan.spirv import compiler
 from smelt.codegen.lower.offer import Output, Scratch
 from smelt.codegen.schedule.schedule import ARENA, Call, InBuffer, InFlash, Schedule
+from smelt.codegen.text.parameters import Parameters
 from smelt.errors import UnsupportedError
 from smelt.ir import Array
 
@@ -140,8 +141,9 @@ class DispatchProgram(DeviceProgram):
         return (f"{name}_shaders.h", HOST_INTERNAL, *shaders)
 
     @override
-    def render(self, name: str, common: Mapping[str, object]) -> Callable[[], dict[str, str]]:
-        return render_program(name, self.modules, {**common, "gpu": self})
+    def render(self, net: NetworkNames, comments: Sequence[str]) -> Callable[[], dict[str, str]]:
+        own = ProgramParameters(net, self, tuple(comments))
+        return render_program(net.name, self.modules, own)
 
     @override
     def arrays(self, name: str) -> Mapping[str, Array]:
@@ -186,6 +188,21 @@ class DispatchProgram(DeviceProgram):
     def group_invocations(self) -> int:
         """Invocations of the largest workgroup."""
         return max(prod(pipeline.local) for pipeline in self.pipelines)
+
+
+@dataclass(frozen=True)
+class ProgramParameters(Parameters):
+    """Variables of the templates of a network's program, beside `ShaderParameters`.
+
+    Attributes:
+        net: what the network is called.
+        gpu: the program.
+        comments: what each step of the network computes.
+    """
+
+    net: NetworkNames
+    gpu: DispatchProgram
+    comments: tuple[str, ...]
 
 
 def program(schedule: Schedule, plan: arena.Plan, alignment: int = 16) -> DispatchProgram | None:

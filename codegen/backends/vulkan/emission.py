@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from smelt.codegen.backends.vulkan.shaders import Module
 from smelt.codegen.backends.vulkan.spirv import begin, compile_all, compiler
 from smelt.codegen.text.literals import c_lines
+from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render, text_of
 from smelt.ir import Array
 
@@ -15,6 +17,23 @@ HOST_SOURCES = ("smelt_vulkan.c", "smelt_vulkan_device.c")
 
 HOST_HEADER = "smelt_vulkan.h"
 HOST_INTERNAL = "smelt_vulkan_device.h"
+
+
+@dataclass(frozen=True)
+class ShaderArray:
+    """SPIR-V of a module, or of a variant, as a C array: `lines` are its initializer."""
+
+    name: str
+    count: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShaderParameters(Parameters):
+    """Variables of the templates of what was compiled; `compiler` says what compiled it."""
+
+    shaders: tuple[ShaderArray, ...]
+    compiler: str
 
 
 def sources_of(modules: tuple[Module, ...]) -> Mapping[str, str]:
@@ -33,33 +52,31 @@ def arrays_of(modules: tuple[Module, ...], name: str) -> Mapping[str, Array]:
 
 
 def render_program(
-    name: str,
-    modules: tuple[Module, ...],
-    common: Mapping[str, object],
+    name: str, modules: tuple[Module, ...], own: Parameters
 ) -> Callable[[], dict[str, str]]:
-    """Begin to compile the modules; what it returns waits, and writes all files."""
+    """Begin to compile the modules; what it returns waits, and writes all files.
+
+    Args:
+        name: of the network.
+        modules: of its shaders.
+        own: what templates print of it beside the shaders.
+    """
     sources = sources_of(modules)
     compiled = begin(sources)
 
     def finish() -> dict[str, str]:
-        shaders = [
-            {
-                "name": shader,
-                "count": words.size,
-                "lines": c_lines(f"0x{word:08x}" for word in words.tolist()),
-            }
+        shaders = tuple(
+            ShaderArray(
+                shader, words.size, tuple(c_lines(f"0x{word:08x}" for word in words.tolist()))
+            )
             for shader, words in compiled().items()
-        ]
-        variables: Mapping[str, object] = {
-            **common,
-            "shaders": shaders,
-            "compiler": compiler().version,
-        }
+        )
+        made = ShaderParameters(shaders, compiler().version)
         return {
-            f"{name}_gpu.h": render("backends/vulkan/gpu.h.j2", variables),
-            f"{name}_gpu.c": render("backends/vulkan/gpu.c.j2", variables),
-            f"{name}_shaders.h": render("backends/vulkan/shaders.h.j2", variables),
-            f"{name}_shaders.c": render("backends/vulkan/shaders.c.j2", variables),
+            f"{name}_gpu.h": render("backends/vulkan/gpu.h.j2", own, made),
+            f"{name}_gpu.c": render("backends/vulkan/gpu.c.j2", own, made),
+            f"{name}_shaders.h": render("backends/vulkan/shaders.h.j2", own, made),
+            f"{name}_shaders.c": render("backends/vulkan/shaders.c.j2", own, made),
             **{
                 file: text_of(f"backends/vulkan/{file}")
                 for file in (HOST_HEADER, HOST_INTERNAL, *HOST_SOURCES)

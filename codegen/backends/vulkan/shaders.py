@@ -23,6 +23,7 @@ from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.lower.device import DeviceFunctions
 from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Scratch
+from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import HEADER, render
 
 HALVES = frozenset({"float16_t", "f16vec4"})
@@ -54,6 +55,23 @@ ELEMENT_BYTES = {
     "f16vec4": 8,
 }
 """Bytes of what an operand's elements can be seen as."""
+
+
+@dataclass(frozen=True)
+class ModuleParameters(Parameters):
+    """Variables of every module's template, beside those of its call.
+
+    Attributes:
+        head: its first lines.
+        interface: declarations of constants, of memory, and of how operands are read.
+        stored: what converts a result to what is stored; empty where that is the same.
+        variant: see `Module.sources`.
+    """
+
+    head: str = ""
+    interface: str = ""
+    stored: str = ""
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,14 +170,13 @@ class Shaders(DeviceFunctions[ShaderCall]):
 
 def source(call: ShaderCall, variant: str = "", binding: Binding = "shared") -> str:
     """The GLSL of a call's module."""
-    variables = {
-        **call.variables,
-        "head": f"{HEADER}\n#version 450",
-        "interface": _interface(call, binding, variant),
-        "stored": _conversion(call),
-        "variant": variant,
-    }
-    return render(call.template, variables)
+    own = ModuleParameters(
+        head=f"{HEADER}\n#version 450",
+        interface=_interface(call, binding, variant),
+        stored=_conversion(call),
+        variant=variant,
+    )
+    return render(call.template, own, call.parameters)
 
 
 def _conversion(call: ShaderCall) -> str:

@@ -14,7 +14,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pkgutil import iter_modules
 
-from smelt.codegen.emit.export.base import Format, Library, Package
+from smelt.codegen.emit.export.base import ExportParameters, Format, Library, Package
 from smelt.codegen.emit.project import Project
 from smelt.codegen.text.render import render
 from smelt.errors import ConfigError
@@ -68,18 +68,19 @@ def export_project(
         raise ConfigError(
             f"'{library.net.title}' cannot be exported as {format_.name}: {why}{remedy}"
         )
-    variables = {
-        "net": library.net,
-        "platform": platform,
-        "library": library,
-        "package": package,
-        "report": project.report,
-        "flags": (_level(platform, optimize), *library.optimizer_flags),
-        **format_.facts(library),
-    }
+    common = ExportParameters(
+        net=library.net,
+        target=platform.target,
+        package=package,
+        flags=(_level(platform, optimize), *library.optimizer_flags),
+        machine_flags=library.machine_flags,
+        computes_floats=library.computes_floats,
+        calls_libm=library.calls_libm,
+    )
+    own = format_.parameters(library)
     texts = format_.arrange(library)
     for template, path in _templates(format_, library):
-        texts[path] = render(template, variables)
+        texts[path] = render(template, common, own)
     binaries = format_.binaries(library, texts)
     report = {**project.report, "export": {"format": format_.name, **vars(package)}}
     return Project(library.net, texts, report, binaries)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+
+from typing_extensions import override
 
 from smelt.codegen.emit.export.base import Format, Library
+from smelt.codegen.text.parameters import Parameters
 
 _ARM = (
     "mbed",
@@ -30,6 +33,13 @@ _RISCV = ("esp32",)
 """Those with a RISC-V core, which they share with other cores."""
 
 
+@dataclass(frozen=True)
+class ArduinoParameters(Parameters):
+    """The families of boards that Arduino offers the library for."""
+
+    architectures: str
+
+
 class Arduino(Format):
     """A folder for `libraries/`: `library.properties`, `src`, an example, keywords."""
 
@@ -38,11 +48,11 @@ class Arduino(Format):
     folder = "src/"
     sets_flags = False  # A library cannot add flags to Arduino's.
 
-    def facts(self, library: Library) -> Mapping[str, object]:
-        """The families of boards that Arduino offers it for."""
+    @override
+    def parameters(self, library: Library) -> ArduinoParameters:
         target = library.platform.target.name
         families = _ARM if target.startswith("cortex") else _RISCV
-        return {"architectures": "*" if target == "host" else ",".join(families)}
+        return ArduinoParameters("*" if target == "host" else ",".join(families))
 
 
 FORMAT = Arduino()

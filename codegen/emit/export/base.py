@@ -9,10 +9,11 @@ from functools import cached_property
 
 from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.emit.project import Project
+from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render
 from smelt.errors import ConfigError
 from smelt.ir import Array
-from smelt.targets import Platform
+from smelt.targets import Platform, Target
 
 _VERSION = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}")
 _VENDOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -97,6 +98,29 @@ class Library:
         return ("-ffp-contract=off", *of_target)
 
 
+@dataclass(frozen=True)
+class ExportParameters(Parameters):
+    """Variables of the templates of all formats.
+
+    Attributes:
+        net: the network.
+        target: that it was generated for.
+        package: vendor and version.
+        flags: of the compiler: how far it optimizes, then what results depend on.
+        machine_flags: those that name the machine.
+        computes_floats: whether anything is computed in floating point.
+        calls_libm: whether functions of the C library's mathematics are called.
+    """
+
+    net: EmittedNetwork
+    target: Target
+    package: Package
+    flags: tuple[str, ...]
+    machine_flags: tuple[str, ...]
+    computes_floats: bool
+    calls_libm: bool
+
+
 class Format:
     """One way to export a library: the templates in `templates/emit/export/NAME`, and this.
 
@@ -132,9 +156,9 @@ class Format:
             return f"its weights are so large that they are a file of their own, {_BINARY}"
         return None
 
-    def facts(self, library: Library) -> Mapping[str, object]:
-        """Variables of its templates beside the common ones."""
-        return {}
+    def parameters(self, library: Library) -> Parameters:
+        """Variables of its templates beside `ExportParameters`: none."""
+        return Parameters()
 
     def arrange(self, library: Library) -> dict[str, str]:
         """The network's own text files: path in the export to contents."""
@@ -151,18 +175,30 @@ class Format:
 _BINARY = "which an assembler file includes"
 
 
+@dataclass(frozen=True)
+class PragmaParameters(Parameters):
+    """Variables of `emit/export/pragmas.j2`.
+
+    Attributes:
+        floats: whether anything is computed in floating point.
+        repairs: whether gcc is kept from what goes wrong.
+        options: what gcc is told, each as a string of C.
+    """
+
+    floats: bool
+    repairs: bool
+    options: tuple[str, ...]
+
+
 def pragmas(library: Library) -> str:
     """Lines of C that stand for `Library.optimizer_flags`; none where nothing depends on them."""
     exact, *repairs = library.optimizer_flags
     flags = [exact, *repairs] if library.computes_floats else repairs
     if not flags:
         return ""
-    variables = {
-        "floats": library.computes_floats,
-        "repairs": repairs,
-        "options": [f'"{flag.removeprefix("-f")}"' for flag in flags],
-    }
-    return render("emit/export/pragmas.j2", variables)
+    options = tuple(f'"{flag.removeprefix("-f")}"' for flag in flags)
+    parameters = PragmaParameters(library.computes_floats, bool(repairs), options)
+    return render("emit/export/pragmas.j2", parameters)
 
 
 def _with_pragmas(text: str, library: Library) -> str:

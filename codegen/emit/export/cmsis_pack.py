@@ -5,15 +5,25 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from smelt.codegen.emit.export.base import Format, Library
+from smelt.codegen.text.parameters import Parameters
 from smelt.ir import Array
 from smelt.targets import available
 
 _LONGEST = 32
 """Characters that the schema allows in the name of a component."""
+
+
+@dataclass(frozen=True)
+class PackParameters(Parameters):
+    """The cores that run the code."""
+
+    cores: tuple[str, ...]
 
 
 class CmsisPack(Format):
@@ -28,16 +38,16 @@ class CmsisPack(Format):
 
     def refuses(self, library: Library) -> str | None:
         """Code that is not for Arm's processors and long names, besides the common reasons."""
-        if library.platform.target.name.startswith("rv"):
+        if library.platform.target.is_riscv:
             return f"packs are for Arm's processors, and the target is {_target(library)}"
         if len(library.net.title) > _LONGEST:
             return f"its name has more than {_LONGEST} characters (choose another with --name)"
         return super().refuses(library)
 
-    def facts(self, library: Library) -> Mapping[str, object]:
-        """The cores that run the code."""
-        target = library.platform.target
-        return {"cores": [core for t in available() if t.runs(target) for core in t.cmsis_cores]}
+    @override
+    def parameters(self, library: Library) -> PackParameters:
+        runs = (t for t in available() if t.runs(library.platform.target))
+        return PackParameters(tuple(core for target in runs for core in target.cmsis_cores))
 
     def arrange(self, library: Library) -> dict[str, str]:
         """The header has a folder of its own, which is all that users' files see."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+
+from typing_extensions import override
 
 from smelt.codegen.emit.export.base import Format, Library
+from smelt.codegen.text.parameters import Parameters
 
 _BOARDS = {
     "cortex-m0": ("ststm32", "nucleo_f030r8"),
@@ -16,6 +19,14 @@ _BOARDS = {
 """PlatformIO's platform and board of a well-known board with the target's core."""
 
 
+@dataclass(frozen=True)
+class PlatformIOParameters(Parameters):
+    """The board of the example, and its platform; empty where there is no well-known one."""
+
+    example_platform: str
+    example_board: str
+
+
 class PlatformIO(Format):
     """A folder for a project's `lib/`."""
 
@@ -23,10 +34,9 @@ class PlatformIO(Format):
     summary = "a PlatformIO library with an example project"
     folder = "src/"
 
-    def facts(self, library: Library) -> Mapping[str, object]:
-        """The board of the example, where there is a well-known one."""
-        platform, board = _BOARDS.get(library.platform.target.name, ("", ""))
-        return {"example_platform": platform, "example_board": board}
+    @override
+    def parameters(self, library: Library) -> PlatformIOParameters:
+        return PlatformIOParameters(*_BOARDS.get(library.platform.target.name, ("", "")))
 
 
 FORMAT = PlatformIO()

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass
+
+from typing_extensions import override
 
 from smelt.codegen.emit.export.base import Format, Library, pragmas
+from smelt.codegen.text.parameters import Parameters
+
+
+@dataclass(frozen=True)
+class SingleFileParameters(Parameters):
+    """The header's two halves, and what stands before the second.
+
+    Attributes:
+        interface: the network's header.
+        implementation: everything else of it.
+        pragmas: for compilers that take `Library.optimizer_flags` from nowhere else; or empty.
+    """
+
+    interface: str
+    implementation: str
+    pragmas: str
 
 
 class SingleFile(Format):
@@ -17,16 +35,16 @@ class SingleFile(Format):
     links_external = True
     takes_binary = False
 
-    def facts(self, library: Library) -> Mapping[str, object]:
-        """The header's two halves."""
+    @override
+    def parameters(self, library: Library) -> SingleFileParameters:
         header, internal = library.headers
         network, kernels, weights = library.net.sources
         parts = (library.texts[name] for name in (internal, weights, kernels, network))
-        return {
-            "interface": library.texts[header],
-            "implementation": "\n".join(_body(text, library) for text in parts),
-            "pragmas": pragmas(library),
-        }
+        return SingleFileParameters(
+            interface=library.texts[header],
+            implementation="\n".join(_body(text, library) for text in parts),
+            pragmas=pragmas(library),
+        )
 
     def arrange(self, library: Library) -> dict[str, str]:
         """Nothing: the template holds all."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from smelt.codegen.text.render import environment
+from smelt.codegen.text.parameters import Parameters
+from smelt.codegen.text.render import render
 from smelt.terminal import plain
 
 
-def page(template: str, **variables: object) -> str:
+def page(template: str, parameters: Parameters) -> str:
     """One page that needs no other file; names are text in it, neither markup nor control."""
-    pages = environment().overlay(autoescape=True)
-    return plain(pages.get_template(f"report/{template}").render(**variables))
+    return plain(render(f"report/{template}", parameters))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from smelt.cli.output import say
 from smelt.cli.show.pages import page
 from smelt.cli.show.tables import TextTable
+from smelt.codegen.text.parameters import Parameters
 from smelt.files import write_files
 
 _COLUMNS = ("step", "layer", "operator", "backend", "kernel")
@@ -108,21 +110,61 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProfileParameters(Parameters):
+    """Variables of `report/profile.html.j2`.
+
+    Attributes:
+        network, hash, target, board, optimize, smelt: what was profiled, and by which version.
+        instructions: of an inference.
+        macs: multiply-accumulates of it.
+        arena_bytes: that it takes.
+        remarks: one paragraph each.
+        columns: headings; the first `texts` of them are not of figures.
+        rows: cells of each layer, with the width of its bar in percent.
+        total: cells of the last row.
+    """
+
+    network: str
+    hash: str
+    target: str
+    board: str
+    optimize: str
+    instructions: int
+    macs: int
+    arena_bytes: int
+    smelt: str
+    remarks: tuple[str, ...]
+    columns: tuple[str, ...]
+    texts: int
+    rows: tuple[tuple[tuple[object, ...], str], ...]
+    total: tuple[object, ...]
+
+
 def html(report: Mapping[str, Any]) -> str:
     """One page that needs no other file."""
     rows = layers(report).rows
     shares = [layer["share"] or 0.0 for layer in report["layers"]]
     shares.append(report["profile"]["outside"]["share"])
     widest = max(shares) or 1.0
-    return page(
-        "profile.html.j2",
-        report=report,
+    network = report["network"]
+    parameters = ProfileParameters(
+        network=network["name"],
+        hash=network["hash"],
+        target=report["target"],
+        board=report["board"],
+        optimize=report["optimize"],
+        instructions=report["profile"]["instructions"],
+        macs=network["macs"],
+        arena_bytes=report["arena"]["bytes"],
+        smelt=report["smelt"],
+        remarks=tuple(remarks(report)),
         columns=layers(report).columns,
         texts=len(_COLUMNS),
-        rows=list(zip(rows[:-1], (f"{100 * s / widest:.2f}" for s in shares), strict=True)),
+        rows=tuple(zip(rows[:-1], (f"{100 * s / widest:.2f}" for s in shares), strict=True)),
         total=rows[-1],
-        remarks=list(remarks(report)),
     )
+    return page("profile.html.j2", parameters)
 
 
 def write_html(path: Path, report: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import isfinite
 from typing import Any
@@ -15,6 +15,7 @@ from smelt.api.quantize import Comparison, Quantization
 from smelt.cli.output import say
 from smelt.cli.show.pages import page
 from smelt.cli.show.tables import TextTable
+from smelt.codegen.text.parameters import Parameters
 from smelt.ir import TensorType
 from smelt.quant.quantized import Layer, hurting
 from smelt.version import __version__
@@ -209,33 +210,86 @@ def summary(found: Mapping[str, Any]) -> Iterator[str]:
         yield "every layer is int8"
 
 
+@dataclass(frozen=True, kw_only=True)
+class RangePlot:
+    """A drawing of what a layer's outputs are, lengths as SVG has them.
+
+    Attributes:
+        name, operator: of the layer.
+        bars: left, width, top and height of each bar of the histogram.
+        range: where the range of the integers begins and ends; None where there is none.
+        shaded: how wide it is.
+        zero: where zero is; empty where that is outside.
+        chosen, seen: the range in words, and what was seen.
+    """
+
+    name: str
+    operator: str
+    bars: tuple[tuple[str, str, str, str], ...]
+    range: tuple[str, str] | None
+    shaded: str
+    zero: str
+    chosen: str
+    seen: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeParameters(Parameters):
+    """Variables of `report/quantize.html.j2`.
+
+    Attributes:
+        network, smelt: what was quantized, and by which version.
+        samples: of the calibration.
+        recipe: names of choices, with what was chosen.
+        summary, losses: one paragraph each.
+        steps: cells of each step, with the width of its bar in percent.
+        columns: headings of the layers.
+        rows: cells of each layer, with the widths of its bars: of all noise, and of its own.
+        histograms: one a layer.
+        width, height: of a histogram, in the units of its drawing.
+    """
+
+    network: str
+    smelt: str
+    samples: int
+    recipe: tuple[tuple[str, object], ...]
+    summary: tuple[str, ...]
+    steps: tuple[tuple[tuple[object, ...], str], ...]
+    losses: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[object, ...], str, str], ...]
+    histograms: tuple[RangePlot, ...]
+    width: float
+    height: float
+
+
 def html(found: Mapping[str, Any]) -> str:
     """One page that needs no other file."""
-    return page(
-        "quantize.html.j2",
-        report=found,
-        summary=list(summary(found)),
+    table = layers(found)
+    noise, added = (
+        _widths([layer[key] for layer in found["layers"]]) for key in ("sqnr_db", "added_db")
+    )
+    parameters = QuantizeParameters(
+        network=found["network"],
+        smelt=found["smelt"],
+        samples=found["calibration_samples"],
+        recipe=tuple((key.replace("_", " "), value) for key, value in found["recipe"].items()),
+        summary=tuple(summary(found)),
         steps=_bars(steps(found).rows, [step["sqnr_db"] for step in found["steps"]]),
-        losses=list(losses(found)),
-        columns=layers(found).columns,
-        rows=list(
-            zip(
-                layers(found).rows,
-                _widths([layer["sqnr_db"] for layer in found["layers"]]),
-                _widths([layer["added_db"] for layer in found["layers"]]),
-                strict=True,
-            )
-        ),
-        histograms=[_histogram(layer) for layer in found["layers"]],
+        losses=tuple(losses(found)),
+        columns=table.columns,
+        rows=tuple(zip(table.rows, noise, added, strict=True)),
+        histograms=tuple(map(_histogram, found["layers"])),
         width=_WIDTH,
         height=_HEIGHT,
     )
+    return page("quantize.html.j2", parameters)
 
 
 def _bars(
     rows: Sequence[tuple[object, ...]], numbers: Sequence[float | None]
-) -> list[tuple[tuple[object, ...], str]]:
-    return list(zip(rows, _widths(numbers), strict=True))
+) -> tuple[tuple[tuple[object, ...], str], ...]:
+    return tuple(zip(rows, _widths(numbers), strict=True))
 
 
 def _widths(numbers: Sequence[float | None]) -> list[str]:
@@ -245,7 +299,7 @@ def _widths(numbers: Sequence[float | None]) -> list[str]:
     return [f"{100.0 if x is None else 100.0 * max(x, 0.0) / most:.2f}" for x in numbers]
 
 
-def _histogram(layer: Mapping[str, Any]) -> dict[str, Any]:
+def _histogram(layer: Mapping[str, Any]) -> RangePlot:
     """A drawing: bars of counts over what was seen, and where the range begins and ends.
 
     Heights are square roots of the counts: tails, which the range may cut off, stay visible. The
@@ -269,17 +323,14 @@ def _histogram(layer: Mapping[str, Any]) -> dict[str, Any]:
         if count
     ]
     low, high = layer["low"], layer["high"]
-    return {
-        "name": layer["name"],
-        "operator": layer["operator"],
-        "bars": [(f"{x:.2f}", f"{w:.2f}", f"{_HEIGHT - h:.2f}", f"{h:.2f}") for x, w, h in bars],
-        "range": None
-        if low is None or high is None
-        else (f"{across(low):.2f}", f"{across(high):.2f}"),
-        "shaded": None
-        if low is None or high is None
-        else f"{max(across(high) - across(low), 0.5):.2f}",
-        "zero": f"{across(0.0):.2f}" if left <= 0.0 <= right else None,
-        "chosen": _range(low, high),
-        "seen": _range(layer["least"], layer["greatest"]),
-    }
+    chosen = None if low is None or high is None else (across(low), across(high))
+    return RangePlot(
+        name=layer["name"],
+        operator=layer["operator"],
+        bars=tuple((f"{x:.2f}", f"{w:.2f}", f"{_HEIGHT - h:.2f}", f"{h:.2f}") for x, w, h in bars),
+        range=None if chosen is None else (f"{chosen[0]:.2f}", f"{chosen[1]:.2f}"),
+        shaded="" if chosen is None else f"{max(chosen[1] - chosen[0], 0.5):.2f}",
+        zero=f"{across(0.0):.2f}" if left <= 0.0 <= right else "",
+        chosen=_range(low, high),
+        seen=_range(layer["least"], layer["greatest"]),
+    )

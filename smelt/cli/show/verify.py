@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from smelt.api.report import HERE, measured_elsewhere
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND
 from smelt.cli.show.pages import page
 from smelt.cli.show.tables import TextTable
+from smelt.codegen.text.parameters import Parameters
 from smelt.files import write_files
 from smelt.proof.farm import Outcome
 
@@ -132,10 +134,48 @@ def farm(outcomes: Sequence[Outcome]) -> TextTable:
     return TextTable(columns, tuple(rows))
 
 
+@dataclass(frozen=True, kw_only=True)
+class VerifyParameters(Parameters):
+    """Variables of `report/verify.html.j2`.
+
+    Attributes:
+        network, hash, target, measured_on, optimize, smelt: what ran, where, and by which version.
+        macs: multiply-accumulates of an inference.
+        passed, message: the verdict.
+        figures: names, with what was measured.
+        layers: what each takes; None where that was not measured.
+    """
+
+    network: str
+    hash: str
+    target: str
+    measured_on: str
+    optimize: str
+    macs: int
+    smelt: str
+    passed: bool
+    message: str
+    figures: tuple[tuple[str, str], ...]
+    layers: TextTable | None
+
+
 def html(report: Mapping[str, Any]) -> str:
     """One page that needs no other file."""
-    timed = layers(report) if "timer" in report else None
-    return page("verify.html.j2", report=report, figures=list(figures(report)), layers=timed)
+    network, verification = report["network"], report["verification"]
+    parameters = VerifyParameters(
+        network=network["name"],
+        hash=network["hash"],
+        target=report["target"],
+        measured_on=report["measured_on"],
+        optimize=report["optimize"],
+        macs=network["macs"],
+        smelt=report["smelt"],
+        passed=verification["passed"],
+        message=verification["message"],
+        figures=tuple(figures(report)),
+        layers=layers(report) if "timer" in report else None,
+    )
+    return page("verify.html.j2", parameters)
 
 
 def write_html(path: Path, report: Mapping[str, Any]) -> None:

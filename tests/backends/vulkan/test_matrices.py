@@ -107,7 +107,7 @@ def calls_of(cases: Sequence[Case]) -> list[ShaderCall]:
 def test_products_of_matrices(form: str) -> None:
     """Broadcast stacks, transpositions; rows that do and that do not begin with a word."""
     calls = calls_of(PRODUCTS[form])
-    assert {call.variables["form"] for call in calls} == {form}
+    assert {call.parameters.variables["form"] for call in calls} == {form}
 
 
 def test_a_product_with_itself() -> None:
@@ -123,7 +123,7 @@ def test_a_product_with_itself() -> None:
 def test_transposed_convolutions() -> None:
     """Groups of any width, pixels that no tap reaches, taps between the pixels."""
     calls = calls_of(TRANSPOSED)
-    lanes = {(call.variables["lanes"], call.views["input"]) for call in calls}
+    lanes = {(call.parameters.variables["lanes"], call.views["input"]) for call in calls}
     assert lanes == {(1, "float"), (1, "int"), (4, "float"), (4, "vec4"), (4, "int")}
 
 

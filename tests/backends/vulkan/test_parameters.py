@@ -7,16 +7,16 @@ from collections import defaultdict
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.functions import blocks, called_in, needs
+from smelt.codegen.backends.vulkan.shaders import ModuleParameters
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.offer import Parameters, Request
 from smelt.codegen.text.render import render
 from smelt.ops import all_cases
 from smelt.ops.case import build
 from smelt.targets import get
+from tests.support.template_variables import given, looked_up
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-AROUND = {"head": "", "interface": "", "stored": "", "variant": ""}
-"""What a module has besides."""
 
 
 def test_parameters_are_what_is_printed() -> None:
@@ -27,8 +27,8 @@ def test_parameters_are_what_is_printed() -> None:
     calls = (gpu.find(node, request) for graph in graphs for node in graph.nodes)
     for call in calls:
         if isinstance(call, ShaderCall):
-            assert isinstance(call.parameters, Parameters)
-            text = render(call.template, {**call.variables, **AROUND})
+            assert looked_up(call.template) <= given(ModuleParameters, type(call.parameters))
+            text = render(call.template, ModuleParameters(), call.parameters)
             texts[call.template, call.parameters].add(text)
             parameters[call.template, text].add(call.parameters)
     assert len(texts) > 100

@@ -162,7 +162,7 @@ def test_sums_that_are_no_floats() -> None:
         node, Request(replace(targets.get("vulkan"), device=gpu_called("generic")))
     )
     assert isinstance(call, ShaderCall)
-    assert call.variables["kind"] == "whole"
+    assert call.parameters.variables["kind"] == "whole"
     check([(case, DType.INT8)], replace(SETUP, gpu="generic"))
 
 
