@@ -251,30 +251,63 @@ def _address(plan: arena.Plan, buffer: str) -> str:
 
 @dataclass(frozen=True)
 class NetworkParameters(Parameters):
-    """Variables of the templates of `emit/network/`."""
+    """Variables of the templates of `emit/network/`.
+
+    Attributes:
+        net: the network.
+        standalone: whether a text is a file of its own, with a licence, which includes the other
+            files of the network; where it is not, all of them stand in one.
+        pragmas: lines before the functions that say to the compiler what flags else do.
+    """
 
     net: EmittedNetwork
+    standalone: bool = True
+    pragmas: str = ""
 
 
 def render_network(network: EmittedNetwork) -> dict[str, str]:
-    """The network's text files: name to contents.
+    """The network's text files: name to contents."""
+    device = network.device
+    names = NetworkNames(network.title, network.name, network.macro)
+    begun = None if device is None else device.render(names, network.comments)
+    rendered = render_files(NetworkParameters(network))
+    return rendered if begun is None else {**begun(), **rendered}
+
+
+def render_files(parameters: NetworkParameters) -> dict[str, str]:
+    """Those of the network's text files that are not of an accelerator: name to contents.
 
     Raises:
         ModelError: a constant is not a number.
     """
-    device, parameters = network.device, NetworkParameters(network)
-    names = NetworkNames(network.title, network.name, network.macro)
-    begun = None if device is None else device.render(names, network.comments)
+    network = parameters.net
     name, *_, weights = network.name, *network.sources
     kind = "S" if network.weights_binary else "c"
-    rendered = {
+    return {
         f"{name}.h": render("emit/network/header.h.j2", parameters),
-        f"{name}.c": render("emit/network/network.c.j2", parameters),
+        f"{name}.c": _before_statements(parameters)
+        + f"{network.statements.text}\n"
+        + render("emit/network/network_end.c.j2", parameters),
         f"{name}_kernels.h": render("emit/network/kernels.h.j2", parameters),
-        f"{name}_kernels.c": render("emit/network/kernels.c.j2", parameters),
+        f"{name}_kernels.c": render_kernels(parameters),
         weights: render(f"emit/network/weights.{kind}.j2", parameters),
     }
-    return rendered if begun is None else {**begun(), **rendered}
+
+
+def render_kernels(parameters: NetworkParameters) -> str:
+    """The C file of the functions that compute the layers."""
+    return render("emit/network/kernels.c.j2", parameters)
+
+
+def call_lines(network: EmittedNetwork) -> dict[int, int]:
+    """The lines of NAME.c, from 1, on which a kernel is called, and the step that each calls."""
+    first = _before_statements(NetworkParameters(network)).count("\n") + 1
+    return {first + line: step for line, step in network.statements.calls.items()}
+
+
+def _before_statements(parameters: NetworkParameters) -> str:
+    """The text of NAME.c that the statements of an inference follow."""
+    return render("emit/network/network.c.j2", parameters)
 
 
 def stored_arrays(network: EmittedNetwork, schedule: Schedule) -> Mapping[str, Array]:

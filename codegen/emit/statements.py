@@ -45,11 +45,6 @@ class Statements:
     copies: bool
     calls: Mapping[int, int]
 
-    def call_lines(self, source: str) -> dict[int, int]:
-        """The lines of a file that has the statements, from 1, and the step that each calls."""
-        first = source[: source.index(self.text)].count("\n") + 1
-        return {first + line: step for line, step in self.calls.items()}
-
 
 def statements_of(actions: Actions, plan: arena.Plan, device: DeviceProgram | None) -> Statements:
     """The statements of an inference's steps, without copies that the plan makes needless.

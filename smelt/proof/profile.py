@@ -12,6 +12,7 @@ from smelt.api.report import Measured, Report, complete
 from smelt.boards import ElfInfo
 from smelt.boards.counts import CountedRegion, Counter
 from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
+from smelt.codegen.emit.network import call_lines
 from smelt.codegen.schedule.steps import Call
 from smelt.errors import ConfigError, ToolError
 from smelt.files import temporary_folder
@@ -200,7 +201,7 @@ def _calls(artefact: Artefact, elf: ElfInfo, code: Code) -> list[tuple[int, int]
     """Addresses of the calls of kernels, each with the index of its step."""
     name = artefact.network.name
     source = f"{name}.c"
-    steps = artefact.network.statements.call_lines(artefact.project.files[source])
+    steps = call_lines(artefact.network)
     lines = source_lines(elf.path, source)
     found: list[tuple[int, int]] = []
     for instruction in code.instructions.values():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from smelt.codegen.emit.network import EmittedNetwork
+from smelt.codegen.emit.network import EmittedNetwork, NetworkParameters, render_kernels
 from smelt.codegen.emit.project import Project
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render
@@ -164,7 +164,8 @@ class Format:
         """The network's own text files: path in the export to contents."""
         texts = dict(library.texts)
         if not self.sets_flags:
-            texts[library.kernels] = _with_pragmas(texts[library.kernels], library)
+            with_pragmas = NetworkParameters(library.net, pragmas=pragmas(library))
+            texts[library.kernels] = render_kernels(with_pragmas)
         return {self.folder + name: text for name, text in texts.items()}
 
     def binaries(self, library: Library, texts: Mapping[str, str]) -> dict[str, Sequence[Array]]:
@@ -199,8 +200,3 @@ def pragmas(library: Library) -> str:
     options = tuple(f'"{flag.removeprefix("-f")}"' for flag in flags)
     parameters = PragmaParameters(library.computes_floats, bool(repairs), options)
     return render("emit/export/pragmas.j2", parameters)
-
-
-def _with_pragmas(text: str, library: Library) -> str:
-    licence, rest = text.split("\n", 1)
-    return f"{licence}\n{pragmas(library)}{rest}"

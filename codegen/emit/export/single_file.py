@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from typing_extensions import override
 
 from smelt.codegen.emit.export.base import Format, Library, pragmas
+from smelt.codegen.emit.network import NetworkParameters, render_files
 from smelt.codegen.text.parameters import Parameters
 
 
@@ -39,23 +39,16 @@ class SingleFile(Format):
     def parameters(self, library: Library) -> SingleFileParameters:
         header, internal = library.headers
         network, kernels, weights = library.net.sources
-        parts = (library.texts[name] for name in (internal, weights, kernels, network))
+        parts = render_files(NetworkParameters(library.net, standalone=False))
         return SingleFileParameters(
-            interface=library.texts[header],
-            implementation="\n".join(_body(text, library) for text in parts),
+            interface=parts[header],
+            implementation="\n".join(parts[x] for x in (internal, weights, kernels, network)),
             pragmas=pragmas(library),
         )
 
     def arrange(self, library: Library) -> dict[str, str]:
         """Nothing: the template holds all."""
         return {}
-
-
-def _body(text: str, library: Library) -> str:
-    """A file without the line of its licence, and without what it includes of the network's."""
-    _, rest = text.split("\n", 1)
-    ours = "|".join(re.escape(name) for name in library.headers)
-    return re.sub(rf'^#include "(?:{ours})"\n\n?', "", rest, flags=re.MULTILINE)
 
 
 FORMAT = SingleFile()
