@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from smelt.codegen.lower.short_products import SCRATCH_BYTES
 from smelt.codegen.lower.window import Window
 from smelt.ir import Node
+from smelt.ops.core.convolution import DepthwiseConv2D
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,35 @@ class Plane:
     source: tuple[int, int]
     target: tuple[int, int]
 
+    @staticmethod
+    def along(node: Node[DepthwiseConv2D], axis: int) -> Plane:
+        """That whose `u` is the axis: a pair at a time, with lines along `v` in scratch."""
+        window, x, y = Window.of(node), node.input(0).type.shape, node.output.type.shape
+        taps, stride, before, size, outputs, source, target = (
+            (pair[axis], pair[1 - axis])
+            for pair in (
+                window.kernel,
+                window.stride,
+                (window.padding[0][0], window.padding[1][0]),
+                window.size,
+                (y[1], y[2]),
+                (x[2] * x[3], x[3]),
+                (y[2] * y[3], y[3]),
+            )
+        )
+        return Plane(
+            axis=axis,
+            taps=taps,
+            stride=stride,
+            before=before,
+            size=size,
+            outputs=outputs,
+            pairs=1,
+            pitch=(stride[1] * (outputs[1] - 1) + taps[1], 1),
+            source=source,
+            target=target,
+        )
+
     @property
     def odd(self) -> bool:
         """Whether the last output along u has no other one."""
@@ -58,6 +88,11 @@ class Plane:
     def columns(self) -> int:
         """Words along v."""
         return self.stride[1] * (self.outputs[1] - 1) + self.taps[1]
+
+    @property
+    def words(self) -> int:
+        """Words of a band."""
+        return self.rows * self.columns
 
     @property
     def inner(self) -> int:
@@ -111,47 +146,27 @@ class Plane:
         return 2 * self.stride[0]
 
 
-def plane_of(node: Node) -> Plane | None:
+def plane_of(node: Node[DepthwiseConv2D]) -> Plane | None:
     """The plane of a depthwise convolution; None where no band of it fits into scratch."""
-    window = Window.of(node)
-    x, y = node.input(0).type.shape, node.output.type.shape
     found: list[Plane] = []
-    for axis in (0, 1):
-        order = (axis, 1 - axis)
-        taps, stride, before, size, outputs, source, target = (
-            (pair[order[0]], pair[order[1]])
-            for pair in (
-                window.kernel,
-                window.stride,
-                (window.padding[0][0], window.padding[1][0]),
-                window.size,
-                (y[1], y[2]),
-                (x[2] * x[3], x[3]),
-                (y[2] * y[3], y[3]),
-            )
-        )
-        columns = stride[1] * (outputs[1] - 1) + taps[1]
-        most = (SCRATCH_BYTES // 4 // columns - taps[0]) // (2 * stride[0]) + 1
+    for plane in (Plane.along(node, 0), Plane.along(node, 1)):
+        words = SCRATCH_BYTES // 4 // plane.columns
+        most = (words - plane.taps[0]) // plane.period + 1
         if most < 1:
             continue
-        pairs = -(-outputs[0] // 2)
+        pairs = -(-plane.outputs[0] // 2)
         bands = -(-pairs // most)
-        plane = Plane(
-            axis=axis,
-            taps=taps,
-            stride=stride,
-            before=before,
-            size=size,
-            outputs=outputs,
-            pairs=-(-pairs // bands),
-            pitch=(columns, 1),
-            source=source,
-            target=target,
-        )
-        if taps[0] > taps[1]:
+        plane = replace(plane, pairs=-(-pairs // bands))
+        if plane.taps[0] > plane.taps[1]:
             plane = replace(plane, pitch=(1, plane.rows))
         found.append(plane)
     # The last output of an odd line takes a pair for itself.
     return min(
         found, key=lambda p: (-(-p.outputs[0] // 2) * 2 * p.outputs[1], p.axis), default=None
     )
+
+
+def input_channel(node: Node[DepthwiseConv2D]) -> str:
+    """The C expression of the input's channel that output channel `o` sees."""
+    multiplier = node.output.type.shape[3] // node.input(0).type.shape[3]
+    return f"o / {multiplier}" if multiplier > 1 else "o"

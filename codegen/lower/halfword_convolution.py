@@ -29,7 +29,7 @@ from smelt.codegen.lower.halfword_parameters import (
     SlideTap,
     StretchText,
 )
-from smelt.codegen.lower.images import Frame
+from smelt.codegen.lower.image_product import Footprint, ImageProduct
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -41,6 +41,7 @@ from smelt.codegen.lower.offer import (
     Scratch,
 )
 from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.short_scaling import ShortScaling
 from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Taps, grouped
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
@@ -102,130 +103,147 @@ class HalfwordConvolution(Kernel[Conv2D]):
     def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
         if node.op.groups > 1:
             return Refusal(f"{node.op.name} is served by halves of words for one group only.")
-        window = Window.of(node)
-        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-        return halfword_convolution(
-            node, window, Frame.of(node), request, stem=stem, core=self._core
-        )
+        return halfword_convolution(node, request, self._core)
 
 
 def halfword_convolution(
-    node: Node[Conv2D | FullyConnected],
-    window: Window,
-    place: Frame,
-    request: Request,
-    *,
-    stem: str,
-    core: HalfwordCore,
+    node: Node[Conv2D | FullyConnected], request: Request, core: HalfwordCore
 ) -> KernelCall | Refusal:
-    """The call that computes a convolution of one group, or why none does.
-
-    Args:
-        node: what is computed.
-        window: its geometry.
-        place: the output pixels to compute.
-        request: target and preference.
-        stem: of the function's name.
-        core: that the assembly is for.
-    """
-    x, y = node.input(0).type, node.output.type
-    scaling, cut = scaling_of(node), rows_of(window)
+    """The call for a convolution of one group, or a dense layer, on a core, or why none does."""
+    product = ImageProduct.of(node)
+    window, scaling, cut = product.window, scaling_of(node), rows_of(product.window)
     if isinstance(scaling, Refusal):
         return scaling
     if cut is None:
         return Refusal(
             f"{node.op.name} has windows too large to be packed into {SCRATCH_BYTES} bytes."
         )
-    weights = node.input(1).array.reshape(window.outputs, -1)
-    if core.saturates:
-        scaling = scaling.signed
     words, rows = cut
-    taps = _slices(window, weights, rows, request.optimize)
-    apart, at_once, several = core.apart(words), 2 * words, len(taps) > 1
-    state = STATE_BYTES // 4 * window.outputs if several else 0
-    first = taps[0].length
-    packed = [interleaved(weights[:, i * first :][:, s.order], apart) for i, s in enumerate(taps)]
-    places = [s.places * words for s in taps]
-    ordered = all(s.ordered for s in taps)
-    starts = np.cumsum([0, *(p.size for p in packed)]).tolist()
-    pixels = y.size // window.outputs // place.batch
-    one = window.taps == 1 and not window.padded and window.stride == (1, 1)
-    dense = one and not several and pixels >= at_once
-    functions = [
-        BlockSums(s, scaling, words, window.outputs, several, s is taps[-1])
-        for s in ((taps[0], taps[-1]) if several else taps)
-    ]
-    slide = None if dense else _slide(window, place, words, ordered=ordered)
-    parameters = HalfwordParameters(
-        title=f"{node.op.name}: {x} -> {y}, {window.text}",
-        images=place.images,
-        condition=core.condition,
-        functions=tuple(_function(f, core) for f in functions),
-        scaling=scaling.steps,
-        fields=scaling.rows.shape[1],
-        words=words,
-        apart=apart,
-        outputs=window.outputs,
-        depth=window.depth,
-        pixels=pixels,
-        at_once=at_once,
-        lanes=tuple(range(at_once)),
-        pairs=tuple((i, 2 * i, 2 * i + 1) for i in range(words)),
-        ordered=ordered,
-        state=state,
-        slices=tuple(
-            PackedSlice(
-                i * rows * window.dilation[0],
-                min((i + 1) * rows, window.kernel[0]) * window.dilation[0],
-                "block" if i == len(taps) - 1 else "part",
-                f"weights + {start}" if start else "weights",
-            )
-            for i, start in enumerate(starts[:-1])
-        ),
-        last=pixels - at_once if dense else 0,
-        gathering=None if dense else _gathering(window, place, slide),
-    )
-    columns = window.kernel[1] + (at_once - 1 if slide else 0)
-    outside = np.full(columns * window.depth, x.zero_point, np.int8)
-    blocks = -(-pixels // at_once) * place.batch
+    weights = SlicedWeights.of(product, rows, core.apart(words), request.optimize)
+    scaling = scaling.signed if core.saturates else scaling
+    parameters = _parameters(product, weights, scaling, words, core)
+    at_once, gathering = parameters.at_once, parameters.gathering
+    neighbours = at_once if gathering is not None and gathering.slide is not None else 1
+    blocks = -(-parameters.pixels // at_once) * product.place.batch
+    sums, inputs = blocks * window.outputs, window.kernel[0] * product.run
     return KernelCall(
         template="lower/halfword_convolution.j2",
-        stem=stem,
+        stem=product.stem,
         parameters=parameters,
         operands=(
             Input(0, "input"),
-            *((Packed("padding", outside),) if window.padded else ()),
-            Packed("weights", np.concatenate(packed)),
+            *product.padding(window.kernel[1] + neighbours - 1),
+            Packed("weights", np.concatenate(weights.packed)),
             Packed("channels", scaling.rows),
-            *(() if ordered else (Packed("places", np.concatenate(places).astype(np.int16)),)),
-            Scratch("scratch", DType.INT32, state + first * words),
+            *weights.places(words),
+            Scratch("scratch", DType.INT32, parameters.state + weights.taps[0].length * words),
             Output(0, "output"),
         ),
         uses={"SMELT_ARRAY"},
         summary=f"{at_once} pixels at a time, two products in one multiplication",
         form=f"{core.form}_{at_once}",
         work={
-            "products": blocks * window.outputs * weights.shape[1],
-            "groups": blocks * window.outputs * sum(s.groups for s in taps),
-            "outputs": blocks * window.outputs,
-            "sums": blocks * window.outputs * (len(taps) - 1),
-            "inputs": blocks * weights.shape[1],
+            "products": sums * inputs,
+            "groups": sums * sum(taps.groups for taps in weights.taps),
+            "outputs": sums,
+            "sums": sums * (len(weights.taps) - 1),
+            "inputs": blocks * inputs,
             "blocks": blocks,
             "calls": 1,
         },
     )
 
 
-def _slices(window: Window, weights: Array, rows: int, optimize: Optimize) -> tuple[Taps, ...]:
-    """The window in slices of so many rows; all but the last one share their groups."""
-    row = window.kernel[1] * window.depth
-    count = -(-window.kernel[0] // rows)
-    begin = (count - 1) * rows * row
-    last = grouped(weights[:, begin:], optimize)
-    if count == 1:
-        return (last,)
-    shared = grouped(weights[:, :begin].reshape(-1, rows * row), optimize)
-    return (*(shared,) * (count - 1), last)
+@dataclass(frozen=True)
+class SlicedWeights:
+    """The weights of a window, in slices of rows that are summed one after the other.
+
+    Attributes:
+        rows: of a slice, but for the last one.
+        taps: of each; all but the last one share their groups.
+        packed: int8 each, as functions read them.
+    """
+
+    rows: int
+    taps: tuple[Taps, ...]
+    packed: tuple[Array, ...]
+
+    @staticmethod
+    def of(product: ImageProduct, rows: int, apart: int, optimize: Optimize) -> SlicedWeights:
+        """Those of a convolution; the weights of a channel lie so many bytes apart."""
+        weights = product.node.input(1).array.reshape(product.window.outputs, -1)
+        count, size = -(-product.window.kernel[0] // rows), rows * product.run
+        begin = (count - 1) * size
+        taps = (grouped(weights[:, begin:], optimize),)
+        if count > 1:
+            taps = (grouped(weights[:, :begin].reshape(-1, size), optimize),) * (count - 1) + taps
+        ordered = (weights[:, i * size :][:, t.order] for i, t in enumerate(taps))
+        return SlicedWeights(rows, taps, tuple(interleaved(w, apart) for w in ordered))
+
+    @property
+    def ordered(self) -> bool:
+        """Whether taps are summed in their own order."""
+        return all(taps.ordered for taps in self.taps)
+
+    def places(self, words: int) -> tuple[Packed, ...]:
+        """The operand that says where inputs are packed, if they do not keep their order."""
+        if self.ordered:
+            return ()
+        places = np.concatenate([taps.places * words for taps in self.taps])
+        return (Packed("places", places.astype(np.int16)),)
+
+    def slices(self, window: Window) -> tuple[PackedSlice, ...]:
+        """What is packed and summed one after the other."""
+        starts, last = np.cumsum([0, *(p.size for p in self.packed)]).tolist(), len(self.taps) - 1
+        ends = [min((i + 1) * self.rows, window.kernel[0]) for i in range(last + 1)]
+        return tuple(
+            PackedSlice(
+                i * self.rows * window.dilation[0],
+                end * window.dilation[0],
+                "block" if i == last else "part",
+                f"weights + {starts[i]}" if starts[i] else "weights",
+            )
+            for i, end in enumerate(ends)
+        )
+
+
+def _parameters(
+    product: ImageProduct,
+    weights: SlicedWeights,
+    scaling: ShortScaling,
+    words: int,
+    core: HalfwordCore,
+) -> HalfwordParameters:
+    """What the template prints; so many words hold the inputs of a tap."""
+    window, pixels, at_once = product.window, product.place.pixels, 2 * words
+    several = len(weights.taps) > 1
+    dense = window.pointwise and not several and pixels >= at_once
+    slices = (weights.taps[0], weights.taps[-1]) if several else weights.taps
+    functions = [
+        BlockSums(taps, scaling, words, window.outputs, several, taps is weights.taps[-1])
+        for taps in slices
+    ]
+    return HalfwordParameters(
+        title=window.title(product.node),
+        images=product.place.images,
+        condition=core.condition,
+        functions=tuple(_function(sums, core) for sums in functions),
+        scaling=scaling.steps,
+        fields=scaling.rows.shape[1],
+        words=words,
+        apart=core.apart(words),
+        outputs=window.outputs,
+        depth=window.depth,
+        pixels=pixels,
+        at_once=at_once,
+        lanes=tuple(range(at_once)),
+        pairs=tuple((i, 2 * i, 2 * i + 1) for i in range(words)),
+        ordered=weights.ordered,
+        state=STATE_BYTES // 4 * window.outputs if several else 0,
+        slices=weights.slices(window),
+        last=pixels - at_once if dense else 0,
+        gathering=None if dense else _gathering(product, words, ordered=weights.ordered),
+    )
 
 
 def _function(sums: BlockSums, core: HalfwordCore) -> BlockFunction:
@@ -243,16 +261,10 @@ def _function(sums: BlockSums, core: HalfwordCore) -> BlockFunction:
     )
 
 
-def _runs(window: Window, place: Frame) -> bool:
-    """Whether columns of a window are neighbours, so that each row of it may lie in one piece."""
-    runs = window.dilation[1] == 1 and window.kernel[1] > 1
-    return runs and place.source.pixel == window.depth and window.kernel[1] <= window.size[1]
-
-
-def _slide(window: Window, place: Frame, words: int, *, ordered: bool) -> Slide | None:
+def _slide(product: ImageProduct, words: int, *, ordered: bool) -> Slide | None:
     """How rows of neighbouring pixels are packed; None if each is by itself."""
-    columns, depth = window.kernel[1], window.depth
-    if not _runs(window, place) or window.stride[1] > 1 or columns > _WIDEST_SLIDE:
+    columns, depth = product.window.kernel[1], product.window.depth
+    if not product.has_runs or product.window.stride[1] > 1 or columns > _WIDEST_SLIDE:
         return None
 
     def behind(i: int) -> str:
@@ -276,24 +288,17 @@ def _slide(window: Window, place: Frame, words: int, *, ordered: bool) -> Slide 
     )
 
 
-def _gathering(window: Window, place: Frame, slide: Slide | None) -> Gathering:
-    runs, tall = _runs(window, place), window.kernel[0] > 1
+def _gathering(product: ImageProduct, words: int, *, ordered: bool) -> Gathering:
+    window, runs = product.window, product.has_runs
+    slide = _slide(product, words, ordered=ordered)
     whole = window.kernel[1] == 1 or (runs and not window.padded and slide is None)
     return Gathering(
-        pixel=place.source.offset("y", "x"),
-        output_pixel=place.target.offset("y", "x"),
-        size=window.size if window.padded else None,
-        top=window.origin(0, "y"),
-        side=window.origin(1, "x"),
-        width=place.width,
-        tall=tall,
+        under=Footprint.of(product, whole=whole),
+        output_pixel=product.place.target.offset("y", "x"),
         whole=whole,
         asks=runs and not whole,
         inside=window.size[1] - window.kernel[1] if runs and window.padded else None,
-        run=window.kernel[1] * window.depth if whole or (runs and slide is None) else 0,
-        end=0 if whole else window.end[1],
-        step=0 if whole else window.dilation[1],
-        row_step=window.dilation[0] if tall else 0,
+        run=product.run if whole or (runs and slide is None) else 0,
         slide=slide,
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.lower.assembly_builder import Assembler
-from smelt.codegen.lower.depthwise_plane import Plane, plane_of
+from smelt.codegen.lower.depthwise_plane import Plane, input_channel, plane_of
 from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import (
     Input,
@@ -215,62 +215,125 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
 
     @override
     def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
-        return _depthwise(node, request, self._core)
+        scaling, plane = scaling_of(node), plane_of(node)
+        if isinstance(scaling, Refusal):
+            return scaling
+        if refusal := _refuse_window(node):
+            return refusal
+        if plane is None:
+            name = node.op.name
+            return Refusal(f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes.")
+        if refusal := _refuse_weights(node):
+            return refusal
+        scaling = scaling.signed if self._core.saturates else scaling
+        channels = ChannelRows.of(node, plane, scaling, self._core, request)
+        (height, width), shape = Window.of(node).kernel, node.output.type.shape
+        planes, bands = shape[0] * shape[3], -(-plane.outputs[0] // (2 * plane.pairs))
+        count = -(-plane.outputs[0] // 2) * plane.outputs[1] * planes
+        return KernelCall(
+            template="lower/halfword_depthwise.j2",
+            stem=f"depthwise_{height}x{width}",
+            parameters=_parameters(node, plane, scaling, channels, self._core),
+            operands=(
+                Input(0, "input"),
+                Packed("channels", channels.rows),
+                Scratch("words", DType.INT32, plane.words),
+                Output(0, "output"),
+            ),
+            summary="two pixels at a time, two products in one multiplication",
+            form=self._core.form,
+            work={
+                "products": count * plane.run * plane.lines,
+                "lines": count * plane.lines,
+                "outputs": count,
+                "inputs": planes * plane.filled * plane.rows * bands,
+                "planes": planes * bands,
+                "calls": 1,
+            },
+        )
 
 
-def _depthwise(
-    node: Node[DepthwiseConv2D], request: Request, core: DepthwiseCore
-) -> KernelCall | Refusal:
-    scaling, window, name = scaling_of(node), Window.of(node), node.op.name
-    if isinstance(scaling, Refusal):
-        return scaling
+def _refuse_window(node: Node[DepthwiseConv2D]) -> Refusal | None:
+    """Why a window is not served; None where it is."""
+    name, window = node.op.name, Window.of(node)
     if window.dilation != (1, 1):
         return Refusal(f"{name} is served by halves of words without dilation only.")
     if window.taps > _LARGEST_WINDOW:
         return Refusal(f"{name} is served by halves of words for {_LARGEST_WINDOW} taps at most.")
-    plane = plane_of(node)
-    if plane is None:
-        return Refusal(f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes.")
+    return None
+
+
+def _refuse_weights(node: Node[DepthwiseConv2D]) -> Refusal | None:
+    """Why weights are not served; None where they are."""
     if np.abs(node.input(1).array.astype(np.int64)).max() > LARGEST_GROUP // 2:
-        return Refusal(f"{name} has weights of -128, of which two could leave 16 bits.")
-    if core.saturates:
-        scaling = scaling.signed
-    x, y = node.input(0).type, node.output.type
-    weights = np.moveaxis(node.input(1).array[0], 2, 0)
-    # Lines of taps lie one after the other, as they do in scratch.
-    if plane.axis != 1 - plane.inner:
-        weights = weights.transpose(0, 2, 1)
-    weights = weights.reshape(window.outputs, -1).astype(np.int32)
-    wide = _fits(weights, core.chunks(plane, 3))
-    kinds = [k for k, used in ((3, wide.any()), (2, not wide.all())) if used]
-    if request.optimize == "size" and len(kinds) > 1:
-        kinds = [2]
-    columns = [weights, scaling.rows]
-    if len(kinds) > 1:
-        columns.append(wide[:, None].astype(np.int32))
-    rows = np.concatenate(columns, axis=1)
-    multiplier = window.outputs // x.shape[3]
-    parameters = HalfwordDepthwiseParameters(
-        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+        return Refusal(f"{node.op.name} has weights of -128, of which two could leave 16 bits.")
+    return None
+
+
+@dataclass(frozen=True)
+class ChannelRows:
+    """The constants of each channel.
+
+    Attributes:
+        rows: int32 `[o, fields]`: weights, requantization and, where there are two functions,
+            whether it is the first one's.
+        chunks: taps of a chunk at most, of each function.
+    """
+
+    rows: Array
+    chunks: tuple[int, ...]
+
+    @staticmethod
+    def of(
+        node: Node[DepthwiseConv2D],
+        plane: Plane,
+        scaling: ShortScaling,
+        core: DepthwiseCore,
+        request: Request,
+    ) -> ChannelRows:
+        """Those of a node: in chunks of three taps the channels of which no sum leaves 16 bits."""
+        weights = np.moveaxis(node.input(1).array[0], 2, 0)
+        # Lines of taps lie one after the other, as they do in scratch.
+        if plane.axis != 1 - plane.inner:
+            weights = weights.transpose(0, 2, 1)
+        weights = weights.reshape(len(weights), -1).astype(np.int32)
+        wide = _fits(weights, core.chunks(plane, 3))
+        if wide.all() or not wide.any() or request.optimize == "size":
+            return ChannelRows(
+                np.concatenate([weights, scaling.rows], axis=1), (3 if wide.all() else 2,)
+            )
+        return ChannelRows(np.column_stack([weights, scaling.rows, wide.astype(np.int32)]), (3, 2))
+
+
+def _parameters(
+    node: Node[DepthwiseConv2D],
+    plane: Plane,
+    scaling: ShortScaling,
+    channels: ChannelRows,
+    core: DepthwiseCore,
+) -> HalfwordDepthwiseParameters:
+    several, fields = len(channels.chunks) > 1, channels.rows.shape[1]
+    return HalfwordDepthwiseParameters(
+        title=Window.of(node).title(node),
         images=Frame.of(node).images,
         condition=core.condition,
         functions=tuple(
             PairsFunction(
-                f"pairs{largest}" if len(kinds) > 1 else "pairs",
+                f"pairs{largest}" if several else "pairs",
                 largest,
                 _taps(plane, core.chunks(plane, largest)),
                 core.pairs(plane, scaling, core.chunks(plane, largest)).statements,
             )
-            for largest in kinds
+            for largest in channels.chunks
         ),
-        chooser=rows.shape[1] - 1 if len(kinds) > 1 else None,
+        chooser=fields - 1 if several else None,
         scaling=scaling.steps,
-        constants=window.taps,
-        fields=rows.shape[1],
-        packing=PlanePacking.of(plane, x.zero_point),
-        scratch_words=plane.rows * plane.columns,
-        outputs=window.outputs,
-        channel=f"o / {multiplier}" if multiplier > 1 else "o",
+        constants=plane.run * plane.lines,
+        fields=fields,
+        packing=PlanePacking.of(plane, node.input(0).type.zero_point),
+        scratch_words=plane.words,
+        outputs=node.output.type.shape[3],
+        channel=input_channel(node),
         size=plane.outputs,
         odd=plane.odd,
         step=(plane.stride[0] * plane.pitch[0], plane.stride[1] * plane.pitch[1]),
@@ -279,30 +342,6 @@ def _depthwise(
         before=plane.before[0],
         period=plane.period,
         reach=plane.taps[0],
-    )
-    planes = window.outputs * x.shape[0]
-    count = -(-plane.outputs[0] // 2) * plane.outputs[1] * planes
-    bands = -(-plane.outputs[0] // (2 * plane.pairs))
-    return KernelCall(
-        template="lower/halfword_depthwise.j2",
-        stem=f"depthwise_{window.kernel[0]}x{window.kernel[1]}",
-        parameters=parameters,
-        operands=(
-            Input(0, "input"),
-            Packed("channels", rows),
-            Scratch("words", DType.INT32, plane.rows * plane.columns),
-            Output(0, "output"),
-        ),
-        summary="two pixels at a time, two products in one multiplication",
-        form=core.form,
-        work={
-            "products": count * window.taps,
-            "lines": count * plane.lines,
-            "outputs": count,
-            "inputs": planes * plane.filled * plane.rows * bands,
-            "planes": planes * bands,
-            "calls": 1,
-        },
     )
 
 

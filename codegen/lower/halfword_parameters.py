@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smelt.codegen.lower.image_product import Footprint
 from smelt.codegen.lower.images import ImageLoop
 from smelt.codegen.lower.offer import Parameters
 from smelt.codegen.lower.short_scaling import ScalingSteps
@@ -80,35 +81,21 @@ class Gathering:
     """How the inputs under windows are found, where pixels are not simply neighbours.
 
     Attributes:
-        pixel: C of where an input pixel starts.
+        under: what lies under a window.
         output_pixel: C of where an output pixel starts.
-        size: of the image; None without padding.
-        top, side: C of the first row and column under a window.
-        width: pixels of a row of outputs.
-        tall: whether windows have several rows.
         whole: whether each row of a window lies in one piece.
         inside: the last column from which it does; None where that is not asked.
         run: inputs of such a row; 0 where there are none.
         asks: whether windows are told apart by `inside`.
-        end, step: of the columns of a window, one by one; both 0 where none is.
-        row_step: from one row to the next.
         slide: how rows of neighbouring pixels are packed together.
     """
 
-    pixel: str
+    under: Footprint
     output_pixel: str
-    size: tuple[int, int] | None
-    top: str
-    side: str
-    width: int
-    tall: bool
     whole: bool
     asks: bool
     inside: int | None
     run: int
-    end: int
-    step: int
-    row_step: int
     slide: Slide | None
 
 

@@ -65,6 +65,11 @@ class Frame:
         return Frame(PixelStrides.of(x), PixelStrides.of(y), height, width, batch, *sizes)
 
     @property
+    def pixels(self) -> int:
+        """Those of an output image."""
+        return self.height * self.width
+
+    @property
     def images(self) -> ImageLoop:
         """The loop over the images."""
         if self.batch == 1:

@@ -77,6 +77,11 @@ class Window:
         return any(map(any, self.padding))
 
     @property
+    def pointwise(self) -> bool:
+        """Whether every output pixel sees the input pixel in its place, and no other."""
+        return self.taps == 1 and self.stride == (1, 1) and not self.padded
+
+    @property
     def outside(self) -> str:
         """The C condition that pixel (y, x) lies outside of the image."""
         height, width = self.size
@@ -96,6 +101,10 @@ class Window:
         if self.groups > 1:
             parts.append(f"{self.groups} groups")
         return ", ".join(parts)
+
+    def title(self, node: Node) -> str:
+        """What a function computes that serves the node."""
+        return f"{node.op.name}: {node.input(0).type} -> {node.output.type}, {self.text}"
 
     def loop(self, axis: int, variable: str) -> str:
         """The C line that opens a loop over the window's rows (axis 0) or columns (1)."""

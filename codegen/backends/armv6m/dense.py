@@ -19,7 +19,6 @@ from smelt.codegen.backends.armv6m.convolution import CORE
 from smelt.codegen.backends.armv6m.dense_assembly import dense
 from smelt.codegen.backends.armv6m.instructions import CONDITION
 from smelt.codegen.lower.halfword_convolution import halfword_convolution
-from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -33,7 +32,6 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
-from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node
 from smelt.ops.core.fully_connected import FullyConnected
 
@@ -68,7 +66,7 @@ class FourWeightsFullyConnected(Kernel[FullyConnected]):
         if isinstance(scaling, Refusal):
             return scaling
         weights = node.input(1).array
-        outputs, depth = weights.shape
+        depth = weights.shape[1]
         if depth * 4 + 4 > SCRATCH_BYTES:
             return Refusal(f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes.")
         if not _fits(weights):
@@ -78,9 +76,7 @@ class FourWeightsFullyConnected(Kernel[FullyConnected]):
         rows = node.input(0).type.size // depth
         if rows == 1:
             return _dense(node, scaling, weights, request)
-        window = Window.dense(rows, depth, outputs)
-        place = Frame.of_rows(node)
-        return halfword_convolution(node, window, place, request, stem="fully_connected", core=CORE)
+        return halfword_convolution(node, request, CORE)
 
 
 def _dense(

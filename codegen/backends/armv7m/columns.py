@@ -14,7 +14,7 @@ besides is part of the bias that requantization takes in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +22,8 @@ from typing_extensions import override
 
 from smelt.codegen.backends.armv7m.columns_assembly import SlidingLines, lines
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.backends.armv7m.products import LIFT, split_pairs
+from smelt.codegen.backends.armv7m.paired_weights import LIFT, PairedWeights
+from smelt.codegen.lower.depthwise_plane import Plane, input_channel
 from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import (
     Input,
@@ -150,103 +151,27 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
 
     @override
     def offer(self, node: Node[DepthwiseConv2D], request: Request) -> KernelCall | Refusal:
-        served, name, window = scaling_of(node), node.op.name, Window.of(node)
+        served = scaling_of(node)
         if isinstance(served, Refusal):
             return served
-        if (window.kernel, window.stride, window.dilation) != ((3, 3), (1, 1), (1, 1)):
-            return Refusal(
-                f"{name} is served in sliding columns for 3x3 taps, stride 1, no dilation only."
-            )
-        longest = max(node.output.type.shape[1:3])
-        if (longest + 2) * 4 * 2 > SCRATCH_BYTES or longest // 3 > _MOST_TURNS:
-            return Refusal(f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes.")
-        scaling = _scaling(node)
+        if refusal := _refuse_shape(node):
+            return refusal
+        band = LineBand.of(node)
+        columns = SharedColumns.of(node, band)
+        scaling = _scaling(node, columns)
         if scaling is None:
+            name = node.op.name
             return Refusal(f"{name} has scales that no short multiplications are exact for.")
-        x, y = node.input(0).type, node.output.type
-        # Lines run along the longer axis; `axis` is the one across them, which comes first.
-        axis = 0 if y.shape[2] >= y.shape[1] else 1
-        order = slice(None, None, 1 if axis == 0 else -1)
-        before = tuple(side[0] for side in window.padding)[order]
-        size, outputs = window.size[order], y.shape[1:3][order]
-        source = (x.shape[2] * x.shape[3], x.shape[3])[order]
-        target = (y.shape[2] * y.shape[3], y.shape[3])[order]
-        pitch = outputs[1] + 2
-        band = min(SCRATCH_BYTES // 4 // pitch - 1, outputs[0])
-        band = -(-outputs[0] // -(-outputs[0] // band))
-        rows, repaired = _rows(_columns(node, axis), scaling)
-        kinds = [kind for kind in (False, True) if (repaired == kind).any()]
-        constants, biased = scaling.rows.shape[1], scaling.biases is not None
-        held = constants + (3 if repaired.any() else 0)
-        triples = _triples(outputs[1] // 3, _UNROLLED[request.optimize])
-        turns, multiplier = outputs[1] // 3 // triples, window.outputs // x.shape[3]
-        straight = _straight(size[0], before[0], band + 1 if band == outputs[0] else 0)
-        parameters = SlidingColumnsParameters(
-            title=f"{node.op.name}: {x} -> {y}, {window.text}",
-            images=Frame.of(node).images,
-            condition=CONDITION,
-            functions=tuple(
-                LinesFunction(
-                    "lines_repaired" if kind else "lines",
-                    constants if kind else None,
-                    lines(
-                        SlidingLines(
-                            pitch=pitch,
-                            outputs=outputs[1],
-                            triples=triples,
-                            turns=turns,
-                            step=target[1],
-                            line_step=target[0],
-                            held=held,
-                            repaired=kind,
-                            scaling=scaling,
-                        )
-                    ).statements,
-                )
-                for kind in kinds
-            ),
-            chooser=rows.shape[1] - 1 if len(kinds) > 1 else None,
-            scaling=scaling.steps,
-            own=tuple(f"held[{(i - biased) % constants}]" for i in range(constants)),
-            fields=rows.shape[1],
-            across="columns" if axis else "rows",
-            band=band,
-            count=outputs[0],
-            outputs=outputs[1],
-            step=(target[1], target[0]),
-            packing=LinePacking(
-                begin=before[1],
-                filled=max(min(size[1], pitch - before[1]), 0),
-                source=(source[0], 2 * source[0]),
-                column=source[1],
-                pitch=(pitch, 2 * pitch),
-                size=0 if straight else size[0],
-                loads=tuple(
-                    (i, i * source[0])
-                    for i in range(size[0])
-                    if any(i in pair for pair in straight)
-                ),
-                stores=tuple(
-                    (i * pitch, _word(pair, x.zero_point)) for i, pair in enumerate(straight)
-                ),
-                lower=x.zero_point + LIFT,
-                upper=LIFT + x.zero_point * 65536,
-                both=x.zero_point + LIFT + x.zero_point * 65536,
-            ),
-            scratch_words=pitch * (band + 1),
-            channels=window.outputs,
-            channel=f"o / {multiplier}" if multiplier > 1 else "o",
-            before=0 if straight else before[0],
-        )
-        planes = window.outputs * x.shape[0]
+        y, plane = node.output.type, band.plane
+        planes, bands = y.shape[0] * y.shape[3], -(-plane.outputs[0] // band.lines)
         return KernelCall(
             template="backends/armv7m/columns.j2",
             stem="depthwise_3x3",
-            parameters=parameters,
+            parameters=_parameters(node, band, columns, scaling, request),
             operands=(
                 Input(0, "input"),
-                Packed("rows", rows),
-                Scratch("words", DType.INT32, pitch * (band + 1)),
+                Packed("rows", columns.rows(scaling)),
+                Scratch("words", DType.INT32, band.words),
                 Output(0, "output"),
             ),
             uses={"SMELT_ARRAY"},
@@ -254,31 +179,138 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
             form="armv7m_columns_3x3",
             work={
                 "outputs": y.size,
-                "repaired": y.size // window.outputs * int(repaired.sum()),
-                "lines": planes * outputs[0],
-                "inputs": planes * size[1] * (outputs[0] + -(-outputs[0] // band)),
-                "planes": planes * -(-outputs[0] // band),
+                "repaired": y.size // y.shape[3] * int(columns.repaired.sum()),
+                "lines": planes * plane.outputs[0],
+                "inputs": planes * plane.size[1] * (plane.outputs[0] + bands),
+                "planes": planes * bands,
                 "calls": 1,
             },
         )
 
 
-def _columns(node: Node, axis: int) -> Array:
-    """int64 `[o, 3, 3]`: the weights of each column across the lines, from its first input on."""
-    weights = np.moveaxis(node.input(1).array[0], 2, 0).astype(np.int64)
-    return weights.transpose(0, 2, 1) if axis == 0 else weights
+def _refuse_shape(node: Node[DepthwiseConv2D]) -> Refusal | None:
+    """Why a shape is not served; None where it is."""
+    name, window = node.op.name, Window.of(node)
+    if (window.kernel, window.stride, window.dilation) != ((3, 3), (1, 1), (1, 1)):
+        return Refusal(
+            f"{name} is served in sliding columns for 3x3 taps, stride 1, no dilation only."
+        )
+    longest = max(node.output.type.shape[1:3])
+    if (longest + 2) * 4 * 2 > SCRATCH_BYTES or longest // 3 > _MOST_TURNS:
+        return Refusal(f"{name} has lines too long to be packed into {SCRATCH_BYTES} bytes.")
+    return None
 
 
-def _scaling(node: Node[DepthwiseConv2D]) -> ShortScaling | None:
+@dataclass(frozen=True)
+class LineBand:
+    """So many lines of outputs at a time; lines run along v, the longer axis of the plane."""
+
+    plane: Plane
+    lines: int
+
+    @staticmethod
+    def of(node: Node[DepthwiseConv2D]) -> LineBand:
+        """As many lines as fit into scratch, the same in all bands but for the last one."""
+        y = node.output.type
+        plane = Plane.along(node, 0 if y.shape[2] >= y.shape[1] else 1)
+        count = plane.outputs[0]
+        most = min(SCRATCH_BYTES // 4 // plane.columns - 1, count)
+        return LineBand(plane, -(-count // -(-count // most)))
+
+    @property
+    def words(self) -> int:
+        """Words of scratch: a line more, for the last one's lower inputs."""
+        return self.plane.columns * (self.lines + 1)
+
+    @property
+    def straight(self) -> list[tuple[int | None, int | None]]:
+        """The two inputs of each word of a column, None for outside; nothing if they are many."""
+        words, before = self.lines + 1, self.plane.before[0]
+        if self.lines < self.plane.outputs[0] or words > _LONGEST_STRAIGHT:
+            return []
+        inside = (
+            i if 0 <= i < self.plane.size[0] else None for i in range(-before, words + 1 - before)
+        )
+        return list(pairwise(inside))
+
+    def packing(self, outside: int) -> LinePacking:
+        """How inputs become words; outside of the image, they are that number."""
+        plane, straight, (line, column) = self.plane, self.straight, self.plane.source
+        pitch, loaded = plane.columns, {i for pair in straight for i in pair if i is not None}
+        return LinePacking(
+            begin=plane.before[1],
+            filled=plane.filled,
+            source=(line, 2 * line),
+            column=column,
+            pitch=(pitch, 2 * pitch),
+            size=0 if straight else plane.size[0],
+            loads=tuple((i, i * line) for i in sorted(loaded)),
+            stores=tuple((i * pitch, _word(pair, outside)) for i, pair in enumerate(straight)),
+            lower=outside + LIFT,
+            upper=LIFT + outside * 65536,
+            both=outside + LIFT + outside * 65536,
+        )
+
+
+def _parameters(
+    node: Node[DepthwiseConv2D],
+    band: LineBand,
+    columns: SharedColumns,
+    scaling: ShortScaling,
+    request: Request,
+) -> SlidingColumnsParameters:
+    plane, constants = band.plane, scaling.rows.shape[1]
+    line_step, step = plane.target
+    kinds = [kind for kind in (False, True) if (columns.repaired == kind).any()]
+    triples = _triples(plane.outputs[1] // 3, _UNROLLED[request.optimize])
+    sums = SlidingLines(
+        pitch=plane.columns,
+        outputs=plane.outputs[1],
+        triples=triples,
+        turns=plane.outputs[1] // 3 // triples,
+        step=step,
+        line_step=line_step,
+        held=constants + (3 if True in kinds else 0),
+        repaired=False,
+        scaling=scaling,
+    )
+    fields = columns.rows(scaling).shape[1]
+    return SlidingColumnsParameters(
+        title=Window.of(node).title(node),
+        images=Frame.of(node).images,
+        condition=CONDITION,
+        functions=tuple(_function(replace(sums, repaired=kind)) for kind in kinds),
+        chooser=fields - 1 if len(kinds) > 1 else None,
+        scaling=scaling.steps,
+        own=tuple(
+            f"held[{(i - (scaling.biases is not None)) % constants}]" for i in range(constants)
+        ),
+        fields=fields,
+        across="columns" if plane.axis else "rows",
+        band=band.lines,
+        count=plane.outputs[0],
+        outputs=plane.outputs[1],
+        step=(step, line_step),
+        packing=band.packing(node.input(0).type.zero_point),
+        scratch_words=band.words,
+        channels=node.output.type.shape[3],
+        channel=input_channel(node),
+        before=0 if band.straight else plane.before[0],
+    )
+
+
+def _function(sums: SlidingLines) -> LinesFunction:
+    name = "lines_repaired" if sums.repaired else "lines"
+    return LinesFunction(name, sums.constants if sums.repaired else None, lines(sums).statements)
+
+
+def _scaling(node: Node[DepthwiseConv2D], columns: SharedColumns) -> ShortScaling | None:
     """The requantization of sums with what else they hold; None if no short one is exact."""
-    x, weights, y = node.input(0).type, node.input(1).type, node.output.type
-    scales = convolution_scales(x, weights, y, node.rounding)
+    scales = convolution_scales(
+        node.input(0).type, node.input(1).type, node.output.type, node.rounding
+    )
     bias = bias_with_zero_point(node, 3)
-    axis = 0 if y.shape[2] >= y.shape[1] else 1
-    first, second = _shared(_columns(node, axis))
-    excess = LIFT * (first[..., 0] + second[..., 0]).sum(axis=1)
-    excess -= (first[..., 1] < 0).sum(axis=1) + (second[..., 1] < 0).sum(axis=1)
-    known = (0 if bias is None else bias) - excess
+    known = (0 if bias is None else bias) + columns.first.starts + columns.last.starts
     requantization = Requantization.of(node, scales, node.op.activation, sums(node, 3))
     found = short_scaling(requantization, known)
     return None if found is None else found.signed
@@ -289,14 +321,6 @@ def _triples(count: int, most: int) -> int:
     return max(i for i in range(1, most + 1) if count % i == 0)
 
 
-def _straight(size: int, before: int, words: int) -> list[tuple[int | None, int | None]]:
-    """The two inputs of each word of a column, None for outside; nothing where they are many."""
-    if words > _LONGEST_STRAIGHT:
-        return []
-    inside = [i if 0 <= i < size else None for i in range(-before, words + 1 - before)]
-    return list(pairwise(inside)) if words else []
-
-
 def _word(pair: tuple[int | None, int | None], outside: int) -> str:
     """C of a word of two inputs."""
     lower, upper = pair
@@ -304,28 +328,41 @@ def _word(pair: tuple[int | None, int | None], outside: int) -> str:
     return f"{first} + {outside if upper is None else f'x{upper}'} * 65536"
 
 
-def _shared(columns: Array) -> tuple[Array, Array]:
-    """The weights of the first two inputs and of the last two, `[o, 3, 2]` each."""
-    last, _ = split_pairs(columns[..., 1:])
-    rest = columns[..., 1] - last[..., 0]
-    return np.stack([columns[..., 0], rest], axis=-1), last
+@dataclass(frozen=True)
+class SharedColumns:
+    """Weights of columns across the lines, for the first two inputs and for the last two."""
 
+    first: PairedWeights
+    last: PairedWeights
 
-def _rows(columns: Array, scaling: ShortScaling) -> tuple[Array, Array]:
-    """int32 `[o, fields]`: weights, requantization, repairs; bool `[o]`: whether there are any."""
-    first, second = _shared(columns)
-    kept, repairs = split_pairs(first)
-    lacks = np.zeros((len(columns), 3), np.int64)
-    for lack, repair in zip(lacks, repairs, strict=True):
-        for at, missing in repair:
-            lack[at] = missing << 16
-    repaired = np.asarray(lacks.any(axis=1))
-    # A bias comes last here: only sums with one load it.
-    fields = np.roll(scaling.rows, -1, axis=1) if scaling.biases is not None else scaling.rows
-    parts = [*(pair[..., 1] + (pair[..., 0] << 16) for pair in (kept, second)), fields]
-    if repaired.any():
-        parts += [lacks, repaired[:, None]]
-    return np.concatenate(parts, axis=1).astype(np.int32), repaired
+    @staticmethod
+    def of(node: Node[DepthwiseConv2D], band: LineBand) -> SharedColumns:
+        """Those of a node; what is left of the middle input's goes to the first pair."""
+        columns = np.moveaxis(node.input(1).array[0], 2, 0).astype(np.int64)
+        if band.plane.axis == 0:
+            columns = columns.transpose(0, 2, 1)
+        last = PairedWeights.of(columns[..., 1:]).kept
+        rest = columns[..., 1] - last[..., 0]
+        first = np.stack([columns[..., 0], rest], axis=-1)
+        return SharedColumns(PairedWeights.of(first), PairedWeights.of(last))
+
+    @property
+    def repaired(self) -> Array:
+        """bool `[o]`: whether an output has repairs."""
+        return np.asarray([bool(repairs) for repairs in self.first.repairs])
+
+    def rows(self, scaling: ShortScaling) -> Array:
+        """int32 `[o, fields]`: weights, requantization, repairs."""
+        # A bias comes last here: only sums with one load it.
+        fields = np.roll(scaling.rows, -1, axis=1) if scaling.biases is not None else scaling.rows
+        parts = [self.first.words, self.last.words, fields]
+        if self.first.repaired:
+            lacks = np.zeros((len(fields), 3), np.int64)
+            for lack, repairs in zip(lacks, self.first.repairs, strict=True):
+                for at, missing in repairs:
+                    lack[at] = missing << 16
+            parts += [lacks, self.repaired[:, None]]
+        return np.concatenate(parts, axis=1).astype(np.int32)
 
 
 KERNELS = (SlidingDepthwise(),)

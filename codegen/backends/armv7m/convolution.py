@@ -13,9 +13,7 @@ from smelt.codegen.backends.armv7m.convolution_assembly import block
 from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.products import convolution
 from smelt.codegen.lower.halfword_convolution import HalfwordConvolution, HalfwordCore
-from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
-from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 from smelt.ops.core.convolution import Conv2D
 
@@ -31,9 +29,7 @@ class PairsOfTapsConv2D(Kernel[Conv2D]):
     def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
         if node.op.groups > 1:
             return Refusal(f"{node.op.name} is served by pairs of taps for one group only.")
-        window = Window.of(node)
-        stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
-        return convolution(node, window, Frame.of(node), request, stem=stem)
+        return convolution(node, request)
 
 
 KERNELS = (PairsOfTapsConv2D(), HalfwordConvolution(CORE))

@@ -20,7 +20,6 @@ sum of w. Modulo 2^32, in which all of it is computed, the sum that results is e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +28,9 @@ from typing_extensions import override
 from smelt.codegen.backends.armv7m.assembly import Turns
 from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.backends.armv7m.products import PIXELS, convolution
-from smelt.codegen.lower.images import Frame
+from smelt.codegen.backends.armv7m.packing import PIXELS
+from smelt.codegen.backends.armv7m.paired_weights import Repairs, repair_words, two_in_a_word
+from smelt.codegen.backends.armv7m.products import convolution
 from smelt.codegen.lower.offer import (
     Input,
     Kernel,
@@ -44,9 +44,9 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
-from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
+from smelt.ops.arithmetic.fixed_point import wrap_int32
 from smelt.ops.core.fully_connected import FullyConnected
 
 _LARGEST_PAIR = 257
@@ -103,12 +103,8 @@ class PairsFullyConnected(Kernel[FullyConnected]):
 
     @override
     def offer(self, node: Node[FullyConnected], request: Request) -> KernelCall | Refusal:
-        outputs, depth = node.input(1).type.shape
-        rows = node.input(0).type.size // depth
-        if rows < PIXELS:
-            return _dense(node, rows, request)
-        window, place = Window.dense(rows, depth, outputs), Frame.of_rows(node)
-        return convolution(node, window, place, request, stem="fully_connected")
+        rows = node.input(0).type.size // node.input(1).type.shape[1]
+        return _dense(node, rows, request) if rows < PIXELS else convolution(node, request)
 
 
 def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCall | Refusal:
@@ -116,54 +112,30 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
     scaling = scaling_of(node)
     if isinstance(scaling, Refusal):
         return scaling
-    scaling, weights = scaling.signed, node.input(1).array
-    outputs, depth = weights.shape
-    if -(-depth // 4) * 8 > SCRATCH_BYTES:
+    outputs, depth = node.input(1).type.shape
+    blocks = -(-depth // 4)
+    if blocks * 8 > SCRATCH_BYTES:
         return Refusal(
             f"{node.op.name} has rows too long to be widened into {SCRATCH_BYTES} bytes."
         )
-    fours, blocks = -(-outputs // 4), -(-depth // 4)
-    filled = np.zeros((fours * 4, blocks * 4), np.int64)
-    filled[:outputs, :depth] = weights
-    offset = _offset(filled)
-    counted, repairs = counted_weights(filled, offset)
-    common, rows_ = _rows_of(scaling, len(filled))
-    summed = RowSums(
+    weights = CountedWeights.of(_in_fours(node.input(1).array))
+    channels = _ChannelConstants.of(scaling, len(weights.pairs))
+    sums = RowSums(
         outputs=outputs,
         blocks=blocks,
         turns=Turns.of(blocks, _UNROLLED[request.optimize]),
-        offset=offset,
-        repaired=any(repairs),
-        common=len(common),
-        scaling=scaling,
-    )
-    fields = rows_.shape[1]
-    own = [f"row[j * {fields} + {i}]" for i in range(fields)]
-    own += [f"common[{i}]" for i in range(len(common))]
-    parameters = PairsOfInputsParameters(
-        title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
-        condition=CONDITION,
-        assembly=row(summed).statements,
-        scaling=scaling.steps,
-        offset=offset,
-        rows=rows,
-        outputs=outputs,
-        blocks=blocks,
-        whole=depth // 4,
-        last=tuple(f"input[{i}] + 128" if i < depth % 4 else "0" for i in range(4)),
-        left=depth % 4,
-        repaired=any(repairs),
-        common=len(common),
-        fields=(fields, 4 * fields),
-        own=tuple(own) if len(common) else (),
+        offset=weights.offset,
+        repaired=any(weights.repairs),
+        common=len(channels.common),
+        scaling=scaling.signed,
     )
     return KernelCall(
         template="backends/armv7m/dense.j2",
         stem="fully_connected",
-        parameters=parameters,
+        parameters=_parameters(node, rows, sums, channels),
         operands=(
             Input(0, "input"),
-            Packed("constants", _stream(filled, counted, repairs, common, rows_)),
+            Packed("constants", _stream(weights, channels)),
             Scratch("wide", DType.INT32, blocks * 2),
             Output(0, "output"),
         ),
@@ -171,77 +143,125 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
         summary="two taps in one multiplication, four outputs at a time",
         form="armv7m_pairs_4x1",
         work={
-            "products": rows * filled.size,
-            "repairs": rows * sum(map(len, repairs)),
-            "outputs": rows * len(filled),
+            "products": rows * weights.pairs.size,
+            "repairs": rows * sum(map(len, weights.repairs)),
+            "outputs": rows * len(weights.pairs),
             "inputs": rows * depth,
             "calls": 1,
         },
     )
 
 
-def _pairs(weights: Array) -> Array:
-    """`[o, k/4, 2, 2]`: the pairs of taps 0 and 2, and of taps 1 and 3, of every four."""
-    return weights.reshape(len(weights), -1, 2, 2).transpose(0, 1, 3, 2)
+def _parameters(
+    node: Node[FullyConnected], rows: int, sums: RowSums, channels: _ChannelConstants
+) -> PairsOfInputsParameters:
+    depth, fields = node.input(1).type.shape[1], channels.rows.shape[1]
+    own = [f"row[j * {fields} + {i}]" for i in range(fields)]
+    own += [f"common[{i}]" for i in range(sums.common)]
+    return PairsOfInputsParameters(
+        title=f"{node.op.name}: {node.input(0).type} -> {node.output.type}",
+        condition=CONDITION,
+        assembly=row(sums).statements,
+        scaling=sums.scaling.steps,
+        offset=sums.offset,
+        rows=rows,
+        outputs=sums.outputs,
+        blocks=sums.blocks,
+        whole=depth // 4,
+        last=tuple(f"input[{i}] + 128" if i < depth % 4 else "0" for i in range(4)),
+        left=depth % 4,
+        repaired=sums.repaired,
+        common=sums.common,
+        fields=(fields, 4 * fields),
+        own=tuple(own) if sums.common else (),
+    )
 
 
-def _offset(weights: Array) -> int:
+def _in_fours(weights: Array) -> Array:
+    """int64: `[o, k]` weights, with zeros where they do not fill fours of outputs and inputs."""
+    outputs, depth = weights.shape
+    return np.pad(weights.astype(np.int64), ((0, -outputs % 4), (0, -depth % 4)))
+
+
+@dataclass(frozen=True)
+class _ChannelConstants:
+    """What requantizes outputs.
+
+    Attributes:
+        common: what is the same for all of them, if anything.
+        rows: the rest, `[outputs, fields]`.
+    """
+
+    common: Array
+    rows: Array
+
+    @staticmethod
+    def of(scaling: ShortScaling, outputs: int) -> _ChannelConstants:
+        """Those of so many outputs, of which the last ones may not exist."""
+        rows = scaling.signed.rows
+        own = 1 if scaling.biases is None else 2
+        if (rows[:, own:] != rows[0, own:]).any():
+            own = rows.shape[1]
+        filled = np.pad(rows[:, :own].astype(np.int64), ((0, outputs - len(rows)), (0, 0)))
+        return _ChannelConstants(rows[0, own:], filled)
+
+
+@dataclass(frozen=True)
+class CountedWeights:
+    """Weights in pairs, counted from an offset.
+
+    Attributes:
+        offset: that needs the fewest repairs.
+        pairs: int64 `[o, k/4, 2, 2]`: what is multiplied; of every four taps 0 and 2, and 1 and 3.
+        repairs: taps, by where their inputs stand in the packed ones, in bytes; what weights lack.
+        sums: int64 `[o]`: of the weights themselves.
+    """
+
+    offset: int
+    pairs: Array
+    repairs: Repairs
+    sums: Array
+
+    @staticmethod
+    def of(weights: Array, offset: int | None = None) -> CountedWeights:
+        """Those of int64 `[o, k]`, `k` a multiple of 4, counted from that offset or the best."""
+        taps = weights.reshape(len(weights), -1, 2, 2).transpose(0, 1, 3, 2)
+        offset = _best_offset(taps) if offset is None else offset
+        wanted = taps + offset
+        found = np.maximum(wanted, 0)
+        over = np.maximum(found.sum(axis=3) - _LARGEST_PAIR, 0)
+        first = found[..., 0] >= found[..., 1]
+        found = found - np.stack([np.where(first, over, 0), np.where(first, 0, over)], axis=-1)
+        lack = (wanted - found).reshape(len(weights), -1)
+        repairs = tuple(
+            tuple((2 * int(i), int(row[i])) for i in np.flatnonzero(row)) for row in lack
+        )
+        return CountedWeights(offset, found, repairs, weights.sum(axis=1))
+
+
+def _best_offset(pairs: Array) -> int:
     """The offset that needs the fewest repairs."""
-    sums = _pairs(weights).sum(axis=3)
+    sums = pairs.sum(axis=3)
     counts = [
-        (weights < -offset).sum() + (sums > _LARGEST_PAIR - 2 * offset).sum()
+        (pairs < -offset).sum() + (sums > _LARGEST_PAIR - 2 * offset).sum()
         for offset in range(_LARGEST_OFFSET + 1)
     ]
     return int(np.argmin(counts))
 
 
-def _rows_of(scaling: ShortScaling, outputs: int) -> tuple[Array, Array]:
-    """What requantizes all outputs alike, if anything, and the rest, `[outputs, fields]`."""
-    rows = scaling.rows
-    own = 1 if scaling.biases is None else 2
-    if (rows[:, own:] != rows[0, own:]).any():
-        own = rows.shape[1]
-    filled = np.zeros((outputs, own), np.int64)
-    filled[: len(rows)] = rows[:, :own]
-    return rows[0, own:], filled
-
-
-def counted_weights(weights: Array, offset: int) -> tuple[Array, list[list[tuple[int, int]]]]:
-    """What is multiplied, `[o, k/4, 2, 2]`, and by output the taps whose weights lack something.
-
-    A tap is given by where its input stands in the packed inputs, in bytes.
-    """
-    wanted = _pairs(weights) + offset
-    found = np.maximum(wanted, 0)
-    over = np.maximum(found.sum(axis=3) - _LARGEST_PAIR, 0)
-    first = found[..., 0] >= found[..., 1]
-    found = found - np.stack([np.where(first, over, 0), np.where(first, 0, over)], axis=-1)
-    lack = (wanted - found).reshape(len(weights), -1)
-    return found, [[(2 * int(i), int(row[i])) for i in np.flatnonzero(row)] for row in lack]
-
-
-def _stream(
-    weights: Array,
-    counted: Array,
-    repairs: Sequence[Sequence[tuple[int, int]]],
-    common: Array,
-    rows: Array,
-) -> Array:
+def _stream(weights: CountedWeights, channels: _ChannelConstants) -> Array:
     """int32: what all outputs have in common, then all constants of four outputs after others."""
-    # A word of weights: the pair (0, 2) in the even bytes, (1, 3) in the odd ones, u_b below u_a.
-    even, odd = counted[:, :, 0], counted[:, :, 1]
-    words = even[..., 1] | odd[..., 1] << 8 | even[..., 0] << 16 | odd[..., 0] << 24
-    parts: list[Array] = [common]
-    for i in range(0, len(weights), 4):
-        mine = repairs[i : i + 4]
-        parts += [-128 * weights[i : i + 4].sum(axis=1), words[i : i + 4].T.ravel()]
-        if any(repairs):
+    words = two_in_a_word(weights.pairs[:, :, 0], weights.pairs[:, :, 1])
+    parts: list[Array] = [channels.common]
+    for i in range(0, len(words), 4):
+        four = slice(i, i + 4)
+        parts += [-128 * weights.sums[four], words[four].T.ravel()]
+        if any(weights.repairs):
+            mine = weights.repairs[four]
             parts.append(np.asarray([sum(map(len, mine))]))
-            for repair in mine if any(mine) else ():
-                parts.append(np.asarray([len(repair)]))
-                parts.append(np.asarray(repair, np.int64).reshape(-1))
-        parts.append(rows[i : i + 4].ravel())
-    return (np.concatenate(parts).astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+            parts += [repair_words(repairs) for repairs in mine if any(mine)]
+        parts.append(channels.rows[four].ravel())
+    return wrap_int32(np.concatenate(parts)).astype(np.int32)
 
 
 KERNELS = (PairsFullyConnected(),)

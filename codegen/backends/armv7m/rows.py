@@ -22,10 +22,18 @@ from typing_extensions import override
 
 from smelt.codegen.backends.armv7m.assembly import Turns
 from smelt.codegen.backends.armv7m.instructions import CONDITION
-from smelt.codegen.backends.armv7m.products import LIFT, WORD_WEIGHTS, pairs_of, split_pairs
-from smelt.codegen.backends.armv7m.products_parameters import LastInputs
+from smelt.codegen.backends.armv7m.packing import last_inputs
+from smelt.codegen.backends.armv7m.paired_weights import (
+    PairedWeights,
+    in_pairs,
+    pairs_of,
+    repair_words,
+    two_in_a_word,
+)
+from smelt.codegen.backends.armv7m.products import WORD_WEIGHTS
 from smelt.codegen.backends.armv7m.rows_assembly import LineSums, outputs_of_row
 from smelt.codegen.backends.armv7m.rows_parameters import Bands, RowsOfPairsParameters, Widening
+from smelt.codegen.lower.image_product import ImageProduct
 from smelt.codegen.lower.images import Frame
 from smelt.codegen.lower.offer import (
     Input,
@@ -39,9 +47,9 @@ from smelt.codegen.lower.offer import (
 )
 from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
 from smelt.codegen.lower.store import offset
-from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
+from smelt.ops.arithmetic.fixed_point import wrap_int32
 from smelt.ops.core.convolution import Conv2D
 
 PIXELS = 4
@@ -60,44 +68,46 @@ _UNROLLED = {"speed": 24, "ram": 8, "size": 1}
 """Steps in a turn of the loop, at most."""
 
 
-class _Lines:
+class WidenedLines:
     """Where the words of a band of the image stand in scratch.
 
     A step of the assembly is a row and two channels under the window.
 
     Attributes:
-        pairs: the channels of each word of a pixel.
+        window: of the convolution.
+        height, width: of the output.
         pitch: words of a line.
+        even: words of it before the odd columns, for a stride of 2.
         row: words of a row of the image.
         steps: for one output.
         order: the columns of the window in the order in which a step takes them.
         places: where those columns of the first output's window stand in a line.
     """
 
-    def __init__(self, window: Window, width: int) -> None:
-        even = width + COLUMNS // 2
+    def __init__(self, product: ImageProduct) -> None:
+        window, pairs = product.window, len(pairs_of(product.window.depth))
         stride = window.stride[1]
-        self.pairs = pairs_of(window.depth)
-        self.pitch = width * stride + COLUMNS - stride
-        self.row = len(self.pairs) * self.pitch
-        self.steps = window.kernel[0] * len(self.pairs)
+        self.window = window
+        self.height, self.width = product.place.height, product.place.width
+        self.pitch = self.width * stride + COLUMNS - stride
+        self.even = self.width + COLUMNS // 2
+        self.row = pairs * self.pitch
+        self.steps = window.kernel[0] * pairs
         self.order = (0, 1, 2) if stride == 1 else (0, 2, 1)
-        self.places = (0, 1, 2) if stride == 1 else (0, 1, even)
-        self.stride = stride
-        self.even = even
+        self.places = (0, 1, 2) if stride == 1 else (0, 1, self.even)
 
     @property
     def weights(self) -> int:
         """Words of a channel's weights, after the one that its sums start from."""
         return COLUMNS * self.steps
 
-    def rows(self, window: Window, band: int) -> int:
+    def rows(self, band: int) -> int:
         """Rows of the image under a band of rows of outputs."""
-        return (band - 1) * window.stride[0] + window.kernel[0]
+        return (band - 1) * self.window.stride[0] + self.window.kernel[0]
 
-    def scratch_words(self, window: Window, band: int) -> int:
+    def scratch_words(self, band: int) -> int:
         """Words of scratch that a band takes."""
-        return self.rows(window, band) * self.row
+        return self.rows(band) * self.row
 
     def offset(self, step: int, place: int) -> int:
         """Bytes from a line's first output to what it sees in a step."""
@@ -105,7 +115,22 @@ class _Lines:
 
     def column(self, x: str) -> str:
         """The C expression of where column x of the image stands in a line."""
-        return x if self.stride == 1 else f"({x} & 1) * {self.even} + {x} / 2"
+        return x if self.window.stride[1] == 1 else f"({x} & 1) * {self.even} + {x} / 2"
+
+    def band_in(self, room: int) -> int:
+        """Rows of outputs that so many bytes have room for; at least one."""
+        fixed, each = self.scratch_words(0), self.window.stride[0] * self.row
+        return max(1, min(self.height, (room // 4 - fixed) // each))
+
+    def band(self, weights: int, request: Request) -> tuple[int, bool]:
+        """Rows of outputs at a time, and whether words are made of so many weights in scratch."""
+        room, words = 0 if request.optimize == "ram" else request.room, 4 * (1 + self.weights)
+        band = self.band_in(room - words)
+        fits = 4 * self.scratch_words(band) + words <= max(room, SCRATCH_BYTES)
+        few = weights <= WORD_WEIGHTS and request.optimize != "size"
+        if fits and not (few and band * -(-self.width // PIXELS) < _WORTH_MAKING):
+            return band, True
+        return self.band_in(room), False
 
 
 class SlidingRowsConv2D(Kernel[Conv2D]):
@@ -116,81 +141,38 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
 
     @override
     def offer(self, node: Node[Conv2D], request: Request) -> KernelCall | Refusal:
-        name, window, place = node.op.name, Window.of(node), Frame.of(node)
         if node.op.groups > 1:
-            return Refusal(f"{name} is served by rows of words for one group only.")
-        scaling = scaling_of(node)
+            return Refusal(f"{node.op.name} is served by rows of words for one group only.")
+        scaling, product = scaling_of(node), ImageProduct.of(node)
         if isinstance(scaling, Refusal):
             return scaling
-        x, y = node.input(0).type, node.output.type
-        height, width, outputs = y.shape[1:]
-        if window.kernel[1] != COLUMNS or window.stride[1] > 2 or window.dilation != (1, 1):
-            return Refusal(
-                f"{name} is served by rows of words for windows three columns wide, a stride of 1 "
-                "or 2 and no dilation only."
-            )
-        if width < PIXELS or PIXELS * window.outputs >= _REACH:
-            return Refusal(
-                f"{name} is served by rows of words for {PIXELS} or more outputs a row only."
-            )
-        lines = _Lines(window, width)
-        if 4 * lines.scratch_words(window, 1) > SCRATCH_BYTES:
-            return Refusal(f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes.")
-        scaling = scaling.signed
-        room = 0 if request.optimize == "ram" else request.room
-        band = _band(lines, window, height, room - 4 * (1 + lines.weights))
-        blocks = -(-width // PIXELS)
-        made = 4 * (lines.scratch_words(window, band) + 1 + lines.weights) <= max(
-            room, SCRATCH_BYTES
-        )
-        few = node.input(1).array.size <= WORD_WEIGHTS and request.optimize != "size"
-        made = made and not (few and band * blocks < _WORTH_MAKING)
-        if not made:
-            band = _band(lines, window, height, room)
-        kept, repairs = _split(node.input(1).array, lines)
-        starts = _starts(kept, repairs)
-        constants = _constants(lines, repairs, scaling.rows)
-        summed = LineSums(
-            stride=lines.stride,
+        lines = WidenedLines(product)
+        if refusal := _refuse_lines(node.op.name, lines):
+            return refusal
+        weights = PairedWeights.of(_by_steps(node.input(1).array, lines))
+        sums = LineSums(
+            stride=lines.window.stride[1],
             pitch=lines.pitch,
             even=lines.even,
             weights=1 + lines.weights,
             turns=Turns.of(lines.steps - 1, _UNROLLED[request.optimize]),
-            repaired=any(repairs),
-            outputs=outputs,
-            blocks=width // PIXELS,
-            scaling=scaling,
+            repaired=weights.repaired,
+            outputs=lines.window.outputs,
+            blocks=lines.width // PIXELS,
+            scaling=scaling.signed,
         )
-        parameters = RowsOfPairsParameters(
-            title=f"{node.op.name}: {x} -> {y}, {window.text}",
-            images=place.images,
-            condition=CONDITION,
-            assembly=outputs_of_row(summed).statements,
-            scaling=scaling.steps,
-            fields=scaling.rows.shape[1],
-            outputs=(outputs, 4 * outputs),
-            steps=lines.steps,
-            places=tuple(f" + {at}" if at else "" for at in lines.places),
-            repaired=any(repairs),
-            widening=_widening(lines, window, place),
-            bands=_bands(lines, window, height, width, band),
-            pairs=lines.weights // 2 if made else None,
-            odd=made and lines.weights % 2 == 1,
-            weights=0 if made else 1 + lines.weights,
-        )
-        outside = np.full(window.depth, x.zero_point, np.int8)
-        calls = place.batch * height * outputs
-        bands = -(-height // band)
+        band, made = lines.band(node.input(1).type.size, request)
+        parameters = _parameters(product, lines, sums, band, made=made)
         return KernelCall(
             template="backends/armv7m/rows.j2",
-            stem=f"conv_{window.kernel[0]}x{window.kernel[1]}_rows",
+            stem=f"conv_{lines.window.kernel[0]}x{COLUMNS}_rows",
             parameters=parameters,
             operands=(
                 Input(0, "input"),
-                *((Packed("padding", outside),) if window.padded else ()),
-                Packed("weights", _bytes(kept, starts) if made else _words(kept, starts)),
-                Packed("constants", constants),
-                Scratch("image", DType.INT32, lines.scratch_words(window, band)),
+                *product.padding(1),
+                Packed("weights", _bytes(weights) if made else _words(weights)),
+                Packed("constants", _constants(lines, weights, sums)),
+                Scratch("image", DType.INT32, lines.scratch_words(band)),
                 *((Scratch("words", DType.INT32, 1 + lines.weights),) if made else ()),
                 Output(0, "output"),
             ),
@@ -198,49 +180,86 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
             | when(parameters.widening.fours or parameters.bands.kept, "string.h"),
             summary=f"two taps in one multiplication, {band} rows of outputs widened at a time",
             form="armv7m_rows_3",
-            work={
-                "products": calls * blocks * lines.weights,
-                "repairs": place.batch * height * blocks * sum(map(len, repairs)),
-                "outputs": calls * blocks,
-                "rows": calls,
-                "made": place.batch * bands * outputs * lines.weights if made else 0,
-                "widened": place.batch * lines.scratch_words(window, height),
-                "calls": 1,
-            },
+            work=_work(lines, weights, product.place.batch, band if made else None),
         )
 
 
-def _band(lines: _Lines, window: Window, height: int, room: int) -> int:
-    """Rows of outputs that so many bytes have room for; at least one."""
-    fixed, each = lines.scratch_words(window, 0), window.stride[0] * lines.row
-    return max(1, min(height, (room // 4 - fixed) // each))
+def _refuse_lines(name: str, lines: WidenedLines) -> Refusal | None:
+    """Why rows of a shape are not served; None where they are."""
+    window = lines.window
+    if window.kernel[1] != COLUMNS or window.stride[1] > 2 or window.dilation != (1, 1):
+        return Refusal(
+            f"{name} is served by rows of words for windows three columns wide, a stride of 1 "
+            "or 2 and no dilation only."
+        )
+    if lines.width < PIXELS or PIXELS * window.outputs >= _REACH:
+        return Refusal(
+            f"{name} is served by rows of words for {PIXELS} or more outputs a row only."
+        )
+    if 4 * lines.scratch_words(1) > SCRATCH_BYTES:
+        return Refusal(f"{name} has rows too long to be widened into {SCRATCH_BYTES} bytes.")
+    return None
 
 
-def _widening(lines: _Lines, window: Window, place: Frame) -> Widening:
-    depth, side = window.depth, window.padding[1][0]
-    rest = depth % 4
-    return Widening(
-        size=window.size if window.padded else None,
-        x=offset("i", -side),
-        pixel=place.source.offset("y", "x" if window.padded else "i"),
-        place=lines.column("i"),
-        pitch=(lines.pitch, 2 * lines.pitch),
-        fours=depth // 4,
-        tail=tuple(
-            LastInputs(
-                first // 2 * lines.pitch,
-                0,
-                f"[{first}] + {LIFT}" + (f" + in[{first + 1}] * 65536" if first + 1 < rest else ""),
-            )
-            for first in range(0, rest, 2)
-        ),
+def _parameters(
+    product: ImageProduct, lines: WidenedLines, sums: LineSums, band: int, *, made: bool
+) -> RowsOfPairsParameters:
+    """What the template prints of bands of so many rows; `made`: words of weights in scratch."""
+    return RowsOfPairsParameters(
+        title=lines.window.title(product.node),
+        images=product.place.images,
+        condition=CONDITION,
+        assembly=outputs_of_row(sums).statements,
+        scaling=sums.scaling.steps,
+        fields=sums.scaling.rows.shape[1],
+        outputs=(sums.outputs, 4 * sums.outputs),
+        steps=lines.steps,
+        places=tuple(f" + {at}" if at else "" for at in lines.places),
+        repaired=sums.repaired,
+        widening=_widening(lines, product.place),
+        bands=_bands(lines, band),
+        pairs=lines.weights // 2 if made else None,
+        odd=made and lines.weights % 2 == 1,
+        weights=0 if made else 1 + lines.weights,
     )
 
 
-def _bands(lines: _Lines, window: Window, height: int, width: int, band: int) -> Bands:
+def _work(
+    lines: WidenedLines, weights: PairedWeights, batch: int, made: int | None
+) -> dict[str, int]:
+    """What a call does; `made`: rows of a band for which words are made of weights."""
+    rows, blocks = batch * lines.height, -(-lines.width // PIXELS)
+    calls = rows * lines.window.outputs
+    bands = 0 if made is None else -(-lines.height // made)
+    return {
+        "products": calls * blocks * lines.weights,
+        "repairs": rows * blocks * weights.lacking,
+        "outputs": calls * blocks,
+        "rows": calls,
+        "made": batch * bands * lines.window.outputs * lines.weights,
+        "widened": batch * lines.scratch_words(lines.height),
+        "calls": 1,
+    }
+
+
+def _widening(lines: WidenedLines, place: Frame) -> Widening:
+    window = lines.window
+    return Widening(
+        size=window.size if window.padded else None,
+        x=offset("i", -window.padding[1][0]),
+        pixel=place.source.offset("y", "x" if window.padded else "i"),
+        place=lines.column("i"),
+        pitch=(lines.pitch, 2 * lines.pitch),
+        fours=window.depth // 4,
+        tail=last_inputs(window.depth, ["in"], lines.pitch),
+    )
+
+
+def _bands(lines: WidenedLines, band: int) -> Bands:
+    window, height, width = lines.window, lines.height, lines.width
     uneven, stride = height % band > 0, window.stride[0]
     kept = max(window.kernel[0] - stride, 0) if band < height else 0
-    rows = lines.rows(window, band)
+    rows = lines.rows(band)
     return Bands(
         height=height,
         rows=band,
@@ -259,51 +278,37 @@ def _bands(lines: _Lines, window: Window, height: int, width: int, band: int) ->
     )
 
 
-def _split(weights: Array, lines: _Lines) -> tuple[Array, list[list[tuple[int, int]]]]:
-    """Weights w_a and w_b, int64 `[o, steps * 3, 2]`, in the order of the assembly, and repairs."""
-    outputs, height, _, depth = weights.shape
-    filled = np.zeros((outputs, height, COLUMNS, depth + 1), np.int64)
-    filled[..., :depth] = weights
-    index = [(a, depth if b is None else b) for a, b in lines.pairs]
-    paired = filled[..., index].transpose(0, 1, 3, 2, 4)[:, :, :, lines.order]
-    return split_pairs(paired.reshape(outputs, lines.weights, 2))
+def _by_steps(weights: Array, lines: WidenedLines) -> Array:
+    """int64 `[o, steps * 3, 2]`: weights w_a and w_b in the order of the assembly."""
+    paired = in_pairs(weights, lines.window.depth).transpose(0, 1, 3, 2, 4)
+    return paired[:, :, :, lines.order].reshape(len(weights), lines.weights, 2)
 
 
-def _starts(kept: Array, repairs: list[list[tuple[int, int]]]) -> Array:
-    """int64 `[o]`: what sums start from; see `products`."""
-    lifted = LIFT * (kept[..., 0].sum(axis=1) + [sum(lack for _, lack in r) for r in repairs])
-    return (kept[..., 1] < 0).sum(axis=1) - lifted
-
-
-def _words(kept: Array, starts: Array) -> Array:
+def _words(weights: PairedWeights) -> Array:
     """int32: each channel's start and its weights, two in a word."""
-    words = kept[..., 1] + (kept[..., 0] << 16)
-    return _int32(np.concatenate([starts[:, None], words], axis=1))
+    return _stream(np.column_stack([weights.starts, weights.words]))
 
 
-def _bytes(kept: Array, starts: Array) -> Array:
+def _bytes(weights: PairedWeights) -> Array:
     """int32: the same with the weights of two words in one."""
-    outputs, count, _ = kept.shape
-    even = np.zeros((outputs, count + count % 2, 2), np.int64)
-    even[:, :count] = kept
-    low, high = even[..., 1] + 128, even[..., 0] + 128
-    packed = low[:, ::2] | low[:, 1::2] << 8 | high[:, ::2] << 16 | high[:, 1::2] << 24
-    return _int32(np.concatenate([starts[:, None], packed], axis=1))
+    odd = weights.kept.shape[1] % 2
+    even = np.pad(weights.kept, ((0, 0), (0, odd), (0, 0))) + 128
+    return _stream(np.column_stack([weights.starts, two_in_a_word(even[:, ::2], even[:, 1::2])]))
 
 
-def _constants(lines: _Lines, repairs: list[list[tuple[int, int]]], rows: Array) -> Array:
+def _constants(lines: WidenedLines, weights: PairedWeights, sums: LineSums) -> Array:
     """int32: each channel's repairs, behind their number, and its row of requantization."""
     parts: list[Array] = []
-    for repair, row in zip(repairs, rows, strict=True):
-        if any(repairs):
-            found = [(lines.offset(*divmod(at, COLUMNS)), lack << 16) for at, lack in repair]
-            parts += [np.asarray([len(found)]), np.asarray(found, np.int64).reshape(-1)]
+    for repairs, row in zip(weights.repairs, sums.scaling.rows, strict=True):
+        if sums.repaired:
+            placed = [(lines.offset(*divmod(at, COLUMNS)), lack << 16) for at, lack in repairs]
+            parts.append(repair_words(placed))
         parts.append(row)
-    return _int32(np.concatenate(parts))
+    return _stream(np.concatenate(parts))
 
 
-def _int32(values: Array) -> Array:
-    return (values.ravel().astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+def _stream(values: Array) -> Array:
+    return wrap_int32(values.ravel()).astype(np.int32)
 
 
 KERNELS = (SlidingRowsConv2D(),)

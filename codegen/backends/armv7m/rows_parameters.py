@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.backends.armv7m.products_parameters import LastInputs
+from smelt.codegen.backends.armv7m.packing import LastInputs
 from smelt.codegen.lower.images import ImageLoop
 from smelt.codegen.lower.offer import Parameters
 from smelt.codegen.lower.short_scaling import ScalingSteps

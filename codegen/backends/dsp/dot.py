@@ -179,7 +179,7 @@ def _call(
 ) -> KernelCall:
     w, scaling = found.window, found.scaling
     x, y = node.input(0).type, node.output.type
-    flat = _flat(w)
+    flat = w.pointwise
     images = 1 if flat else y.shape[0]
     count = y.size // w.outputs // images
     last = count - tile.pixels
@@ -254,11 +254,6 @@ def _steps(name: str, step: int, count: int) -> tuple[str, ...]:
     return (name, *(f"{name} + {i * step}" for i in range(1, count)))
 
 
-def _flat(w: Window) -> bool:
-    """Whether every pixel of the input is a window."""
-    return w.taps == 1 and w.stride == (1, 1) and not w.padded
-
-
 def _fits(window: Window) -> bool:
     """Whether a window can lie within the image."""
     return all(
@@ -278,7 +273,7 @@ def _pixels(found: DspProducts, node: Node) -> int:
     w, y = found.window, node.output.type
     run = w.kernel[1] * w.depth
     size = w.kernel[0] * (4 * (2 * (run // 4) + (run % 4 + 1) // 2) + w.padded * run)
-    batch = 1 if _flat(w) else y.shape[0]
+    batch = 1 if w.pointwise else y.shape[0]
     return min(3, PATCH_BYTES // size, y.size // w.outputs // batch)
 
 

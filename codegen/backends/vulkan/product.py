@@ -169,8 +169,6 @@ def _window(node: Node[Weighted]) -> Window:
         outputs, depth = weights.shape
         return Window.dense(x.size // depth, depth, outputs)
     window = Window.of(node)
-    if isinstance(node.op, Conv2D) and window.groups == 1:
-        plain = window.taps == 1 and window.stride == (1, 1) and not window.padded
-        if plain:
-            return Window.dense(x.size // window.depth, window.depth, window.outputs)
+    if isinstance(node.op, Conv2D) and window.groups == 1 and window.pointwise:
+        return Window.dense(x.size // window.depth, window.depth, window.outputs)
     return window

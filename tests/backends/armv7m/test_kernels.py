@@ -19,8 +19,8 @@ from smelt.codegen.backends.armv7m import columns as armv7m_columns
 from smelt.codegen.backends.armv7m import convolution as armv7m_convolution
 from smelt.codegen.backends.armv7m import dense as armv7m_dense
 from smelt.codegen.backends.armv7m import rows as armv7m_rows
-from smelt.codegen.backends.armv7m.dense import counted_weights
-from smelt.codegen.backends.armv7m.products import LIFT, pairs_of, split_pairs
+from smelt.codegen.backends.armv7m.dense import CountedWeights
+from smelt.codegen.backends.armv7m.paired_weights import LIFT, PairedWeights, pairs_of
 from smelt.codegen.lower.backend import Backend
 from smelt.codegen.lower.offer import KernelCall, Refusal, Request
 from smelt.ir import Rounding
@@ -231,9 +231,9 @@ def upper(x: int, weight: int) -> int:
 
 @given(BYTES, BYTES, BYTES, BYTES)
 def test_a_lifted_product_holds_two_taps(first: int, second: int, x: int, y: int) -> None:
-    kept, repairs = split_pairs(np.asarray([[[first, second]]]))
-    w = int(kept[0, 0, 0])
-    lack = sum(missing for _, missing in repairs[0])
+    weights = PairedWeights.of(np.asarray([[[first, second]]]))
+    w = int(weights.kept[0, 0, 0])
+    lack = sum(missing for _, missing in weights.repairs[0])
     for a, b in ((x, y), *product(EXTREMES, EXTREMES)):
         word = (a + LIFT) + (b << 16)
         found = upper(word, second + (w << 16)) + (second < 0) + upper(word, lack << 16)
@@ -244,10 +244,10 @@ def test_a_lifted_product_holds_two_taps(first: int, second: int, x: int, y: int
 def test_a_counted_product_holds_two_taps(
     weights: Sequence[int], offset: int, x: int, y: int
 ) -> None:
-    counted, repairs = counted_weights(np.asarray([weights]), offset)
-    lacks = dict(repairs[0])
+    counted = CountedWeights.of(np.asarray([weights]), offset)
+    lacks = dict(counted.repairs[0])
     for pair, taps in enumerate(((0, 2), (1, 3))):
-        (a, b), word = counted[0, 0, pair].tolist(), 4 * pair
+        (a, b), word = counted.pairs[0, 0, pair].tolist(), 4 * pair
         for p, q in ((x, y), *product(EXTREMES, EXTREMES)):
             first, second = p + 128, q + 128
             found = ((first + (second << 16)) * (b + (a << 16)) % 2**32) >> 16
