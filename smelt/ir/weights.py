@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from smelt.ir.graph import Node, Op
 
 
+BIAS = 2
+"""The bias' place among the operands."""
+
+
 class WeightsRule(ABC, Generic[OpT_contra]):
     """What the weights of an operator meet, and where its outputs lie in them."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elementwise import view
+from smelt.codegen.backends.vulkan.elementwise import by_axis, view
 from smelt.codegen.backends.vulkan.finish import FinishParameters
 from smelt.codegen.backends.vulkan.product import ShaderProduct
 from smelt.codegen.lower.offer import Input, Output, Packed, Parameters
@@ -65,12 +65,7 @@ def direct(product: ShaderProduct) -> ShaderCall:
             "GROUP_OUTPUTS": window.outputs // groups,
             "DEPTH": window.depth,
             "IN_DEPTH": product.depth,
-            "STRIDE_Y": window.stride[0],
-            "STRIDE_X": window.stride[1],
-            "KERNEL_Y": window.kernel[0],
-            "KERNEL_X": window.kernel[1],
-            "DILATION_Y": window.dilation[0],
-            "DILATION_X": window.dilation[1],
+            **by_axis(STRIDE=window.stride, KERNEL=window.kernel, DILATION=window.dilation),
             "OUTSIDE": product.outside,
             **product.geometry(),
             **finish.constants,

@@ -7,6 +7,7 @@ the same element; where neither holds, a word of four bytes is made of one after
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,14 +18,13 @@ from smelt.codegen.lower.nested_loops import broadcast_strides, dense_strides, n
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
     Input,
-    Operand,
     Output,
     Packed,
     Parameters,
     Refusal,
 )
 from smelt.codegen.text.helpers import when
-from smelt.ir import DType, Node, Value
+from smelt.ir import DType, Node, TensorType, Value
 
 MAX_LOOPS = 6
 """Axes, after merging, that have sizes and strides among the specialization constants."""
@@ -102,6 +102,58 @@ def quad(dtype: DType, accessor: str, number: str) -> str:
     return f"{'unpacked' if dtype is DType.INT8 else 'unpacked_unsigned'}({word})"
 
 
+@dataclass(frozen=True)
+class Lanes:
+    """How many elements of an output an invocation makes.
+
+    Attributes:
+        quads: whether it computes four neighbours at a time.
+        bytes: whether elements are bytes, so that four make a word that is written.
+        type: GLSL of what is computed at a time.
+    """
+
+    quads: bool
+    bytes: bool
+    type: str
+
+    @staticmethod
+    def of(dtype: DType, *, quads: bool) -> Lanes:
+        """Those of an output of that type."""
+        kind = scalar(dtype)
+        return Lanes(quads, dtype.size == 1, VECTORS[kind] if quads else kind)
+
+    @property
+    def width(self) -> int:
+        """Elements that are computed at a time."""
+        return 4 if self.quads else 1
+
+    @property
+    def made(self) -> int:
+        """Elements that are written at a time."""
+        return 4 if self.quads or self.bytes else 1
+
+    def items(self, size: int) -> int:
+        """Invocations for an output of so many elements."""
+        return -(-size // self.made)
+
+    def load(self, dtype: DType, accessor: str, at: str) -> str:
+        """GLSL of as many elements of an operand as are computed at a time."""
+        return (quad if self.quads else element)(dtype, accessor, at)
+
+    def functions(self, *texts: str, other: AbstractSet[str] = frozenset()) -> str:
+        """The functions that texts call, others, and what writes the output."""
+        return definitions(called_in(*texts), other | when(self.quads and self.bytes, "packed"))
+
+
+def by_axis(**pairs: tuple[int, int]) -> dict[str, int]:
+    """Numbers of a shader, `NAME_Y` and `NAME_X` of each pair."""
+    return {
+        f"{name}_{axis}": number
+        for name, pair in pairs.items()
+        for axis, number in zip("YX", pair, strict=True)
+    }
+
+
 def view(dtype: DType, vector: bool = False) -> str:
     """The GLSL type of what an operand's memory is seen as: single elements, or four at a time."""
     if dtype.size == 1:
@@ -170,10 +222,7 @@ class ElementwiseShaderParameters(Parameters):
     lines: tuple[str, ...]
     result: str
     result_type: str
-    vector_type: str
-    bytes: bool
-    lanes: int
-    quads: bool
+    lanes: Lanes
     loops: tuple[int, ...]
     names: tuple[str, ...]
     reads: tuple[ElementRead, ...]
@@ -184,84 +233,90 @@ def elementwise(
 ) -> ShaderCall:
     """The call that computes `body` for every element of the node's output."""
     y = node.output.type
-    own = [read.strides for read in reads]
-    loops = list(nest(y.shape, *own, dense_strides(y.shape), names="x" * len(y.shape)))
-    axes = [(loop.size, loop.strides[:-1]) for loop in loops]
-    quads, axes = _in_quads(y.dtype, y.size, reads, axes)
-    lanes = 4 if quads or y.dtype.size == 1 else 1
+    quads, axes = _axes(y, reads)
+    lanes = Lanes.of(y.dtype, quads=quads)
     vectors = [quads and bool(axes) and axes[-1][1][i] != 0 for i in range(len(reads))]
-    loads: list[ElementRead] = []
-    for read, vector in zip(reads, vectors, strict=True):
-        accessor, at, kind = read.name.upper(), f"{read.name}_at", scalar(read.dtype)
-        load = (
-            quad(read.dtype, accessor, f"{at} >> 2")
-            if vector
-            else element(read.dtype, accessor, at)
-        )
-        declared = (VECTORS[kind] if vector else kind) if quads else ""
-        loads.append(ElementRead(read.name, declared, vector, load))
-    bytes_ = y.dtype.size == 1
-    texts = [load.load for load in loads]
-    items = -(-y.size // lanes)
-    constants = {"ITEMS": items, "COUNT": y.size, **body.constants}
-    for i, (size, strides) in enumerate(axes):
-        constants[f"SIZE_{i}"] = size
-        for read, stride in zip(reads, strides, strict=True):
-            constants[f"{read.name.upper()}_{i}"] = stride
-    operands: list[Operand] = [*(r.operand for r in reads), *(t for t, _ in body.tables)]
-    views = {r.name: view(r.dtype, v) for r, v in zip(reads, vectors, strict=True)}
+    loads = [_load(r, lanes, vector=v) for r, v in zip(reads, vectors, strict=True)]
+    items = lanes.items(y.size)
     return ShaderCall(
         template="backends/vulkan/elementwise.comp.j2",
         stem=stem,
         parameters=ElementwiseShaderParameters(
             what=what,
-            functions=definitions(
-                called_in(body.result, *body.lines, *texts), when(quads and bytes_, "packed")
-            ),
+            functions=lanes.functions(body.result, *body.lines, *(load.load for load in loads)),
             arguments=tuple(f"{scalar(r.dtype)} {r.name}" for r in reads),
             lines=body.lines,
             result=body.result,
             result_type=scalar(y.dtype),
-            vector_type=VECTORS[scalar(y.dtype)] if quads else "",
-            bytes=bytes_,
             lanes=lanes,
-            quads=quads,
             loops=tuple(range(len(axes))),
             names=tuple(r.name for r in reads),
             reads=tuple(loads),
         ),
-        operands=(*operands, Output(0, "output")),
-        in_place=tuple(
-            (0, r.operand.index)
-            for r in reads
-            if isinstance(r.operand, Input) and _reads_what_it_writes(node, r.operand.index)
+        operands=(
+            *(r.operand for r in reads),
+            *(table for table, _ in body.tables),
+            Output(0, "output"),
         ),
+        in_place=_in_place(node, reads),
         views={
-            **views,
+            **{r.name: view(r.dtype, v) for r, v in zip(reads, vectors, strict=True)},
             **{table.name: kind for table, kind in body.tables},
             "output": view(y.dtype, quads),
         },
-        constants=constants,
+        constants={
+            "ITEMS": items,
+            "COUNT": y.size,
+            **body.constants,
+            **_places(axes, reads),
+        },
         invocations=spread(items),
-        summary=f"{what}, {lanes} elements an invocation",
+        summary=f"{what}, {lanes.made} elements an invocation",
         form="vulkan_elements",
         work={"calls": 1, "outputs": y.size},
     )
 
 
-def _reads_what_it_writes(node: Node, index: int) -> bool:
-    x, y = node.input(index).type, node.output.type
-    return (x.size, x.bytes) == (y.size, y.bytes)
+def _load(read: Read, lanes: Lanes, *, vector: bool) -> ElementRead:
+    """How an operand is loaded; `vector`: four of its elements stand together."""
+    accessor, at, kind = read.name.upper(), f"{read.name}_at", scalar(read.dtype)
+    declared = (VECTORS[kind] if vector else kind) if lanes.quads else ""
+    if vector:
+        return ElementRead(read.name, declared, vector, quad(read.dtype, accessor, f"{at} >> 2"))
+    return ElementRead(read.name, declared, vector, element(read.dtype, accessor, at))
+
+
+def _places(axes: StridedAxes, reads: Sequence[Read]) -> dict[str, int]:
+    """Specialization constants of where the elements of operands stand."""
+    found: dict[str, int] = {}
+    for i, (size, strides) in enumerate(axes):
+        found[f"SIZE_{i}"] = size
+        for read, stride in zip(reads, strides, strict=True):
+            found[f"{read.name.upper()}_{i}"] = stride
+    return found
+
+
+def _in_place(node: Node, reads: Sequence[Read]) -> tuple[tuple[int, int], ...]:
+    """Which inputs are read as the output is written."""
+    found: list[tuple[int, int]] = []
+    y = node.output.type
+    for read in reads:
+        if isinstance(read.operand, Input):
+            x = node.input(read.operand.index).type
+            if (x.size, x.bytes) == (y.size, y.bytes):
+                found.append((0, read.operand.index))
+    return tuple(found)
 
 
 StridedAxes = list[tuple[int, tuple[int, ...]]]
 """Size and strides, outermost first."""
 
 
-def _in_quads(
-    dtype: DType, count: int, reads: Sequence[Read], axes: StridedAxes
-) -> tuple[bool, StridedAxes]:
-    """Whether four elements at a time stand together; then the axes that count such fours."""
+def _axes(y: TensorType, reads: Sequence[Read]) -> tuple[bool, StridedAxes]:
+    """Whether four elements at a time stand together; the output's axes, counted by such fours."""
+    strides = [read.strides for read in reads]
+    loops = nest(y.shape, *strides, dense_strides(y.shape), names="x" * len(y.shape))
+    axes = [(loop.size, loop.strides[:-1]) for loop in loops]
     if not axes:
         return False, axes
     size, inner = axes[-1]
@@ -272,9 +327,9 @@ def _in_quads(
         if last
     )
     # A word's bytes behind the end belong to nobody; those of a vector might.
-    narrow = dtype.size == 1 and all(
+    narrow = y.dtype.size == 1 and all(
         read.dtype.size == 1 or not step for read, step in zip(reads, inner, strict=True)
     )
-    if not aligned or (size % 4 and not (narrow and len(axes) == 1 and size == count)):
+    if not aligned or (size % 4 and not (narrow and len(axes) == 1 and size == y.size)):
         return False, axes
     return True, [*axes[:-1], (-(-size // 4), tuple(4 * step for step in inner))]

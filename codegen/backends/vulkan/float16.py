@@ -18,9 +18,9 @@ from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
 from smelt.codegen.passes.subgraphs import Names
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Origin, Value, verify
+from smelt.ir.weights import BIAS
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.cast import Cast
-from smelt.ops.core.products import BIAS, WeightedProduct
 from smelt.ops.tensor.reshape import Reshape
 
 _LARGEST = float(np.finfo(np.float16).max)
@@ -226,7 +226,7 @@ def _is_wide(value: Value) -> bool:
 
 def _is_bias(node: Node, index: int) -> bool:
     value = node.inputs[index]
-    bias = isinstance(node.op, WeightedProduct) and index == BIAS
+    bias = node.op.weights_rule is not None and index == BIAS
     return bias and value is not None and value.is_constant
 
 

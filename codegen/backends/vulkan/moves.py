@@ -14,7 +14,7 @@ import numpy as np
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elementwise import operand_of, spread
 from smelt.codegen.backends.vulkan.functions import definitions
-from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Parameters, Refusal
+from smelt.codegen.lower.offer import Input, Output, Packed, Parameters, Refusal
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 
@@ -45,6 +45,11 @@ class Indices:
     operand: Input | Packed
     dtype: DType
     parts: tuple[tuple[int, int], ...]
+
+    @property
+    def wide(self) -> bool:
+        """Whether one takes two words."""
+        return self.dtype.size > 4
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,11 @@ class Moves:
         return not any(step % 2 for step in steps) and not any((t % 2).any() for t in tables)
 
     @property
+    def tables(self) -> list[Array]:
+        """Those of the axes that have one."""
+        return [axis.table for axis in self.axes if axis.table is not None]
+
+    @property
     def count(self) -> int:
         """Elements of the output, in units."""
         return int(np.prod([axis.size for axis in self.axes], dtype=np.int64))
@@ -152,39 +162,9 @@ def move(
     unit, parts = moves.unit, len(moves.parts)
     if len(moves.axes) * (3 if parts else 2) + 2 * parts > _MOST_CONSTANTS:
         return Refusal(f"{node.op.name} over so many axes is not served on the GPU.")
+    beside, wide = _beside(moves, indices, fill), indices is not None and indices.wide
     per_word = max(4 // unit, 1)
     items = -(-moves.count // per_word)
-    constants = {"ITEMS": items, "COUNT": moves.count, "START": moves.start}
-    operands: list[Operand] = [operand_of(node, 0, "input")]
-    views = {"input": UNITS[unit], "output": UNITS[unit]}
-    tables: list[Array] = []
-    for number, axis in enumerate(moves.axes):
-        constants[f"SIZE_{number}"] = axis.size
-        if axis.table is None:
-            constants[f"STEP_{number}"] = axis.step
-        else:
-            constants[f"BASE_{number}"] = sum(table.size for table in tables)
-            tables.append(axis.table)
-        if indices is not None:
-            constants[f"WHERE_{number}"] = axis.where
-    if tables:
-        operands.append(Packed("positions", np.concatenate(tables).astype(np.int32)))
-        views["positions"] = "int"
-    if indices is not None:
-        for number, (size, step) in enumerate(moves.parts):
-            constants |= {f"INDEX_SIZE_{number}": size, f"INDEX_STEP_{number}": step}
-        operands.append(indices.operand)
-        views[indices.operand.name] = "ivec2" if indices.dtype.size > 4 else "int"
-    text = ""
-    if isinstance(fill, Input | Packed):
-        text = {1: "VALUE(0) & 255", 2: "VALUE(0) & 65535"}.get(unit, "VALUE(0)")
-        operands.append(fill)
-        views[fill.name] = UNITS[unit]
-    elif fill is not None:
-        low, high = np.resize(np.frombuffer(fill.tobytes(), np.uint8), 8).view(np.int32).tolist()
-        constants |= {"FILL": low, "FILL_HIGH": high}
-        text = _FILLS[unit]
-    wide = indices is not None and indices.dtype.size > 4
     return ShaderCall(
         template="backends/vulkan/moves.comp.j2",
         stem=f"move_{unit}_bytes",
@@ -195,16 +175,76 @@ def move(
             axes=tuple(MovedAxis(n, axis.table is not None) for n, axis in enumerate(moves.axes)),
             indices=tuple(range(len(moves.parts))),
             wide=wide,
-            fill=text if tables else "",
+            fill=_fill_text(fill, unit) if moves.tables else "",
         ),
-        operands=(*operands, Output(0, "output")),
-        views=views,
-        constants=constants,
+        operands=(
+            operand_of(node, 0, "input"),
+            *(operand for operand, _ in beside),
+            Output(0, "output"),
+        ),
+        views={
+            **dict.fromkeys(("input", "output"), UNITS[unit]),
+            **{operand.name: kind for operand, kind in beside},
+        },
+        constants={
+            "ITEMS": items,
+            "COUNT": moves.count,
+            "START": moves.start,
+            **_places(moves, indexed=indices is not None),
+            **_fill_constants(fill),
+        },
         invocations=spread(items),
         summary=f"{unit * per_word} bytes an invocation",
         form="vulkan_moves",
         work={"calls": 1, "outputs": node.output.type.size},
     )
+
+
+def _beside(
+    moves: Moves, indices: Indices | None, fill: Array | Input | Packed | None
+) -> list[tuple[Input | Packed, str]]:
+    """Operands beside the first input, and GLSL of what they are seen as."""
+    found: list[tuple[Input | Packed, str]] = []
+    if moves.tables:
+        found.append((Packed("positions", np.concatenate(moves.tables).astype(np.int32)), "int"))
+    if indices is not None:
+        found.append((indices.operand, "ivec2" if indices.wide else "int"))
+    if isinstance(fill, Input | Packed):
+        found.append((fill, UNITS[moves.unit]))
+    return found
+
+
+def _places(moves: Moves, *, indexed: bool) -> dict[str, int]:
+    """Specialization constants of the axes and, where indices are read, of their parts."""
+    found: dict[str, int] = {}
+    base = 0
+    for number, axis in enumerate(moves.axes):
+        found[f"SIZE_{number}"] = axis.size
+        if axis.table is None:
+            found[f"STEP_{number}"] = axis.step
+        else:
+            found[f"BASE_{number}"] = base
+            base += axis.table.size
+        if indexed:
+            found[f"WHERE_{number}"] = axis.where
+    for number, (size, step) in enumerate(moves.parts if indexed else ()):
+        found |= {f"INDEX_SIZE_{number}": size, f"INDEX_STEP_{number}": step}
+    return found
+
+
+def _fill_text(fill: Array | Input | Packed | None, unit: int) -> str:
+    """GLSL of what stands where a table has no place."""
+    if isinstance(fill, Input | Packed):
+        return {1: "VALUE(0) & 255", 2: "VALUE(0) & 65535"}.get(unit, "VALUE(0)")
+    return "" if fill is None else _FILLS[unit]
+
+
+def _fill_constants(fill: Array | Input | Packed | None) -> dict[str, int]:
+    """The bytes of a fill that is known."""
+    if fill is None or isinstance(fill, Input | Packed):
+        return {}
+    low, high = np.resize(np.frombuffer(fill.tobytes(), np.uint8), 8).view(np.int32).tolist()
+    return {"FILL": low, "FILL_HIGH": high}
 
 
 _FILLS = {

@@ -17,7 +17,7 @@ from typing_extensions import override
 from smelt.codegen.backends.vulkan.blocks import Work, blocks_of, costs_of
 from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
 from smelt.codegen.backends.vulkan.direct import direct
-from smelt.codegen.backends.vulkan.elementwise import narrowed, spread
+from smelt.codegen.backends.vulkan.elementwise import by_axis, narrowed, spread
 from smelt.codegen.backends.vulkan.finish import FinishParameters
 from smelt.codegen.backends.vulkan.product import ShaderProduct, Weighted, variants_of, word_of
 from smelt.codegen.lower.offer import (
@@ -31,6 +31,7 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
+from smelt.codegen.lower.window import Window
 from smelt.ir import Array, Node
 from smelt.ops.core.convolution import DepthwiseConv2D
 
@@ -138,18 +139,14 @@ class ProductShaderParameters(Parameters):
 
 def blocks(product: ShaderProduct, request: Request) -> ShaderCall:
     """The call that computes blocks of pixels times quads of channels."""
-    node, window, kind = product.node, product.window, product.kind
+    node, kind = product.node, product.kind
     finish = product.finish(raised=kind == "whole")
     steps, real, dtype = ProductSteps.of(product), kind == "real", node.input(0).type.dtype
-    rows = product.batch * product.size[0]
-    most = 1 if steps.form == "depthwise" else steps.quads
-    size = (rows, product.size[1])
-    choice = blocks_of(node, request, size, (most, steps.quads), steps.work(product))
+    quads = (1 if steps.form == "depthwise" else steps.quads, steps.quads)
+    size = (product.batch * product.size[0], product.size[1])
+    choice = blocks_of(node, request, size, quads, steps.work(product))
     block = choice.taken
-    tiles, shares = -(-product.size[1] // block.pixels), -(-steps.quads // block.quads)
-    invocations = tiles * rows, shares, 1
-    if block.across:
-        invocations = spread(tiles * rows * shares, block.local)
+    grid = BlockGrid.of(product, steps, block)
     output = _output(product)
     element, vector = ("float", "vec4") if real else ("int", "ivec4")
     whole = element if steps.form == "single" else vector
@@ -173,32 +170,14 @@ def blocks(product: ShaderProduct, request: Request) -> ShaderCall:
             "raise": "ivec4",
             "output": narrowed(vector if output == "quads" else element, dtype),
         },
-        constants={
-            "PIXELS": block.pixels,
-            "QUADS": block.quads,
-            "ACROSS": int(block.across),
-            "COLUMNS": steps.columns,
-            "PARTS": steps.parts,
-            "SHARE": int(steps.share),
-            "STEP": window.stride[1] if steps.share else steps.columns,
-            "PADDED": int(window.padded),
-        },
+        constants=_unrolled(product.window, steps, block),
         numbers={
-            **_places(tiles, rows, shares, product.size[0]),
+            **grid.numbers,
             **_weight_steps(product, steps, block),
-            "OUT_QUADS": steps.quads,
-            "OUTPUTS": window.outputs,
-            "DEPTH": steps.quads if steps.form == "depthwise" else steps.depth,
-            "KERNEL_Y": window.kernel[0],
-            "STRIDE_Y": window.stride[0],
-            "STRIDE_X": window.stride[1],
-            "DILATION_Y": window.dilation[0],
-            "DILATION_X": window.dilation[1],
-            "OUTSIDE": word_of(product.outside),
-            **product.geometry(),
+            **_sizes(product, steps),
             **finish.constants,
         },
-        invocations=invocations,
+        invocations=grid.invocations,
         local=(block.local, 1, 1),
         summary=block.text,
         form="vulkan_blocks",
@@ -209,11 +188,70 @@ def blocks(product: ShaderProduct, request: Request) -> ShaderCall:
     )
 
 
-def _places(tiles: int, rows: int, shares: int, height: int) -> Mapping[str, int]:
-    """How invocations find their tile of a row, and share of the channels; see `quotient`."""
-    divisors = {"TILES": tiles, "BLOCKS": shares, "HEIGHT": height}
-    inverses = {f"{name}_INVERSE": _signed(_LARGEST // n) for name, n in divisors.items()}
-    return {"TILES": tiles, "ROWS": rows, "BLOCKS": shares, **inverses}
+@dataclass(frozen=True)
+class BlockGrid:
+    """Blocks of a product: tiles of a row, rows of all images, shares of the channels.
+
+    `block` is each of them, `height` the rows of an image.
+    """
+
+    block: Block
+    tiles: int
+    rows: int
+    shares: int
+    height: int
+
+    @staticmethod
+    def of(product: ShaderProduct, steps: ProductSteps, block: Block) -> BlockGrid:
+        """The blocks that cover a product."""
+        height, width = product.size
+        tiles, shares = -(-width // block.pixels), -(-steps.quads // block.quads)
+        return BlockGrid(block, tiles, product.batch * height, shares, height)
+
+    @property
+    def invocations(self) -> tuple[int, int, int]:
+        """One for each, in x, y and z."""
+        tiles = self.tiles * self.rows
+        return (
+            spread(tiles * self.shares, self.block.local)
+            if self.block.across
+            else (tiles, self.shares, 1)
+        )
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """How invocations find their tile of a row, and share of the channels; see `quotient`."""
+        divisors = {"TILES": self.tiles, "BLOCKS": self.shares, "HEIGHT": self.height}
+        inverses = {f"{name}_INVERSE": _signed(_LARGEST // n) for name, n in divisors.items()}
+        return {"TILES": self.tiles, "ROWS": self.rows, "BLOCKS": self.shares, **inverses}
+
+
+def _unrolled(window: Window, steps: ProductSteps, block: Block) -> Mapping[str, int]:
+    """What loops are unrolled by."""
+    return {
+        "PIXELS": block.pixels,
+        "QUADS": block.quads,
+        "ACROSS": int(block.across),
+        "COLUMNS": steps.columns,
+        "PARTS": steps.parts,
+        "SHARE": int(steps.share),
+        "STEP": window.stride[1] if steps.share else steps.columns,
+        "PADDED": int(window.padded),
+    }
+
+
+def _sizes(product: ShaderProduct, steps: ProductSteps) -> Mapping[str, int]:
+    """The window, both images, and what stands outside of them."""
+    window = product.window
+    return {
+        "OUT_QUADS": steps.quads,
+        "OUTPUTS": window.outputs,
+        "DEPTH": steps.quads if steps.form == "depthwise" else steps.depth,
+        "KERNEL_Y": window.kernel[0],
+        **by_axis(STRIDE=window.stride, DILATION=window.dilation),
+        "OUTSIDE": word_of(product.outside),
+        **product.geometry(),
+    }
 
 
 def _signed(word: int) -> int:

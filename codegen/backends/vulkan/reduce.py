@@ -9,15 +9,12 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elementwise import (
-    VECTORS,
-    element,
-    quad,
+    Lanes,
     refuse_types,
     scalar,
     spread,
     view,
 )
-from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.nested_loops import ArrayLoop, dense_strides, nest
 from smelt.codegen.lower.offer import (
@@ -90,15 +87,13 @@ class ReduceShaderParameters(Parameters):
     kind: str
     functions: str
     scalar: str
-    type: str
+    lanes: Lanes
     first: str
     step: str
     result: str
     combine: str
     second: bool
     group: bool
-    quads: bool
-    bytes: bool
     load: str
     outer: tuple[int, ...]
     inner: tuple[int, ...]
@@ -115,50 +110,40 @@ class ReduceShader(Kernel[Reduce]):
         op, x, y = node.op, node.input(0).type, node.output.type
         if op.kind not in _SERVED:
             return Refusal(f"{op.name} is not served on the GPU: there is no shader for it.")
-        low, high = (0, 1) if x.dtype is DType.BOOL or x.dtype.is_float else x.dtype.limits
-        sums = op.kind == "mean" or (op.kind == "sum" and x.is_quantized)
-        if sums and x.dtype.is_integer and op.count(x) * (high - low) > INT32_MAX:
-            return Refusal(f"{op.name} of {op.count(x)} elements may overflow 32 bits.")
         outer, inner = _outer(op, x), _inner(op, x)
+        if _may_overflow(op, x):
+            return Refusal(f"{op.name} of {op.count(x)} elements may overflow 32 bits.")
         if max(len(outer), len(inner)) > _MAX_AXES:
             return Refusal(f"{op.name} over so many axes is not served on the GPU.")
-        refusal = refuse_types(node)
-        if refusal is not None:
+        if refusal := refuse_types(node):
             return refusal
         second = op.kind == "log_sum_exp"
         group = y.dtype.is_float and grouped(y.size, op.count(x))
-        quads = not (group or second) and _in_quads(outer, inner)
-        if quads:
-            last = outer[-1]
-            outer = [*_divided(outer[:-1]), ArrayLoop(last.name, last.size // 4, (1,))]
-            inner = _divided(inner)
-        formula = _formula(node)
-        kind, bytes_ = scalar(y.dtype), y.dtype.size == 1
-        load = (quad if quads else element)(x.dtype, "INPUT", "at")
-        items = y.size // 4 if quads else -(-y.size // 4) if bytes_ else y.size
-        called = when(second, "exp_float", "log_float") | when(quads and bytes_, "packed")
+        lanes = Lanes.of(y.dtype, quads=not (group or second) and _in_quads(outer, inner))
+        if lanes.quads:
+            outer, inner = _in_fours(outer), _divided(inner)
+        formula, load = _formula(node), lanes.load(x.dtype, "INPUT", "at")
+        items, called = lanes.items(y.size), when(second, "exp_float", "log_float")
         return ShaderCall(
             template="backends/vulkan/reduce.comp.j2",
             stem=f"{op.kind}_{x.dtype.value}",
             parameters=ReduceShaderParameters(
                 kind=op.kind,
-                functions=definitions(called_in(load, formula.result), called),
-                scalar=kind,
-                type=VECTORS[kind] if quads else kind,
+                functions=lanes.functions(load, formula.result, other=called),
+                scalar=scalar(y.dtype),
+                lanes=lanes,
                 first=formula.first,
                 step=formula.step,
                 result=formula.result,
                 combine=formula.combine if group else "",
                 second=second,
                 group=group,
-                quads=quads,
-                bytes=bytes_,
                 load=load,
                 outer=tuple(range(len(outer))),
                 inner=tuple(range(len(inner))),
             ),
             operands=(Input(0, "input"), Output(0, "output")),
-            views={"input": view(x.dtype, quads), "output": view(y.dtype, quads)},
+            views={"input": view(x.dtype, lanes.quads), "output": view(y.dtype, lanes.quads)},
             constants={
                 "ITEMS": items,
                 "COUNT": y.size,
@@ -173,6 +158,13 @@ class ReduceShader(Kernel[Reduce]):
             form="vulkan_reduce",
             work={"calls": 1, "inputs": x.size, "outputs": y.size},
         )
+
+
+def _may_overflow(op: Reduce, x: TensorType) -> bool:
+    """Whether a sum of stored integers could leave 32 bits."""
+    low, high = (0, 1) if x.dtype is DType.BOOL or x.dtype.is_float else x.dtype.limits
+    sums = op.kind == "mean" or (op.kind == "sum" and x.is_quantized)
+    return sums and x.dtype.is_integer and op.count(x) * (high - low) > INT32_MAX
 
 
 def _outer(op: Reduce, x: TensorType) -> list[ArrayLoop]:
@@ -194,6 +186,11 @@ def _in_quads(outer: Sequence[ArrayLoop], inner: Sequence[ArrayLoop]) -> bool:
     if not outer or outer[-1].strides[0] != 1 or outer[-1].size % 4:
         return False
     return not any(loop.strides[0] % 4 for loop in (*outer[:-1], *inner))
+
+
+def _in_fours(outer: Sequence[ArrayLoop]) -> list[ArrayLoop]:
+    last = outer[-1]
+    return [*_divided(outer[:-1]), ArrayLoop(last.name, last.size // 4, (1,))]
 
 
 def _divided(loops: Sequence[ArrayLoop]) -> list[ArrayLoop]:

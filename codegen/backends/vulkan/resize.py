@@ -9,8 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.elementwise import element, quad, spread, view
-from smelt.codegen.backends.vulkan.functions import called_in, definitions
+from smelt.codegen.backends.vulkan.elementwise import Lanes, spread, view
 from smelt.codegen.backends.vulkan.unary import float_bits
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
@@ -23,7 +22,6 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.text.helpers import when
 from smelt.ir import DType, Node
 from smelt.ops.tensor.resample import Resample
 from smelt.ops.tensor.resize import Resize
@@ -34,9 +32,7 @@ class BilinearShaderParameters(Parameters):
     """`one` is GLSL of the weights' sum."""
 
     real: bool
-    quads: bool
-    bytes: bool
-    type: str
+    lanes: Lanes
     scalar: str
     one: str
     load: str
@@ -63,54 +59,55 @@ class ResizeBilinearShader(Kernel[Resize]):
             return Refusal(
                 f"{op.name} is served for floats and quantized i8 data, not {x.dtype.value}."
             )
-        real, channels = x.dtype.is_float, x.shape[3]
-        quads = channels % 4 == 0
-        tables: list[Packed] = []
-        for name, sizes in zip(("row", "column"), op.axes(x.shape), strict=True):
-            first, second, _, weight = (op.linear if real else op.linear_integer)(*sizes)
-            places = np.stack([first, second], axis=1).astype(np.int32)
-            tables.append(Packed(f"{name}s", places))
-            kind = np.float32 if real else np.int32
-            tables.append(Packed(f"{name}_weights", weight.astype(kind)))
+        real, lanes = x.dtype.is_float, Lanes.of(x.dtype, quads=x.shape[3] % 4 == 0)
         weights = "float" if real else "int"
-        items = y.size // 4 if quads else y.size if real else -(-y.size // 4)
-        load = (quad if quads else element)(x.dtype, "INPUT", "at")
+        items, load = lanes.items(y.size), lanes.load(x.dtype, "INPUT", "at")
         return ShaderCall(
             template="backends/vulkan/resize_bilinear.comp.j2",
             stem=f"resize_bilinear_{x.dtype.value}",
             parameters=BilinearShaderParameters(
                 real=real,
-                quads=quads,
-                bytes=not real,
-                type=("" if real else "i") + "vec4" if quads else weights,
+                lanes=lanes,
                 scalar=weights,
                 one="1.0" if real else "1024",
                 load=load,
-                functions=definitions(called_in(load), when(quads and not real, "packed")),
+                functions=lanes.functions(load),
             ),
-            operands=(Input(0, "input"), *tables, Output(0, "output")),
+            operands=(Input(0, "input"), *_tables(node, real=real), Output(0, "output")),
             views={
-                "input": view(x.dtype, quads),
+                "input": view(x.dtype, lanes.quads),
                 "rows": "int",
                 "columns": "int",
                 "row_weights": weights,
                 "column_weights": weights,
-                "output": view(y.dtype, quads),
+                "output": view(y.dtype, lanes.quads),
             },
             constants={
                 "ITEMS": items,
                 "COUNT": y.size,
-                "CHANNELS": channels // 4 if quads else channels,
+                "CHANNELS": x.shape[3] // lanes.width,
                 "OUT_HEIGHT": y.shape[1],
                 "OUT_WIDTH": y.shape[2],
                 "IN_HEIGHT": x.shape[1],
                 "IN_WIDTH": x.shape[2],
             },
             invocations=spread(items),
-            summary=f"bilinear, {4 if quads else 1} channels at a time",
+            summary=f"bilinear, {lanes.width} channels at a time",
             form="vulkan_elements",
             work={"calls": 1, "outputs": y.size},
         )
+
+
+def _tables(node: Node[Resize], *, real: bool) -> list[Packed]:
+    """Positions and weights of rows and columns."""
+    tables: list[Packed] = []
+    for name, sizes in zip(("row", "column"), node.op.axes(node.input(0).type.shape), strict=True):
+        first, second, _, weight = (node.op.linear if real else node.op.linear_integer)(*sizes)
+        places = np.stack([first, second], axis=1).astype(np.int32)
+        tables.append(Packed(f"{name}s", places))
+        kind = np.float32 if real else np.int32
+        tables.append(Packed(f"{name}_weights", weight.astype(kind)))
+    return tables
 
 
 @dataclass(frozen=True)

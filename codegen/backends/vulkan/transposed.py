@@ -9,16 +9,13 @@ from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.elementwise import (
-    VECTORS,
+    Lanes,
     element,
     operand_of,
-    quad,
-    scalar,
     spread,
     view,
 )
 from smelt.codegen.backends.vulkan.finish import FinishParameters, ShaderFinish
-from smelt.codegen.backends.vulkan.functions import called_in, definitions
 from smelt.codegen.backends.vulkan.product import channel_axis, refuse, variants_of
 from smelt.codegen.lower.offer import (
     NARROW_FLOATS,
@@ -32,7 +29,6 @@ from smelt.codegen.lower.offer import (
     Request,
 )
 from smelt.codegen.lower.products import constant_bias, sums
-from smelt.codegen.text.helpers import when
 from smelt.ir import Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales
 from smelt.ops.core.convolution_nd import ConvTranspose
@@ -46,10 +42,7 @@ class TransposedShaderParameters(Parameters):
     """`weight` and `factor` are GLSL of the two factors."""
 
     finish: FinishParameters
-    lanes: int
-    quads: bool
-    bytes: bool
-    type: str
+    lanes: Lanes
     functions: str
     weight: str
     factor: str
@@ -65,33 +58,24 @@ class ConvTransposeShader(Kernel[ConvTranspose]):
     def offer(self, node: Node[ConvTranspose], request: Request) -> KernelCall | Refusal:
         if len(node.input(0).type.shape) > _RANK:
             return Refusal(f"{node.op.name} is served on the GPU for images and rows only.")
-        refusal = refuse(node)
-        if refusal is not None:
+        if refusal := refuse(node):
             return refusal
-        op, x, y = node.op, node.input(0).type, node.output.type
-        dtype, bytes_ = y.dtype, y.is_quantized
-        depth, outputs = node.input(1).type.shape[-2:]
-        each = outputs // op.groups
-        quads, depthwise = _in_quads(depth, each, op.groups)
-        finish, lanes = _finish(node), 4 if quads else 1
+        y, (quads, depthwise) = node.output.type, _in_quads(node)
+        dtype = y.dtype
+        finish, lanes = _finish(node), Lanes.of(dtype, quads=quads)
         rows = finish.rows if quads else np.ascontiguousarray(finish.rows.transpose(0, 2, 1))
-        load = quad if quads else element
-        weight = load(dtype, "WEIGHTS", "weight")
-        factor = load(dtype, "INPUT", "at") if depthwise else element(dtype, "INPUT", "at")
-        items = -(-y.size // 4) if quads or bytes_ else y.size
-        kind = VECTORS[scalar(dtype)] if quads else scalar(dtype)
+        weight = lanes.load(dtype, "WEIGHTS", "weight")
+        factor = (lanes.load if depthwise else element)(dtype, "INPUT", "at")
+        items = lanes.items(y.size)
         return ShaderCall(
             template="backends/vulkan/transposed.comp.j2",
             stem=f"transposed_{dtype.value}",
             parameters=TransposedShaderParameters(
                 finish=finish.parameters,
                 lanes=lanes,
-                quads=quads,
-                bytes=bytes_,
-                type=kind,
-                functions=definitions(called_in(weight, factor), when(quads and bytes_, "packed")),
+                functions=lanes.functions(weight, factor),
                 weight=weight,
-                factor=f"({factor} - INPUT_ZERO)" if bytes_ else factor,
+                factor=f"({factor} - INPUT_ZERO)" if lanes.bytes else factor,
             ),
             operands=(
                 Input(0, "input"),
@@ -102,18 +86,14 @@ class ConvTransposeShader(Kernel[ConvTranspose]):
             views={
                 "input": view(dtype, quads and depthwise),
                 "weights": view(dtype, quads),
-                "channels": kind,
+                "channels": lanes.type,
                 "output": view(dtype, quads),
             },
-            # Channels are counted as they are loaded: single ones, or fours.
             constants={
                 "ITEMS": items,
                 "COUNT": y.size,
-                "OUTPUTS": outputs // lanes,
-                "GROUP_OUTPUTS": each if depthwise else each // lanes,
-                "DEPTH": depth,
-                "IN_DEPTH": x.shape[-1] // lanes if depthwise else x.shape[-1],
-                "INPUT_ZERO": x.zero_point if bytes_ else 0,
+                **_channels(node, lanes, depthwise=depthwise),
+                "INPUT_ZERO": node.input(0).type.zero_point if lanes.bytes else 0,
                 **_geometry(node),
                 **finish.constants,
             },
@@ -125,16 +105,24 @@ class ConvTransposeShader(Kernel[ConvTranspose]):
         )
 
 
-def _in_quads(depth: int, each: int, groups: int) -> tuple[bool, bool]:
-    """Whether four channels can be made at a time, and whether each has an input of its own.
-
-    Args:
-        depth: inputs of a group.
-        each: outputs of a group.
-        groups: how many there are.
-    """
-    depthwise = depth == each == 1 and groups % 4 == 0
+def _in_quads(node: Node[ConvTranspose]) -> tuple[bool, bool]:
+    """Whether four channels can be made at a time, and whether each has an input of its own."""
+    depth, outputs = node.input(1).type.shape[-2:]
+    each = outputs // node.op.groups
+    depthwise = depth == each == 1 and node.op.groups % 4 == 0
     return depthwise or each % 4 == 0, depthwise
+
+
+def _channels(node: Node[ConvTranspose], lanes: Lanes, *, depthwise: bool) -> dict[str, int]:
+    """Counts of channels as they are loaded: single ones, or fours."""
+    (depth, outputs), inputs = node.input(1).type.shape[-2:], node.input(0).type.shape[-1]
+    each = outputs // node.op.groups
+    return {
+        "OUTPUTS": outputs // lanes.width,
+        "GROUP_OUTPUTS": each if depthwise else each // lanes.width,
+        "DEPTH": depth,
+        "IN_DEPTH": inputs // lanes.width if depthwise else inputs,
+    }
 
 
 def _finish(node: Node[ConvTranspose]) -> ShaderFinish:
