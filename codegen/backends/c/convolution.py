@@ -32,16 +32,7 @@ class Conv2DKernel(Kernel[Conv2D]):
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
         stem = f"conv_{window.kernel[0]}x{window.kernel[1]}"
         if x.dtype is DType.FLOAT32 and folds(node):
-            return float_blocks(
-                node,
-                window,
-                place,
-                op.activation,
-                node.input(1).array,
-                constant_bias(node),
-                request,
-                stem=stem,
-            )
+            return float_blocks(node, window, place, request, stem=stem)
         scales = convolution_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         if op.groups > 1 or not folds(node) or x.dtype is DType.INT16:
             finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)

@@ -28,12 +28,18 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
+from smelt.codegen.lower.products import constant_bias
 from smelt.codegen.lower.store import Store, stored
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node, TensorType
+from smelt.ir.weights import weights_rule
 from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D
+from smelt.ops.core.fully_connected import FullyConnected
 from smelt.targets import Target
+
+FloatProduct = Node[Conv2D | DepthwiseConv2D | FullyConnected]
 
 PATCH_BYTES = 2048
 """What the gathered windows of a block may take."""
@@ -162,11 +168,11 @@ def float_store(activation: Activation, y: TensorType, target: Target) -> Store:
     return stored(activation, y)
 
 
-def packed_channels(
-    weights: Array, bias: Array | None, groups: int, blocks: tuple[Channels, ...]
-) -> Array:
-    """Biases and `[o, ...]` weights in the order in which the blocks read them."""
-    flat = weights.reshape(len(weights), -1)
+def packed_channels(node: FloatProduct, groups: int, blocks: tuple[Channels, ...]) -> Array:
+    """Biases and weights in the order in which the blocks read them."""
+    axis = weights_rule(node.op).output_axis(node.input(1).type)
+    flat = np.moveaxis(node.input(1).array, axis, 0)
+    flat, bias = flat.reshape(len(flat), -1), constant_bias(node)
     start = np.zeros(len(flat), np.float32) if bias is None else bias
     rows = np.concatenate([start.reshape(-1, 1), flat], axis=1).astype(np.float32)
     parts: list[Array] = []
@@ -180,15 +186,7 @@ def packed_channels(
 
 
 def float_blocks(
-    node: Node,
-    window: Window,
-    frame: Frame,
-    activation: Activation,
-    weights: Array,
-    bias: Array | None,
-    request: Request,
-    *,
-    stem: str,
+    node: FloatProduct, window: Window, frame: Frame, request: Request, *, stem: str
 ) -> KernelCall:
     """The call that computes a float convolution, grouped or not, with constant weights.
 
@@ -196,69 +194,110 @@ def float_blocks(
         node: what is computed.
         window: its geometry.
         frame: the output pixels to compute.
-        activation: fused into the node.
-        weights: `[o, kh, kw, i]`, or anything of that order.
-        bias: `[o]`, None where there is none.
         request: target and preference.
         stem: of the function's name.
     """
-    x, y = node.input(0).type, node.output.type
-    inputs = x.shape[-1]
-    dense = frame.source.pixel == inputs == window.depth
-    runs = _rows_as_runs(window) if dense else window
-    gathers = _gathers(runs, request)
+    runs = InputRuns.of(node, window, frame, request)
+    pixels = frame.pixels if runs.gathers else min(frame.pixels, max(_POINTERS // runs.taps, 1))
     per_group = window.outputs // window.groups
-    pixels = y.size // window.outputs // frame.batch
-    vectors = "simd_float" in request.target.features
-    most = pixels if gathers else min(pixels, max(_POINTERS // runs.taps, 1))
-    count, outputs = _block(most, per_group, request.target)
-    store = float_store(activation, y, request.target)
-    length = runs.taps * runs.depth if gathers else runs.depth
-    blocks = _channels(per_group, outputs, count, length, request)
-    row_is_run = dense and runs.kernel[1] > 1 and runs.dilation[1] == 1
-    sums = FloatSums(count, vectors, "fma" in request.target.features, store)
-    taps = 1 if gathers else runs.taps
-    alone = taps == 1 and not gathers and not window.padded
-    parameters = FloatBlocksParameters(
-        title=f"{node.op.name}: {x} -> {y}, {window.text}",
-        images=frame.images,
-        width=frame.width,
-        outside=runs.outside if window.padded else "",
-        pixels=count,
-        all_pixels=pixels,
-        vectors=vectors,
-        length=length if vectors else 0,
-        channels=tuple(FloatChannels.of(block, sums, runs) for block in blocks),
-        groups=window.groups,
-        gathered=GatheredWindow.of(runs, frame, row_is_run=row_is_run) if gathers else None,
-        window=length if gathers else 0,
-        taps=taps,
-        pointers=count * taps,
-        down=runs.loop(0, "dy") if taps > 1 else "",
-        across=runs.loop(1, "dx") if taps > 1 and runs.kernel[1] > 1 else "",
-        top=runs.origin(0, "y"),
-        side=runs.origin(1, "x"),
-        input_pixel="" if alone else frame.source.offset("y", "x"),
-        first_pixel=frame.source.offset("top", "side") if alone else "",
-        output_pixel=frame.target.offset("y", "x"),
-    )
+    count, outputs = _block(pixels, per_group, request.target)
+    blocks = _channels(per_group, outputs, count, runs.length, request)
+    sums = float_sums(node, count, request)
+    parameters = _parameters(node, window, frame, runs, sums, blocks)
     operands: list[Operand] = [Input(0, "input")]
-    if window.padded and not gathers:
-        operands.append(Packed("padding", np.zeros(max(inputs, runs.depth), np.float32)))
-    operands.append(Packed("weights", packed_channels(weights, bias, window.groups, blocks)))
-    if gathers:
-        operands.append(Scratch("patch", DType.FLOAT32, count * length))
+    if window.padded and not runs.gathers:
+        inputs = max(node.input(0).type.shape[-1], runs.window.depth)
+        operands.append(Packed("padding", np.zeros(inputs, np.float32)))
+    operands.append(Packed("weights", packed_channels(node, window.groups, blocks)))
+    if runs.gathers:
+        operands.append(Scratch("patch", DType.FLOAT32, count * runs.length))
     return KernelCall(
         template="backends/c/convolution_float.j2",
         stem=stem,
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
         uses=frozenset({"SMELT_ARRAY"}).union(
-            when(vectors, "SMELT_VECTORS"),
-            when(gathers, "string.h"),
+            when(sums.vectors, "SMELT_VECTORS"),
+            when(runs.gathers, "string.h"),
             *(part.uses for part in parameters.channels),
         ),
-        summary=f"{count} pixels x {outputs} channels" + (", gathered" if gathers else ""),
+        summary=f"{count} pixels x {outputs} channels" + (", gathered" if runs.gathers else ""),
+    )
+
+
+def float_sums(node: FloatProduct, pixels: int, request: Request) -> FloatSums:
+    """The sums of a block of so many pixels."""
+    features = request.target.features
+    store = float_store(node.op.activation, node.output.type, request.target)
+    return FloatSums(pixels, "simd_float" in features, "fma" in features, store)
+
+
+@dataclass(frozen=True)
+class InputRuns:
+    """The runs of inputs under a window that stand together in memory, or are gathered.
+
+    Attributes:
+        window: each tap of which is a run.
+        gathers: whether windows are gathered into one run before they are used.
+        row_is_run: whether the inputs of a row of the window stand together.
+    """
+
+    window: Window
+    gathers: bool
+    row_is_run: bool
+
+    @staticmethod
+    def of(node: Node, window: Window, frame: Frame, request: Request) -> InputRuns:
+        """Those of a convolution."""
+        dense = frame.source.pixel == node.input(0).type.shape[-1] == window.depth
+        runs = _rows_as_runs(window) if dense else window
+        row_is_run = dense and runs.kernel[1] > 1 and runs.dilation[1] == 1
+        return InputRuns(runs, _gathers(runs, request), row_is_run)
+
+    @property
+    def taps(self) -> int:
+        """Runs under a window, unless they are gathered."""
+        return self.window.taps
+
+    @property
+    def length(self) -> int:
+        """Inputs of a run."""
+        return self.window.depth * (self.taps if self.gathers else 1)
+
+
+def _parameters(
+    node: Node,
+    window: Window,
+    frame: Frame,
+    runs: InputRuns,
+    sums: FloatSums,
+    blocks: tuple[Channels, ...],
+) -> FloatBlocksParameters:
+    taps, gathers, tap_runs = 1 if runs.gathers else runs.taps, runs.gathers, runs.window
+    alone = taps == 1 and not gathers and not window.padded
+    gathered = GatheredWindow.of(tap_runs, frame, row_is_run=runs.row_is_run)
+    return FloatBlocksParameters(
+        title=window.title(node),
+        images=frame.images,
+        width=frame.width,
+        outside=tap_runs.outside if window.padded else "",
+        pixels=sums.pixels,
+        all_pixels=frame.pixels,
+        vectors=sums.vectors,
+        length=runs.length if sums.vectors else 0,
+        channels=tuple(FloatChannels.of(block, sums, tap_runs) for block in blocks),
+        groups=window.groups,
+        gathered=gathered if gathers else None,
+        window=runs.length if gathers else 0,
+        taps=taps,
+        pointers=sums.pixels * taps,
+        down=tap_runs.loop(0, "dy") if taps > 1 else "",
+        across=tap_runs.loop(1, "dx") if taps > 1 and tap_runs.kernel[1] > 1 else "",
+        top=tap_runs.origin(0, "y"),
+        side=tap_runs.origin(1, "x"),
+        input_pixel="" if alone else frame.source.offset("y", "x"),
+        first_pixel=frame.source.offset("top", "side") if alone else "",
+        output_pixel=frame.target.offset("y", "x"),
     )
 
 

@@ -58,13 +58,10 @@ def _float(
     node: Node[DepthwiseConv2D], window: Window, place: Frame, request: Request, stem: str
 ) -> KernelCall:
     """Several outputs of a channel make it a convolution in groups of one channel each."""
-    op = node.op
     inputs = node.input(0).type.shape[3]
-    weights, bias = np.moveaxis(node.input(1).array[0], 2, 0), constant_bias(node)
-    form = depthwise_float
-    if inputs < window.outputs or window.kernel[1] > WIDEST:
-        form, window = float_blocks, replace(window, groups=inputs)
-    return form(node, window, place, op.activation, weights, bias, request, stem=stem)
+    if inputs == window.outputs and window.kernel[1] <= WIDEST:
+        return depthwise_float(node, window, place, request, stem=stem)
+    return float_blocks(node, replace(window, groups=inputs), place, request, stem=stem)
 
 
 KERNELS = (DepthwiseConv2DKernel(),)

@@ -11,15 +11,15 @@ from itertools import chain
 
 import numpy as np
 
-from smelt.codegen.backends.c.convolution_float import float_store, packed_channels
+from smelt.codegen.backends.c.convolution_float import float_sums, packed_channels
 from smelt.codegen.backends.c.float_sums import Channels, FloatSums
 from smelt.codegen.backends.c.vectors import lane_loops, vector_width
 from smelt.codegen.lower.images import Frame, ImageLoop
 from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters, Request
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import uses_in, when
-from smelt.ir import Array, Node
-from smelt.ops.arithmetic.fixed_point import Activation
+from smelt.ir import Node
+from smelt.ops.core.convolution import DepthwiseConv2D
 
 WIDEST = 16
 """Columns of a window that are written out, at most."""
@@ -193,15 +193,7 @@ class DepthwiseFloatParameters(Parameters):
 
 
 def depthwise_float(
-    node: Node,
-    window: Window,
-    frame: Frame,
-    activation: Activation,
-    weights: Array,
-    bias: Array | None,
-    request: Request,
-    *,
-    stem: str,
+    node: Node[DepthwiseConv2D], window: Window, frame: Frame, request: Request, *, stem: str
 ) -> KernelCall:
     """The call that computes a float depthwise convolution without channel multiplier.
 
@@ -209,42 +201,64 @@ def depthwise_float(
         node: what is computed.
         window: its geometry, at most `WIDEST` columns.
         frame: the output pixels to compute.
-        activation: fused into the node.
-        weights: `[o, kh, kw]`.
-        bias: `[o]`, None where there is none.
         request: target and preference.
         stem: of the function's name.
     """
-    x, y = node.input(0).type, node.output.type
-    channels, width = window.outputs, y.shape[2]
-    vectors = "simd_float" in request.target.features
-    pixels, lanes = min(4, width), vector_width(channels)
-    if not vectors:
-        pixels, lanes = _scalar_block(window, width, channels)
-    columns = _columns(window, pixels)
+    channels = window.outputs
+    pixels, lanes = min(4, frame.width), vector_width(channels)
+    if "simd_float" not in request.target.features:
+        pixels, lanes = _scalar_block(window, frame.width, channels)
     whole = channels - channels % lanes
     parts = (Channels(0, whole, lanes), Channels(whole, channels, channels - whole))
     blocks = tuple(part for part in parts if part.end > part.begin)
-    store = float_store(activation, y, request.target)
-    guarded = window.padded or width % pixels > 0
-    sums = FloatSums(pixels, vectors, "fma" in request.target.features, store)
+    sums = float_sums(node, pixels, request)
+    columns = _columns(window, pixels)
+    done = tuple(DepthwiseBlock.of(block, sums, window, columns) for block in blocks)
+    parameters = _parameters(node, window, frame, sums, columns, done)
+    padding = Packed("padding", np.zeros(channels, np.float32))
+    return KernelCall(
+        template="backends/c/depthwise_float.j2",
+        stem=stem,
+        parameters=parameters,
+        operands=(
+            Input(0, "input"),
+            *((padding,) if parameters.outside else ()),
+            Packed("weights", packed_channels(node, 1, blocks)),
+            Output(0, "output"),
+        ),
+        uses=frozenset({"SMELT_ARRAY"}).union(
+            when(sums.vectors, "SMELT_VECTORS"), *(part.uses for part in parameters.channels)
+        ),
+        summary=f"{pixels} pixels x {lanes} channels",
+    )
+
+
+def _parameters(
+    node: Node,
+    window: Window,
+    frame: Frame,
+    sums: FloatSums,
+    columns: tuple[Column, ...],
+    channels: tuple[DepthwiseBlock, ...],
+) -> DepthwiseFloatParameters:
+    pixels, lanes, rest = sums.pixels, channels[0].count, frame.width % sums.pixels
     looped, steps = _looped(window), _evenly_spaced(columns)
     several = "s" * (pixels > 1)
     across = f"for (int32_t dx = 0; dx < {steps[0]}; dx += {steps[1]}) {{" if steps else ""
     places = [f"side + {column.offset}" if column.offset else "side" for column in columns]
-    parameters = DepthwiseFloatParameters(
-        title=f"{node.op.name}: {x} -> {y}, {window.text}",
+    return DepthwiseFloatParameters(
+        title=window.title(node),
         block_text=f"{pixels} pixel{'s of a row' if several else ''} times {lanes} channel"
         + "s" * (lanes > 1),
         images=frame.images,
         height=frame.height,
         width=frame.width,
-        outside=window.outside if guarded else "",
+        outside=window.outside if window.padded or rest else "",
         pixels=pixels,
         pixels_text=f"{pixels} pixel{several}",
         next_pixels=f"x += {pixels}" if several else "++x",
-        vectors=vectors,
-        channels=tuple(DepthwiseBlock.of(block, sums, window, columns) for block in blocks),
+        vectors=sums.vectors,
+        channels=channels,
         rows=window.kernel[0] if looped else 0,
         columns=len(columns) if looped else 0,
         pointers=window.kernel[0] * len(columns),
@@ -255,23 +269,7 @@ def depthwise_float(
         side=window.origin(1, "x"),
         input_pixel=frame.source.offset("y", "x"),
         output_pixel=frame.target.offset("y", "x"),
-        others=tuple(_other_output(frame, i, whole=width % pixels == 0) for i in range(1, pixels)),
-    )
-    padding = Packed("padding", np.zeros(channels, np.float32))
-    return KernelCall(
-        template="backends/c/depthwise_float.j2",
-        stem=stem,
-        parameters=parameters,
-        operands=(
-            Input(0, "input"),
-            *((padding,) if guarded else ()),
-            Packed("weights", packed_channels(weights, bias, 1, blocks)),
-            Output(0, "output"),
-        ),
-        uses=frozenset({"SMELT_ARRAY"}).union(
-            when(vectors, "SMELT_VECTORS"), *(part.uses for part in parameters.channels)
-        ),
-        summary=f"{pixels} pixels x {lanes} channels",
+        others=tuple(_other_output(frame, i, whole=not rest) for i in range(1, pixels)),
     )
 
 

@@ -35,16 +35,7 @@ class FullyConnectedKernel(Kernel[FullyConnected]):
         place = Frame.of_rows(node)
         stem = "fully_connected"
         if x.dtype is DType.FLOAT32 and folds(node):
-            return float_blocks(
-                node,
-                window,
-                place,
-                op.activation,
-                node.input(1).array,
-                constant_bias(node),
-                request,
-                stem=stem,
-            )
+            return float_blocks(node, window, place, request, stem=stem)
         scales = fully_connected_scales(x, weights, y, node.rounding) if y.quant is not None else ()
         if not folds(node) or x.dtype is DType.INT16:
             finish = Finish.of(node, op.activation, constant_bias(node), scales, range_)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Literal
 
 import numpy as np
@@ -78,57 +79,30 @@ class PoolKernel(Kernel[Pool2D]):
 
     @override
     def offer(self, node: Node[Pool2D], request: Request) -> KernelCall | Refusal:
-        op, x, y = node.op, node.input(0).type, node.output.type
-        count, dtype = op.window[0] * op.window[1], x.dtype
-        if dtype not in (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16):
-            return Refusal(f"{op.name} is served for f32, i8, u8 and i16 data, not {dtype.value}.")
-        if op.kind == "sum" and not dtype.is_float:
-            return Refusal(f"{op.name} is served for f32 data, not {dtype.value}.")
-        if op.kind == "average" and dtype is DType.INT16 and count > 1 << 15:
-            return Refusal(f"{op.name} of {count} i16 elements may overflow 32 bits.")
-        frame = Frame.of(node)
+        if refusal := _refuse(node):
+            return refusal
+        op, x, y, frame = node.op, node.input(0).type, node.output.type, Frame.of(node)
         rows = PoolSpan.of(op, 0, x.shape[1], y.shape[1])
         columns = PoolSpan.of(op, 1, x.shape[2], y.shape[2])
-        clips, scales = rows.clips or columns.clips, op.scales(node)
-        how = _divides(op, dtype, scales=scales)
+        clips, how = rows.clips or columns.clips, _divides(op, x.dtype, scales=op.scales(node))
         counts = op.kind == "average" and clips and not op.counts_padding
-        vectors = dtype.is_float and "simd_float" in request.target.features
-        taps = op.window[1] if not columns.clips and op.window[1] <= _TAPS_LIMIT else 0
-        kind = "float" if dtype.is_float else "int32_t"
-        first, centre = _first(op.kind, dtype), 0
-        if scales:
-            first, centre = ("0", x.zero_point) if clips else (str(-x.zero_point * count), 0)
-        result = _result_of(node, how, varies=counts)
-        walk = WindowWalk(
-            kind=op.kind,
-            type=kind,
-            source=frame.source,
-            columns=columns,
-            taps=taps,
-            centre=centre,
-            first=first,
-            result=result,
-        )
+        walk = _walk(node, columns, _result_of(node, how, varies=counts), clips=clips)
+        vectors = x.dtype.is_float and "simd_float" in request.target.features
         lanes = _VECTOR_LANES if vectors else LANES
         form = walk.in_vectors if vectors else walk.in_registers
         blocks = tuple(form(block) for block in lane_blocks(y.shape[3], lanes))
-        constants: tuple[str, ...] = ()
-        sizes: tuple[str, ...] = ()
-        if counts:
-            sizes = _varying_divisors(f"{rows.count} * {columns.count}", how)
-        else:
-            constants = _divisors(count, how)
+        varying = f"{rows.count} * {columns.count}"
         return KernelCall(
             template="backends/c/pool.j2",
             stem=f"{op.kind}_pool_{op.window[0]}x{op.window[1]}",
             parameters=PoolParameters(
                 comment=_comment(node, clips=clips, counts=counts),
-                constants=constants,
+                constants=() if counts else _divisors(prod(op.window), how),
                 frame=frame,
                 rows=rows.lines(ends=True),
-                columns=columns.lines(ends=not taps or counts),
+                columns=columns.lines(ends=not walk.taps or counts),
                 next_row=rows.advance,
-                count=sizes,
+                count=_varying_divisors(varying, how) if counts else (),
                 type=y.dtype.c_name,
                 output_pixel=frame.target.offset("y", "x"),
                 blocks=blocks,
@@ -140,6 +114,39 @@ class PoolKernel(Kernel[Pool2D]):
             form=f"c_{op.kind}_pool",
             work={"taps": _taps(op, x) * y.shape[0] * y.shape[3], "outputs": y.size, "calls": 1},
         )
+
+
+def _refuse(node: Node[Pool2D]) -> Refusal | None:
+    """Why a node is not served; None where it is."""
+    op, dtype, count = node.op, node.input(0).type.dtype, prod(node.op.window)
+    if dtype not in (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16):
+        return Refusal(f"{op.name} is served for f32, i8, u8 and i16 data, not {dtype.value}.")
+    if op.kind == "sum" and not dtype.is_float:
+        return Refusal(f"{op.name} is served for f32 data, not {dtype.value}.")
+    if op.kind == "average" and dtype is DType.INT16 and count > 1 << 15:
+        return Refusal(f"{op.name} of {count} i16 elements may overflow 32 bits.")
+    return None
+
+
+def _walk(
+    node: Node[Pool2D], columns: PoolSpan, result: Callable[[str], str], *, clips: bool
+) -> WindowWalk:
+    """How windows are accumulated, of which some are clipped or none."""
+    op, x = node.op, node.input(0).type
+    first, centre = _first(op.kind, x.dtype), 0
+    if op.scales(node):
+        whole = -x.zero_point * prod(op.window)
+        first, centre = ("0", x.zero_point) if clips else (str(whole), 0)
+    return WindowWalk(
+        kind=op.kind,
+        type="float" if x.dtype.is_float else "int32_t",
+        source=Frame.of(node).source,
+        columns=columns,
+        taps=op.window[1] if not columns.clips and op.window[1] <= _TAPS_LIMIT else 0,
+        centre=centre,
+        first=first,
+        result=result,
+    )
 
 
 def _taps(op: Pool2D, x: TensorType) -> int:
