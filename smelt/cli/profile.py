@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
+from smelt.api.report import Report
 from smelt.cli.options import (
     BuildGroup,
     DeviceOption,
@@ -27,7 +29,7 @@ from smelt.proof.deploy import time_layers
 from smelt.proof.profile import profile_model, profiled
 from smelt.proof.rig import Rig
 from smelt.proof.run import run as run_model
-from smelt.samples import random_samples
+from smelt.samples import Sample, random_samples
 
 
 def profile(
@@ -77,18 +79,26 @@ def profile(
             counted = profile_model(artefact, sample)
             report = profiled(artefact.report, counted, cycles=cycles, wait_states=wait_states)
         else:
-            ran = run_model(artefact, [sample], rig)
-            ours = where in ("host", "qemu")  # firmware that is built for this
-            timed = time_layers(artefact, sample, rig) if ours or ran.taps else {}
-            report = {**ran.report, **timed}
+            report = _timed(artefact, sample, rig, built=where in ("host", "qemu"))
     notes(console, artefact.notes)
     limits.gates().check(report)
     if html is not None:
         show_profile.write_html(html, report)
     if json_:
         print_json(report)
-        return
-    if counts:
+    else:
+        _show(report, console)
+
+
+def _timed(artefact: Artefact, sample: Sample, rig: Rig, *, built: bool) -> Report:
+    """The report of an inference; with times of layers, if firmware that has taps runs."""
+    ran = run_model(artefact, [sample], rig)
+    timed = time_layers(artefact, sample, rig) if built or ran.taps else {}
+    return {**ran.report, **timed}
+
+
+def _show(report: Report, console: Console) -> None:
+    if "profile" in report:
         show_profile.show(Console(), report)
     elif "timer" in report:
         show_verify.layers(report).print(Console())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,19 +32,59 @@ from smelt.plugins import load_plugins
 from smelt.quant.data.folders import holds_images
 
 
-def quantize(
-    model: Model,
-    *,
+@dataclass(frozen=True)
+class WrittenGroup:
+    """The files that are written."""
+
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The quantized network: a .smelt file.")
-    ] = None,
+    ] = None
     qdq: Annotated[
         Path | None,
         typer.Option("--qdq", help="The same as ONNX, QuantizeLinear and DequantizeLinear."),
-    ] = None,
+    ] = None
     report: Annotated[
         Path | None, typer.Option("--report", help="Write ranges and noise to a page of HTML.")
-    ] = None,
+    ] = None
+
+    def check_suffixes(self) -> None:
+        """Raise a `ConfigError` if a file's name does not say what it is."""
+        _require_suffix("-o", self.output, ".smelt")
+        _require_suffix("--qdq", self.qdq, ".onnx")
+
+    def contents(
+        self, done: Quantization, found: dict[str, Any], model: Path, calibration: Path
+    ) -> dict[Path, bytes]:
+        """The contents of each file.
+
+        Args:
+            done: the network.
+            found: what the page shows.
+            model: the float network's file.
+            calibration: the samples' file or folder.
+
+        Raises:
+            ConfigError: two files have one name, or one that is read.
+        """
+        contents: dict[Path, bytes] = {}
+        if self.output is not None:
+            contents[self.output] = _archive(done.imported.graph)
+        if self.qdq is not None:
+            contents[self.qdq] = _qdq(done, model)
+        if self.report is not None:
+            contents[self.report] = show_quantize.html(found).encode()
+        if len(contents) < sum(path is not None for path in (self.output, self.qdq, self.report)):
+            raise ConfigError("-o, --qdq and --report name the same file")
+        for path in contents:
+            if path.resolve() in (model.resolve(), calibration.resolve()):
+                raise ConfigError(f"'{path}' is read: name another file to write")
+        return contents
+
+
+def quantize(
+    model: Model,
+    *,
+    written: WrittenGroup,
     samples: Annotated[
         int | None,
         typer.Option("--samples", min=1, help="How many samples are used [default: all]."),
@@ -78,8 +118,7 @@ def quantize(
     """
     given = options.settings(samples, seed)
     settings = _for_source(given, given.calibration, test)
-    _require_suffix("-o", output, ".smelt")
-    _require_suffix("--qdq", qdq, ".onnx")
+    written.check_suffixes()
     console = Console(stderr=True, quiet=quiet or json_)
     load_plugins(network.plugin_files())
     imported = load_model(model, inputs=replace(network.options(), batch=1))
@@ -87,18 +126,7 @@ def quantize(
         done = quantize_network(imported, settings, measure=True)
         comparison, measured_on = _compare(done, given, test, labels)
         found = show_quantize.report(done, comparison, str(measured_on))
-        contents: dict[Path, bytes] = {}
-        if output is not None:
-            contents[output] = _archive(done.imported.graph)
-        if qdq is not None:
-            contents[qdq] = _qdq(done, model)
-        if report is not None:
-            contents[report] = show_quantize.html(found).encode()
-    if len(contents) < sum(path is not None for path in (output, qdq, report)):
-        raise ConfigError("-o, --qdq and --report name the same file")
-    for path in contents:
-        if path.resolve() in (model.resolve(), settings.calibration.resolve()):
-            raise ConfigError(f"'{path}' is read: name another file to write")
+        contents = written.contents(done, found, model, settings.calibration)
     write_files(contents)
     for note in done.imported.notes:
         say(console, f"note: {note}")
