@@ -173,38 +173,6 @@ def describe(
 ) -> EmittedNetwork:
     """The network as the templates see it."""
     graph = schedule.graph
-
-    def address(value: Value, base: str) -> str:
-        if value.data is not None:
-            raise ValueError(f"{value.name} is constant and has no address")
-        return f"{base} + {plan[schedule.storage[value]].offset}"
-
-    def tensor(value: Value) -> Tensor:
-        quant = value.type.quant
-        memory = plan[schedule.storage[value]].memory
-        return Tensor(
-            name=value.name,
-            dtype=value.type.dtype.numpy.name,
-            c_type=value.type.dtype.c_name,
-            shape=value.type.shape,
-            count=value.type.size,
-            bytes=value.type.bytes,
-            scale=None if quant is None else quant.scalar[0],
-            zero_point=None if quant is None else quant.scalar[1],
-            address=address(value, f"ctx->{memory}"),
-        )
-
-    states = tuple(
-        StateView(
-            s.before.name,
-            plan[schedule.storage[s.before]].offset,
-            s.before.type.bytes,
-            schedule.initial_states[s.before],
-            _address(plan, schedule.storage[s.after]),
-            plan[schedule.storage[s.after]].memory == ARENA,
-        )
-        for s in graph.states
-    )
     memories = {use.name: use for use in plan.memories}
     return EmittedNetwork(
         title=title,
@@ -217,9 +185,9 @@ def describe(
         state_bytes=memories[STATE].bytes if STATE in memories else 0,
         weights_bytes=sum(array.nbytes for array in schedule.constants.values()),
         keep_inputs=keep_inputs,
-        inputs=tuple(tensor(v) for v in graph.inputs),
-        outputs=tuple(tensor(v) for v in graph.outputs),
-        states=states,
+        inputs=tuple(_tensor(schedule, plan, v) for v in graph.inputs),
+        outputs=tuple(_tensor(schedule, plan, v) for v in graph.outputs),
+        states=_states(schedule, plan),
         statements=statements_of(schedule.actions, plan, device),
         comments=tuple(map(comment_of, schedule.steps)),
         preamble=preamble(*(function.uses for function in schedule.functions)),
@@ -234,6 +202,39 @@ def describe(
         else tuple(library.name for library in target.host_libraries),
         external=_external(schedule),
         cpu_fallback=any(step.spare is not None for step in schedule.calls),
+    )
+
+
+def _tensor(schedule: Schedule, plan: arena.Plan, value: Value) -> Tensor:
+    """An input or output; `ValueError` for a constant, which has no address."""
+    if value.data is not None:
+        raise ValueError(f"{value.name} is constant and has no address")
+    quant, place = value.type.quant, plan[schedule.storage[value]]
+    return Tensor(
+        name=value.name,
+        dtype=value.type.dtype.numpy.name,
+        c_type=value.type.dtype.c_name,
+        shape=value.type.shape,
+        count=value.type.size,
+        bytes=value.type.bytes,
+        scale=None if quant is None else quant.scalar[0],
+        zero_point=None if quant is None else quant.scalar[1],
+        address=f"ctx->{place.memory} + {place.offset}",
+    )
+
+
+def _states(schedule: Schedule, plan: arena.Plan) -> tuple[StateView, ...]:
+    """What survives from one inference to the next."""
+    return tuple(
+        StateView(
+            s.before.name,
+            plan[schedule.storage[s.before]].offset,
+            s.before.type.bytes,
+            schedule.initial_states[s.before],
+            _address(plan, schedule.storage[s.after]),
+            plan[schedule.storage[s.after]].memory == ARENA,
+        )
+        for s in schedule.graph.states
     )
 
 

@@ -63,6 +63,7 @@ GIVEN: dict[str, tuple[type[Parameters], ...]] = {
 BLOCKS = {"codegen/backends/vulkan/functions.py", "codegen/text/helpers.py"}
 """Modules that take the blocks of a template, each a shared function."""
 
+MOST_LINES = 60
 MOST_POSITIONAL = 6
 TABLES = {"Benchmark", "Gpu"}
 """Classes whose objects are the rows of a table."""
@@ -148,6 +149,46 @@ def test_objects_of_many_fields_are_made_by_keywords() -> None:
         and not any(isinstance(argument, ast.Starred) for argument in node.args)
     ]
     assert found == []
+
+
+def test_functions_are_short_enough_to_review() -> None:
+    """What a function does is seen at once: its docstring does not count."""
+    found = [
+        f"{path.relative_to(ROOT).as_posix()}:{node.lineno} {node.name}: {lines_of(node)} lines"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if lines_of(node) > MOST_LINES
+    ]
+    assert found == []
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring, from `def` on."""
+    last = function.end_lineno or function.lineno
+    match function.body[0]:
+        case ast.Expr(value=ast.Constant(value=str())) as docstring:
+            said = (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
+        case _:
+            said = 0
+    return last - function.lineno + 1 - said
+
+
+def test_lines_of_functions_are_counted_without_docstrings() -> None:
+    text = """
+@cache
+def f(
+    a: int,
+) -> int:
+    '''One.
+
+    Two.
+    '''
+    return a
+"""
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    assert lines_of(function) == 4
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

@@ -108,11 +108,9 @@ class ReduceShader(Kernel[Reduce]):
     @override
     def offer(self, node: Node[Reduce], request: Request) -> KernelCall | Refusal:
         op, x, y = node.op, node.input(0).type, node.output.type
-        if op.kind not in _SERVED:
-            return Refusal(f"{op.name} is not served on the GPU: there is no shader for it.")
+        if refusal := _refuse(op, x):
+            return refusal
         outer, inner = _outer(op, x), _inner(op, x)
-        if _may_overflow(op, x):
-            return Refusal(f"{op.name} of {op.count(x)} elements may overflow 32 bits.")
         if max(len(outer), len(inner)) > _MAX_AXES:
             return Refusal(f"{op.name} over so many axes is not served on the GPU.")
         if refusal := refuse_types(node):
@@ -160,11 +158,15 @@ class ReduceShader(Kernel[Reduce]):
         )
 
 
-def _may_overflow(op: Reduce, x: TensorType) -> bool:
-    """Whether a sum of stored integers could leave 32 bits."""
+def _refuse(op: Reduce, x: TensorType) -> Refusal | None:
+    """Why no shader computes a reduction, whatever its axes are; None where one does."""
+    if op.kind not in _SERVED:
+        return Refusal(f"{op.name} is not served on the GPU: there is no shader for it.")
     low, high = (0, 1) if x.dtype is DType.BOOL or x.dtype.is_float else x.dtype.limits
     sums = op.kind == "mean" or (op.kind == "sum" and x.is_quantized)
-    return sums and x.dtype.is_integer and op.count(x) * (high - low) > INT32_MAX
+    if sums and x.dtype.is_integer and op.count(x) * (high - low) > INT32_MAX:
+        return Refusal(f"{op.name} of {op.count(x)} elements may overflow 32 bits.")
+    return None
 
 
 def _outer(op: Reduce, x: TensorType) -> list[ArrayLoop]:
