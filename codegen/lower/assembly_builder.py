@@ -93,7 +93,6 @@ class Assembler:
         if self._waiting:
             raise EncodingError(f"label {self._waiting[0][1].digit} stands nowhere")
         whole = sum(piece.length for piece in self._pieces) <= LONGEST
-        whole = whole or any(piece.lines == [""] for piece in self._pieces)
         found, length = [list[str]()], 0
         for piece in self._pieces:
             if not whole and length and length + piece.length > LONGEST - len(_START.strip()):
