@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
+from smelt.codegen.backends.vulkan.elementwise import Lanes
 from smelt.ir import DType, Graph, Node, Origin, Rounding, TensorType, Value, evaluate, verify
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.case import Bias, Case, Data, Weights
@@ -123,8 +124,12 @@ def test_a_product_with_itself() -> None:
 def test_transposed_convolutions() -> None:
     """Groups of any width, pixels that no tap reaches, taps between the pixels."""
     calls = calls_of(TRANSPOSED)
-    lanes = {(call.parameters.variables["lanes"], call.views["input"]) for call in calls}
-    assert lanes == {(1, "float"), (1, "int"), (4, "float"), (4, "vec4"), (4, "int")}
+    widths = set[tuple[int, str]]()
+    for call in calls:
+        lanes = call.parameters.variables["lanes"]
+        assert isinstance(lanes, Lanes)
+        widths.add((lanes.width, call.views["input"]))
+    assert widths == {(1, "float"), (1, "int"), (4, "float"), (4, "vec4"), (4, "int")}
 
 
 def test_layers_of_other_sizes_share_a_module() -> None:
