@@ -1,6 +1,7 @@
 """Float networks: instructions on a Cortex-M4F beside onnx2c, time on the host beside onnxruntime.
 
-onnx2c's counts are of its C for the same files. They are not measured here: see `bench/peers.py`.
+onnx2c's counts are of its C for the same files. Which revision of onnx2c made it is not
+known, so that they cannot be measured again: see `bench/peers.py`.
 
 Times are ratios to an engine that runs in turns with ours; README.md has a run of both. A file with
 8-bit weights and float activations (kws_float32) differs from LiteRT, which quantizes those too.

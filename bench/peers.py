@@ -23,7 +23,10 @@ TFLM_CMSIS_NN: dict[str, Any] = json.loads(
 """TFLite Micro with CMSIS-NN: by network and core, instructions, code, arena, stack."""
 
 ONNX2C = {"dscnn_kws": 19_900_000, "resnet8_onnx2c": 121_400_000, "autoencoder": 1_340_000}
-"""onnx2c: instructions of one inference on a Cortex-M4F, to three or four digits."""
+"""onnx2c: instructions of one inference on a Cortex-M4F, to three or four digits.
+
+The revision was not noted, so that these figures cannot be measured again.
+"""
 
 CYCLES_AN_INSTRUCTION = 1.3
 """What an instruction of TFLite Micro's is taken to need: an assumption, not a measurement."""
@@ -63,9 +66,9 @@ PEERS = (
     Peer(
         "onnx2c",
         "ONNX2C in bench/peers.py",
-        "revision not recorded; gcc 12.2 -O3 -mcpu=cortex-m4 -mfpu=fpv4-sp-d16, QEMU 7.2",
-        "no package: build github.com/kraiskil/onnx2c, compile its C for the files in "
-        "models/float/, run it with -icount shift=0",
+        "unknown; gcc 12.2 -O3 -mcpu=cortex-m4 -mfpu=fpv4-sp-d16, QEMU 7.2",
+        "cannot be: nobody noted the revision. For today's: build github.com/kraiskil/onnx2c, "
+        "compile its C for the files in models/float/, run it with -icount shift=0",
     ),
     Peer(
         "onnxruntime, LiteRT",
