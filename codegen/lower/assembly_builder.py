@@ -1,9 +1,14 @@
 """Assembly as calls in Python: what no instruction can encode is refused where it is written.
 
 A subclass of `Assembler` is an instruction set: each instruction is an attribute, an `Opcode`,
-whose form checks the operands; a call of it appends a line to a statement of assembly in C. What is
-known of a function follows from its instructions: how many they are, of which kinds
-(`targets.timings` has their cycles), which registers they read and write, how far branches go.
+whose form checks the operands; a call of it appends a line to a statement of assembly in C. As the
+builder knows how long each instruction is, it checks how far branches go, and that reads and writes
+of the stack lie in the function's own part of it.
+
+It does not follow which registers are in use. Functions are naked: they save and restore by calls
+like any other, and have no list of clobbered registers. What kernels cost is measured, and not
+counted here; `instructions` is for tests, which compare them with what an assembler makes of the
+text.
 """
 
 from __future__ import annotations
