@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all check train bench hooks clean distclean demo-tools test-tools
+.PHONY: help demo test test-all test-slow check train bench hooks clean distclean demo-tools test-tools
 
 VENV := .venv
 TRAIN_VENV := .venv-train
@@ -30,10 +30,13 @@ demo: $(DEMO_READY) ## Compile a network for a Cortex-M4 board and run it on tes
 test: $(DEV_READY) ## Run the quick tests: every behaviour once, on the host where that proves it
 	$(PYTEST)
 
-test-all: $(DEV_READY) ## Run all tests but those marked slow: every core, network and random graph
+test-all: $(DEV_READY) ## Run all tests that minutes suffice for: more cases, cores and networks
 	$(PYTEST) -m "not slow"
 
-check: $(DEV_READY) ## Lint, formatting, types, directions of imports and all tests: what decides whether a change is good
+test-slow: $(DEV_READY) ## Run every test, those that take hours too
+	$(PYTEST) -m ""
+
+check: $(DEV_READY) ## Lint, formatting, types, directions of imports and test-all: what decides whether a change is good
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
