@@ -37,7 +37,7 @@ class ArrayLoop:
 
 @dataclass(frozen=True)
 class LoopsParameters(Parameters):
-    """A function of `backends/c/loops.j2`, whose C lines are its `body`.
+    """A function of `lower/loops.j2`, whose C lines are its `body`.
 
     `comment` is one line, or the lines of a block.
     """
@@ -57,7 +57,7 @@ def loops_call(
 ) -> KernelCall:
     """The call of a function that consists of those lines; see `KernelCall`."""
     return KernelCall(
-        template="backends/c/loops.j2",
+        template="lower/loops.j2",
         stem=stem,
         parameters=parameters,
         operands=operands,

@@ -1,6 +1,6 @@
 """What the C of kernels uses beside its own: shared functions and macros, the libraries' headers.
 
-Shared ones are helpers, each in one block of `backends/c/helpers.c.j2`.
+Shared ones are helpers, each in one block of `text/helpers.c.j2`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 
 from smelt.codegen.text.render import environment
 
-TEMPLATE = "backends/c/helpers.c.j2"
+TEMPLATE = "text/helpers.c.j2"
 
 FLOAT = "float"
 """Among what C uses: it computes in floating point."""

@@ -10,21 +10,21 @@ _CASES = ("tests/backends/test_cases.py", "-k", "test_every_case and host")
 FAULTS = (
     _of(
         "requantization rounds ties of negative numbers towards zero's other side",
-        "templates/backends/c/helpers.c.j2",
+        "templates/text/helpers.c.j2",
         "const int32_t threshold = (mask >> 1) + (high < 0 ? 1 : 0);",
         "const int32_t threshold = (mask >> 1);",
         _CASES,
     ),
     _of(
         "the doubling high product is cut off in place of rounded",
-        "templates/backends/c/helpers.c.j2",
+        "templates/text/helpers.c.j2",
         "int32_t high = (int32_t)((product + (INT64_C(1) << 30)) >> 31);",
         "int32_t high = (int32_t)(product >> 31);",
         _CASES,
     ),
     _of(
         "the second rounding of scaled sums forgets the sign",
-        "templates/backends/c/helpers.c.j2",
+        "templates/text/helpers.c.j2",
         "return (high + (high >> 31) + (1 << (shift - 1))) >> shift;",
         "return (high + (1 << (shift - 1))) >> shift;",
         _CASES,
@@ -80,7 +80,7 @@ FAULTS = (
     ),
     _of(
         "an index below zero does not count from the end",
-        "templates/backends/c/helpers.c.j2",
+        "templates/text/helpers.c.j2",
         "return bounded(index < 0 ? index + size : index, size - 1);",
         "return bounded(index, size - 1);",
         _CASES,
@@ -101,7 +101,7 @@ FAULTS = (
     ),
     _of(
         "sums of two products in a word take a borrow too few",
-        "templates/backends/c/helpers.c.j2",
+        "templates/text/helpers.c.j2",
         "return (int32_t)(uint32_t)((sums + 0x800000u) >> 24);",
         "return (int32_t)(uint32_t)(sums >> 24);",
         _CASES,

@@ -57,6 +57,7 @@ GIVEN: dict[str, tuple[type[Parameters], ...]] = {
     "report/profile.": (ProfileParameters,),
     "report/quantize.": (QuantizeParameters,),
     "report/verify.": (VerifyParameters,),
+    "text/helpers.": (),
 }
 """What templates are rendered with: those whose path begins so, and with nothing longer."""
 
@@ -241,6 +242,19 @@ def test_one_function_renders_templates() -> None:
                     pass
     assert finding == {"codegen/text/render.py", *BLOCKS}
     assert untyped == []
+
+
+def test_templates_of_a_backend_are_its_own() -> None:
+    """What several share is in `templates/lower/` or `templates/text/`; the core names none."""
+    foreign = [
+        f"{path.relative_to(ROOT).as_posix()}: {name}"
+        for path in (*modules(), *(ROOT / "templates").rglob("*.j2"))
+        for name in re.findall(r"\bbackends/\w+(?=/)", path.read_text(encoding="utf-8"))
+        if not path.relative_to(ROOT)
+        .as_posix()
+        .startswith((f"codegen/{name}/", f"templates/{name}/"))
+    ]
+    assert foreign == []
 
 
 def is_dictionary(value: ast.expr) -> bool:
