@@ -53,7 +53,8 @@ class Choice:
         taken: the one chosen.
         lost: the other candidates of its group, the better ones first.
         reason: why no backend of higher preference serves the node, and why a candidate that would
-            be faster lost; empty where there is nothing to say.
+            be faster lost; empty where there is nothing to say. Of later groups it tells once the
+            choice is final (`Partitioner.explained`).
     """
 
     taken: Candidate
@@ -128,6 +129,21 @@ def passed_over(lost: Sequence[Candidate], taken: Candidate, optimize: Optimize)
             barred.setdefault(candidate.unwanted and not taken.plugin, candidate)
     for candidate in barred.values():
         yield _rule_against(candidate, taken, optimize)
+
+
+def preferred(later: Sequence[Candidate], taken: Candidate, optimize: Optimize) -> str:
+    """That --backends prefers what is taken to the fastest of a later group, and what takes that.
+
+    Empty where none of them is faster.
+    """
+    faster = [candidate for candidate in later if _is_faster(candidate, taken)]
+    if not faster:
+        return ""
+    fastest = min(faster, key=lambda c: c.cycles or 0)
+    name, remedy = fastest.backend, f"--place LAYER={fastest.backend}:{fastest.call.form}"
+    if ranked(later, optimize)[0] is fastest:
+        remedy = f"name {name} before it there, or --place LAYER={name}"
+    return f"{fastest.text} would be faster, but --backends prefers {taken.backend}: {remedy}."
 
 
 def _rule_against(lost: Candidate, taken: Candidate, optimize: Optimize) -> str:

@@ -23,6 +23,7 @@ from smelt.codegen.partition.candidates import (
     expands,
     not_better,
     passed_over,
+    preferred,
     ranked,
     with_work,
 )
@@ -83,7 +84,9 @@ class Partitioner:
     stays: Callable[[Node], str] | None = None
     answers: Answers = field(default_factory=Answers)
     _known: dict[Node, Choice] = field(init=False, default_factory=dict[Node, Choice])
+    _explained: dict[Node, Choice] = field(init=False, default_factory=dict[Node, Choice])
     _entries: list[int] = field(init=False, default_factory=list[int])
+    _explaining: list[int] = field(init=False, default_factory=list[int])
 
     def on_cpu(self) -> Partitioner:
         """The same partitioner without the backends of accelerators.
@@ -107,6 +110,30 @@ class Partitioner:
             self._known[node] = self._choose(node)
         return self._known[node]
 
+    def explained(self, node: Node) -> Choice:
+        """The choice for a node; its reason tells of faster kernels in groups of lower preference.
+
+        These groups are asked for that alone, so only about nodes that are going to be computed.
+        What their tables take is counted apart: it must not change what is chosen for others.
+
+        Raises:
+            UnsupportedError: no backend serves it.
+        """
+        if node not in self._explained:
+            choice = self.choose(node)
+            reasons = [choice.reason, *self._preferred(node, choice.taken)]
+            self._explained[node] = replace(choice, reason=_together(reasons))
+        return self._explained[node]
+
+    def _preferred(self, node: Node, taken: Candidate) -> Iterator[str]:
+        """Of each later group, why a kernel that would be faster is not taken."""
+        if taken.cycles is None or self.is_placed(node):
+            return
+        for group in self.groups[self._group_of(taken) + 1 :]:
+            found = [self._candidates(backend, node, self._explaining) for backend in group]
+            candidates = [c for answer in found if not isinstance(answer, Refusal) for c in answer]
+            yield preferred(candidates, taken, self.request.optimize)
+
     def is_placed(self, node: Node) -> bool:
         """Whether a certain backend must serve the node."""
         return any(_matches(node.name, pattern) for pattern in self.placed)
@@ -123,7 +150,7 @@ class Partitioner:
             return Standing(None, None)
         multiplies = any(node.macs for node in asked)
         groups = [
-            self._group_of(choice)
+            self._group_of(choice.taken)
             for node, choice in zip(asked, choices, strict=True)
             if node.macs or not multiplies
         ]
@@ -131,9 +158,9 @@ class Partitioner:
         total = None if None in known else sum(count or 0 for count in known)
         return Standing(max(groups, default=0), total)
 
-    def _group_of(self, choice: Choice) -> int:
+    def _group_of(self, taken: Candidate) -> int:
         names = [{backend.name for backend in group} for group in self.groups]
-        return next(i for i, group in enumerate(names) if choice.taken.backend in group)
+        return next(i for i, group in enumerate(names) if taken.backend in group)
 
     def require_layers(self, graph: Graph, before: Graph) -> None:
         """Check that each pattern of `placed` is that of a layer, in a branch or loop perhaps.
@@ -169,7 +196,7 @@ class Partitioner:
             return self._forced(node, forced)
         reasons: list[str] = []
         for group in self.groups:
-            found = [self._candidates(backend, node) for backend in group]
+            found = [self._candidates(backend, node, self._entries) for backend in group]
             candidates = [c for answer in found if not isinstance(answer, Refusal) for c in answer]
             if candidates:
                 taken, *lost = ranked(candidates, self.request.optimize)
@@ -186,17 +213,20 @@ class Partitioner:
     def _forced(self, node: Node, place: Place) -> Choice:
         name = place.backend.name
         where = f" by backend '{name}', where --place wants it"
-        found = self._candidates(place.backend, node)
+        found = self._candidates(place.backend, node, self._entries)
         if isinstance(found, Refusal):
             raise self._refusal(node, where, found.reason)
         taken, *lost = ranked(found, self.request.optimize)
+        reasons = ["--place wants it so."]
         if place.form:
             taken = next((c for c in found if c.call.form == place.form), None)
             lost = [c for c in found if c is not taken]
+        else:
+            reasons += passed_over(lost, taken, self.request.optimize)
         if taken is None:
             forms = ", ".join(candidate.call.form for candidate in found)
             raise self._refusal(node, where, f"there it has {forms}, not {place.form}.")
-        return Choice(taken, tuple(lost), "--place wants it so.")
+        return Choice(taken, tuple(lost), _together(reasons))
 
     def _refusal(self, node: Node, where: str, reason: str) -> UnsupportedError:
         return UnsupportedError(
@@ -204,17 +234,19 @@ class Partitioner:
             f"{where}: {reason} See `smelt ops` for what each backend serves."
         )
 
-    def _candidates(self, backend: Backend, node: Node) -> list[Candidate] | Refusal:
-        """What a backend offers, or why it offers nothing."""
+    def _candidates(
+        self, backend: Backend, node: Node, entries: list[int]
+    ) -> list[Candidate] | Refusal:
+        """What a backend offers, or why it offers nothing; its tables are counted in `entries`."""
         why = self.stays(node) if backend.on_device and self.stays else ""
         if why:
             return Refusal(why)
         request = replace(self.request, room=self.rooms.get(node, self.request.room))
-        left = MOST_ENTRIES - sum(self._entries)
+        left = MOST_ENTRIES - sum(entries)
         offers = backend.offers(node, request, left, self.answers.ask)
         if isinstance(offers, Refusal):
             return offers
-        self._entries.append(offers.entries)
+        entries.append(offers.entries)
         prices, found = self.request.target.prices, list[Candidate]()
         for kernel, offered in offers.made:
             call = with_work(backend.name, node, offered)

@@ -102,7 +102,7 @@ def schedule(
     for value in graph.inputs:
         lifetimes.use(_buffer(scope, value), 0)
     linearizer = Linearizer(
-        partitioner.choose,
+        partitioner.explained,
         functions,
         constants,
         lifetimes,

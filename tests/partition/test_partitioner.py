@@ -13,7 +13,7 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.lower.backend import Backend, backend
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request, Scratch
+from smelt.codegen.lower.offer import MOST_ENTRIES, Kernel, KernelCall, Refusal, Request, Scratch
 from smelt.codegen.partition.candidates import Candidate, Choice
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.errors import ConfigError, UnsupportedError
@@ -41,6 +41,7 @@ ON_GPU = Options(target="vulkan")
         Options(target="cortex-m3"),
         Options(target="cortex-m4"),
         Options(target="cortex-m4", optimize="ram", expand_weights=True),
+        Options(target="cortex-m4", backends=("cmsis_nn", "c")),
         pytest.param(replace(ON_GPU, cpu_fallback=True), marks=requires_vulkan),
         pytest.param(replace(ON_GPU, float16=True), marks=requires_vulkan),
         pytest.param(replace(ON_GPU, backends=("vulkan", "c")), marks=requires_vulkan),
@@ -64,7 +65,8 @@ def test_each_kernel_is_asked_once(
 
         return counting
 
-    for name in get(options.target or "host").backends:
+    target = get(options.target or "host")
+    for name in (*target.libraries, *target.backends):
         for kernel in backend(name).kernels:
             monkeypatch.setitem(vars(kernel), "offer", counted(kernel))
     compile_model(path, options)
@@ -165,6 +167,73 @@ def test_a_faster_candidate_that_lost_says_why_and_what_takes_it(optimize: Optim
             assert remedy != options
             better = compile_model(MODEL, remedy).schedule.calls[step.index]
             assert sentence.startswith(f"{better.choice.taken.text} would be faster, but")
+
+
+@pytest.mark.parametrize("optimize", ["speed", "ram"])
+def test_a_faster_kernel_of_a_backend_named_later_says_what_takes_it(optimize: Optimize) -> None:
+    options = Options(target="cortex-m4", backends=("cmsis_nn", "dsp", "c"), optimize=optimize)
+    told = 0
+    for step in compile_model(MODEL, options).schedule.calls:
+        found = re.findall(
+            r"((dsp|c)'s \S+ \([\d,]+ cycles\)) would be faster, but --backends prefers "
+            r"cmsis_nn: (name (?:dsp|c) before it there, or )?--place LAYER=(\S+)\.",
+            step.reason,
+        )
+        told += len(found)
+        assert len(dict.fromkeys(name for _, name, _, _ in found)) == len(found)
+        for text, name, first, place in found:
+            ways = [replace(options, place={step.node.name: place})]
+            if first:
+                assert place == name
+                others = [other for other in ("cmsis_nn", "dsp", "c") if other != name]
+                ways.append(replace(options, backends=(name, *others)))
+            for way in ways:
+                taken = compile_model(MODEL, way).schedule.calls[step.index].choice.taken
+                assert taken.text == text
+                assert _faster(taken, step.choice.taken)
+    assert told > 6
+
+
+def test_nothing_is_told_of_backends_that_are_not_asked_for() -> None:
+    options = Options(target="cortex-m4", backends=("cmsis_nn",), fallback=False)
+    assert not any(step.reason for step in compile_model(MODEL, options).schedule.calls)
+
+
+class Tabled(Borrowed):
+    """A convolution by a table of so many entries."""
+
+    def __init__(self, form: str, runs: int, entries: int) -> None:
+        super().__init__(Conv2D, runs=runs)
+        self._form, self._entries = form, entries
+
+    def offer(self, node: Node, request: Request) -> KernelCall | Refusal:
+        call = super().offer(node, request)
+        assert isinstance(call, KernelCall)
+        return replace(call, form=self._form)
+
+    def entries(self, node: Node) -> int:
+        return self._entries
+
+
+def test_explaining_leaves_the_tables_to_those_that_are_chosen() -> None:
+    host, most = get("host"), MOST_ENTRIES
+    target = Priced(
+        host.name, host.description, features=host.features, table=(("near", 9.0), ("far", 1.0))
+    )
+    groups = [
+        (Backend("one", (Tabled("near", 1, most // 2),)),),
+        (Backend("two", (Tabled("far", 1, most),)),),
+    ]
+    nodes = [n for n in load(MODEL).graph.nodes if isinstance(n.op, Conv2D)][:2]
+    partitioner = Partitioner(groups, Request(target))
+    chosen = [partitioner.explained(node) for node in nodes]
+    assert [choice.taken.call.form for choice in chosen] == ["near", "near"]
+    assert chosen[0].reason == (
+        "two's far (1 cycles) would be faster, but --backends prefers one: name two before it "
+        "there, or --place LAYER=two."
+    )
+    assert not chosen[1].reason
+    assert partitioner.choose(nodes[0]).reason == ""
 
 
 def _faster(lost: Candidate, taken: Candidate) -> bool:
