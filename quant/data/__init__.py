@@ -1,4 +1,4 @@
 """Calibration data: read from folders of images, sounds and arrays, and checked.
 
-May import `quant.ranges` and `ir`; `quant`, `api` and `cli` may import it.
+May import `ir`; `quant`, `api` and `cli` may import it.
 """

@@ -1,4 +1,4 @@
-"""Each package's docstring says what it may import and what may import it; imports keep to that."""
+"""Each package says in its docstring what it imports and what imports it: just what does."""
 
 from __future__ import annotations
 
@@ -93,3 +93,13 @@ def test_package_says_what_it_may_import_and_what_may_import_it(package: Path) -
             and not any(within(module, other) for other in SHARED)
         }
         assert unsaid == set(), words
+        assert everything or unused(packages, used) == [], words
+
+
+def unused(packages: list[str], used: set[str]) -> list[str]:
+    """The packages that are named and of which no module is in use; those of tests are not seen."""
+    return [
+        package
+        for package in packages
+        if package != "tests" and not any(within(module, package) for module in used)
+    ]

@@ -1,4 +1,4 @@
 """Recurrent layers, and operators on sequences.
 
-May import `ops` and `ir`; `ops`, `frontend`, `quant` and `codegen` may import it.
+May import `ops` and `ir`; `frontend`, `quant` and `codegen` may import it.
 """
