@@ -15,6 +15,7 @@ from smelt.ops.core.cast import Cast
 from smelt.ops.core.fully_connected import FullyConnected
 from smelt.ops.core.quantize import Dequantize, Quantize
 from smelt.ops.core.table import Table
+from smelt.ops.sequence.lstm import Lstm
 from smelt.quant.plan import NodeKind, QuantizationPlan, apply, is_real, tied_inputs
 from smelt.quant.rewrites.recurrent import apart
 from smelt.quant.weights.integers import StoredProduct, channel_axis
@@ -31,7 +32,7 @@ class Choosers:
     """
 
     product: Callable[[Node, Value], StoredProduct]
-    lstm: Callable[[Node, Value, Quant], StoredLstm]
+    lstm: Callable[[Node, Lstm, Value, Quant], StoredLstm]
 
 
 def store(real: Array, quant: Quant, dtype: DType = DType.INT8) -> Array:
@@ -87,7 +88,7 @@ class Int8Builder:
             case NodeKind.NATIVE:
                 self._native(node)
             case NodeKind.LSTM:
-                self._lstm(node)
+                self._lstm(node, self._plan.lstms[node])
             case NodeKind.PLAIN:
                 self.nodes.append(node)
             case NodeKind.FLOAT:
@@ -135,15 +136,19 @@ class Int8Builder:
         rounding = Rounding.TFLM16 if dtype is DType.INT16 else Rounding.TFLM
         bias = self._constant(f"{name}:bias", stored.bias, Quant(bias_scales, zeros, 0))
         if node in self._plan.sums:
-            self._sums(node, (x, weights, bias), bias_scales)
+            self._sums(node, self._plan.sums[node], (x, weights, bias), bias_scales)
             return
         self._add(node, (x, weights, bias), (self._typed(node.output, dtype),), rounding)
 
-    def _sums(self, node: Node, inputs: tuple[Value, ...], scales: Sequence[float]) -> None:
+    def _sums(
+        self,
+        node: Node,
+        op: FullyConnected,
+        inputs: tuple[Value, ...],
+        scales: Sequence[float],
+    ) -> None:
         """A dense layer whose sums become real numbers without being requantized."""
-        op, y = node.op, node.output
-        if not isinstance(op, FullyConnected):
-            raise TypeError(f"{op.name} is no FullyConnected")
+        y = node.output
         sums = Value(self._fresh(f"{y.name}:sums"), TensorType(y.type.shape, DType.INT32))
         cast, real = (Value(self._fresh(f"{y.name}:{role}"), y.type) for role in ("cast", "real"))
         unit = Value.constant(self._fresh(f"{y.name}:unit"), np.asarray(scales, np.float32))
@@ -156,11 +161,11 @@ class Int8Builder:
         ]
         self._real[y] = real
 
-    def _lstm(self, node: Node) -> None:
+    def _lstm(self, node: Node, op: Lstm) -> None:
         *hidden, cell = node.outputs
         quant, wide = self._quants[hidden[-1]], self._quants[cell]
         x = self._read(node.input(0), DType.INT8)
-        stored = self._choose.lstm(node, x, quant)
+        stored = self._choose.lstm(node, op, x, quant)
         constants = (
             self._constant(f"{node.name}:{role}", array, quant)
             for role, array, quant in stored.operands(x.type.scale)

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -40,7 +40,9 @@ class QuantizationPlan:
             others than functions read.
         read: the values that others than functions read, results among them.
         cells: the cell states of LSTMs, which are stored as int16.
-        sums: products that float islands alone read, which take their 32-bit sums as they are.
+        lstms: the operators of those of kind LSTM.
+        sums: products that float islands alone read, which take their 32-bit sums as they are,
+            with their operators.
     """
 
     kind: Mapping[Node, NodeKind]
@@ -50,7 +52,8 @@ class QuantizationPlan:
     stored: tuple[Value, ...]
     read: frozenset[Value]
     cells: frozenset[Value]
-    sums: frozenset[Node] = frozenset()
+    lstms: Mapping[Node, Lstm]
+    sums: Mapping[Node, FullyConnected]
 
 
 def is_real(value: Value | None) -> bool:
@@ -101,6 +104,7 @@ def _classify(graph: Graph, in_float: frozenset[Node]) -> QuantizationPlan:
     reason: dict[Node, str] = {}
     root: dict[Value, Value] = {}
     path: dict[Value, tuple[Node, ...]] = {}
+    lstms: dict[Node, Lstm] = {}
     for node in graph.nodes:
         source = _source(node, root)
         if not any(map(is_real, (*node.inputs, *node.outputs))):
@@ -110,7 +114,7 @@ def _classify(graph: Graph, in_float: frozenset[Node]) -> QuantizationPlan:
         elif _is_product(node):
             kind[node] = NodeKind.PRODUCT
         elif isinstance(node.op, Lstm):
-            kind[node] = NodeKind.LSTM
+            kind[node], lstms[node] = NodeKind.LSTM, node.op
         elif source is not None:
             kind[node], root[node.output] = NodeKind.FUNCTION, source
             steps = [step for v in node.inputs if v in path for step in path[v]]
@@ -130,7 +134,6 @@ def _classify(graph: Graph, in_float: frozenset[Node]) -> QuantizationPlan:
     given = {node.output for node in sums}
     stored = [v for v in computed if (v in read or v in needed or v not in root)]
     stored = [v for v in stored if v not in given]
-    cells = _cells(graph, kind)
     return QuantizationPlan(
         kind=kind,
         reason=reason,
@@ -138,14 +141,14 @@ def _classify(graph: Graph, in_float: frozenset[Node]) -> QuantizationPlan:
         path=path,
         stored=tuple(stored),
         read=frozenset(read),
-        cells=cells,
+        cells=_cells(graph, lstms),
+        lstms=lstms,
         sums=sums,
     )
 
 
-def _cells(graph: Graph, kind: Mapping[Node, NodeKind]) -> frozenset[Value]:
+def _cells(graph: Graph, layers: Collection[Node]) -> frozenset[Value]:
     """What LSTMs have as last cell states, and the states of the network that these become."""
-    layers = [node for node in graph.nodes if kind[node] is NodeKind.LSTM]
     cells = {node.outputs[-1] for node in layers}
     before = {node.optional(5) for node in layers}
     return frozenset(
@@ -153,18 +156,18 @@ def _cells(graph: Graph, kind: Mapping[Node, NodeKind]) -> frozenset[Value]:
     )
 
 
-def _sums(graph: Graph, kind: Mapping[Node, NodeKind]) -> frozenset[Node]:
+def _sums(graph: Graph, kind: Mapping[Node, NodeKind]) -> dict[Node, FullyConnected]:
     """Dense layers of which nothing but islands in float reads."""
     kept = {v for n in graph.nodes if kind[n] is not NodeKind.FLOAT for v in n.inputs}
     read = {v for n in graph.nodes for v in n.inputs} - kept - set(graph.results)
-    return frozenset(
-        node
+    return {
+        node: node.op
         for node in graph.nodes
         if kind[node] is NodeKind.PRODUCT
         and isinstance(node.op, FullyConnected)
         and node.op.activation is Activation.NONE
         and node.output in read
-    )
+    }
 
 
 def _is_product(node: Node) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 
 from smelt.ir import Array, Graph, Node, Quant, Value
 from smelt.ops.arithmetic.fixed_point import dequantize_onnx
+from smelt.ops.sequence.lstm import Lstm
 from smelt.quant.convert import Choosers, Int8Builder, Wide, store
 from smelt.quant.plan import QuantizationPlan
 from smelt.quant.quantized import Layer, sqnr
@@ -167,12 +168,12 @@ class Sweep:
             halves = self._halves(node, self._real[node.output], real, ours)
         return choose_integers(node, x.type.scale, halves, self._recipe)
 
-    def _choose_lstm(self, node: Node, x: Value, hidden: Quant) -> StoredLstm:
+    def _choose_lstm(self, node: Node, op: Lstm, x: Value, hidden: Quant) -> StoredLstm:
         halves: list[list[Statistics]] = [[], []]
         if needs_statistics(self._recipe):
             self._catch_up()
             own, again = twins(node)
-            before = [hidden_before(node, operands) for operands in self._operands(node)]
+            before = [hidden_before(op, node, operands) for operands in self._operands(node)]
             stored = [dequantize_onnx(store(array, hidden), hidden) for array in before]
             results, inputs = self._real[node.outputs[-2]], self._real[node.input(0)]
             halves = [

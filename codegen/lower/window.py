@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from smelt.ir import Node
 from smelt.ops.core.convolution import NO_PADDING, Conv2D, DepthwiseConv2D, Padding2D, Pair
+from smelt.ops.core.fully_connected import FullyConnected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +32,13 @@ class Window:
     groups: int = 1
 
     @staticmethod
-    def of(node: Node) -> Window:
-        """The window of a Conv2D or DepthwiseConv2D; `TypeError` for another operator."""
+    def of(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> Window:
+        """The window of a node; that of a dense layer is one tap."""
         op = node.op
-        if not isinstance(op, Conv2D | DepthwiseConv2D):
-            raise TypeError(f"{op.name} has no window")
         x, weights, y = node.input(0).type, node.input(1).type, node.output.type
+        if isinstance(op, FullyConnected):
+            outputs, depth = weights.shape
+            return Window.dense(x.size // depth, depth, outputs)
         return Window(
             kernel=(weights.shape[1], weights.shape[2]),
             stride=op.stride,

@@ -88,7 +88,8 @@ class Linearizer:
                 case LengthOf():
                     actions.append(self._length(node, node.op, scope, around))
                 case While() | Loop():
-                    step, moves = self._repeat(node, graph, scope, around)
+                    form = LoopForm.of(node, node.op)
+                    step, moves = self._repeat(node, form, graph, scope, around)
                     actions += [step, *moves]
                 case _:
                     actions.append(self._call(node, scope, around))
@@ -199,10 +200,10 @@ class Linearizer:
     # --- loops -----------------------------------------------------------------------------------
 
     def _repeat(
-        self, node: Node, graph: Graph, scope: ValueViews, around: _Surroundings
+        self, node: Node, form: LoopForm, graph: Graph, scope: ValueViews, around: _Surroundings
     ) -> tuple[Repeat, Actions]:
         """The loop; and copies, after it, of operands that it hands on as they are."""
-        index, form = self._next(), _form(node)
+        index = self._next()
         inner = _Surroundings(index, around.depth + 1)
         counter = _counter(around.depth)
         copied = [k for k in sorted(form.kept) if is_read(graph, node.outputs[k])]
@@ -323,12 +324,6 @@ class Linearizer:
     def _next(self) -> int:
         self._count += 1
         return self._count - 1
-
-
-def _form(node: Node) -> LoopForm:
-    if not isinstance(node.op, While | Loop):
-        raise TypeError(f"{node.op.name} is no loop")
-    return LoopForm.of(node, node.op)
 
 
 def _counter(depth: int) -> str:

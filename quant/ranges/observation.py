@@ -115,7 +115,7 @@ def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
     spoilt = not all(map(_is_finite, found.outputs))
     for node in graph.nodes:
         if isinstance(node.op, Gather):
-            _require_rows(graph, node, found.values, what)
+            _require_rows(graph, node, node.op.axis, found.values, what)
         most = _reach(found.values[node.input(0)]) if node.op.quantized_weights else 0.0
         if most > _LARGEST:
             raise QuantizationError(
@@ -136,11 +136,11 @@ def evaluated(graph: Graph, sample: Sample, what: str) -> Evaluation:
     return found
 
 
-def _require_rows(graph: Graph, node: Node, found: Mapping[Value, Array], what: str) -> None:
+def _require_rows(
+    graph: Graph, node: Node, axis: int, found: Mapping[Value, Array], what: str
+) -> None:
     """Demand indices of elements that there are: others stand for the nearest, which hides them."""
-    if not isinstance(node.op, Gather):
-        raise TypeError(f"{node.op.name} is no Gather")
-    indices, rows = found[node.input(1)], node.input(0).type.shape[node.op.axis]
+    indices, rows = found[node.input(1)], node.input(0).type.shape[axis]
     outside = (indices < -rows) | (indices >= rows)
     if not outside.any():
         return
@@ -208,9 +208,9 @@ def observe(
         for v in graph.values()
         if v.data is None and v.type.dtype is DType.FLOAT32 and v.type.size
     ]
-    layers = [node for node in graph.nodes if isinstance(node.op, Lstm)]
+    layers = [(node, node.op) for node in graph.nodes if isinstance(node.op, Lstm)]
     sizes = {v: v.type.size for v in values}
-    for node in layers:
+    for node, _ in layers:
         steps = node.input(0).type.shape[0]
         sizes.update((v, steps * v.type.size) for v in node.outputs[-2:])
     count = max(ELEMENTS // len(samples), 64)
@@ -222,10 +222,11 @@ def observe(
     for number, sample in zip(numbers or range(len(samples)), samples, strict=True):
         found = evaluated(graph, sample, f"calibration sample {number}").values
         traces = [
-            traced(node, [None if v is None else found[v] for v in node.inputs]) for node in layers
+            op.trace(node, [None if v is None else found[v] for v in node.inputs])
+            for node, op in layers
         ]
-        for trace in traces:
-            found |= trace
+        for (node, _), trace in zip(layers, traces, strict=True):
+            found |= zip(node.outputs[-2:], trace, strict=True)
         for value in values:
             array = finite(found[value])
             flat = array.reshape(-1, value.type.shape[-1] if value.type.shape else 1)
@@ -234,13 +235,6 @@ def observe(
             power = float(np.square(flat, dtype=np.float64).mean())
             seen[value].append((kept, limits, power))
     return {value: _summary(parts) for value, parts in seen.items()}
-
-
-def traced(node: Node, operands: Sequence[Array | None]) -> dict[Value, Array]:
-    """By value, what the last states of an LSTM were after every step."""
-    if not isinstance(node.op, Lstm):
-        raise TypeError(f"{node.op.name} is no Lstm")
-    return dict(zip(node.outputs[-2:], node.op.trace(node, operands), strict=True))
 
 
 def _summary(parts: Sequence[tuple[Array, Array, float]]) -> Observation:

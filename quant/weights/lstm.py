@@ -57,13 +57,11 @@ def cell_quant(observations: Sequence[Observation]) -> Quant:
     return Quant.per_tensor(2.0 ** min(max(power, CELL_POWERS[0]), CELL_POWERS[-1]))
 
 
-def hidden_before(node: Node, operands: Sequence[Array | None]) -> Array:
+def hidden_before(op: Lstm, node: Node, operands: Sequence[Array | None]) -> Array:
     """What the hidden state is before each step, `[T, B, H]`, of float32 operands."""
-    if not isinstance(node.op, Lstm):
-        raise TypeError(f"{node.op.name} is no Lstm")
-    after, _ = node.op.trace(node, operands)
+    after, _ = op.trace(node, operands)
     initial = np.zeros_like(after[0]) if operands[4] is None else operands[4]
-    if node.op.reverse:
+    if op.reverse:
         return np.stack([*after[1:], initial])
     return np.stack([initial, *after[:-1]])
 

@@ -31,7 +31,7 @@ from smelt.codegen.text.helpers import uses_in
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import INT32_MAX
 from smelt.ops.core.lookup import sigmoid_samples
-from smelt.ops.sequence.lstm import GATES, Lstm, LstmScaling, lstm_scaling
+from smelt.ops.sequence.lstm import GATES, Lstm, LstmScaling
 
 _LETTERS = "iofc"
 """Gates in the order of the weights."""
@@ -131,7 +131,7 @@ def _served_scaling(node: Node[Lstm]) -> LstmScaling | Refusal:
         reach = int(np.abs(bias.astype(np.int64)).max()) + 2**15 * weights.type.shape[2]
         if reach > INT32_MAX:
             return Refusal(f"Lstm is not served where sums may reach {reach}, beyond 32 bits.")
-    scaling = lstm_scaling(node)
+    scaling = node.op.scaling(node)
     shifts = [shift for gates in scaling.gates for _, shift in gates]
     if max(*shifts, scaling.hidden[1]) > 30:
         return Refusal("Lstm is not served for scales that multiply sums by more than 2^30.")

@@ -57,12 +57,11 @@ def products(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> DspProduc
     x, w, y = node.input(0).type, node.input(1).type, node.output.type
     if y.dtype is not DType.INT8 or y.quant is None or not folds(node):
         return Refusal(f"{name} is served for int8 with constant, symmetric weights.")
+    window = Window.of(node)
     if isinstance(op, FullyConnected):
-        window = Window.dense(x.size // w.shape[1], w.shape[1], w.shape[0])
         weights = node.input(1).array.reshape(window.outputs, 1, -1)
         scales = fully_connected_scales(x, w, y, node.rounding)
     else:
-        window = Window.of(node)
         weights = np.moveaxis(node.input(1).array, axis, 0).reshape(
             window.outputs, window.kernel[0], -1
         )
@@ -262,7 +261,7 @@ def _fits(window: Window) -> bool:
     )
 
 
-def _stem(node: Node) -> str:
+def _stem(node: Node[Conv2D | FullyConnected | DepthwiseConv2D]) -> str:
     if isinstance(node.op, FullyConnected):
         return "fully_connected"
     return f"conv_{'x'.join(map(str, Window.of(node).kernel))}"

@@ -8,7 +8,7 @@ from smelt.codegen.backends.helium.tiles import CHUNK, Tiles
 from smelt.codegen.lower.offer import Scratch
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
-from smelt.ops.core.convolution import Padding2D, Pair
+from smelt.ops.core.convolution import Conv2D, DepthwiseConv2D, Padding2D, Pair
 from smelt.ops.core.fully_connected import FullyConnected
 
 SCRATCH_LIMIT = 4096
@@ -41,8 +41,8 @@ class Geometry:
     channels: int
 
     @staticmethod
-    def of(node: Node) -> Geometry:
-        """The geometry of a Conv2D, DepthwiseConv2D or FullyConnected."""
+    def of(node: Node[Conv2D | DepthwiseConv2D | FullyConnected]) -> Geometry:
+        """The geometry of a node."""
         x, y = node.input(0).type, node.output.type
         if isinstance(node.op, FullyConnected):
             outputs, depth = node.input(1).type.shape

@@ -164,11 +164,7 @@ def refuse(node: Node[Weighted | ConvTranspose]) -> Refusal | None:
 
 def _window(node: Node[Weighted]) -> Window:
     """The node's window; what has one tap and no step between pixels is one long row."""
-    x, weights = node.input(0).type, node.input(1).type
-    if isinstance(node.op, FullyConnected):
-        outputs, depth = weights.shape
-        return Window.dense(x.size // depth, depth, outputs)
-    window = Window.of(node)
+    x, window = node.input(0).type, Window.of(node)
     if isinstance(node.op, Conv2D) and window.groups == 1 and window.pointwise:
         return Window.dense(x.size // window.depth, window.depth, window.outputs)
     return window

@@ -66,26 +66,6 @@ class LstmScaling:
         return (3 << left, 0) if left >= 0 else (3, -left)
 
 
-def lstm_scaling(node: Node) -> LstmScaling:
-    """How a quantized `Lstm` rescales."""
-    op, hidden, cell = node.op, node.outputs[-2].type, node.outputs[-1].type
-    if not isinstance(op, Lstm):
-        raise TypeError(f"{op.name} is no Lstm")
-    unit = UNIT_SCALE * UNIT_SCALE
-    clip = min(int(op.cell_clip / cell.scale), _HIGH) if op.cell_clip else None
-    return LstmScaling(
-        (
-            _gate_multipliers(node.input(0).type, node.input(1)),
-            _gate_multipliers(hidden, node.input(2)),
-        ),
-        quantize_multiplier(UNIT_SCALE),
-        quantize_multiplier(unit / cell.scale),
-        quantize_multiplier(unit / hidden.scale),
-        round(math.log2(cell.scale)),
-        clip,
-    )
-
-
 def _gate_multipliers(x: TensorType, weights: Value) -> tuple[tuple[int, int], ...]:
     """The product of input and weight scale is rounded to float32, as in a dense layer."""
     scales = () if weights.type.quant is None else weights.type.quant.scale
@@ -176,6 +156,23 @@ class Lstm(Op):
         results = (hidden[last], cell[last])
         return (hidden, *results) if self.sequence else results
 
+    def scaling(self, node: Node) -> LstmScaling:
+        """How a quantized node rescales."""
+        hidden, cell = node.outputs[-2].type, node.outputs[-1].type
+        unit = UNIT_SCALE * UNIT_SCALE
+        clip = min(int(self.cell_clip / cell.scale), _HIGH) if self.cell_clip else None
+        return LstmScaling(
+            (
+                _gate_multipliers(node.input(0).type, node.input(1)),
+                _gate_multipliers(hidden, node.input(2)),
+            ),
+            quantize_multiplier(UNIT_SCALE),
+            quantize_multiplier(unit / cell.scale),
+            quantize_multiplier(unit / hidden.scale),
+            round(math.log2(cell.scale)),
+            clip,
+        )
+
     def trace(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, Array]:
         """Hidden and cell state of every step, each `[T, B, H]`, of float32 operands."""
         x, weights, recurrent, bias = arrays(node, inputs, 4)
@@ -197,7 +194,7 @@ class Lstm(Op):
     def _integer(self, node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
         x, weights, recurrent, bias = (a.astype(np.int64) for a in arrays(node, inputs, 4))
         types = [value.type for value in node.outputs]
-        scaling, zero = lstm_scaling(node), types[-2].zero_point
+        scaling, zero = self.scaling(node), types[-2].zero_point
         hidden, cell = (
             np.full(t.shape, t.zero_point, np.int64) if s is None else s.astype(np.int64)
             for s, t in zip(_states(inputs), types[-2:], strict=True)
