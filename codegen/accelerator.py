@@ -5,7 +5,7 @@ a `DeviceCall` of its own, and what they make is emitted by its `DeviceProgram`.
 which devices there are: another one is another folder, and a target in the catalogue that has it.
 
 In the order of the pipeline an `Accelerator` says which profile describes the device (`profile`),
-what layers cost there (`costs`), which of them stay on the CPU (`stays`), how the graph is
+what layers cost there (`costs`), which of them stay on the CPU (`share`), how the graph is
 rewritten for it (`passes`), what collects its code (`functions`), and what it is told to do once
 memory is planned (`program`).
 
@@ -22,12 +22,18 @@ from typing import Any, ClassVar, TypeVar
 
 from smelt.codegen import arena
 from smelt.codegen.lower.backend import declared
-from smelt.codegen.lower.device import DeviceFunctions, LayerCosts, LayerTimes, Measurements
+from smelt.codegen.lower.device import (
+    DeviceFunctions,
+    DeviceShare,
+    LayerCosts,
+    LayerTimes,
+    Measurements,
+)
 from smelt.codegen.lower.offer import Tiling
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.errors import ConfigError
-from smelt.ir import Array, Graph, Node
+from smelt.ir import Array, Graph
 from smelt.targets import DeviceProfile, Target, available
 
 
@@ -136,10 +142,8 @@ class Accelerator(ABC):
         """What layers are placed by; None where all that it serves goes there."""
 
     @abstractmethod
-    def stays(
-        self, graph: Graph, partitioner: Partitioner, wishes: Wishes
-    ) -> Callable[[Node], str]:
-        """Why a node must stay on the CPU; an empty text where it need not.
+    def share(self, graph: Graph, partitioner: Partitioner, wishes: Wishes) -> DeviceShare:
+        """Which nodes must stay on the CPU, and why; of others, why they had better not.
 
         Args:
             graph: about to be scheduled.

@@ -6,7 +6,7 @@ Its kernels answer with a `DeviceCall` of their own. What drives it is in `codeg
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, Protocol, TypeVar
 
@@ -30,6 +30,23 @@ class DeviceCall(KernelCall):
     def on(self, target: Target) -> DeviceCall:
         """The call with what it leaves open set for the target's device."""
         return self
+
+
+def _nothing(_: Node) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class DeviceShare:
+    """Which nodes go to an accelerator; both answers are empty where there is nothing to say.
+
+    Attributes:
+        stays: why a node must stay on the CPU.
+        goes: why one goes to the accelerator although the CPU would be faster.
+    """
+
+    stays: Callable[[Node], str]
+    goes: Callable[[Node], str] = _nothing
 
 
 class LayerCosts(Protocol):

@@ -8,13 +8,13 @@ their order is a preference. What candidates cost, and which is best, is in `can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from smelt.codegen.lower.backend import Answers, Backend
-from smelt.codegen.lower.device import DeviceCall
+from smelt.codegen.lower.device import DeviceCall, DeviceShare
 from smelt.codegen.lower.offer import MOST_ENTRIES, Refusal, Request
 from smelt.codegen.partition.candidates import (
     Candidate,
@@ -65,7 +65,7 @@ class Standing:
 class Partitioner:
     """Chooses among backends; each node is chosen for once.
 
-    What it does not know yet, `dataclasses.replace` tells it later: `rooms`, `stays`. All that come
+    What it does not know yet, `dataclasses.replace` tells it later: `rooms`, `share`. All that come
     from one share the answers of kernels, each of which is asked once about a node and a room.
 
     Attributes:
@@ -73,7 +73,7 @@ class Partitioner:
         request: what is asked of every kernel.
         placed: what must serve certain layers, by a layer's name or a pattern of it (`fnmatch`).
         rooms: `Request.room` of nodes that may take more scratch than others.
-        stays: why a node must stay on the CPU beside an accelerator, empty where it need not.
+        share: which nodes an accelerator computes beside the CPU, and why; None: all it serves.
         answers: what kernels have answered.
     """
 
@@ -81,7 +81,7 @@ class Partitioner:
     request: Request
     placed: Mapping[str, Place] = field(default_factory=dict[str, Place])
     rooms: Mapping[Node, int] = field(default_factory=dict[Node, int])
-    stays: Callable[[Node], str] | None = None
+    share: DeviceShare | None = None
     answers: Answers = field(default_factory=Answers)
     _known: dict[Node, Choice] = field(init=False, default_factory=dict[Node, Choice])
     _explained: dict[Node, Choice] = field(init=False, default_factory=dict[Node, Choice])
@@ -202,6 +202,8 @@ class Partitioner:
                 taken, *lost = ranked(candidates, self.request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
                 reasons += passed_over(lost, taken, self.request.optimize)
+                if self.share is not None and isinstance(taken.call, DeviceCall):
+                    reasons.append(self.share.goes(node))
                 reasons += [
                     answer.reason if isinstance(answer, Refusal) else not_better(answer, taken)
                     for answer in found[:first]
@@ -238,7 +240,7 @@ class Partitioner:
         self, backend: Backend, node: Node, entries: list[int]
     ) -> list[Candidate] | Refusal:
         """What a backend offers, or why it offers nothing; its tables are counted in `entries`."""
-        why = self.stays(node) if backend.on_device and self.stays else ""
+        why = self.share.stays(node) if backend.on_device and self.share else ""
         if why:
             return Refusal(why)
         request = replace(self.request, room=self.rooms.get(node, self.request.room))

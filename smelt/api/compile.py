@@ -203,8 +203,8 @@ def _placed(
     if accelerator is not None:
         wishes = device_options.wishes(options, target)
         costs = accelerator.costs(wishes)
-        stays = accelerator.stays(graph, partitioner, wishes)
-        partitioner = replace(partitioner, stays=stays)
+        share = accelerator.share(graph, partitioner, wishes)
+        partitioner = replace(partitioner, share=share)
         for rewrite in accelerator.passes(wishes):
             graph = rewrite(graph, partitioner)
             if observe is not None:

@@ -26,6 +26,7 @@ from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import (
     DeviceCall,
     DeviceFunctions,
+    DeviceShare,
     LayerCosts,
     LayerTimes,
     Measurements,
@@ -157,10 +158,12 @@ class Toy(Accelerator):
         return None
 
     @override
-    def stays(
-        self, graph: Graph, partitioner: Partitioner, wishes: Wishes
-    ) -> Callable[[Node], str]:
-        return lambda node: "The first is the CPU's." if node is graph.nodes[0] else ""
+    def share(self, graph: Graph, partitioner: Partitioner, wishes: Wishes) -> DeviceShare:
+        first, *_, last = graph.nodes
+        return DeviceShare(
+            lambda node: "The first is the CPU's." if node is first else "",
+            lambda node: "A toy's alone." if node is last else "",
+        )
 
     @override
     def passes(self, wishes: Wishes) -> Sequence[DevicePass]:
@@ -238,6 +241,7 @@ def test_another_one_is_a_folder(toy: Target) -> None:
     artefact = compile_graph(negations(3), Options(target="toy", cpu_fallback=True))
     assert [step.backend for step in artefact.schedule.calls] == ["c", "toy", "toy"]
     assert artefact.schedule.calls[0].reason == "The first is the CPU's."
+    assert [step.reason for step in artefact.schedule.calls[1:]] == ["", "A toy's alone."]
     files, name = artefact.project.files, artefact.network.name
     code = files[f"{name}.c"]
     assert code.index("toy_run(0);") < code.index("toy_run(1);") < code.index("toy_wait();")

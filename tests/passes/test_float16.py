@@ -12,7 +12,7 @@ import pytest
 from smelt.codegen.backends.vulkan.assignment import PricedTensor
 from smelt.codegen.backends.vulkan.float16 import conversion, use_float16
 from smelt.codegen.backends.vulkan.gpus import gpu_called
-from smelt.codegen.backends.vulkan.placement import Costs, priced, stays_on_cpu
+from smelt.codegen.backends.vulkan.placement import Costs, device_share, priced
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import layer_key
 from smelt.codegen.lower.offer import Request
@@ -73,7 +73,7 @@ def partitioned(cpu: Sequence[str] = ()) -> Partitioner:
 
 def narrowed(graph: Graph, cpu: Sequence[str] = ()) -> Graph:
     partitioner = partitioned(cpu)
-    return use_float16(graph, replace(partitioner, stays=stays_on_cpu(graph, partitioner, None)))
+    return use_float16(graph, replace(partitioner, share=device_share(graph, partitioner, None)))
 
 
 def types(graph: Graph) -> dict[str, str]:

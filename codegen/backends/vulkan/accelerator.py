@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from typing_extensions import override
@@ -13,7 +13,7 @@ from smelt.codegen.backends.vulkan.calls import Block, gpu_of
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.backends.vulkan.float16 import use_float16
 from smelt.codegen.backends.vulkan.gpus import Gpu, gpu_called
-from smelt.codegen.backends.vulkan.placement import Costs, stays_on_cpu
+from smelt.codegen.backends.vulkan.placement import Costs, device_share
 from smelt.codegen.backends.vulkan.shaders import Shaders
 from smelt.codegen.backends.vulkan.tuning import (
     TunedLayer,
@@ -22,11 +22,11 @@ from smelt.codegen.backends.vulkan.tuning import (
     neighbours,
     worth_measuring,
 )
-from smelt.codegen.lower.device import LayerTimes
+from smelt.codegen.lower.device import DeviceShare, LayerTimes
 from smelt.codegen.lower.offer import Tiling
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
-from smelt.ir import Graph, Node
+from smelt.ir import Graph
 
 
 class VulkanGpu(Accelerator):
@@ -45,10 +45,8 @@ class VulkanGpu(Accelerator):
         return Costs(gpu_of(wishes.target))
 
     @override
-    def stays(
-        self, graph: Graph, partitioner: Partitioner, wishes: Wishes
-    ) -> Callable[[Node], str]:
-        return stays_on_cpu(graph, partitioner, self.costs(wishes), float16=wishes.float16)
+    def share(self, graph: Graph, partitioner: Partitioner, wishes: Wishes) -> DeviceShare:
+        return device_share(graph, partitioner, self.costs(wishes), float16=wishes.float16)
 
     @override
     def passes(self, wishes: Wishes) -> Sequence[DevicePass]:

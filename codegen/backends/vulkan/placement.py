@@ -8,7 +8,7 @@ the cheapest assignment is found (`assignment`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -17,7 +17,7 @@ from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.dispatches import MAX_RANGE
 from smelt.codegen.backends.vulkan.float16 import conversion, differing, stored_as_float16
 from smelt.codegen.backends.vulkan.gpus import Gpu
-from smelt.codegen.lower.device import layer_key
+from smelt.codegen.lower.device import DeviceShare, layer_key
 from smelt.codegen.partition.partitioner import Partitioner, nodes_inside
 from smelt.ir import DType, Graph, Node, Origin, Value
 from smelt.ops.core.cast import Cast
@@ -68,14 +68,14 @@ class Costs:
         return (sum(v.type.bytes for v in _values(node)) + halves) / self.gpu.cpu_bytes_per_ns
 
 
-def stays_on_cpu(
+def device_share(
     graph: Graph, partitioner: Partitioner, costs: Costs | None, *, float16: bool = False
-) -> Callable[[Node], str]:
-    """Why a node must stay on the CPU; an empty text where it need not.
+) -> DeviceShare:
+    """Which nodes must stay on the CPU, and why; why slower ones go to the GPU.
 
     Only the outermost graph is dispatched: branches and loops are the CPU's, and so is a network
     whose sizes are known at run time only, or whose arena no device need be able to bind. A node
-    that is rebuilt keeps its place by its result.
+    that is rebuilt keeps its place by its result; what is stored as float16 is known by its name.
 
     Args:
         graph: about to be scheduled.
@@ -84,40 +84,61 @@ def stays_on_cpu(
         float16: whether the GPU will store numbers as float16.
     """
     if graph.lengths:
-        return lambda _: "Sizes that are known at run time only are the CPU's."
+        return DeviceShare(lambda _: "Sizes that are known at run time only are the CPU's.")
     largest = max(graph.values(), key=_arena_bytes)
     if _arena_bytes(largest) > MAX_RANGE:
         why = (
             f"'{largest.name}' has {largest.type.bytes:,} bytes of the arena, which a GPU would "
             f"share; {MAX_RANGE:,} is what every device can bind."
         )
-        return lambda _: why
+        return DeviceShare(lambda _: why)
     inner = frozenset(nodes_inside(graph))
-    losers = {} if costs is None else _losers(graph, partitioner, costs, float16=float16)
+    found = _Reasons({}, {})
+    if costs is not None:
+        found = _reasons(graph, partitioner, costs, float16=float16)
 
-    def reason(node: Node) -> str:
+    def stays(node: Node) -> str:
         if node in inner:
             return "Branches and loops are the CPU's."
-        return losers.get(node.outputs[0], "")
+        return found.stays.get(node.outputs[0], "")
 
-    return reason
+    return DeviceShare(stays, lambda node: found.goes.get(node.outputs[0].name, ""))
 
 
 def _arena_bytes(value: Value) -> int:
     return 0 if value.is_constant else value.type.bytes
 
 
-def _losers(
-    graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool
-) -> dict[Value, str]:
-    """Layers that the GPU serves but that had better stay on the CPU, by their result, and why."""
+@dataclass(frozen=True)
+class _Reasons:
+    """Why layers are where they are.
+
+    Attributes:
+        stays: of those that the GPU serves but that had better stay on the CPU, by their result.
+        goes: of those on the GPU that the CPU would be faster at, by the name of their result.
+    """
+
+    stays: Mapping[Value, str]
+    goes: Mapping[str, str]
+
+
+def _reasons(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool) -> _Reasons:
     found = priced(graph, partitioner, costs, float16=float16)
     chosen = assignment(found.layers, costs.gpu.submit_ns, found.tensors)
-    return {
-        node.outputs[0]: _why(number, found, costs.gpu)
-        for number, (node, on_gpu) in enumerate(zip(found.nodes, chosen, strict=True))
-        if found.layers[number].can[0] and not on_gpu
-    }
+    here = [
+        backend.name for group in partitioner.groups for backend in group if not backend.on_device
+    ]
+    there = [backend.name for group in partitioner.groups for backend in group if backend.on_device]
+    stays: dict[Value, str] = {}
+    goes: dict[str, str] = {}
+    for number, (node, on_gpu) in enumerate(zip(found.nodes, chosen, strict=True)):
+        layer, result = found.layers[number], node.outputs[0]
+        if not on_gpu and layer.can[0]:
+            stays[result] = _why_here(number, found, costs.gpu, [*there, *here])
+        elif on_gpu and layer.can[1] and layer.times[1] < layer.times[0]:
+            why = _why_there(number, found, costs.gpu, here)
+            goes |= {result.name: why, found.twins.get(node, node).outputs[0].name: why}
+    return _Reasons(stays, goes)
 
 
 @dataclass(frozen=True)
@@ -128,11 +149,13 @@ class Priced:
         nodes: with branches and loops, which only the CPU runs.
         layers: one for each of them.
         tensors: those that may be stored as float16.
+        twins: what is computed in place of some of the nodes where it is stored so.
     """
 
     nodes: Sequence[Node]
     layers: Sequence[PricedLayer]
     tensors: Sequence[PricedTensor]
+    twins: Mapping[Node, Node]
 
 
 def priced(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: bool) -> Priced:
@@ -140,7 +163,7 @@ def priced(graph: Graph, partitioner: Partitioner, costs: Costs, *, float16: boo
     twins: Mapping[Node, Node] = stored_as_float16(graph, partitioner) if float16 else {}
     nodes = [node for node in graph.nodes if not isinstance(node.op, Reshape)]
     layers = [_layer(node, twins.get(node, node), partitioner, costs) for node in nodes]
-    return Priced(nodes, layers, _tensors(graph, nodes, twins, costs))
+    return Priced(nodes, layers, _tensors(graph, nodes, twins, costs), twins)
 
 
 def _layer(node: Node, twin: Node, partitioner: Partitioner, costs: Costs) -> PricedLayer:
@@ -205,12 +228,34 @@ def _is_conversion(node: Node) -> bool:
     return isinstance(node.op, Cast) and any(v.type.dtype is DType.FLOAT16 for v in _values(node))
 
 
-def _why(number: int, found: Priced, gpu: Gpu) -> str:
+def _why_here(number: int, found: Priced, gpu: Gpu, backends: Sequence[str]) -> str:
+    """Why the CPU computes a layer; `backends` are those of the target, the GPU's first."""
     there, here = (time / 1e3 for time in found.layers[number].times)
+    why = (
+        f"It would take {there:.1f} us on the GPU ({gpu.name}), here {here:.1f} us; a way to the "
+        f"GPU and back takes {_way(number, found, gpu)}."
+    )
+    if here <= there:
+        return why
+    return (
+        f"{why} --place LAYER={backends[0]} takes it there all the same, --backends "
+        f"{','.join(backends)} all that the GPU serves."
+    )
+
+
+def _why_there(number: int, found: Priced, gpu: Gpu, on_cpu: Sequence[str]) -> str:
+    """Why the GPU computes a layer that the CPU would be faster at."""
+    there, here = (time / 1e3 for time in found.layers[number].times)
+    why = (
+        f"It would take {here:.1f} us on the CPU, here {there:.1f} us ({gpu.name}); a way to the "
+        f"CPU and back takes {_way(number, found, gpu)}."
+    )
+    return f"{why} --place LAYER={on_cpu[-1]} takes it there all the same." if on_cpu else why
+
+
+def _way(number: int, found: Priced, gpu: Gpu) -> str:
+    """What a layer of its own on the other side costs besides."""
     read = sum(t.times[0] for t in found.tensors if number in t.readers)
     made = sum(t.times[1] for t in found.tensors if number == t.maker)
     converted = f" and conversions up to {(read + made) / 1e3:.0f} us" if read + made else ""
-    return (
-        f"It would take {there:.1f} us on the GPU ({gpu.name}), here {here:.1f} us; a way to the "
-        f"GPU and back takes {gpu.submit_ns / 1e3:.0f} us{converted}."
-    )
+    return f"{gpu.submit_ns / 1e3:.0f} us{converted}"

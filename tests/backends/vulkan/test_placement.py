@@ -33,6 +33,7 @@ from smelt.proof.tune import tune
 from tests.passes.test_float16 import converted
 from tests.support.cli_runner import runner
 from tests.support.onnx_networks import graph, model, node, tensor_info
+from tests.support.shared import Network
 from tests.support.tflite_networks import DIGITS
 from tests.support.vulkan_tools import requires_vulkan
 
@@ -134,6 +135,33 @@ def test_measured_times_decide() -> None:
     served = [a for a, b in zip(here, everywhere, strict=True) if b["backend"] == "vulkan"]
     for layer in served:
         assert layer["why"].startswith("It would take 1000.0 us on the GPU (measured on a test)")
+
+
+@pytest.mark.parametrize(
+    ("model", "there", "here", "takes"),
+    [
+        ("vww_int8", "It would take .* us on the CPU, here ", "vulkan", "c"),
+        ("digits_int8", "It would take .* us on the GPU ", "c", "vulkan"),
+    ],
+)
+def test_a_layer_that_is_not_where_it_is_fastest_says_what_takes_it_there(
+    model: str, there: str, here: str, takes: str
+) -> None:
+    path = DIGITS / f"{model}.tflite" if "digits" in model else Network("mlperf_tiny", model).model
+    artefact = compiled(path)
+    layers = artefact.report["layers"]
+    assert isinstance(layers, list)
+    told = 0
+    for layer in layers:
+        faster = "c" if layer["beside"]["cpu"] < layer["beside"]["gpu"] else "vulkan"
+        option = f" --place LAYER={takes} takes it there all the same"
+        slow = layer["backend"] == here and faster == takes
+        assert (option in layer["why"]) == slow
+        if slow:
+            told += 1
+            assert re.match(there, layer["why"])
+            assert backends_of(compiled(path, place={layer["name"]: takes}))[layer["name"]] == takes
+    assert told
 
 
 def backends_of(artefact: Artefact) -> dict[str, str | None]:
