@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.partition.candidates import Choice
-from smelt.codegen.passes.loops import LoopForm, in_safe_order, is_read, root_of
+from smelt.codegen.passes.loops import in_safe_order, is_read, kept, root_of, written_early
 from smelt.codegen.passes.rows import Rows
 from smelt.codegen.schedule.lifetimes import Lifetimes
 from smelt.codegen.schedule.places import (
@@ -38,6 +38,7 @@ from smelt.codegen.schedule.steps import (
 from smelt.codegen.schedule.symbols import Constants, Functions
 from smelt.ir import DType, Graph, Node, TensorType, Value
 from smelt.ops.control.branches import If, Loop, While
+from smelt.ops.control.loop_form import LoopForm
 from smelt.ops.control.run_time_length import LengthOf
 
 _COUNTERS = "ijkmnpqrstuvwxyz"
@@ -88,7 +89,7 @@ class Linearizer:
                 case LengthOf():
                     actions.append(self._length(node, node.op, scope, around))
                 case While() | Loop():
-                    form = LoopForm.of(node, node.op)
+                    form = node.op.form(node)
                     step, moves = self._repeat(node, form, graph, scope, around)
                     actions += [step, *moves]
                 case _:
@@ -206,22 +207,21 @@ class Linearizer:
         index = self._next()
         inner = _Surroundings(index, around.depth + 1)
         counter = _counter(around.depth)
-        copied = [k for k in sorted(form.kept) if is_read(graph, node.outputs[k])]
-        scope |= {
-            node.outputs[k]: view_of(scope, form.carried[k]) for k in form.kept if k not in copied
-        }
+        same = kept(form)
+        copied = [k for k in sorted(same) if is_read(graph, node.outputs[k])]
+        scope |= {node.outputs[k]: view_of(scope, form.carried[k]) for k in same if k not in copied}
         targets = [scope.get(value) or self._places.define(value, scope) for value in node.outputs]
-        own = [view for k, view in enumerate(targets) if k not in form.kept]
+        own = [view for k, view in enumerate(targets) if k not in same]
         before = tuple(
             self._places.move(view_of(scope, value), value, target)
             for k, (value, target) in enumerate(zip(form.carried, targets, strict=False))
-            if k not in form.kept
+            if k not in same
         )
         head = self._lifetimes.slot(str(node.origin))
         limit = self._places.read(form.limit, scope, head, index, "limit")
         start = self._places.read(form.condition, scope, head, index, "condition")
         number = None
-        if form.number is not None and form.numbered:
+        if form.number is not None and is_read(form.body, form.number):
             number = ValueView(self._lifetimes.buffer(f"step {index} turn", form.number.type.bytes))
             own.append(number)
         for view in own:
@@ -242,7 +242,7 @@ class Linearizer:
             node=node,
             results=self._places.results(node, scope),
             inside=around.inside,
-            word=form.word,
+            word="for" if form.test is None else "while",
             counter=counter,
             before=before,
             turns=form.turns,
@@ -283,10 +283,10 @@ class Linearizer:
         scope: ValueViews = dict(zip(form.entries, entries, strict=True))
         if form.number is not None and number is not None:
             scope[form.number] = number
-        early = form.written_early(lambda node: self._choose(node).taken.call.in_place)
+        early = written_early(form, lambda node: self._choose(node).taken.call.in_place)
         scope |= {value: results[k] for value, k in early.items()}
         actions = list(self.actions(form.body, scope, around))
-        placed = form.kept | set(early.values())
+        placed = kept(form) | set(early.values())
         late = [k for k in range(len(results)) if k not in placed]
         stacked = [k for k in late if k >= len(form.carried)]
         for value, target in ((form.results[k], results[k]) for k in stacked):

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Scratch
-from smelt.codegen.passes.loops import LoopForm
+from smelt.codegen.passes.loops import kept
 from smelt.codegen.passes.rows import Rows
 from smelt.codegen.schedule.lifetimes import Lifetimes, Reuse
 from smelt.codegen.schedule.steps import Argument, InBuffer, InFlash, Move, Turn
 from smelt.codegen.schedule.symbols import Constants
 from smelt.ir import Node, TensorType, Value
-from smelt.ops.control.branches import Order
+from smelt.ops.control.loop_form import LoopForm, Order
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,9 @@ def views_in_turn(
     form: LoopForm, node: Node, scope: ValueViews, targets: Sequence[ValueView], counter: str
 ) -> tuple[list[ValueView], list[ValueView]]:
     """Where the body finds what it is passed, and where its results belong."""
-    count = len(form.carried)
+    count, same = len(form.carried), kept(form)
     carried = [
-        view_of(scope, value) if k in form.kept else targets[k]
-        for k, value in enumerate(form.carried)
+        view_of(scope, value) if k in same else targets[k] for k, value in enumerate(form.carried)
     ]
     slices = [
         _slice(view_of(scope, value), counter, form.turns, order, entry.type.size)

@@ -14,7 +14,6 @@ from itertools import chain
 import numpy as np
 
 from smelt.ir import Array, DType, Graph, Node, Value
-from smelt.ops.control.branches import If, Loop, While
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.table import Table
 
@@ -72,16 +71,15 @@ class _ErrorSpread:
     rounded: set[Value] = field(default_factory=set[Value])
     numbers: set[Value] = field(default_factory=set[Value])
 
-    def until_it_ends(self, pairs: _ValuePairs, graphs: Sequence[Graph]) -> None:
+    def until_it_ends(self, pairs: Sequence[tuple[Value, Value]], graphs: Sequence[Graph]) -> None:
         """Through graphs, and from the first to the second of pairs, until nothing changes."""
         while True:
             before = self._state()
             for source, target in pairs:
-                if source is not None:
-                    self._hand_over(source, target)
+                self._hand_over(source, target)
             for node in chain.from_iterable(graph.nodes for graph in graphs):
                 if node.op.subgraphs:
-                    self.until_it_ends(_handed_over(node), node.op.subgraphs)
+                    self.until_it_ends(node.op.handed_over(node), node.op.subgraphs)
                 else:
                     self._over(node)
             if self._state() == before:
@@ -133,44 +131,6 @@ class _ErrorSpread:
             self.rounded.add(target)
         if self._is_number(source):
             self.numbers.add(target)
-
-
-_ValuePairs = Sequence[tuple[Value | None, Value]]
-
-
-def _handed_over(node: Node) -> _ValuePairs:
-    """What branches and loops take, hand from turn to turn, and give."""
-    match node.op:
-        case If(then_graph=then, else_graph=otherwise):
-            return [
-                pair
-                for graph in (then, otherwise)
-                for pair in (
-                    *zip(node.inputs[1:], graph.inputs, strict=True),
-                    *zip(graph.outputs, node.outputs, strict=True),
-                )
-            ]
-        case While(condition=condition, body=body):
-            carried = (node.inputs, body.outputs)
-            return [
-                *(
-                    p
-                    for c in carried
-                    for g in (condition, body)
-                    for p in zip(c, g.inputs, strict=True)
-                ),
-                *(p for c in carried for p in zip(c, node.outputs, strict=True)),
-            ]
-        case Loop(body=body, carried=count, stops=stops):
-            made = body.outputs[int(stops) :]
-            return [
-                *zip(node.inputs[2:], body.inputs[1:], strict=True),
-                *zip(made[:count], body.inputs[1 : 1 + count], strict=True),
-                *zip(made, node.outputs, strict=True),
-                *zip(node.inputs[2 : 2 + count], node.outputs[:count], strict=True),
-            ]
-        case _:
-            raise TypeError(f"{node.op.name} is no branch and no loop")
 
 
 def _is_exact(node: Node, output: int) -> bool:

@@ -24,7 +24,8 @@ from smelt.ir import (
     verify,
 )
 from smelt.ir.text import parse_graph, print_graph
-from smelt.ops.control.branches import If, Loop, Order, While
+from smelt.ops.control.branches import If, Loop, While
+from smelt.ops.control.loop_form import Order
 
 I32 = TensorType((), DType.INT32)
 TRUTH = TensorType((1,), DType.BOOL)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.loops import is_read
+from smelt.codegen.passes.subgraphs import with_graphs
 from smelt.ir import Graph, Node, Rewrite, Value
-from smelt.ops.control.branches import If, Loop
+
+T = TypeVar("T")
 
 
 def drop_identities(graph: Graph, _: PassContext = DEFAULT) -> Graph:
@@ -43,19 +47,18 @@ def drop_dead_nodes(graph: Graph, _: PassContext = DEFAULT) -> Graph:
 
 
 def _without_unread(node: Node) -> Node:
-    """The node without the arguments of If and the invariant operands of Loop that are not read."""
-    match node.op:
-        case If(then_graph, else_graph):
-            graphs, first = (then_graph, else_graph), 0
-        case Loop(body, carried, scans=scans):
-            graphs, first = (body,), 1 + carried + len(scans)
-        case _:
-            return node
-    count = len(graphs[0].inputs)
-    kept = [i for i in range(count) if i < first or any(is_read(g, g.inputs[i]) for g in graphs)]
-    if len(kept) == count:
+    """The node without the operands that the graphs inside are passed and do not read."""
+    graphs, count = node.op.subgraphs, node.op.invariants(node)
+    read = [k for k in range(-count, 0) if any(is_read(g, g.inputs[k]) for g in graphs)]
+    if len(read) == count:
         return node
-    narrow = [replace(g, inputs=tuple(g.inputs[i] for i in kept)) for g in graphs]
-    op = If(*narrow) if isinstance(node.op, If) else replace(node.op, body=narrow[0])
-    operands = (node.inputs[0], *(node.inputs[i + 1] for i in kept))
-    return replace(node, op=op, inputs=operands)
+
+    def narrow(graph: Graph) -> Graph:
+        return replace(graph, inputs=_without(graph.inputs, count, read))
+
+    return replace(node, op=with_graphs(node.op, narrow), inputs=_without(node.inputs, count, read))
+
+
+def _without(values: tuple[T, ...], count: int, read: Sequence[int]) -> tuple[T, ...]:
+    """Of the last `count` values, those of these indices only."""
+    return (*values[: len(values) - count], *(values[k] for k in read))

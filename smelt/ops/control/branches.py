@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 from typing_extensions import override
@@ -17,6 +16,7 @@ from typing_extensions import override
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Op, TensorType, Value, evaluate
 from smelt.ops.case import Case
+from smelt.ops.control.loop_form import LoopForm, Order
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,22 @@ class If(Op):
         condition, *arguments = _arrays(node, inputs)
         chosen = self.then_graph if condition.item() else self.else_graph
         return evaluate(chosen, arguments).outputs
+
+    @override
+    def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
+        arguments = _given(node.inputs[1:])
+        return [
+            pair
+            for graph in self.subgraphs
+            for pair in (
+                *zip(arguments, graph.inputs, strict=True),
+                *zip(graph.outputs, node.outputs, strict=True),
+            )
+        ]
+
+    def invariants(self, node: Node) -> int:
+        """All arguments."""
+        return len(node.inputs) - 1
 
     def macs(self, node: Node) -> int:
         """Multiply-accumulates of the costlier graph."""
@@ -98,6 +114,20 @@ class While(Op):
             carried = evaluate(self.body, carried).outputs
         return tuple(carried)
 
+    def form(self, node: Node) -> LoopForm:
+        """What the node repeats, and on what; of a verified node."""
+        return LoopForm(
+            test=self.condition,
+            body=self.body,
+            carried=_given(node.inputs),
+            entries=self.body.inputs,
+            results=self.body.outputs,
+        )
+
+    @override
+    def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
+        return self.form(node).handed_over(node.outputs)
+
     def macs(self, node: Node) -> int:
         """Multiply-accumulates of one turn: how many there are is known at run time only."""
         return self.condition.macs + self.body.macs
@@ -105,13 +135,6 @@ class While(Op):
     def effort(self, node: Node) -> int | None:
         """How many turns there are is known when they have been made."""
         return None
-
-
-class Order(Enum):
-    """The order in which a loop's turns take or make the slices of a tensor."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
 
 
 @dataclass(frozen=True)
@@ -227,6 +250,35 @@ class Loop(Op):
         results = node.outputs[self.carried :]
         return (*carried, *(self._stack(stacked, i, v) for i, v in enumerate(results)))
 
+    def form(self, node: Node) -> LoopForm:
+        """What the node repeats, and on what; of a verified node."""
+        (limit, condition), operands = node.inputs[:2], _given(node.inputs[2:])
+        middle, end = self.carried, self.carried + len(self.scans)
+        outputs = self.body.outputs
+        return LoopForm(
+            body=self.body,
+            carried=operands[:middle],
+            entries=self.body.inputs[1:],
+            results=outputs[1:] if self.stops else outputs,
+            limit=limit,
+            condition=condition,
+            scanned=operands[middle:end],
+            invariant=operands[end:],
+            turns=self.turns,
+            scans=self.scans,
+            stacks=self.stacks,
+            number=self.body.inputs[0],
+            again=outputs[0] if self.stops else None,
+        )
+
+    @override
+    def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
+        return self.form(node).handed_over(node.outputs)
+
+    def invariants(self, node: Node) -> int:
+        """What is neither carried nor scanned."""
+        return len(self.form(node).invariant)
+
     def macs(self, node: Node) -> int:
         """Multiply-accumulates of all turns, or of one where their number is not known."""
         return self.body.macs * (1 if self.turns is None else self.turns)
@@ -287,6 +339,10 @@ def _arrays(node: Node, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     if len(arrays) < len(inputs):
         raise ModelError(f"{node.origin}: {node.op.name} cannot have an absent operand")
     return arrays
+
+
+def _given(values: Sequence[Value | None]) -> tuple[Value, ...]:
+    return tuple(value for value in values if value is not None)
 
 
 def _is_condition(type_: TensorType) -> bool:
