@@ -63,9 +63,9 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     # Importing the pipeline here keeps `import smelt.ir` free of everything above it.
     from smelt.api.compile import compile_model
     from smelt.api.options import Options
+    from smelt.api.plugins import kernels, load_plugins
     from smelt.arguments import as_items, as_path
     from smelt.frontend import InputOptions
-    from smelt.plugins import kernels, load_plugins
 
     wanted = "a sequence of paths of Python files"
     files = [as_path(file, "plugins", wanted) for file in as_items(plugins, "plugins", wanted)]

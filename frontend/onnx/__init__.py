@@ -1,6 +1,6 @@
 """ONNX: operator sets 7 to 28.
 
-May import `frontend`, `ops` and `ir`; `frontend`, `cli` and `bench` may import it.
+May import `frontend`, `ops` and `ir`; `frontend`, `api`, `cli` and `bench` may import it.
 """
 
 from __future__ import annotations

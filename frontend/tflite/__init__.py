@@ -1,6 +1,6 @@
 """TensorFlow Lite files: one converter an operator, in tables by family.
 
-May import `frontend`, `ops` and `ir`; `frontend` and `cli` may import it.
+May import `frontend`, `ops` and `ir`; `frontend`, `api` and `cli` may import it.
 """
 
 from smelt.frontend.tflite.importer import CONVERTERS, SPECIAL_CASES, load

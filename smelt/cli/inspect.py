@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from smelt.api.plugins import load_plugins
 from smelt.cli.options import InputGroup, JsonOption, Model
 from smelt.cli.output import print_json
 from smelt.cli.show import inspect as show
 from smelt.frontend import load as load_model
 from smelt.ir.text import print_graph
-from smelt.plugins import load_plugins
 
 
 def inspect(

@@ -17,6 +17,8 @@ from typing import Annotated, Any, cast, get_type_hints
 import typer
 
 from smelt.api.options import Options
+from smelt.api.plugins import kernels as plugin_kernels
+from smelt.api.plugins import load_plugins
 from smelt.api.quantize import Settings
 from smelt.api.report import Gates
 from smelt.cli import lists as cli_lists
@@ -25,8 +27,6 @@ from smelt.codegen.accelerator import load_tuning
 from smelt.codegen.lower.backend import backend
 from smelt.errors import ConfigError
 from smelt.frontend import InputOptions
-from smelt.plugins import kernels as plugin_kernels
-from smelt.plugins import load_plugins
 
 
 class Optimization(StrEnum):

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from smelt.api.plugins import load_plugins
 from smelt.api.quantize import (
     Comparison,
     Quantization,
@@ -28,7 +29,6 @@ from smelt.files import temporary_folder, write_files
 from smelt.frontend import load as load_model
 from smelt.ir import Array, Graph
 from smelt.ir.archive import save
-from smelt.plugins import load_plugins
 from smelt.quant.data.folders import holds_images
 
 

@@ -1,7 +1,7 @@
 """The operators: one module an operator or a family, found by importing this package.
 
 Each module defines `Op` subclasses and a table `CASES` of named test cases.
-May import `ir`; `frontend`, `quant`, `codegen`, `proof`, `cli` and `bench` may import it.
+May import `ir`; `frontend`, `quant`, `codegen`, `api`, `proof`, `cli` and `bench` may import it.
 """
 
 from importlib import import_module

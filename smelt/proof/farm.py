@@ -21,9 +21,9 @@ from xml.etree import ElementTree
 
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.api.plugins import kernels, load_plugins
 from smelt.errors import SmeltError, VerifyError
 from smelt.ir import Array
-from smelt.plugins import kernels, load_plugins
 from smelt.proof.rig import Rig
 from smelt.proof.verify import failed, verified, verify_model
 from smelt.samples import bind_expected, bind_samples, random_samples

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from jinja2 import FileSystemLoader
 
-from smelt import plugins
+from smelt.api import plugins
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
+from smelt.api.plugins import load_plugins
 from smelt.codegen.text.render import environment
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
 from smelt.frontend.tflite import CONVERTERS
 from smelt.ir import Op, evaluate
 from smelt.ir.text import parse_graph, print_graph
-from smelt.plugins import load_plugins
 from tests.support.tflite_networks import O, T, network
 
 CUBE = '''

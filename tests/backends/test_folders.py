@@ -1,5 +1,6 @@
 """A backend is a folder to add and to delete: without it, everything else works."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,20 @@ from smelt.api.options import Options
 for target in changed:
     assert compile_model(network, Options(target=target.name)).project.files, target.name
 """
+
+
+BESIDE = re.compile(r"^ *(?:from|import) smelt\.codegen\.(accelerator|partition|schedule)\b", re.M)
+"""Imports that the contracts of import-linter allow to all backends, and are for accelerators."""
+
+
+def test_no_backend_of_the_cpu_knows_what_stands_above_backends() -> None:
+    folder = Path(smelt.codegen.backends.__path__[0])
+    knowing = {
+        path.relative_to(folder).parts[0]
+        for path in folder.rglob("*.py")
+        if BESIDE.search(path.read_text(encoding="utf-8"))
+    }
+    assert {name for name in knowing if not backend(name).on_device} == set()
 
 
 @pytest.mark.quick(name=("cmsis_nn", "vulkan"))

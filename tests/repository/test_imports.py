@@ -1,6 +1,7 @@
 """No module imports another that imports it, by whatever way; import-linter holds the layers."""
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -67,3 +68,14 @@ def test_there_are_no_circles() -> None:
         mutual = {o for o in others & types & MUTUAL.keys() if module.startswith(MUTUAL[o])}
         order.add(module, *(others - mutual))
     order.prepare()  # raises CycleError, which names one
+
+
+def test_every_module_of_the_root_stands_in_a_layer() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    layers = next(c["layers"] for c in contracts if c["name"] == "One direction")
+    named = {name for layer in layers for name in layer.split(" | ")}
+    assert {name for name in MODULES if name.count(".") == 1 and name.startswith("smelt.")} <= {
+        *named,
+        *(name.rpartition(".")[0] for name in named),
+    }
