@@ -12,11 +12,12 @@ from smelt.ir import Graph, Node, Origin, Rewrite, verify
 
 @dataclass(frozen=True)
 class Legalized:
-    """An operator that was rewritten, and how."""
+    """An operator that was rewritten, how, and what that brings, in a sentence."""
 
     origin: Origin
     operator: str
     rewrite: str
+    why: str
 
 
 def legalize(graph: Graph, partitioner: Partitioner) -> tuple[Graph, tuple[Legalized, ...]]:
@@ -35,7 +36,8 @@ def legalize(graph: Graph, partitioner: Partitioner) -> tuple[Graph, tuple[Legal
     def rewrite(node: Node) -> Rewrite:
         if partitioner.is_placed(node):
             return None
-        best, nodes, name = partitioner.standing([node]), None, ""
+        before = best = partitioner.standing([node])
+        nodes, name = None, ""
         for candidate, legalization in LEGALIZATIONS.items():
             made = legalization(node, names)
             if made is None:
@@ -45,7 +47,7 @@ def legalize(graph: Graph, partitioner: Partitioner) -> tuple[Graph, tuple[Legal
                 best, nodes, name = standing, made, candidate
         if nodes is None:
             return None
-        done.append(Legalized(node.origin, node.op.name, name))
+        done.append(Legalized(node.origin, node.op.name, name, best.gain(before)))
         return nodes, node.outputs
 
     if graph.lengths:

@@ -60,6 +60,14 @@ class Standing:
         ours, theirs = self.cycles, other.cycles
         return ours is not None and theirs is not None and ours < theirs
 
+    def gain(self, before: Standing) -> str:
+        """What nodes bring that stand better than those before them, in a sentence."""
+        if before.group is None:
+            return "No backend serves it as it is."
+        if self.group != before.group:
+            return "A backend that --backends prefers serves it so."
+        return f"It takes {self.cycles or 0:,} cycles so, not {before.cycles or 0:,}."
+
 
 @dataclass(frozen=True)
 class Partitioner:

@@ -185,7 +185,12 @@ def build_report(stages: Stages) -> Report:
             "operators": [_gone(gone) for gone in removals.operators],
         },
         "legalized": [
-            {"origin": str(one.origin), "operator": one.operator, "rewrite": one.rewrite}
+            {
+                "origin": str(one.origin),
+                "operator": one.operator,
+                "rewrite": one.rewrite,
+                "why": one.why,
+            }
             for one in stages.legalized
         ],
         "notes": list(stages.notes),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from smelt.api.compile import compile_model
+from smelt.api.options import Options
+from smelt.cli.show import report as show
 from smelt.codegen.lower.backend import Backend, backend
 from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.partition.legalizations import LEGALIZATIONS
@@ -29,6 +35,7 @@ from smelt.samples import random_samples
 from smelt.targets import get
 from tests.passes.test_exact import extremes
 from tests.support.graphs import assert_same
+from tests.support.shared import Network
 
 CASES = [(case, dtype) for case in all_cases() for dtype in case.dtypes]
 
@@ -129,6 +136,7 @@ def test_a_preferred_backend_gets_what_it_can_serve_after_a_rewrite() -> None:
     chooser = partitioner((few,), (backend("c"),))
     after, done = legalize(grouped(), chooser)
     assert [(one.operator, one.rewrite) for one in done] == [("Conv2D", "split_groups")]
+    assert done[0].why == "A backend that --backends prefers serves it so."
     served = {n.op.name: chooser.choose(n).taken.backend for n in after.nodes}
     assert served == {"Slice": "c", "Conv2D": "few", "Concat": "c"}
     sample = random_samples(after, 1, seed=1)[0]
@@ -141,8 +149,21 @@ def test_a_preferred_backend_gets_what_it_can_serve_after_a_rewrite() -> None:
 def test_what_nobody_else_serves_is_rewritten() -> None:
     others = tuple(k for k in backend("c").kernels if k.op is not Conv2D)
     chooser = partitioner((Backend("few", (Ungrouped(), *others)),))
-    after, _ = legalize(grouped(), chooser)
+    after, done = legalize(grouped(), chooser)
     assert "Slice" in {n.op.name for n in after.nodes}
+    assert [one.why for one in done] == ["No backend serves it as it is."]
+
+
+def test_rewrites_are_shown_with_what_they_bring() -> None:
+    artefact = compile_model(Network("mlperf_tiny", "sww_int8").model, Options(target="cortex-m3"))
+    text = StringIO()
+    show.partition(Console(file=text, width=200), artefact.report, candidates=True)
+    assert re.search(
+        r"rewritten: Conv2D of CONV_2D #7 '.*': convolution_to_dense\. It takes [\d,]+ cycles so, "
+        r"not [\d,]+\.",
+        text.getvalue(),
+    )
+    assert "note: no layer is rewritten" not in text.getvalue()
 
 
 def test_what_is_served_well_stays() -> None:

@@ -67,6 +67,19 @@ def partition(console: Console, report: Mapping[str, Any], *, candidates: bool =
     TextTable(columns, tuple(rows)).print(console)
     for sentence, number in notes.items():
         say(console, f"{number}: {sentence}")
+    if candidates:
+        _legalized(console, report)
+
+
+def _legalized(console: Console, report: Mapping[str, Any]) -> None:
+    """Which operators were rewritten for a backend, and why; that none are where sizes are open."""
+    for one in report["legalized"]:
+        text = f"{one['operator']} of {one['origin']}: {one['rewrite']}. {one['why']}"
+        say(console, f"rewritten: {text}")
+    lengths = ", ".join(f"--dim {length['name']}" for length in report["network"]["lengths"])
+    if lengths:
+        why = f"sizes are known at run time only ({lengths})"
+        say(console, f"note: no layer is rewritten for a backend: {why}")
 
 
 def _microseconds(beside: Mapping[str, Any]) -> tuple[str, str]:

@@ -466,6 +466,8 @@ def test_the_range_is_shown(smelt: Callable[..., tuple[int, str]], tmp_path: Pat
     line = f"dimension T: from 2 to {MOST}, known at run time"
     assert line in smelt("inspect", *RANGE)[1]
     assert line in smelt("build", *RANGE, "-o", "out")[1]
+    note = "no layer is rewritten for a backend: sizes are known at run time only (--dim T)"
+    assert smelt("partition", *RANGE)[1].count(note) == 1
     header = (tmp_path / "out" / "net_net.h").read_text()
     assert f"#define NET_NET_T_MAX {MOST}" in header
     assert "net_net_status_t net_net_set_length_T(net_net_t *ctx, int32_t length);" in header
