@@ -38,7 +38,7 @@ from smelt.targets import DeviceProfile, Target, available
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DeviceOptions:
     """What a build is told of an accelerator.
 
     Attributes:
@@ -138,21 +138,21 @@ class Accelerator(ABC):
         """
 
     @abstractmethod
-    def costs(self, wishes: Wishes) -> LayerCosts | None:
+    def costs(self, options: DeviceOptions) -> LayerCosts | None:
         """What layers are placed by; None where all that it serves goes there."""
 
     @abstractmethod
-    def share(self, graph: Graph, partitioner: Partitioner, wishes: Wishes) -> DeviceShare:
+    def share(self, graph: Graph, partitioner: Partitioner, options: DeviceOptions) -> DeviceShare:
         """Which nodes must stay on the CPU, and why; of others, why they had better not.
 
         Args:
             graph: about to be scheduled.
             partitioner: tells which nodes the device serves, and which are placed by the user.
-            wishes: what the build is told.
+            options: what the build is told.
         """
 
     @abstractmethod
-    def passes(self, wishes: Wishes) -> Sequence[DevicePass]:
+    def passes(self, options: DeviceOptions) -> Sequence[DevicePass]:
         """What rewrites the graph once nodes are placed."""
 
     @abstractmethod
@@ -205,6 +205,12 @@ def accelerator_of(target: Target) -> Accelerator | None:
 def targets_beside() -> str:
     """The targets that have an accelerator, as `--target` takes them."""
     return " or ".join(f"--target {target.name}" for target in available() if target.device)
+
+
+def devices_beside() -> str:
+    """What the accelerators of all targets are called, as `GPU or NPU`."""
+    nouns = (target.device.noun for target in available() if target.device)
+    return " or ".join(dict.fromkeys(nouns))
 
 
 def load_tuning(path: Path) -> Measurements:

@@ -69,7 +69,7 @@ _TARGETS = (
         cross="",
         features=_HOST,
         backends=("vulkan", "c"),
-        device=DeviceProfile("default", "not said which"),
+        device=DeviceProfile("default", "not said which", noun="GPU"),
         host_libraries=(HostLibrary("vulkan", "vulkan/vulkan.h", "libvulkan-dev"),),
         granularity=4,
     ),

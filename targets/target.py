@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from smelt.targets.prices import prices_of
@@ -34,10 +34,12 @@ class DeviceProfile:
     Attributes:
         name: as in `--gpu`.
         description: one line for tables.
+        noun: what messages call such a device.
     """
 
     name: str
     description: str
+    noun: str = field(default="accelerator", kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -201,11 +201,11 @@ def _placed(
     legal, costs, target = graph, None, partitioner.request.target
     accelerator = accelerator_of(target)
     if accelerator is not None:
-        wishes = device_options.wishes(options, target)
-        costs = accelerator.costs(wishes)
-        share = accelerator.share(graph, partitioner, wishes)
+        wanted = device_options.for_device(options, target)
+        costs = accelerator.costs(wanted)
+        share = accelerator.share(graph, partitioner, wanted)
         partitioner = replace(partitioner, share=share)
-        for rewrite in accelerator.passes(wishes):
+        for rewrite in accelerator.passes(wanted):
             graph = rewrite(graph, partitioner)
             if observe is not None:
                 observe(rewrite.__name__, graph)

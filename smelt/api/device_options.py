@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smelt.boards import Computer
-from smelt.codegen.accelerator import Wishes, accelerator_of
+from smelt.codegen.accelerator import DeviceOptions, accelerator_of, devices_beside
 from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.errors import ConfigError
@@ -31,7 +31,9 @@ def check(options: Options, target: Target) -> None:
         "--float16": options.float16,
     }
     for name in (name for name, wanted in given.items() if wanted and not target.device):
-        raise ConfigError(f"{name} is for a target with a GPU; '{target.name}' has none")
+        raise ConfigError(
+            f"{name} is for a target with a {devices_beside()}; '{target.name}' has none"
+        )
     measured = None if options.tuning is None else options.tuning.profile
     if options.gpu is not None and measured not in (None, options.gpu):
         raise ConfigError(
@@ -40,8 +42,8 @@ def check(options: Options, target: Target) -> None:
         )
     if options.float16 and options.cpu_fallback:
         raise ConfigError(
-            "--float16 is for GPUs: layers in C compute with float32, so that --cpu-fallback would "
-            "compute something else; leave one of the two out"
+            f"--float16 is for {devices_beside()}s: layers in C compute with float32, so that "
+            "--cpu-fallback would compute something else; leave one of the two out"
         )
 
 
@@ -66,9 +68,9 @@ def beside_device(platform: Platform, options: Options, computer: Computer | Non
     return replace(platform, target=replace(platform.target, device=accelerator.profile(name)))
 
 
-def wishes(options: Options, target: Target) -> Wishes:
+def for_device(options: Options, target: Target) -> DeviceOptions:
     """What the accelerator is told; where backends are named, all that they serve is theirs."""
-    return Wishes(target, options.tuning, options.float16, options.backends is not None)
+    return DeviceOptions(target, options.tuning, options.float16, options.backends is not None)
 
 
 def notes(options: Options, target: Target, scheduled: Schedule) -> tuple[str, ...]:
@@ -80,12 +82,15 @@ def notes(options: Options, target: Target, scheduled: Schedule) -> tuple[str, .
     if not any(isinstance(step.call, DeviceCall) for step in scheduled.calls):
         void = "".join(f", and {name} changes nothing" for name in given)
         why = why_on_cpu(options, target)
-        return (f"no layer goes to the GPU: the CPU computes everything{void}; {why}",)
+        return (
+            f"no layer goes to the {target.device.noun}: the CPU computes everything{void}; {why}",
+        )
     if options.float16 and not any(
         value.type.dtype is DType.FLOAT16 for value in scheduled.graph.values()
     ):
         return (
-            "--float16 changes nothing: the GPU computes nothing in float32 that float16 can hold",
+            f"--float16 changes nothing: the {target.device.noun} computes nothing in float32 that "
+            "float16 can hold",
         )
     return ()
 
@@ -95,7 +100,8 @@ def why_on_cpu(options: Options, target: Target) -> str:
     why, (first, *_) = "`smelt partition` says why", target.backends
     if options.backends is not None and first in options.backends:
         return why
-    return f"{why}, --backends {','.join(target.backends)} gives the GPU all that it serves"
+    noun = "accelerator" if target.device is None else target.device.noun
+    return f"{why}, --backends {','.join(target.backends)} gives the {noun} all that it serves"
 
 
 def identity(options: Options, target: Target) -> Sequence[str]:

@@ -12,7 +12,7 @@ from smelt.api import device_options
 from smelt.boards import Device, ElfInfo, compile_project, open_device
 from smelt.boards.build import library_folder
 from smelt.boards.meter import Meter
-from smelt.codegen.accelerator import targets_beside
+from smelt.codegen.accelerator import devices_beside, targets_beside
 from smelt.errors import ConfigError, DeviceError, ToolError
 from smelt.files import lasting_folder, temporary_folder
 from smelt.ir import Graph
@@ -159,13 +159,16 @@ class Rig:
         where = artefact.on if self.on is None else self.on
         if where != "host" or artefact.accelerator is None:
             raise ConfigError(
-                f"--device {self.device_number} chooses among this computer's GPUs, for "
-                f"{targets_beside()}; this network is for '{artefact.platform.name}'"
+                f"--device {self.device_number} chooses among this computer's "
+                f"{devices_beside()}s, for {targets_beside()}; this network is for "
+                f"'{artefact.platform.name}'"
             )
         if artefact.network.device is None:
-            why = device_options.why_on_cpu(artefact.options, artefact.platform.target)
+            target = artefact.platform.target
+            noun = devices_beside() if target.device is None else target.device.noun
+            why = device_options.why_on_cpu(artefact.options, target)
             raise ConfigError(
-                f"--device {self.device_number} chooses the GPU that computes, and no layer of "
+                f"--device {self.device_number} chooses the {noun} that computes, and no layer of "
                 f"this network goes to one: {why}; or leave --device out"
             )
 

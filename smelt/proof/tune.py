@@ -22,7 +22,7 @@ from statistics import median, quantiles
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.accelerator import Accelerator, targets_beside
+from smelt.codegen.accelerator import Accelerator, devices_beside, targets_beside
 from smelt.codegen.lower.device import (
     MOST_TRIED,
     DeviceCall,
@@ -103,11 +103,15 @@ def tune(
     target = compiled.platform.target
     accelerator, profile = compiled.accelerator, target.device
     if accelerator is None or profile is None:
-        raise ConfigError(f"target '{target.name}' has no GPU to tune for: give {targets_beside()}")
+        raise ConfigError(
+            f"target '{target.name}' has no {devices_beside()} to tune for: give {targets_beside()}"
+        )
     own = _again(compiled, backends=target.backends)
     kinds = kinds_of(own)
     if not kinds:
-        raise ConfigError("the GPU serves no layer of this network: `smelt partition` says why")
+        raise ConfigError(
+            f"the {profile.noun} serves no layer of this network: `smelt partition` says why"
+        )
     seeming = _fastest(own, accelerator, kinds, rounds, device)
     on_cpu = _again(own, backends=target.backends[-1:])
     changed = _with_blocks(own, accelerator, seeming) if seeming else own

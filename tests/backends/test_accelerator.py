@@ -16,10 +16,10 @@ from smelt.api.options import Options
 from smelt.codegen import arena
 from smelt.codegen.accelerator import (
     Accelerator,
+    DeviceOptions,
     DevicePass,
     DeviceProgram,
     NetworkNames,
-    Wishes,
 )
 from smelt.codegen.lower import backend as backends
 from smelt.codegen.lower.backend import backend
@@ -154,11 +154,11 @@ class Toy(Accelerator):
         return DeviceProfile(name, "a toy")
 
     @override
-    def costs(self, wishes: Wishes) -> LayerCosts | None:
+    def costs(self, options: DeviceOptions) -> LayerCosts | None:
         return None
 
     @override
-    def share(self, graph: Graph, partitioner: Partitioner, wishes: Wishes) -> DeviceShare:
+    def share(self, graph: Graph, partitioner: Partitioner, options: DeviceOptions) -> DeviceShare:
         first, *_, last = graph.nodes
         return DeviceShare(
             lambda node: "The first is the CPU's." if node is first else "",
@@ -166,7 +166,7 @@ class Toy(Accelerator):
         )
 
     @override
-    def passes(self, wishes: Wishes) -> Sequence[DevicePass]:
+    def passes(self, options: DeviceOptions) -> Sequence[DevicePass]:
         return ()
 
     @override

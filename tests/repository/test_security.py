@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import smelt as package
-from smelt import __version__, plugins
+from smelt import __version__
+from smelt.api import plugins
 from smelt.errors import ConfigError
 from smelt.frontend import load
 from smelt.samples import load_arrays

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from smelt.codegen import arena
-from smelt.codegen.accelerator import Accelerator, DevicePass, Wishes
+from smelt.codegen.accelerator import Accelerator, DeviceOptions, DevicePass
 from smelt.codegen.backends.vulkan.calls import Block, gpu_of
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram, program
 from smelt.codegen.backends.vulkan.float16 import use_float16
@@ -37,20 +37,20 @@ class VulkanGpu(Accelerator):
         return gpu_called(name)
 
     @override
-    def costs(self, wishes: Wishes) -> Costs | None:
-        if wishes.everything:
+    def costs(self, options: DeviceOptions) -> Costs | None:
+        if options.everything:
             return None
-        if isinstance(wishes.tuning, Tuning):
-            return wishes.tuning.costs
-        return Costs(gpu_of(wishes.target))
+        if isinstance(options.tuning, Tuning):
+            return options.tuning.costs
+        return Costs(gpu_of(options.target))
 
     @override
-    def share(self, graph: Graph, partitioner: Partitioner, wishes: Wishes) -> DeviceShare:
-        return device_share(graph, partitioner, self.costs(wishes), float16=wishes.float16)
+    def share(self, graph: Graph, partitioner: Partitioner, options: DeviceOptions) -> DeviceShare:
+        return device_share(graph, partitioner, self.costs(options), float16=options.float16)
 
     @override
-    def passes(self, wishes: Wishes) -> Sequence[DevicePass]:
-        return (use_float16,) if wishes.float16 else ()
+    def passes(self, options: DeviceOptions) -> Sequence[DevicePass]:
+        return (use_float16,) if options.float16 else ()
 
     @override
     def functions(self) -> Shaders:

@@ -9,7 +9,7 @@ own device instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from smelt.errors import ConfigError
@@ -79,6 +79,7 @@ class Gpu(DeviceProfile):
     cpu_products_per_ns: tuple[float, float]
     cpu_bytes_per_ns: float
     blocks: BlockCosts
+    noun: str = field(default="GPU", kw_only=True)
 
     @property
     def local(self) -> int:
