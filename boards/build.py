@@ -15,31 +15,29 @@ from smelt.targets import ExternalLibrary, HostLibrary, Platform
 
 _OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
 _LINES_SHOWN = 40
+_MAKE_S = 900
+"""Seconds after which the compiler is stopped."""
 
 
 def compile_project(
     directory: Path,
     platform: Platform,
     *,
-    jobs: int | None = None,
     taps: bool = False,
     extra_cflags: str = "",
     extra_ldflags: str = "",
     libraries: Mapping[str, Path] | None = None,
-    timeout_s: float = 900,
 ) -> ElfInfo:
     """Build `build/NAME.elf` in a project that Smelt wrote, and measure it.
 
     Args:
         directory: the project's folder.
         platform: what it was written for; must have firmware.
-        jobs: compilations at the same time; None: one a core.
         taps: compile in the callback that streams every step's output.
         extra_cflags: appended to the compiler's command line.
         extra_ldflags: appended to the linker's.
         libraries: by backend, folders of the external libraries that networks call; others are
             where their environment variables say.
-        timeout_s: seconds after which the compiler is stopped.
 
     Raises:
         ToolError: make or the compiler is missing, or the build failed.
@@ -48,7 +46,7 @@ def compile_project(
     make = find_tool("make")
     cross = platform.target.cross
     find_tool(f"{cross}gcc" if cross else os.environ.get("CC", "cc"))
-    command = [make, f"-j{jobs or os.cpu_count() or 1}", f"TAPS={int(taps)}"]
+    command = [make, f"-j{os.cpu_count() or 1}", f"TAPS={int(taps)}"]
     command += [f"EXTRA_CFLAGS={extra_cflags}", f"EXTRA_LDFLAGS={extra_ldflags}"]
     command += _library_variables(platform, libraries or {})
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
@@ -58,7 +56,7 @@ def compile_project(
         what=f"make in {directory}",
         folder=directory,
         environment=environment | {"LC_ALL": "C"},
-        timeout_s=timeout_s,
+        timeout_s=_MAKE_S,
     )
     if ran.status != 0:
         _raise_failure(directory, platform, ran.output + ran.errors)

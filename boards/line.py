@@ -99,7 +99,7 @@ class Line:
         """Seconds of the device's time."""
         return time.monotonic() - self._excused_s
 
-    def insist(self, attempt: Callable[[], T], failure: str, tries: int = _TRIES) -> T:
+    def insist(self, attempt: Callable[[], T], failure: str) -> T:
         """What `attempt` returns, in the end; `failure` begins the message where it never does.
 
         Raises:
@@ -107,7 +107,7 @@ class Line:
             DeviceError: so many attempts have failed.
         """
         problem = ""
-        for _ in range(tries):
+        for _ in range(_TRIES):
             try:
                 return attempt()
             except Silent:

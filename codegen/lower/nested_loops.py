@@ -145,14 +145,14 @@ def times(name: str, factor: int) -> str:
     return name if factor == 1 else f"{name} * {factor}"
 
 
-def around_axis(name: str, stride: int, row: int) -> tuple[str, ...]:
-    """C terms of where the elements along an axis begin, for all others' elements in order.
+def around_axis(stride: int, row: int) -> tuple[str, ...]:
+    """C terms of where the elements along an axis begin, where `i` counts all others' elements.
 
     Those of the axis are `stride` apart, and `row` elements further the next `stride` follow.
     """
     if stride == 1:
-        return (f"{name} * {row}",)
-    return f"{name} / {stride} * {row}", f"{name} % {stride}"
+        return (f"i * {row}",)
+    return f"i / {stride} * {row}", f"i % {stride}"
 
 
 def total(terms: Iterable[str]) -> str:

@@ -12,6 +12,9 @@ import numpy as np
 from smelt.errors import ModelError
 from smelt.ir import Array, DType
 
+_COLUMNS = 96
+"""The longest line of an array's elements."""
+
 
 def c_float(value: float) -> str:
     """A float32 constant: shortest decimal that reads back as the same float32."""
@@ -74,14 +77,14 @@ def c_elements(array: Array) -> list[str]:
     return [str(int(x)) for x in flat]
 
 
-def c_lines(elements: Iterable[str], width: int = 96) -> list[str]:
-    """Initializers joined by commas, wrapped into lines of at most `width` columns.
+def c_lines(elements: Iterable[str]) -> list[str]:
+    """Initializers joined by commas, wrapped into lines of at most `_COLUMNS`.
 
     An element has no spaces, and fits into a line.
     """
     text, lines, start = ", ".join(elements), list[str](), 0
-    while len(text) - start >= width:
-        end = text.rindex(" ", start, start + width + 1)
+    while len(text) - start >= _COLUMNS:
+        end = text.rindex(" ", start, start + _COLUMNS + 1)
         lines.append(text[start:end])
         start = end + 1
     if text:

@@ -65,7 +65,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Build:
             platform = HOST if board is None else board.platform(target or None)
             directory = tmp_path_factory.mktemp("project")
             write_project(directory, platform, mlperf=mlperf)
-            elf = boards.compile_project(directory, platform, jobs=2, **options)
+            elf = boards.compile_project(directory, platform, **options)
             made[key] = Place(platform, board, elf)
         return made[key]
 

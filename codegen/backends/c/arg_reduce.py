@@ -65,7 +65,7 @@ class ArgReduceKernel(Kernel[ArgReduce]):
                 better=_better(op, x.dtype),
                 size=size,
                 count=y.size,
-                start=total(around_axis("i", stride, size * stride)),
+                start=total(around_axis(stride, size * stride)),
                 place=times("j", stride),
             ),
             operands=(Input(0, "input"), Output(0, "output")),
