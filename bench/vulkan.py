@@ -40,7 +40,6 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.api.quantize import Settings, quantize_network
 from smelt.cli.show.tables import TextTable
-from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
 from smelt.frontend import Imported, load
 from smelt.ir import Array
 from smelt.samples import random_samples
@@ -139,7 +138,7 @@ class Ours:
     def weights_bytes(self) -> int:
         """What the GPU reads and an inference does not change."""
         device = self.artefact.network.device
-        return device.weights_bytes if isinstance(device, DispatchProgram) else 0
+        return 0 if device is None else device.weights_bytes
 
     @property
     def program_bytes(self) -> int:

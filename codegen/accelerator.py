@@ -77,11 +77,13 @@ class DeviceProgram(ABC):
             include where they speak of the device; see `templates/emit/network`.
         absent: C expression that is true where the program has found no device.
         refusal: why an export format that cannot say what to link does not hold the network.
+        weights_bytes: what it reads and an inference does not change.
     """
 
     templates: ClassVar[str]
     absent: ClassVar[str]
     refusal: ClassVar[str]
+    weights_bytes: int
 
     @abstractmethod
     def statement(self, step: int) -> str:

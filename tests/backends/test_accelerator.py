@@ -111,6 +111,7 @@ class ToyProgram(DeviceProgram):
     templates = "toy"
     absent = "toy_is_absent()"
     refusal = "it runs on a toy"
+    weights_bytes: int = 0
 
     @override
     def statement(self, step: int) -> str:

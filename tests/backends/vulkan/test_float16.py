@@ -28,9 +28,9 @@ from smelt.proof.verify import verify_model
 from smelt.samples import random_samples
 from tests.backends.test_cases import member_of, pairs, serves
 from tests.backends.vulkan.test_barriers import check_barriers, check_validation
+from tests.backends.vulkan.test_float16_layers import Net, narrowed
 from tests.backends.vulkan.test_operators import network
 from tests.backends.vulkan.test_products import HOSTILE
-from tests.passes.test_float16 import Net, narrowed
 from tests.proof.test_verify import branching, looping
 from tests.support.graphs import Member, SampleOutputs, assert_same, combine, compile_graph
 from tests.support.onnx_networks import graph as onnx_graph

@@ -30,7 +30,7 @@ from smelt.ops.case import build
 from smelt.ops.core.cast import Cast
 from smelt.ops.core.softmax import Softmax
 from smelt.proof.tune import tune
-from tests.passes.test_float16 import converted
+from tests.backends.vulkan.test_float16_layers import converted
 from tests.support.cli_runner import runner
 from tests.support.onnx_networks import graph, model, node, tensor_info
 from tests.support.shared import Network
