@@ -150,6 +150,14 @@ class Op(Traits):
                 found.append(value)
         return tuple(found)
 
+    def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
+        """Of an operator that holds graphs, every value and one that it may become.
+
+        Operands become inputs of the graphs or results, outputs of the graphs become results or
+        inputs of the next turn. What tells whether there is another turn becomes nothing.
+        """
+        raise NotImplementedError(f"{self.name}.handed_over")
+
 
 OpT_co = TypeVar("OpT_co", bound=Op, default=Op, covariant=True)
 """The class of a node's operator."""

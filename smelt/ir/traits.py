@@ -17,7 +17,7 @@ from smelt.ir.onnx_form import OnnxForm
 from smelt.ir.weights import WeightsRule
 
 if TYPE_CHECKING:
-    from smelt.ir.graph import Node, Op, Value
+    from smelt.ir.graph import Node, Op
 
 
 class Traits:
@@ -80,14 +80,6 @@ class Traits:
         if not self.moves_data:
             return 0
         return self.chooses_by[0] if self.chooses_by else len(node.inputs)
-
-    def handed_over(self, node: Node) -> Sequence[tuple[Value, Value]]:
-        """Of an operator that holds graphs, every value and one that it may become.
-
-        Operands become inputs of the graphs or results, outputs of the graphs become results or
-        inputs of the next turn. What tells whether there is another turn becomes nothing.
-        """
-        return ()
 
     def invariants(self, node: Node) -> int:
         """How many last operands are the last inputs of all graphs in the operator, every time."""
