@@ -121,6 +121,8 @@ class KernelCall:
         summary: one line for reports: which form of the kernel, and why.
         form: name of the way in which the call computes, under which targets keep its prices.
         work: how much of what the form's prices are for the call does, as `{"products": 4096}`.
+        missed: why it does not compute in a faster way that the node allows, and which option does;
+            empty where there is none. See `Refusal.optional`.
     """
 
     template: str
@@ -132,6 +134,7 @@ class KernelCall:
     summary: str = ""
     form: str = ""
     work: Mapping[str, int] = field(default_factory=dict[str, int])
+    missed: str = ""
 
     @property
     def key(self) -> Hashable:
@@ -158,9 +161,20 @@ STORED_FLOATS = (DType.FLOAT16, *WIDE_FLOATS)
 
 @dataclass(frozen=True)
 class Refusal:
-    """That a kernel does not serve a node, and why: one sentence for the user."""
+    """That a kernel, or one of its forms, does not serve a node, and why.
+
+    Attributes:
+        reason: one sentence for the user.
+        optional: whether that is because of an option or of room, and not of the node itself.
+    """
 
     reason: str
+    optional: bool = False
+
+
+def missed_for_ram(form: str) -> str:
+    """That a form is missing which takes scratch for speed; `form` begins the sentence."""
+    return f"{form} would be faster, but takes scratch: --optimize speed allows it."
 
 
 class Kernel(ABC, Generic[OpT_contra]):
@@ -201,4 +215,5 @@ __all__ = [
     "Request",
     "Scratch",
     "Tiling",
+    "missed_for_ram",
 ]

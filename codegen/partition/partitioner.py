@@ -209,7 +209,7 @@ class Partitioner:
             if candidates:
                 taken, *lost = ranked(candidates, self.request.optimize)
                 first = next(i for i, b in enumerate(group) if b.name == taken.backend)
-                reasons += passed_over(lost, taken, self.request.optimize)
+                reasons += [taken.call.missed, *passed_over(lost, taken, self.request.optimize)]
                 if self.share is not None and isinstance(taken.call, DeviceCall):
                     reasons.append(self.share.goes(node))
                 reasons += [
@@ -236,6 +236,7 @@ class Partitioner:
         if taken is None:
             forms = ", ".join(candidate.call.form for candidate in found)
             raise self._refusal(node, where, f"there it has {forms}, not {place.form}.")
+        reasons.append(taken.call.missed)
         return Choice(taken, tuple(lost), _together(reasons))
 
     def _refusal(self, node: Node, where: str, reason: str) -> UnsupportedError:

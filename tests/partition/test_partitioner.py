@@ -19,9 +19,11 @@ from smelt.codegen.partition.partitioner import Partitioner
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import load
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value, evaluate, verify
+from smelt.ops.case import Bias, Case, Data, Weights, build
 from smelt.ops.control.branches import If
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import Conv2D
+from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.ops.core.unary import Unary
 from smelt.samples import random_samples
 from smelt.targets import HOST, Optimize, Platform, Target, get
@@ -192,6 +194,39 @@ def test_a_faster_kernel_of_a_backend_named_later_says_what_takes_it(optimize: O
                 assert taken.text == text
                 assert _faster(taken, step.choice.taken)
     assert told > 6
+
+
+@pytest.mark.parametrize(
+    ("optimize", "channels", "why"),
+    [
+        ("speed", 8, ""),
+        (
+            "ram",
+            8,
+            "Phase by phase would be faster, but takes scratch: --optimize speed allows it.",
+        ),
+        ("speed", 600, "Phase by phase would be faster, but takes 9,600 bytes of scratch; more "),
+    ],
+)
+def test_a_missing_faster_form_says_why(optimize: Optimize, channels: int, why: str) -> None:
+    """Where an option or the room for scratch is the reason, and not the node."""
+    case = Case(
+        "wide",
+        ConvTranspose((2, 2), ((0, 0), (0, 0)), (1, 1)),
+        (Data((1, 2, 2, channels)), Weights((3, 3, channels, 2), axis=3), Bias(2)),
+    )
+    node = build(case, DType.INT8).nodes[0]
+    choice = Partitioner(((backend("c"),),), Request(get("host"), optimize)).choose(node)
+    phased = choice.taken.call.template.endswith("transposed_phases.j2")
+    assert phased == (not why)
+    assert choice.reason.startswith(why)
+    assert bool(choice.reason) == bool(why)
+
+
+def test_form_missed_for_ram_is_told_of_convolutions() -> None:
+    steps = compile_model(MODEL, Options(target="cortex-m4", backends=("c",), optimize="ram"))
+    why = "Packing the inputs of windows would be faster, but takes scratch: --optimize speed"
+    assert any(why in step.reason for step in steps.schedule.calls)
 
 
 def test_nothing_is_told_of_backends_that_are_not_asked_for() -> None:

@@ -10,7 +10,7 @@ the lower one stays below 2^22.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Request,
     Scratch,
+    missed_for_ram,
 )
 from smelt.codegen.lower.requantization import sum_range
 from smelt.codegen.lower.window import Window
@@ -157,7 +158,9 @@ def blocks(
     x, y = node.input(0).type, node.output.type
     weights = weights.reshape(window.outputs, -1)
     pixels = y.size // window.outputs // frame.batch
-    cut = choose(window, x.dtype, weights, pixels, request)
+    cut, best = choose(window, x.dtype, weights, pixels, request), None
+    if request.optimize == "ram":
+        best = choose(window, x.dtype, weights, pixels, replace(request, optimize="speed")).form
     operands: list[Operand] = [Input(0, "input")]
     if window.padded:
         zero = 0 if x.quant is None else x.zero_point
@@ -172,6 +175,7 @@ def blocks(
         operands=(*operands, Output(0, "output")),
         uses=finish.uses | {"SMELT_ARRAY"} | when(cut.wide, *HALVES),
         summary=f"{cut.form} inputs, {cut.pixels} pixels x {cut.outputs} channels",
+        missed="" if best in (None, cut.form) else missed_for_ram("Packing the inputs of windows"),
     )
 
 

@@ -27,6 +27,7 @@ from smelt.codegen.lower.offer import (
     Parameters,
     Request,
     Scratch,
+    missed_for_ram,
 )
 from smelt.codegen.lower.products import constant_bias
 from smelt.codegen.lower.store import Store, stored
@@ -222,6 +223,7 @@ def float_blocks(
             *(part.uses for part in parameters.channels),
         ),
         summary=f"{count} pixels x {outputs} channels" + (", gathered" if runs.gathers else ""),
+        missed=runs.missed,
     )
 
 
@@ -240,11 +242,13 @@ class InputRuns:
         window: each tap of which is a run.
         gathers: whether windows are gathered into one run before they are used.
         row_is_run: whether the inputs of a row of the window stand together.
+        missed: that an option forbids to gather windows; else empty.
     """
 
     window: Window
     gathers: bool
     row_is_run: bool
+    missed: str
 
     @staticmethod
     def of(node: Node, window: Window, frame: Frame, request: Request) -> InputRuns:
@@ -252,7 +256,10 @@ class InputRuns:
         dense = frame.source.pixel == node.input(0).type.shape[-1] == window.depth
         runs = _rows_as_runs(window) if dense else window
         row_is_run = dense and runs.kernel[1] > 1 and runs.dilation[1] == 1
-        return InputRuns(runs, _gathers(runs, request), row_is_run)
+        gathers = _gathers(runs, request)
+        fastest = _gathers(runs, replace(request, optimize="speed"))
+        missed = missed_for_ram("Gathering windows") if fastest and not gathers else ""
+        return InputRuns(runs, gathers, row_is_run, missed)
 
     @property
     def taps(self) -> int:

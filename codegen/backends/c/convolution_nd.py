@@ -6,7 +6,7 @@ Their sums are variables of their own, or an array where floats are computed sev
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
@@ -152,7 +152,11 @@ class ConvTransposeKernel(Kernel[ConvTranspose]):
         finish = _finish(node)
         if isinstance(finish, Refusal):
             return finish
-        return phases(node, finish, request) or _tap_by_tap(node, finish, request)
+        found = phases(node, finish, request)
+        if not isinstance(found, Refusal):
+            return found
+        missed = found.reason if found.optional else ""
+        return replace(_tap_by_tap(node, finish, request), missed=missed)
 
 
 def _row_major(names: list[str], sizes: tuple[int, ...], step: int) -> str:

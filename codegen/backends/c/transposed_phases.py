@@ -31,8 +31,10 @@ from smelt.codegen.lower.offer import (
     Output,
     Packed,
     Parameters,
+    Refusal,
     Request,
     Scratch,
+    missed_for_ram,
 )
 from smelt.codegen.lower.products import centred_weights, folds
 from smelt.codegen.lower.requantization import folded_bias, sum_range
@@ -224,8 +226,8 @@ def _fits_pairs(parts: tuple[Array, ...], zero_point: int) -> bool:
     return all(bool((low > -LIMIT).all() and (high < LIMIT).all()) for low, high in ranges)
 
 
-def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> KernelCall | None:
-    """The call that computes a node; None where this form does not serve it.
+def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> KernelCall | Refusal:
+    """The call that computes a node, or why this form does not serve it.
 
     Args:
         node: what is computed.
@@ -233,13 +235,19 @@ def phases(node: Node[ConvTranspose], finish: Finish, request: Request) -> Kerne
         request: target and preference, and the scratch that the call may take.
     """
     op, x, y = node.op, node.input(0).type, node.output.type
-    if x.dtype is not DType.INT8 or not folds(node) or request.optimize == "ram":
-        return None
+    if x.dtype is not DType.INT8 or not folds(node):
+        return Refusal(f"{op.name} is served phase by phase for int8 and constant weights only.")
     if op.groups > 1 or len(op.stride) > 2 or set(op.dilation) != {1}:
-        return None
+        return Refusal(f"{op.name} is served phase by phase for one group of 1-D or 2-D taps only.")
     cut = _Phases.of(node, request)
     if 4 * cut.longest > request.room:
-        return None
+        return Refusal(
+            f"Phase by phase would be faster, but takes {4 * cut.longest:,} bytes of scratch; more "
+            f"than {request.room:,} could make the arena larger.",
+            optional=True,
+        )
+    if request.optimize == "ram":
+        return Refusal(missed_for_ram("Phase by phase"), optional=True)
     pair, zero_point = cut.x.together == 2, -x.zero_point
     word = ("in0[i]", zero_point)
     if pair:
