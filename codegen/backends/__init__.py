@@ -3,6 +3,6 @@
 Each module of a backend has a tuple `KERNELS`. A backend knows no other one. Only those that drive
 an accelerator know the first four of these.
 May import `codegen.accelerator`, `codegen.schedule`, `codegen.partition`, `codegen.passes`,
-`codegen.arena`, `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; `api` and
-`bench` may import it.
+`codegen.arena`, `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; `api` may
+import it.
 """

@@ -165,35 +165,29 @@ def build_report(stages: Stages) -> Report:
         "weights": {"bytes": sum(a.nbytes for a in schedule.constants.values())},
         "shader_compiler": None if network.device is None else network.device.compiler,
         **_measured(Measured()),
-        "layers": [
-            {
-                "step": index,
-                "inside": step.inside,
-                "name": step.node.name,
-                "op": step.node.op.name,
-                "origin": str(step.node.origin),
-                "output": str(step.node.outputs[0].type),
-                "macs": step.node.macs,
-                **_work(step),
-                "beside": None if costs is None else _beside(costs, step.node),
-            }
-            for index, step in enumerate(schedule.steps)
-        ],
+        "layers": [_layer(i, step, costs) for i, step in enumerate(schedule.steps)],
         "removed": {
             "macs": imported.graph.macs - schedule.graph.macs,
             "channels": [_removal(removal) for removal in removals.channels],
             "operators": [_gone(gone) for gone in removals.operators],
         },
-        "legalized": [
-            {
-                "origin": str(one.origin),
-                "operator": one.operator,
-                "rewrite": one.rewrite,
-                "why": one.why,
-            }
-            for one in stages.legalized
-        ],
+        "legalized": [{**vars(one), "origin": str(one.origin)} for one in stages.legalized],
         "notes": list(stages.notes),
+    }
+
+
+def _layer(index: int, step: Step, costs: LayerCosts | None) -> Report:
+    """A step: what it computes, by what, and what it would cost on an accelerator and beside it."""
+    return {
+        "step": index,
+        "inside": step.inside,
+        "name": step.node.name,
+        "op": step.node.op.name,
+        "origin": str(step.node.origin),
+        "output": str(step.node.outputs[0].type),
+        "macs": step.node.macs,
+        **_work(step),
+        "beside": None if costs is None else _beside(costs, step.node),
     }
 
 

@@ -2,5 +2,6 @@
 
 It drives an accelerator, and so stands above `codegen.accelerator`.
 May import `codegen.accelerator`, `codegen.schedule`, `codegen.partition`, `codegen.passes`,
-`codegen.arena`, `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; `bench` may import it.
+`codegen.arena`, `codegen.lower`, `codegen.text`, `targets`, `ops` and `ir`; nothing may import
+it, since targets name it.
 """

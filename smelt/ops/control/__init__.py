@@ -1,4 +1,4 @@
 """Control flow, and operators that are told a size known at run time.
 
-May import `ops` and `ir`; `ops`, `frontend`, `codegen` and `proof` may import it.
+May import `ops` and `ir`; `ops`, `frontend` and `codegen` may import it.
 """
