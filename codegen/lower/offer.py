@@ -122,7 +122,8 @@ class KernelCall:
         form: name of the way in which the call computes, under which targets keep its prices.
         work: how much of what the form's prices are for the call does, as `{"products": 4096}`.
         missed: why it does not compute in a faster way that the node allows, and which option does;
-            empty where there is none. See `Refusal.optional`.
+            empty where there is none. See `Refusal.optional`. Both ways may have one form, whose
+            price does not tell them apart.
     """
 
     template: str

@@ -66,7 +66,8 @@ for target in changed:
 """
 
 
-BESIDE = re.compile(r"^ *(?:from|import) smelt\.codegen\.(accelerator|partition|schedule)\b", re.M)
+_ABOVE = r"\b(?:accelerator|partition|schedule)\b"
+BESIDE = re.compile(rf"^ *(?:from|import) smelt\.codegen(?:\.| import .*){_ABOVE}", re.M)
 """Imports that the contracts of import-linter allow to all backends, and are for accelerators."""
 
 
