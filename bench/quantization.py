@@ -39,9 +39,9 @@ from smelt.frontend import Imported, load
 from smelt.ir import Array, Graph
 from smelt.proof.run import run
 from smelt.quant.qdq import export
-from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES
+from smelt.quant.result import sqnr
 from smelt.samples import Sample, dequantize
 
 RealOutputs = Sequence[Sequence[Array]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from smelt.boards.tables import (
+from smelt.boards.schema import (
     MemoryTable,
     RiscvTable,
     SetupTable,

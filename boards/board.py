@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, Self, cast, get_args
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from smelt.boards.addresses import check_apart, check_interrupts, registers
-from smelt.boards.tables import (
+from smelt.boards.schema import (
     BoardTable,
     Comment,
     FlashTable,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from smelt.boards.elf import ElfInfo, measure
-from smelt.boards.tools import find_tool, run_tool
+from smelt.boards.external_programs import find_tool, run_tool
 from smelt.codegen.lower.backend import backend
 from smelt.errors import DoesNotFit, ToolError
 from smelt.targets import ExternalLibrary, HostLibrary, Platform

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import ValidationError, field_validator
 
 from smelt.boards.board import complaints, computers, read_table
-from smelt.boards.tables import BoardTable, Comment, Identifier
+from smelt.boards.schema import BoardTable, Comment, Identifier
 from smelt.codegen.accelerator import profile_called
 from smelt.errors import ConfigError
 from smelt.targets import Platform, available, get, library

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from smelt.boards.line import Line, Lost, checked
+from smelt.boards.transport import Line, Lost, checked
 from smelt.errors import DeviceError
 from smelt.terminal import plain
 

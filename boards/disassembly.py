@@ -12,7 +12,7 @@ from pathlib import Path
 from elftools.common.exceptions import DWARFError, ELFError
 from elftools.elf.elffile import ELFFile
 
-from smelt.boards.tools import find_tool, run_tool
+from smelt.boards.external_programs import find_tool, run_tool
 from smelt.errors import ToolError
 from smelt.targets import Target
 from smelt.targets.instructions import Instruction, instruction

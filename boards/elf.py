@@ -15,7 +15,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
-from smelt.boards.contents import Contents
+from smelt.boards.firmware_bytes import Contents
 from smelt.errors import ToolError
 
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from smelt.boards.board import Board
-from smelt.boards.pace import pace_of
 from smelt.boards.ports import BAUD, find_port, open_port
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND, Simulator
+from smelt.boards.simulation_timeout import pace_of
 from smelt.boards.stream import ProcessStream, SocketStream
 from smelt.boards.wire import Device
 from smelt.errors import ConfigError

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from smelt.boards.board import Board
-from smelt.boards.tools import find_tool
+from smelt.boards.external_programs import find_tool
 from smelt.errors import ConfigError, ToolError
 
 INSTRUCTIONS_PER_SECOND = 10**9

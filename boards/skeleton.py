@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from smelt.boards.board import load, parse
-from smelt.boards.tables import Runner, UartDriver
+from smelt.boards.schema import Runner, UartDriver
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render
 from smelt.errors import ConfigError

@@ -1,7 +1,7 @@
 """The host's side of the wire: the protocol that `firmware/wire.h` of a project describes.
 
 A line may lose, double or spoil bytes in both directions. Text and data carry CRCs, data goes in
-pieces (`pieces`), answers repeat what they answer, and the device counts its inferences. So every
+pieces (`chunks`), answers repeat what they answer, and the device counts its inferences. So every
 command is repeated until it is known to have been obeyed once, and what it said is known to be what
 was meant.
 """
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from zlib import crc32
 
+from smelt.boards.chunks import Pieces
 from smelt.boards.device_info import DeviceInfo, TensorInfo, ask_info
-from smelt.boards.line import RESTARTED, Line, Lost, Refused, Silent, integers, words
-from smelt.boards.pace import Pace
-from smelt.boards.pieces import Pieces
+from smelt.boards.simulation_timeout import Pace
 from smelt.boards.stream import Stream
+from smelt.boards.transport import RESTARTED, Line, Lost, Refused, Silent, integers, words
 from smelt.errors import DeviceError
 
 _FIRST_S = 600.0

@@ -29,7 +29,7 @@ from smelt.codegen.lower.device import (
     LayerTimes,
     Measurements,
 )
-from smelt.codegen.lower.offer import Tiling
+from smelt.codegen.lower.kernel import Tiling
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.errors import ConfigError

@@ -9,10 +9,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from smelt.arguments import as_path
+from smelt.argument_checks import as_path
 from smelt.errors import ConfigError, ModelError, UnsupportedError
 from smelt.frontend import onnx
-from smelt.frontend.imported import Imported
+from smelt.frontend.import_result import Imported
 from smelt.frontend.onnx import InputOptions
 from smelt.ir.archive import load as load_archive
 from smelt.ir.budget import limited

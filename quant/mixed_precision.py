@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.convert import Wide
-from smelt.quant.network import FloatNetwork
+from smelt.quant.float_network import FloatNetwork
 from smelt.quant.plan import NodeKind, QuantizationPlan
-from smelt.quant.quantized import Island, output_noise
 from smelt.quant.ranges.int16 import serves as serves_sixteen
 from smelt.quant.ranges.int16 import wide_quants
 from smelt.quant.recipe import Recipe
+from smelt.quant.result import Island, output_noise
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.rescaling import channels_of
 from smelt.samples import Sample

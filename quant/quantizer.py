@@ -8,14 +8,14 @@ from dataclasses import replace
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Node, verify
 from smelt.quant.data.samples import check_samples, outliers
+from smelt.quant.float_network import FloatNetwork
+from smelt.quant.layerwise import Swept
 from smelt.quant.mixed_precision import freed
-from smelt.quant.network import FloatNetwork
 from smelt.quant.plan import NodeKind, QuantizationPlan, classify
-from smelt.quant.quantized import Island, Quantized, StepGain, output_noise
 from smelt.quant.recipe import Recipe
-from smelt.quant.rewrites.all import prepare
-from smelt.quant.rewrites.attention_scores import prepare_scores
-from smelt.quant.sweep import Swept
+from smelt.quant.result import Island, Quantized, StepGain, output_noise
+from smelt.quant.rewrites.attention import prepare_scores
+from smelt.quant.rewrites.sequence import prepare
 from smelt.samples import Sample
 
 

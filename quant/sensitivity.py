@@ -24,7 +24,7 @@ from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.pad import Pad
 from smelt.quant.plan import NodeKind, QuantizationPlan, is_real, only_moves
-from smelt.quant.ranges.observation import finite
+from smelt.quant.ranges.activation_statistics import finite
 from smelt.quant.weights.integers import (
     from_matrices,
     largest_scales,

@@ -64,7 +64,7 @@ def compile(  # noqa: A001 - the module's own verb, always called as `smelt.comp
     from smelt.api.compile import compile_model
     from smelt.api.options import Options
     from smelt.api.plugins import kernels, load_plugins
-    from smelt.arguments import as_items, as_path
+    from smelt.argument_checks import as_items, as_path
     from smelt.frontend import InputOptions
 
     wanted = "a sequence of paths of Python files"

@@ -10,13 +10,13 @@ from typing import cast
 
 import numpy as np
 
-from smelt.arguments import as_instance, as_items, as_table, wrong
+from smelt.argument_checks import as_instance, as_items, as_table, wrong
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, TensorType, Value
 from smelt.ir.npy import DAMAGED_ZIP, read_array, require_honest
 from smelt.ops.arithmetic.fixed_point import round_half_away
 from smelt.ops.case import random_array
-from smelt.ops.lengths import sizes_of, trace
+from smelt.ops.run_time_lengths import sizes_of, trace
 
 _MEMORY_BYTES, _ARRAY_BYTES = 2 * 1024**3, 160
 """What samples may take, and what an array takes besides its elements."""

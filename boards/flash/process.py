@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
-from smelt.boards.pace import Pace
-from smelt.boards.tools import end_with_children, start_tool
+from smelt.boards.external_programs import end_with_children, start_tool
+from smelt.boards.simulation_timeout import Pace
 from smelt.errors import ToolError
 from smelt.terminal import plain
 

@@ -15,9 +15,9 @@ from smelt.boards.flash.image import Image
 from smelt.boards.flash.process import Asked, execute
 from smelt.boards.flash.programs import PROGRAMS, Program
 from smelt.boards.flash.uf2 import uf2
-from smelt.boards.pace import pace_of
 from smelt.boards.ports import find_port
-from smelt.boards.tables import FlashTable
+from smelt.boards.schema import FlashTable
+from smelt.boards.simulation_timeout import pace_of
 from smelt.errors import ConfigError, DeviceError, SmeltError, ToolError
 
 GDB = FlashTable(runner="gdb")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.offer import WIDE_FLOATS
+from smelt.codegen.lower.kernel import WIDE_FLOATS
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.errors import ModelError

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from smelt.codegen.lower.offer import Refusal
+from smelt.codegen.lower.kernel import Refusal
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import clamp_limits
 from smelt.ops.core.binary import Binary

@@ -13,7 +13,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from smelt.codegen.lower.offer import MOST_ENTRIES, ROOM, Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import MOST_ENTRIES, ROOM, Kernel, KernelCall, Refusal, Request
 from smelt.ir import DType, Node
 from smelt.targets import ExternalLibrary
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from smelt.codegen.lower.short_products import SCRATCH_BYTES
+from smelt.codegen.lower.products_32bit import SCRATCH_BYTES
 from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 from smelt.ops.core.convolution import DepthwiseConv2D

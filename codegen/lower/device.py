@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from smelt.codegen.lower.offer import KernelCall, Tiling
+from smelt.codegen.lower.kernel import KernelCall, Tiling
 from smelt.ir import DType, Node, Value
 from smelt.targets import Target
 

@@ -30,7 +30,7 @@ from smelt.codegen.lower.halfword_parameters import (
     StretchText,
 )
 from smelt.codegen.lower.image_product import Footprint, ImageProduct
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -40,8 +40,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import STATE_BYTES, BlockSums, Taps, grouped
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node

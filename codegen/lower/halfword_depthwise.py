@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from smelt.codegen.lower.assembly_builder import Assembler
 from smelt.codegen.lower.depthwise_plane import Plane, input_channel, plane_of
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -29,8 +29,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.requantization_32bit import ScalingSteps, ShortScaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, DType, Node

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smelt.codegen.lower.image_loops import ImageLoop
 from smelt.codegen.lower.image_product import Footprint
-from smelt.codegen.lower.images import ImageLoop
-from smelt.codegen.lower.offer import Parameters
-from smelt.codegen.lower.short_scaling import ScalingSteps
+from smelt.codegen.lower.kernel import Parameters
+from smelt.codegen.lower.requantization_32bit import ScalingSteps
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import Packed
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import Packed
 from smelt.codegen.lower.window import Window
 from smelt.ir import Node
 from smelt.ops.core.convolution import Conv2D

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-from smelt.codegen.lower.offer import KernelCall, Operand, Parameters
-from smelt.codegen.lower.store import quantization
+from smelt.codegen.lower.c_expressions import quantization
+from smelt.codegen.lower.kernel import KernelCall, Operand, Parameters
 from smelt.codegen.text.helpers import uses_in
 from smelt.ir import TensorType
 

@@ -12,7 +12,8 @@ from itertools import product
 from typing_extensions import override
 
 from smelt.codegen.lower.additions import addition, refuse_addition
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.c_expressions import offset
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -21,7 +22,6 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import offset
 from smelt.ir import Node
 from smelt.ops.core.binary import Binary
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.exact_division import Quotients
+from smelt.codegen.lower.kernel import (
     Input,
     KernelCall,
     Operand,
@@ -16,7 +17,6 @@ from smelt.codegen.lower.offer import (
     Request,
 )
 from smelt.codegen.lower.pool_loops import PoolLoops, walks, work
-from smelt.codegen.lower.pool_quotients import Quotients
 from smelt.codegen.lower.pool_walk import PoolWalk
 from smelt.codegen.lower.pooling import Pooling
 from smelt.codegen.text.helpers import uses_in

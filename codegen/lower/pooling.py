@@ -2,7 +2,7 @@
 
 An average is a function of one small integer, the sum of a window's stored numbers; so are the sums
 and means of `Reduce`. Nearly it is one product, and all sums are asked whether it is so exactly
-(`pool_quotients`). How products are made is each core's own.
+(`exact_division`). How products are made is each core's own.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from math import prod
 
 import numpy as np
 
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.offer import Refusal
-from smelt.codegen.lower.pool_quotients import Quotients, Stairs, fitted
-from smelt.codegen.lower.store import offset, stored
+from smelt.codegen.lower.c_expressions import offset, stored
+from smelt.codegen.lower.exact_division import Quotients, Stairs, fitted
+from smelt.codegen.lower.kernel import Refusal
+from smelt.codegen.lower.output_stage import Finish
 from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import (
     Activation,

@@ -15,7 +15,7 @@ from math import gcd
 
 import numpy as np
 
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.ir import Array
 from smelt.targets import Optimize
 

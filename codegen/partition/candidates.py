@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import PurePosixPath
 
-from smelt.codegen.lower.offer import KernelCall
+from smelt.codegen.lower.kernel import KernelCall
 from smelt.ir import Node
 from smelt.targets import Optimize
 

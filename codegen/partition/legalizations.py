@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from smelt.codegen.passes.quantized.functions import tabulated
+from smelt.codegen.passes.quantized.function_chains import tabulated
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Array, DType, Node, Op, Quant, Rounding, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import Requantizer, convolution_scales

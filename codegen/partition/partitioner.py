@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 from smelt.codegen.lower.backend import Answers, Backend
 from smelt.codegen.lower.device import DeviceCall, DeviceShare
-from smelt.codegen.lower.offer import MOST_ENTRIES, Refusal, Request
+from smelt.codegen.lower.kernel import MOST_ENTRIES, Refusal, Request
 from smelt.codegen.partition.candidates import (
     Candidate,
     Choice,

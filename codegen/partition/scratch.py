@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from smelt.codegen.lower.offer import ROOM
+from smelt.codegen.lower.kernel import ROOM
 from smelt.codegen.passes.loops import root_of
 from smelt.ir import Graph, Node, Value
 

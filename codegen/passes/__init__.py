@@ -10,22 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from smelt.codegen.passes.channels.constant_channels import drop_channels
-from smelt.codegen.passes.cleanup.drop import drop_dead_nodes, drop_identities
-from smelt.codegen.passes.cleanup.duplicates import share_common_nodes, simplify_arithmetic
-from smelt.codegen.passes.cleanup.fold import fold_constants
+from smelt.codegen.passes.cleanup.common_subexpressions import (
+    share_common_nodes,
+    simplify_arithmetic,
+)
+from smelt.codegen.passes.cleanup.constant_folding import fold_constants
+from smelt.codegen.passes.cleanup.dead_nodes import drop_dead_nodes, drop_identities
 from smelt.codegen.passes.cleanup.materialize import materialize_results
 from smelt.codegen.passes.context import DEFAULT, Pass, PassContext
 from smelt.codegen.passes.fusion.activations import fuse_activations
-from smelt.codegen.passes.fusion.dense import use_dense_layers
+from smelt.codegen.passes.fusion.channel_scales import fold_scales
+from smelt.codegen.passes.fusion.fully_connected import use_dense_layers
 from smelt.codegen.passes.fusion.normalizations import recognize_normalizations
-from smelt.codegen.passes.fusion.pads import fold_pads
+from smelt.codegen.passes.fusion.padding import fold_pads
 from smelt.codegen.passes.fusion.patterns import recognize_functions
-from smelt.codegen.passes.fusion.scales import fold_scales
 from smelt.codegen.passes.layout.reshapes import merge_reshapes, sink_reshapes
 from smelt.codegen.passes.layout.transposes import cancel_transposes
-from smelt.codegen.passes.quantized.functions import merge_functions
-from smelt.codegen.passes.quantized.integers import use_integer_arithmetic
-from smelt.codegen.passes.rows import bind_lengths
+from smelt.codegen.passes.quantized.function_chains import merge_functions
+from smelt.codegen.passes.quantized.integer_arithmetic import use_integer_arithmetic
+from smelt.codegen.passes.run_time_rows import bind_lengths
 from smelt.codegen.passes.subgraphs import everywhere
 from smelt.ir import Graph, verify
 from smelt.ir.budget import limited

@@ -1,6 +1,6 @@
 """Lays the nodes of a graph, and of the graphs inside, out in time and memory.
 
-Where values are is in `places`. Reshapes cost nothing. What a branch or a loop's body makes is
+Where values are is in `locations`. Reshapes cost nothing. What a branch or a loop's body makes is
 written straight to where it is read afterwards, where that cannot destroy what is still needed, and
 else copied there.
 """
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from smelt.codegen.lower.device import DeviceCall
 from smelt.codegen.partition.candidates import Choice
 from smelt.codegen.passes.loops import in_safe_order, is_read, kept, root_of, written_early
-from smelt.codegen.passes.rows import Rows
+from smelt.codegen.passes.run_time_rows import Rows
 from smelt.codegen.schedule.lifetimes import Lifetimes
-from smelt.codegen.schedule.places import (
+from smelt.codegen.schedule.locations import (
     Places,
     ValueView,
     ValueViews,
@@ -23,6 +23,7 @@ from smelt.codegen.schedule.places import (
     view_of,
     views_in_turn,
 )
+from smelt.codegen.schedule.shared_symbols import Constants, Functions
 from smelt.codegen.schedule.steps import (
     Actions,
     Argument,
@@ -35,7 +36,6 @@ from smelt.codegen.schedule.steps import (
     Step,
     TellLength,
 )
-from smelt.codegen.schedule.symbols import Constants, Functions
 from smelt.ir import DType, Graph, Node, TensorType, Value
 from smelt.ops.control.branches import If, Loop, While
 from smelt.ops.control.loop_form import LoopForm

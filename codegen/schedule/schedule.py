@@ -10,10 +10,11 @@ from typing import Any
 from smelt.codegen import arena
 from smelt.codegen.lower.device import DeviceFunctions
 from smelt.codegen.partition.partitioner import Partitioner
-from smelt.codegen.passes.rows import rows_of
+from smelt.codegen.passes.run_time_rows import rows_of
 from smelt.codegen.schedule.lifetimes import Lifetimes
 from smelt.codegen.schedule.linearize import Linearizer
-from smelt.codegen.schedule.places import ValueView, ValueViews
+from smelt.codegen.schedule.locations import ValueView, ValueViews
+from smelt.codegen.schedule.shared_symbols import Constants, Functions
 from smelt.codegen.schedule.steps import (
     Actions,
     Argument,
@@ -28,7 +29,6 @@ from smelt.codegen.schedule.steps import (
     TellLength,
     flatten,
 )
-from smelt.codegen.schedule.symbols import Constants, Functions
 from smelt.errors import DoesNotFit
 from smelt.ir import Array, Graph, Value
 from smelt.targets import Platform

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from smelt.codegen.lower.offer import KernelCall
+from smelt.codegen.lower.kernel import KernelCall
 from smelt.codegen.partition.candidates import Choice
 from smelt.ir import DType, Node
 from smelt.ops.control.run_time_length import LengthOf

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from smelt.errors import UnsupportedError
-from smelt.frontend.imported import Imported
+from smelt.frontend.import_result import Imported
 from smelt.frontend.onnx.options import InputOptions
 
 __all__ = ["LARGEST_FILE", "InputOptions", "load", "refuse_large"]

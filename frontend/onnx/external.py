@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx
 
 from smelt.errors import ModelError, UnsupportedError
+from smelt.formatting import number
 from smelt.frontend.onnx.checks import messages
 from smelt.frontend.onnx.tensors import is_external, needed_bytes, type_name
 from smelt.ir.budget import current
-from smelt.wording import number
 
 MOST_BYTES = 1 << 30
 """Bytes that all constants together may take from other files, as in a `.smelt` archive."""

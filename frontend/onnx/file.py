@@ -13,7 +13,7 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.frontend.onnx.checks import require_text
 from smelt.frontend.onnx.external import load_external
 from smelt.frontend.onnx.functions import inlined
-from smelt.frontend.onnx.order import sort_operators
+from smelt.frontend.onnx.topological_order import sort_operators
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28
 """Versions of the operator set `ai.onnx` that are imported."""

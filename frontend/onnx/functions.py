@@ -11,8 +11,8 @@ import onnx
 import onnx.inliner
 
 from smelt.errors import ModelError, UnsupportedError
+from smelt.formatting import number
 from smelt.frontend.onnx.checks import messages, require_size
-from smelt.wording import number
 
 LEAST_BYTES = 1 << 25
 """Bytes that functions may take once they are inlined, whatever size the model has."""

@@ -10,18 +10,18 @@ import onnx
 from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.imported import Imported
+from smelt.frontend.import_result import Imported
 from smelt.frontend.onnx import expansion
 from smelt.frontend.onnx.checks import require_known_attributes, require_size
 from smelt.frontend.onnx.converters import CONVERTERS
 from smelt.frontend.onnx.file import OnnxFile
 from smelt.frontend.onnx.half_precision import ElementTypes
+from smelt.frontend.onnx.import_notes import import_notes
 from smelt.frontend.onnx.inputs import Inputs
-from smelt.frontend.onnx.lengths import checked
-from smelt.frontend.onnx.notes import import_notes
 from smelt.frontend.onnx.operation import Declared, Operation
 from smelt.frontend.onnx.options import InputOptions
-from smelt.frontend.onnx.quantizing import label_inputs
+from smelt.frontend.onnx.quantize_linear import label_inputs
+from smelt.frontend.onnx.run_time_lengths import checked
 from smelt.frontend.onnx.scope import OnnxValue, Scope, TensorSequence
 from smelt.frontend.onnx.supported import (
     converter_key,
@@ -32,7 +32,7 @@ from smelt.frontend.onnx.supported import (
     remedy,
 )
 from smelt.frontend.onnx.tensors import array_of, dense_array_of
-from smelt.frontend.unique import UniqueNames
+from smelt.frontend.unique_names import UniqueNames
 from smelt.ir import Array, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ir.budget import spend
 from smelt.ir.evaluate import compute

@@ -8,7 +8,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from smelt.arguments import as_choice, as_integer, as_items, as_table, wrong
+from smelt.argument_checks import as_choice, as_integer, as_items, as_table, wrong
 
 OnnxLayout = Literal["model", "nhwc"]
 

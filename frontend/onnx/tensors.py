@@ -10,9 +10,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from smelt.errors import ModelError, UnsupportedError
+from smelt.formatting import number
 from smelt.ir import Array, DType, TensorType
 from smelt.ir.budget import spend
-from smelt.wording import number
 
 _PROTO = onnx.TensorProto
 

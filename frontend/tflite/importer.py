@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.errors import ModelError, UnsupportedError
-from smelt.frontend.imported import Imported
+from smelt.frontend.import_result import Imported
 from smelt.frontend.tflite import (
     convolution,
     dilation,
@@ -39,7 +39,7 @@ from smelt.frontend.tflite.tensors import (
     dequantized,
     tensor_type,
 )
-from smelt.frontend.unique import UniqueNames
+from smelt.frontend.unique_names import UniqueNames
 from smelt.ir import Array, DType, Graph, Node, State, TensorType, Value, verify
 from smelt.ir.budget import spend
 

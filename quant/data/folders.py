@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from smelt.errors import ConfigError, QuantizationError
+from smelt.formatting import counted
 from smelt.ir import Graph
 from smelt.quant.data import image_files, wave_files
 from smelt.quant.data.image_files import Preprocessing, read_images
 from smelt.quant.data.wave_files import read_waves, short_waves
 from smelt.samples import Sample
-from smelt.wording import counted
 
 __all__ = ["Preprocessing", "holds_images", "not_images", "padded", "read_folder", "spread"]
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from smelt.errors import UnsupportedError
 from smelt.ir import Graph, Op
 from smelt.ops.core.table import Table
-from smelt.quant.qdq import elementwise, moves, products, recurrence, reductions
-from smelt.quant.qdq.functions import functions_of
+from smelt.quant.qdq import data_movement, elementwise, matmul, recurrence, reductions
 from smelt.quant.qdq.graph import Emitter, Exporter
+from smelt.quant.qdq.table_functions import functions_of
 
-_FAMILIES = (elementwise, moves, products, recurrence, reductions)
+_FAMILIES = (elementwise, data_movement, matmul, recurrence, reductions)
 
 EMITTERS: Mapping[type[Op], Emitter] = {
     op: emitter for family in _FAMILIES for op, emitter in family.EMITTERS.items()

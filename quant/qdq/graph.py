@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from smelt.errors import UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Op, Value
 from smelt.ir.onnx_form import OnnxForm
-from smelt.quant.qdq.functions import FunctionNodes
+from smelt.quant.qdq.table_functions import FunctionNodes
 
 OPSET = 17
 FIRST = (0, 3, 1, 2)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.ir import Array, Quant
-from smelt.quant.ranges.observation import Observation, finite, sample_weights
+from smelt.quant.ranges.activation_statistics import Observation, finite, sample_weights
 from smelt.quant.recipe import Recipe
 
 _LEVELS = 255

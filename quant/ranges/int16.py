@@ -15,7 +15,7 @@ from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import DType, Node, Quant, TensorType, Value
 from smelt.ops.core.unary import Unary
 from smelt.quant.plan import NodeKind, QuantizationPlan, is_real, probed
-from smelt.quant.ranges.observation import Observation
+from smelt.quant.ranges.activation_statistics import Observation
 from smelt.quant.ranges.shared_ranges import Group
 
 _HEADROOM = 1.25

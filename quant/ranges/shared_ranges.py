@@ -16,7 +16,7 @@ from typing import TypeAlias
 from smelt.ir import Graph, Node, Quant, Value
 from smelt.quant.plan import NodeKind, QuantizationPlan, fixed_quant, is_real, tied_inputs
 from smelt.quant.ranges.activation_ranges import headroom
-from smelt.quant.ranges.observation import Observation
+from smelt.quant.ranges.activation_statistics import Observation
 
 _WIDER = 1.5
 """A tensor does not share the range of others from this much wider than its own on, if operators

@@ -17,7 +17,7 @@ import numpy as np
 
 from smelt.ir import Array, Graph, Node, Value
 from smelt.quant.plan import NodeKind, QuantizationPlan, classify
-from smelt.quant.ranges.observation import Observation
+from smelt.quant.ranges.activation_statistics import Observation
 from smelt.quant.sensitivity import Sensitivity
 from smelt.quant.weights.integers import from_matrices, real_bias, to_matrices
 from smelt.quant.weights.rescaling import FIXED, Classes, channels_of, taps_channel

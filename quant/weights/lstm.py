@@ -16,7 +16,7 @@ import numpy as np
 
 from smelt.ir import Array, Node, Quant
 from smelt.ops.sequence.lstm import CELL_POWERS, GATES, Lstm
-from smelt.quant.ranges.observation import Observation
+from smelt.quant.ranges.activation_statistics import Observation
 from smelt.quant.recipe import Recipe
 from smelt.quant.rewrites.recurrent import twins
 from smelt.quant.weights.correction import Statistics, choose_rounding

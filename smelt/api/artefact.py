@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smelt.api.options import Options
-from smelt.arguments import as_path
+from smelt.argument_checks import as_path
 from smelt.boards import Board, Computer
 from smelt.codegen import arena
 from smelt.codegen.accelerator import Accelerator, accelerator_of
@@ -15,7 +15,7 @@ from smelt.codegen.emit.network import EmittedNetwork
 from smelt.codegen.emit.project import Project
 from smelt.codegen.lower.device import LayerCosts
 from smelt.codegen.partition.legalize import Legalized
-from smelt.codegen.passes.channels.removals import Removals
+from smelt.codegen.passes.channels.removal_report import Removals
 from smelt.codegen.schedule.schedule import Schedule
 from smelt.frontend import Imported
 from smelt.ir import Graph

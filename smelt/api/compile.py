@@ -11,7 +11,7 @@ from smelt.api.artefact import Artefact, Stages
 from smelt.api.options import Options
 from smelt.api.quantize import quantize_network
 from smelt.api.report import build_report
-from smelt.arguments import as_text
+from smelt.argument_checks import as_text
 from smelt.boards import Board, Computer, computer_called
 from smelt.boards import load as load_board
 from smelt.codegen import arena
@@ -21,12 +21,12 @@ from smelt.codegen.emit.network import EmittedNetwork, describe, network_hash
 from smelt.codegen.emit.project import Project, render_project
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import TUNING, LayerCosts
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.codegen.partition.scratch import rooms
 from smelt.codegen.passes import run_passes
-from smelt.codegen.passes.channels.removals import Removals
+from smelt.codegen.passes.channels.removal_report import Removals
 from smelt.codegen.schedule.schedule import Schedule, require_weights_fit, schedule
 from smelt.errors import ConfigError
 from smelt.frontend import Imported

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from smelt.api.quantize import Settings
-from smelt.arguments import as_choice, as_flag, as_instance, as_items, as_table, as_text
+from smelt.argument_checks import as_choice, as_flag, as_instance, as_items, as_table, as_text
 from smelt.codegen.lower.device import Measurements
-from smelt.codegen.lower.offer import Kernel
+from smelt.codegen.lower.kernel import Kernel
 from smelt.frontend import InputOptions
 from smelt.targets import Optimize
 

@@ -4,7 +4,7 @@ A plugin is a module named by an entry point of group `smelt.plugins`, or a file
 `--plugin`. It may define
 
 - subclasses of `smelt.ir.Op`, which register themselves under their class name;
-- `KERNELS`, a mapping from a backend's name to kernels (`smelt.codegen.lower.offer.Kernel`);
+- `KERNELS`, a mapping from a backend's name to kernels (`smelt.codegen.lower.kernel.Kernel`);
 - `TEMPLATES`, the folder that those kernels' templates are in (`KernelCall` says what they get);
 - `TFLITE_CONVERTERS`, a mapping from an operator's name in the file (a custom operator's custom
   name) to `smelt.frontend.tflite.Converter`;
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, cast
 from jinja2 import FileSystemLoader
 
 import smelt.codegen.backends as backends
-from smelt.codegen.lower.offer import Kernel
+from smelt.codegen.lower.kernel import Kernel
 from smelt.codegen.text.render import environment
 from smelt.errors import ConfigError
 from smelt.ir import Op

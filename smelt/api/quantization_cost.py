@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from smelt.codegen import arena
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.passes import run_passes
 from smelt.codegen.schedule.schedule import schedule
 from smelt.ir import Graph
-from smelt.quant.quantized import Island, Quantized
+from smelt.quant.result import Island, Quantized
 from smelt.targets import HOST
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from smelt.api.quantization_cost import island_costs
 from smelt.ir import Graph
 from smelt.quant.data.samples import doubtful
-from smelt.quant.quantized import Quantized, hurting
 from smelt.quant.recipe import Recipe
+from smelt.quant.result import Quantized, hurting
 from smelt.samples import Sample
 
 FEW = 32

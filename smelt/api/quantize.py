@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 
 from smelt.api.quantization_notes import data_notes, result_notes
-from smelt.arguments import as_flag, as_instance, as_integer, as_items, as_path, wrong
+from smelt.argument_checks import as_flag, as_instance, as_integer, as_items, as_path, wrong
 from smelt.codegen.passes import run_passes
 from smelt.errors import ConfigError, QuantizationError
+from smelt.formatting import counted
 from smelt.frontend import Imported
 from smelt.ir import Array, Graph, evaluate
 from smelt.quant.data.folders import Preprocessing, not_images, padded, read_folder, spread
 from smelt.quant.data.samples import check_arrays, check_samples
-from smelt.quant.interface import float_interface
-from smelt.quant.quantized import Quantized, output_noise
+from smelt.quant.io_conversion import float_interface
 from smelt.quant.quantizer import quantize, require_float
-from smelt.quant.ranges.observation import evaluated
+from smelt.quant.ranges.activation_statistics import evaluated
 from smelt.quant.recipe import ALLOWED, RECIPES, Recipe
+from smelt.quant.result import Quantized, output_noise
 from smelt.samples import Sample, bind_samples, dequantize, load_arrays
-from smelt.wording import counted
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Comparison:
 
     Attributes:
         samples: how many.
-        sqnr: dB over all outputs; see `smelt.quant.quantized.StepGain`.
+        sqnr: dB over all outputs; see `smelt.quant.result.StepGain`.
         outputs: dB of each output.
         accuracy, original_accuracy: share of the samples whose largest element of the first output
             is where the label says; None without labels.

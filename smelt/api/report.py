@@ -11,10 +11,10 @@ from typing import Any
 from smelt.api.artefact import Stages
 from smelt.codegen.emit.network import Tensor
 from smelt.codegen.lower.device import DeviceCall, LayerCosts
-from smelt.codegen.lower.offer import KernelCall
+from smelt.codegen.lower.kernel import KernelCall
 from smelt.codegen.partition.candidates import Candidate
 from smelt.codegen.passes import PASSES
-from smelt.codegen.passes.channels.removals import Gone
+from smelt.codegen.passes.channels.removal_report import Gone
 from smelt.codegen.passes.context import Removal
 from smelt.codegen.schedule.schedule import ARENA, STATE
 from smelt.codegen.schedule.steps import Branch, Call, Repeat, Step, TellLength

@@ -21,7 +21,7 @@ from smelt.api.plugins import kernels as plugin_kernels
 from smelt.api.plugins import load_plugins
 from smelt.api.quantize import Settings
 from smelt.api.report import Gates
-from smelt.cli import lists as cli_lists
+from smelt.cli import list_options
 from smelt.cli.quant_options import PANEL, QuantGroup, QuantizationKind
 from smelt.codegen.accelerator import load_tuning
 from smelt.codegen.lower.backend import backend
@@ -220,14 +220,14 @@ class InputGroup:
 
     def plugin_files(self) -> tuple[Path, ...]:
         """The files that are imported."""
-        return cli_lists.plugins(self.plugin or ())
+        return list_options.plugins(self.plugin or ())
 
     def options(self) -> InputOptions:
         """The same, read; `ConfigError` for a text of another form."""
         return InputOptions(
-            cli_lists.dims(self.dim or ()),
-            cli_lists.shapes(self.shape or ()),
-            cli_lists.values(self.value or ()),
+            list_options.dims(self.dim or ()),
+            list_options.shapes(self.shape or ()),
+            list_options.values(self.value or ()),
             self.input_layout.value,
         )
 
@@ -265,8 +265,8 @@ class BuildGroup(InputGroup, QuantGroup):
             keep_inputs=self.keep_inputs,
             kernels=kernels,
             inputs=self.options(),
-            backends=cli_lists.words("--backends", self.backends) if self.backends else None,
-            place=cli_lists.places(self.place or ()),
+            backends=list_options.words("--backends", self.backends) if self.backends else None,
+            place=list_options.places(self.place or ()),
             fallback=self.fallback,
             expand_weights=self.expand_weights,
             gpu=self.gpu,

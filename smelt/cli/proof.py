@@ -16,7 +16,7 @@ from rich.console import Console
 
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
-from smelt.boards.meter import Meter
+from smelt.boards.energy_meter import Meter
 from smelt.cli.options import BuildGroup, JsonFileOption, LimitGroup, QuietOption
 from smelt.cli.output import bars, dumper, notes, write_json
 from smelt.cli.show import verify as show_verify

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from smelt.api.quantize import Settings
-from smelt.cli.lists import numbers, words
+from smelt.cli.list_options import numbers, words
 from smelt.errors import ConfigError
 from smelt.quant.data.image_files import Preprocessing
 from smelt.quant.recipe import ALLOWED, RECIPES, Recipe

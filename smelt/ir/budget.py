@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from smelt.errors import UnsupportedError
-from smelt.wording import number
+from smelt.formatting import number
 
 OPERATOR = 1 << 10
 """What starting one operator's reference counts as, in elementary operations."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smelt.boards import Device, ElfInfo
-from smelt.boards.contents import Contents, first_altered
+from smelt.boards.firmware_bytes import Contents, first_altered
 from smelt.codegen.emit.network import stored_arrays
 from smelt.errors import VerifyError
 from smelt.ir import Array

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from smelt.api.report import Measured, Report, complete
 from smelt.boards import ElfInfo
-from smelt.boards.counts import CountedRegion, Counter
 from smelt.boards.disassembly import Code, disassemble, line_at, source_lines
+from smelt.boards.instruction_counts import CountedRegion, Counter
 from smelt.codegen.emit.network import call_lines
 from smelt.codegen.schedule.steps import Call
 from smelt.errors import ConfigError, ToolError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from smelt.api import device_options
 from smelt.boards import Device, ElfInfo, compile_project, open_device
 from smelt.boards.build import library_folder
-from smelt.boards.meter import Meter
+from smelt.boards.energy_meter import Meter
 from smelt.codegen.accelerator import devices_beside, targets_beside
 from smelt.errors import ConfigError, DeviceError, ToolError
 from smelt.files import lasting_folder, temporary_folder

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smelt.api.report import Gates, Latency, Measured, Report, complete
-from smelt.arguments import as_path
+from smelt.argument_checks import as_path
 from smelt.boards import Device, ElfInfo, Invocation, compile_project
-from smelt.boards.meter import Meter, metered
+from smelt.boards.energy_meter import Meter, metered
 from smelt.ir import Array, Graph, Value
-from smelt.ops.lengths import cut, padded, sizes_of, trace
+from smelt.ops.run_time_lengths import cut, padded, sizes_of, trace
 from smelt.proof.rig import Rig, connected, require_tools
 from smelt.samples import Sample, random_samples
 

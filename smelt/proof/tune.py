@@ -30,7 +30,7 @@ from smelt.codegen.lower.device import (
     Measurements,
     layer_key,
 )
-from smelt.codegen.lower.offer import Tiling
+from smelt.codegen.lower.kernel import Tiling
 from smelt.errors import ConfigError
 from smelt.frontend import Imported
 from smelt.ir import Node

@@ -15,19 +15,19 @@ import numpy as np
 from smelt.api.artefact import Artefact
 from smelt.api.report import Report
 from smelt.boards import Device, ElfInfo
-from smelt.codegen.passes.quantized.integers import use_integer_arithmetic
+from smelt.codegen.passes.quantized.integer_arithmetic import use_integer_arithmetic
 from smelt.codegen.passes.subgraphs import everywhere
 from smelt.codegen.schedule.steps import Call
 from smelt.errors import ConfigError, DeviceError, SmeltError, VerifyError
+from smelt.formatting import counted
 from smelt.ir import Array, DType, Evaluation, Graph, Node, Value
 from smelt.ops.core.cast import Cast
-from smelt.ops.lengths import cut, evaluate_at_size, trace
+from smelt.ops.run_time_lengths import cut, evaluate_at_size, trace
 from smelt.proof.memory import ComparedMemory, MemoryProgress, compare_memory
 from smelt.proof.rig import Rig
 from smelt.proof.run import Progress, Result, device_inputs, run, set_sizes, step_sizes
 from smelt.proof.tolerances import FLOAT_TOLERANCE, Difference, compare, inexact
 from smelt.samples import Sample, check_samples
-from smelt.wording import counted
 
 
 @dataclass(frozen=True)

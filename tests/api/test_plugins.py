@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from smelt.codegen.lower.offer import Input, Kernel, KernelCall, Output, Parameters, Request
+from smelt.codegen.lower.kernel import Input, Kernel, KernelCall, Output, Parameters, Request
 from smelt.frontend.tflite import Converter, TfliteOperation
 from smelt.ir import Array, Node, Op, TensorType
 
@@ -169,7 +169,7 @@ def test_later_plugins_serve_first(tmp_path: Path, cube: Path) -> None:
     other = plugin(
         tmp_path,
         """\
-        from smelt.codegen.lower.offer import Kernel, KernelCall
+        from smelt.codegen.lower.kernel import Kernel, KernelCall
         from smelt.ops.tensor.copy import Copy
 
         class Mine(Kernel):

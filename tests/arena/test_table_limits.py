@@ -7,7 +7,7 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.c.pool import PoolParameters
-from smelt.codegen.lower.offer import MOST_ENTRIES
+from smelt.codegen.lower.kernel import MOST_ENTRIES
 from smelt.errors import UnsupportedError
 from smelt.frontend import Imported
 from smelt.ir import DType, Graph, Node, Op, Origin, TensorType, Value

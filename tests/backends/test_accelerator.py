@@ -31,7 +31,7 @@ from smelt.codegen.lower.device import (
     LayerTimes,
     Measurements,
 )
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,

@@ -15,7 +15,7 @@ import pytest
 
 from bench.cores import CORES
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Refusal, Request
+from smelt.codegen.lower.kernel import Refusal, Request
 from smelt.ir import Array, DType, TensorType, evaluate
 from smelt.ops import all_cases
 from smelt.ops.case import Case, Data, build, sample_limits, sample_of

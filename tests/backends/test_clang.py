@@ -11,8 +11,8 @@ import pytest
 
 from bench.cores import CORES
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
-from smelt.codegen.schedule.symbols import Functions
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
+from smelt.codegen.schedule.shared_symbols import Functions
 from smelt.codegen.text.helpers import preamble
 from smelt.ir import Node
 from smelt.ops.arithmetic.fixed_point import Activation

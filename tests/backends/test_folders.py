@@ -9,7 +9,7 @@ import pytest
 
 import smelt.codegen.backends
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Refusal, Request
+from smelt.codegen.lower.kernel import Refusal, Request
 from smelt.ir import DType, Node, Op, Origin, Quant, Rounding, TensorType, Value
 from smelt.ops.core.binary import BINARY, Binary
 from smelt.ops.core.reduce import REDUCE, Reduce

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Input, Output, Packed, Request, Scratch
+from smelt.codegen.lower.kernel import Input, Output, Packed, Request, Scratch
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule, schedule
 from smelt.codegen.text.helpers import preamble

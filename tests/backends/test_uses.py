@@ -9,8 +9,8 @@ import pytest
 
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import DeviceCall
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
-from smelt.codegen.schedule.symbols import FunctionParameters, Functions
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
+from smelt.codegen.schedule.shared_symbols import FunctionParameters, Functions
 from smelt.codegen.text.helpers import FLOAT, helper_blocks, needs, preamble
 from smelt.ir import Node
 from smelt.ops.case import build

@@ -605,7 +605,7 @@ def test_ctrl_c_stays_ignored_where_it_was() -> None:
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
         "sys.addaudithook(lambda event, arguments: os.kill(os.getpid(), signal.SIGINT) "
         "if event == 'import' and "
-        "arguments[0] in ('smelt.cli.app', 'smelt.cli.show.pages') else None); "
+        "arguments[0] in ('smelt.cli.app', 'smelt.cli.show.html') else None); "
         "sys.argv = ['smelt', '--version']; from smelt.__main__ import main; main()"
     )
     done = subprocess.run(

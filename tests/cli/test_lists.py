@@ -10,7 +10,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from smelt.cli.app import app
-from smelt.cli.lists import dims, numbers, places, plugins, shapes, values, words
+from smelt.cli.list_options import dims, numbers, places, plugins, shapes, values, words
 from smelt.cli.options import BuildGroup
 from smelt.errors import ConfigError
 from tests.support.cli_runner import Smelt, runner

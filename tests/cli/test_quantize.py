@@ -18,7 +18,7 @@ from smelt.cli.show.quantize import losses
 from smelt.frontend import load
 from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ops.core.quantize import Dequantize, Quantize
-from smelt.quant.interface import float_interface
+from smelt.quant.io_conversion import float_interface
 from smelt.samples import bind_samples, dequantize
 from tests.support.cli_runner import Smelt, runner
 from tests.support.onnx_networks import graph, model, node, session, tensor_info

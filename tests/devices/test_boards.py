@@ -12,8 +12,8 @@ from smelt import boards, targets
 from smelt.api.options import Options
 from smelt.boards.addresses import UART_BYTES
 from smelt.boards.board import LEAST_CODE, LEAST_DATA
+from smelt.boards.schema import QemuTable, UartDriver
 from smelt.boards.simulate import EMULATORS
-from smelt.boards.tables import QemuTable, UartDriver
 from smelt.codegen.emit.firmware import Firmware
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value

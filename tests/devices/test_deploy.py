@@ -28,8 +28,8 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import Device, ElfInfo, device_info, session
 from smelt.boards.device_info import DeviceInfo
+from smelt.boards.energy_meter import Meter
 from smelt.boards.flash import Way
-from smelt.boards.meter import Meter
 from smelt.boards.simulate import Simulator
 from smelt.errors import ConfigError, DeviceError, DoesNotFit, ToolError, VerifyError
 from smelt.frontend import Imported

@@ -18,7 +18,7 @@ from smelt.boards.flash.process import Asked, execute
 from smelt.boards.flash.programs import PROGRAMS
 from smelt.boards.flash.uf2 import uf2
 from smelt.boards.ports import find_port
-from smelt.boards.tables import FlashTable, Runner
+from smelt.boards.schema import FlashTable, Runner
 from smelt.errors import ConfigError, DeviceError, ToolError
 from tests.support.flash_tools import Fakes, memory_of, read_hex, read_uf2, write_elf
 

@@ -18,8 +18,8 @@ from elftools.elf.elffile import ELFFile
 from smelt.api.artefact import Artefact
 from smelt.api.options import Options
 from smelt.boards import Device, ElfInfo, open_device
-from smelt.boards.contents import Contents, Section, Symbol
 from smelt.boards.device_info import Region
+from smelt.boards.firmware_bytes import Contents, Section, Symbol
 from smelt.codegen.emit import weights
 from smelt.codegen.emit.network import stored_arrays
 from smelt.errors import DeviceError, SmeltError, VerifyError

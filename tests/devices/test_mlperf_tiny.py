@@ -23,8 +23,8 @@ from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.boards import Board
-from smelt.boards.pace import pace_of
 from smelt.boards.simulate import Simulator
+from smelt.boards.simulation_timeout import pace_of
 from smelt.errors import ConfigError
 from smelt.ir import Array, Graph, Quant, TensorType, Value
 from smelt.proof.mlperf_tiny import BENCHMARKS, benchmark_of, claim, meaning

@@ -19,8 +19,8 @@ from smelt.api.artefact import Artefact
 from smelt.api.options import Options
 from smelt.boards import session
 from smelt.boards.flash import Way, runners
-from smelt.boards.pace import Pace, pace_of
 from smelt.boards.simulate import Simulator
+from smelt.boards.simulation_timeout import Pace, pace_of
 from smelt.errors import DeviceError, ToolError
 from smelt.proof.rig import built, connected
 from smelt.proof.run import device_inputs

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.boards import Device
-from smelt.boards.line import Line, Lost, words
 from smelt.boards.stream import ProcessStream, Stream
+from smelt.boards.transport import Line, Lost, words
 from smelt.errors import DeviceError
 from tests.support.fake_project import expected_output, inputs
 from tests.support.wire_tools import MLPERF, SAMPLE, Build, Place, builder

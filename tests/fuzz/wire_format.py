@@ -22,7 +22,7 @@ from zlib import crc32
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.boards import Device, line
+from smelt.boards import Device, transport
 from smelt.boards.device_info import VERSION
 from smelt.errors import ConfigError, DeviceError, VerifyError
 from smelt.frontend import InputOptions, load
@@ -259,7 +259,7 @@ def converse(
     rig = _FakeRig()
     object.__setattr__(rig, "stream", _Spoilt(faults, clock, device, bytes_per_s))
     (sample,) = random_samples(network.graph, 1, 0)
-    with patch.object(line, "time", clock):
+    with patch.object(transport, "time", clock):
         if device.taps:
             time_layers(network, sample, rig)
             reference = dict(evaluate(network.graph, sample).values)

@@ -22,17 +22,17 @@ from smelt.codegen.backends.armv6m import convolution_assembly as armv6m_block
 from smelt.codegen.backends.armv6m import dense_assembly as armv6m_words
 from smelt.codegen.backends.armv6m.instructions import Armv6m
 from smelt.codegen.backends.armv7m import convolution_assembly as armv7m_block
-from smelt.codegen.backends.armv7m import products_assembly as armv7m_products_assembly
+from smelt.codegen.backends.armv7m import convolution_pairs_assembly as armv7m_products_assembly
 from smelt.codegen.backends.armv7m.assembly import Turns
-from smelt.codegen.backends.armv7m.columns_assembly import SlidingLines, lines
+from smelt.codegen.backends.armv7m.convolution_pairs_assembly import PairsOfTaps
+from smelt.codegen.backends.armv7m.convolution_rows_assembly import LineSums, outputs_of_row
 from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
+from smelt.codegen.backends.armv7m.depthwise_3x3_assembly import SlidingLines, lines
 from smelt.codegen.backends.armv7m.instructions import Armv7m, asr
-from smelt.codegen.backends.armv7m.products_assembly import PairsOfTaps
-from smelt.codegen.backends.armv7m.rows_assembly import LineSums, outputs_of_row
 from smelt.codegen.lower import assembly_builder
 from smelt.codegen.lower.assembly_builder import LONGEST, Assembler, Label
 from smelt.codegen.lower.registers import LR, R0, R1, R2, R3, R4, R8, SP, EncodingError
-from smelt.codegen.lower.short_scaling import ShortScaling
+from smelt.codegen.lower.requantization_32bit import ShortScaling
 from smelt.codegen.lower.tap_groups import BlockSums, grouped
 from smelt.targets.instructions import Kind
 

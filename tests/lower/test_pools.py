@@ -17,7 +17,7 @@ import pytest
 
 from smelt.codegen.backends.dsp import pool as dsp_pool
 from smelt.codegen.backends.helium import pool as helium_pool
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.lower.plain_pool import PlainPool
 from smelt.codegen.lower.pooling import MOST, Pooling, pooling
 from smelt.ir import (

@@ -20,10 +20,10 @@ from smelt.ir import Array, DType, Graph, evaluate
 from smelt.ops.case import Bias, Case, Data, Weights, build
 from smelt.ops.core.convolution_nd import ConvTranspose
 from smelt.quant.plan import classify
-from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import observe
+from smelt.quant.ranges.activation_statistics import observe
 from smelt.quant.recipe import RECIPES
+from smelt.quant.result import sqnr
 from smelt.quant.weights.equalization import equalize
 from smelt.samples import Sample
 from tests.support.graphs import SETUPS, TWINS, Member, SampleOutputs, assert_same, run_together

@@ -15,7 +15,7 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.cli.show import report as show
 from smelt.codegen.lower.backend import Backend, backend
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.codegen.partition.legalizations import LEGALIZATIONS
 from smelt.codegen.partition.legalize import legalize
 from smelt.codegen.partition.partitioner import Partitioner

@@ -13,7 +13,7 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.lower.backend import Backend, backend
-from smelt.codegen.lower.offer import MOST_ENTRIES, Kernel, KernelCall, Refusal, Request, Scratch
+from smelt.codegen.lower.kernel import MOST_ENTRIES, Kernel, KernelCall, Refusal, Request, Scratch
 from smelt.codegen.partition.candidates import Candidate, Choice
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.errors import ConfigError, UnsupportedError

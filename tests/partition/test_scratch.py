@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from smelt.api.options import Options
-from smelt.codegen.lower.offer import ROOM
+from smelt.codegen.lower.kernel import ROOM
 from smelt.codegen.partition.scratch import rooms
 from smelt.ir import (
     DType,

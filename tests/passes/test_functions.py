@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from smelt.codegen.passes import run_passes
-from smelt.codegen.passes.channels.removals import Removals
-from smelt.codegen.passes.quantized.functions import merge_functions
+from smelt.codegen.passes.channels.removal_report import Removals
+from smelt.codegen.passes.quantized.function_chains import merge_functions
 from smelt.ir import (
     DType,
     Graph,

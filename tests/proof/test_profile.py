@@ -18,8 +18,8 @@ from elftools.elf.sections import SymbolTableSection
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.boards import compile_project
-from smelt.boards.counts import CountedRegion, Counter
 from smelt.boards.disassembly import disassemble
+from smelt.boards.instruction_counts import CountedRegion, Counter
 from smelt.codegen.schedule.steps import Call
 from smelt.ir import Graph, verify
 from smelt.ir.text import parse_graph

@@ -27,11 +27,11 @@ from smelt.ops.tensor.pad import Pad
 from smelt.ops.tensor.reshape import Reshape
 from smelt.quant.data.samples import outliers
 from smelt.quant.plan import NodeKind, classify
-from smelt.quant.quantized import Quantized
 from smelt.quant.quantizer import quantize
-from smelt.quant.ranges.observation import observe
+from smelt.quant.ranges.activation_statistics import observe
 from smelt.quant.ranges.shared_ranges import find_groups
 from smelt.quant.recipe import RECIPES, Recipe
+from smelt.quant.result import Quantized
 from smelt.quant.weights.equalization import equalize
 from smelt.quant.weights.fitting import Noise, fitted
 from smelt.quant.weights.integers import largest_scales, nearest

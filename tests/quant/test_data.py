@@ -18,8 +18,8 @@ from smelt.quant.data.folders import padded, read_folder, spread
 from smelt.quant.data.image_files import Preprocessing, read_images
 from smelt.quant.data.samples import doubtful, outliers
 from smelt.quant.data.wave_files import read_waves
-from smelt.quant.quantized import sqnr
 from smelt.quant.quantizer import quantize
+from smelt.quant.result import sqnr
 from tests.support.quant_networks import digits, outputs
 
 Image = pytest.importorskip("PIL.Image", reason="images need the extra `images`")

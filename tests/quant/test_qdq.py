@@ -23,7 +23,7 @@ from smelt.ops.core.unary import Unary
 from smelt.ops.sequence.lstm import Lstm
 from smelt.ops.sequence.recurrence import Recurrence
 from smelt.quant.qdq import EMITTERS, export
-from smelt.quant.qdq.functions import functions_of
+from smelt.quant.qdq.table_functions import functions_of
 from smelt.quant.quantizer import quantize
 from smelt.quant.recipe import RECIPES
 from smelt.samples import Sample, bind_samples, dequantize, random_samples

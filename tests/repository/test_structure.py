@@ -61,7 +61,7 @@ GIVEN: dict[str, tuple[type[Parameters], ...]] = {
 }
 """What templates are rendered with: those whose path begins so, and with nothing longer."""
 
-BLOCKS = {"codegen/backends/vulkan/functions.py", "codegen/text/helpers.py"}
+BLOCKS = {"codegen/backends/vulkan/glsl_functions.py", "codegen/text/helpers.py"}
 """Modules that take the blocks of a template, each a shared function."""
 
 MOST_LINES = 60
@@ -85,8 +85,8 @@ def test_no_two_types_have_one_name() -> None:
     for path in modules():
         for name in types_of(ast.parse(path.read_text(encoding="utf-8"))):
             found[name.lstrip("_")].append(path.relative_to(ROOT).as_posix())
-    assert found["KernelCall"] == ["codegen/lower/offer.py"]
-    assert found["Operand"] == ["codegen/lower/offer.py"]
+    assert found["KernelCall"] == ["codegen/lower/kernel.py"]
+    assert found["Operand"] == ["codegen/lower/kernel.py"]
     assert {name: files for name, files in found.items() if len(files) > 1} == {}
 
 

@@ -17,12 +17,12 @@ from smelt.boards import compile_project, open_device
 from smelt.codegen.passes import run_passes
 from smelt.errors import ConfigError, DeviceError, GraphError, UnsupportedError
 from smelt.frontend import InputOptions, load
-from smelt.frontend.onnx.lengths import require_same
+from smelt.frontend.onnx.run_time_lengths import require_same
 from smelt.ir import Array, Graph, Length, evaluate, verify
 from smelt.ir.literal import digest
 from smelt.ir.text import parse_graph, print_graph
 from smelt.ops.case import random_array
-from smelt.ops.lengths import at_sizes, evaluate_at_size, sizes_of, trace
+from smelt.ops.run_time_lengths import at_sizes, evaluate_at_size, sizes_of, trace
 from smelt.proof.run import device_inputs, run, set_sizes
 from smelt.proof.verify import verify_model
 from smelt.samples import Sample, bind_samples, random_samples

@@ -18,7 +18,7 @@ from smelt.api.compile import compile_model
 from smelt.api.options import Options
 from smelt.codegen.backends.cmsis_nn.buffers import variant_of
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Refusal, Request
+from smelt.codegen.lower.kernel import Refusal, Request
 from smelt.frontend import Imported
 from smelt.ir import Graph
 from smelt.ops.core.convolution import Conv2D

@@ -15,7 +15,7 @@ from smelt.codegen.backends.armv7m import convolution as armv7m_convolution
 from smelt.codegen.backends.armv7m import depthwise as armv7m_depthwise
 from smelt.codegen.lower.backend import Backend
 from smelt.codegen.lower.halfword_convolution import HalfwordConvolution
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
 from smelt.codegen.lower.plain_add import PlainAdd
 from smelt.ir import Array, DType, Graph, Node, Quant, Rounding, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Scratch
-from smelt.codegen.schedule.symbols import Functions
+from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Scratch
+from smelt.codegen.schedule.shared_symbols import Functions
 from smelt.codegen.text.helpers import preamble
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.ir import Array, DType, Node

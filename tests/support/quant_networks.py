@@ -21,7 +21,7 @@ from smelt.ops.core.reduce import Reduce
 from smelt.ops.core.unary import Unary
 from smelt.ops.tensor.concat import Concat
 from smelt.quant.convert import store
-from smelt.quant.quantized import sqnr
+from smelt.quant.result import sqnr
 from smelt.samples import Sample
 from tests.support.shared import load, shared
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.offer import Refusal, Request
+from smelt.codegen.lower.kernel import Refusal, Request
 from smelt.ir import Graph, evaluate
 from smelt.targets import get
 from tests.support.guarded import Run

@@ -17,7 +17,7 @@ import numpy as np
 from smelt.api.artefact import Artefact
 from smelt.boards.simulate import EMULATORS
 from smelt.ir import Array
-from smelt.ops.lengths import cut, sizes_of, trace
+from smelt.ops.run_time_lengths import cut, sizes_of, trace
 from smelt.proof.rig import built
 from smelt.proof.run import device_inputs, run
 from smelt.samples import Sample

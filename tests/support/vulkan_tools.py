@@ -21,7 +21,7 @@ from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.dispatches import DispatchProgram
 from smelt.codegen.backends.vulkan.shaders import source
 from smelt.codegen.backends.vulkan.spirv import compile_all
-from smelt.codegen.lower.offer import Scratch
+from smelt.codegen.lower.kernel import Scratch
 from smelt.codegen.schedule.schedule import InBuffer
 from smelt.ir import DType, Graph, Node, Origin, TensorType, Value, verify
 from smelt.ops.core.binary import Binary

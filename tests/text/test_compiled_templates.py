@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment, FileSystemLoader
 
-from smelt.codegen.text.compiled_templates import BesideTemplates
+from smelt.codegen.text.template_cache import BesideTemplates
 
 
 @pytest.fixture(autouse=True)

@@ -26,12 +26,12 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.armv7m.assembly import Turns
+from smelt.codegen.backends.armv7m.convolution_pairs import convolution
 from smelt.codegen.backends.armv7m.dense_assembly import RowSums, row
 from smelt.codegen.backends.armv7m.instructions import CONDITION
 from smelt.codegen.backends.armv7m.packing import PIXELS
 from smelt.codegen.backends.armv7m.paired_weights import Repairs, repair_words, two_in_a_word
-from smelt.codegen.backends.armv7m.products import convolution
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -42,8 +42,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
-from smelt.codegen.lower.short_products import SCRATCH_BYTES, scaling_of
-from smelt.codegen.lower.short_scaling import ScalingSteps, ShortScaling
+from smelt.codegen.lower.products_32bit import SCRATCH_BYTES, scaling_of
+from smelt.codegen.lower.requantization_32bit import ScalingSteps, ShortScaling
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node
 from smelt.ops.arithmetic.fixed_point import wrap_int32

@@ -1,4 +1,4 @@
-"""Weights of two taps for one multiplication, and what makes them exact; `products` says why."""
+"""Weights of two taps for one multiplication, and what makes them exact; `convolution_pairs` says why."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.codegen.lower.store import in_precision_of
+from smelt.codegen.lower.c_expressions import in_precision_of
 from smelt.ir import DType
 
 _COMPARISONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.output_stage import Finish
 
 InputForm = Literal["packed", "paired", "single"]
 """Two of them in a word, brought together once or at every use; or each by itself."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.lower.nested_loops import each_element, loops_call
-from smelt.codegen.lower.offer import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import DType, Node
 from smelt.ops.core.cast import Cast
 

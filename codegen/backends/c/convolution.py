@@ -7,10 +7,15 @@ from typing_extensions import override
 from smelt.codegen.backends.c.convolution_blocks import blocks
 from smelt.codegen.backends.c.convolution_direct import direct
 from smelt.codegen.backends.c.convolution_float import float_blocks
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
-from smelt.codegen.lower.products import bias_with_zero_point, constant_bias, folds, served_sums
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.output_stage import Finish
+from smelt.codegen.lower.quantized_products import (
+    bias_with_zero_point,
+    constant_bias,
+    folds,
+    served_sums,
+)
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
 from smelt.ops.arithmetic.fixed_point import convolution_scales

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from smelt.codegen.backends.c.block_sums import BlockTiling, ChannelSums, InputForm
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import (
     Input,
     KernelCall,
     Operand,
@@ -28,6 +27,7 @@ from smelt.codegen.lower.offer import (
     Scratch,
     missed_for_ram,
 )
+from smelt.codegen.lower.output_stage import Finish
 from smelt.codegen.lower.requantization import sum_range
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import when

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import Input, KernelCall, Operand, Output, Packed, Parameters
-from smelt.codegen.lower.products import centred_weights
-from smelt.codegen.lower.store import offset
+from smelt.codegen.lower.c_expressions import offset
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import Input, KernelCall, Operand, Output, Packed, Parameters
+from smelt.codegen.lower.output_stage import Finish
+from smelt.codegen.lower.quantized_products import centred_weights
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Node
 

@@ -12,9 +12,8 @@ from typing_extensions import override
 
 from smelt.codegen.backends.c.tap_loops import TapArithmetic, TapAxis, TapLoops
 from smelt.codegen.backends.c.transposed_phases import geometry, phases
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.nested_loops import LANES, braced, dense_strides, lane_blocks, total
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.c_expressions import stored
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -23,8 +22,9 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.products import constant_bias, served_sums
-from smelt.codegen.lower.store import stored
+from smelt.codegen.lower.nested_loops import LANES, braced, dense_strides, lane_blocks, total
+from smelt.codegen.lower.output_stage import Finish
+from smelt.codegen.lower.quantized_products import constant_bias, served_sums
 from smelt.codegen.text.helpers import uses_in, when
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import convolution_scales

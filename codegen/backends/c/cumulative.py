@@ -6,6 +6,7 @@ from math import prod
 
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.codegen.lower.nested_loops import (
     ArrayLoop,
     LoopsParameters,
@@ -16,7 +17,6 @@ from smelt.codegen.lower.nested_loops import (
     times,
     total,
 )
-from smelt.codegen.lower.offer import WIDE_FLOATS, Input, Kernel, KernelCall, Output, Request
 from smelt.ir import Node
 from smelt.ops.core.cumulative import Cumulative
 

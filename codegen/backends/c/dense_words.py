@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.output_stage import Finish
 from smelt.codegen.lower.requantization import sum_range
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node

@@ -13,9 +13,9 @@ import numpy as np
 
 from smelt.codegen.backends.c.convolution_float import float_sums, packed_channels
 from smelt.codegen.backends.c.float_sums import Channels, FloatSums
-from smelt.codegen.backends.c.vectors import lane_loops, vector_width
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters, Request
+from smelt.codegen.backends.c.vector_loops import lane_loops, vector_width
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters, Request
 from smelt.codegen.lower.window import Window
 from smelt.codegen.text.helpers import uses_in, when
 from smelt.ir import Node

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame, ImageLoop
-from smelt.codegen.lower.offer import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.image_loops import Frame, ImageLoop
+from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Parameters
+from smelt.codegen.lower.output_stage import Finish
 from smelt.codegen.lower.window import Window
 from smelt.ir import Array, Node
 

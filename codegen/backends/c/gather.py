@@ -8,6 +8,16 @@ from math import prod
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.lower.kernel import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Operand,
+    Output,
+    Packed,
+    Request,
+)
 from smelt.codegen.lower.nested_loops import (
     ALL_NAMES,
     ArrayLoop,
@@ -20,16 +30,6 @@ from smelt.codegen.lower.nested_loops import (
     nest,
     times,
     total,
-)
-from smelt.codegen.lower.offer import (
-    STORED_FLOATS,
-    Input,
-    Kernel,
-    KernelCall,
-    Operand,
-    Output,
-    Packed,
-    Request,
 )
 from smelt.ir import Array, Node, Op
 from smelt.ops.tensor.gather import Gather, GatherElements, GatherND

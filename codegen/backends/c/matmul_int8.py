@@ -18,9 +18,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.c.matmul import product_of
 from smelt.codegen.backends.c.matrix_product import MatrixProduct
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.nested_loops import NestedLoop, braced, total
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -30,6 +28,8 @@ from smelt.codegen.lower.offer import (
     Request,
     Scratch,
 )
+from smelt.codegen.lower.nested_loops import NestedLoop, braced, total
+from smelt.codegen.lower.output_stage import Finish
 from smelt.ir import Array, DType, Node, Rounding
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.fully_connected import fully_connected_scales

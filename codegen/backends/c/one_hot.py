@@ -6,6 +6,16 @@ from math import prod
 
 from typing_extensions import override
 
+from smelt.codegen.lower.c_expressions import offset
+from smelt.codegen.lower.kernel import (
+    STORED_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
 from smelt.codegen.lower.nested_loops import (
     ALL_NAMES,
     LoopsParameters,
@@ -16,16 +26,6 @@ from smelt.codegen.lower.nested_loops import (
     times,
     total,
 )
-from smelt.codegen.lower.offer import (
-    STORED_FLOATS,
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Refusal,
-    Request,
-)
-from smelt.codegen.lower.store import offset
 from smelt.ir import DType, Node
 from smelt.ops.tensor.one_hot import OneHot
 

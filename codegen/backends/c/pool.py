@@ -12,10 +12,9 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.c.pool_windows import PoolBlock, PoolSpan, WindowWalk
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.nested_loops import LANES, lane_blocks
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.c_expressions import Store, offset, stored
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,
@@ -24,7 +23,8 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import Store, offset, stored
+from smelt.codegen.lower.nested_loops import LANES, lane_blocks
+from smelt.codegen.lower.output_stage import Finish
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, TensorType
 from smelt.ops.arithmetic.fixed_point import clamp_limits

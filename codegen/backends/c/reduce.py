@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.c_expressions import in_precision_of, offset, stored
+from smelt.codegen.lower.kernel import (
+    WIDE_FLOATS,
+    Input,
+    Kernel,
+    KernelCall,
+    Output,
+    Refusal,
+    Request,
+)
 from smelt.codegen.lower.nested_loops import (
     LANES,
     ArrayLoop,
@@ -22,16 +31,7 @@ from smelt.codegen.lower.nested_loops import (
     nest,
     total,
 )
-from smelt.codegen.lower.offer import (
-    WIDE_FLOATS,
-    Input,
-    Kernel,
-    KernelCall,
-    Output,
-    Refusal,
-    Request,
-)
-from smelt.codegen.lower.store import in_precision_of, offset, stored
+from smelt.codegen.lower.output_stage import Finish
 from smelt.codegen.text.literals import c_float
 from smelt.ir import DType, Node, Rounding, TensorType
 from smelt.ops.arithmetic.fixed_point import INT32_MAX, Activation

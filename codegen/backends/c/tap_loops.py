@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smelt.codegen.lower.finish import Finish
+from smelt.codegen.lower.c_expressions import offset
+from smelt.codegen.lower.kernel import Input, Operand, Packed
 from smelt.codegen.lower.nested_loops import LaneBlock, braced, total
-from smelt.codegen.lower.offer import Input, Operand, Packed
-from smelt.codegen.lower.products import centred_weights
-from smelt.codegen.lower.store import offset
+from smelt.codegen.lower.output_stage import Finish
+from smelt.codegen.lower.quantized_products import centred_weights
 from smelt.ir import DType, Node
 from smelt.ops.core.convolution_nd import Conv3D, ConvolutionND
 

@@ -21,10 +21,9 @@ import numpy as np
 
 from smelt.codegen.backends.c.convolution_blocks import HALVES, LIMIT
 from smelt.codegen.backends.c.transposed_axis import PhaseAxis, PhasedAxis
-from smelt.codegen.lower.finish import Finish
-from smelt.codegen.lower.images import ImageLoop
-from smelt.codegen.lower.nested_loops import LANES
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.c_expressions import offset
+from smelt.codegen.lower.image_loops import ImageLoop
+from smelt.codegen.lower.kernel import (
     Input,
     KernelCall,
     Operand,
@@ -36,9 +35,10 @@ from smelt.codegen.lower.offer import (
     Scratch,
     missed_for_ram,
 )
-from smelt.codegen.lower.products import centred_weights, folds
+from smelt.codegen.lower.nested_loops import LANES
+from smelt.codegen.lower.output_stage import Finish
+from smelt.codegen.lower.quantized_products import centred_weights, folds
 from smelt.codegen.lower.requantization import folded_bias, sum_range
-from smelt.codegen.lower.store import offset
 from smelt.codegen.text.helpers import when
 from smelt.ir import Array, DType, Node, TensorType
 from smelt.ops.core.convolution_nd import ConvolutionND, ConvTranspose

@@ -11,9 +11,14 @@ import numpy as np
 from typing_extensions import override
 
 from smelt.codegen.backends.c.unary_int16 import unary_int16
-from smelt.codegen.backends.c.vectors import fills_vectors, in_vectors, one_lane, without_branch
-from smelt.codegen.lower.nested_loops import ArrayLoop, index, nest, nested
-from smelt.codegen.lower.offer import (
+from smelt.codegen.backends.c.vector_loops import (
+    fills_vectors,
+    in_vectors,
+    one_lane,
+    without_branch,
+)
+from smelt.codegen.lower.c_expressions import in_precision_of
+from smelt.codegen.lower.kernel import (
     WIDE_FLOATS,
     Input,
     Kernel,
@@ -24,8 +29,8 @@ from smelt.codegen.lower.offer import (
     Refusal,
     Request,
 )
-from smelt.codegen.lower.store import in_precision_of
-from smelt.codegen.lower.tables import tabulate
+from smelt.codegen.lower.lookup_tables import tabulate
+from smelt.codegen.lower.nested_loops import ArrayLoop, index, nest, nested
 from smelt.codegen.text.helpers import uses_in, when
 from smelt.codegen.text.literals import c_float
 from smelt.ir import Array, DType, Node, TensorType

@@ -16,7 +16,7 @@ from typing_extensions import override
 from smelt.codegen.backends.dsp.assembly import repeated, word
 from smelt.codegen.backends.dsp.scaling import saturated
 from smelt.codegen.lower.additions import addition, refuse_addition
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,

@@ -19,11 +19,11 @@ from smelt.codegen.backends.dsp.assembly import (
     span,
     word,
 )
-from smelt.codegen.backends.dsp.dot import products
+from smelt.codegen.backends.dsp.convolution import products
 from smelt.codegen.backends.dsp.scaling import OutputDefinition
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES, DspTile, pairs_exact
 from smelt.codegen.backends.dsp.tile_assembly import PairDefinition, WideningFunction, shifted
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,

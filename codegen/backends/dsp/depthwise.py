@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
+from smelt.codegen.backends.dsp.convolution import DspProducts, products
 from smelt.codegen.backends.dsp.depthwise_assembly import SCRATCH_WORDS, ChannelFunctionParameters
 from smelt.codegen.backends.dsp.depthwise_plan import DepthwisePlan, plans
-from smelt.codegen.backends.dsp.dot import DspProducts, products
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,

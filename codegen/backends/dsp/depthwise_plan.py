@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from smelt.codegen.backends.dsp.assembly import add, repeated
+from smelt.codegen.backends.dsp.convolution import DspProducts
 from smelt.codegen.backends.dsp.depthwise_assembly import SCRATCH_WORDS, ChannelWalk
 from smelt.codegen.backends.dsp.depthwise_products import input_words
-from smelt.codegen.backends.dsp.dot import DspProducts
 from smelt.codegen.backends.dsp.scaling import DspScaling
 from smelt.codegen.lower.window import Window
 from smelt.ir import Node

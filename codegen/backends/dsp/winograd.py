@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from smelt.codegen.backends.dsp.dot import DspProducts, products
+from smelt.codegen.backends.dsp.convolution import DspProducts, products
 from smelt.codegen.backends.dsp.scaling import OutputDefinition
 from smelt.codegen.backends.dsp.tile import PATCH_BYTES
 from smelt.codegen.backends.dsp.winograd_assembly import TileOutputs
 from smelt.codegen.backends.dsp.winograd_grid import Grid
 from smelt.codegen.backends.dsp.winograd_inputs import ROW_ORDER, InputTransform, TransformStep
-from smelt.codegen.lower.images import Frame
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.image_loops import Frame
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,

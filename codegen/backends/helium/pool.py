@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from smelt.codegen.backends.helium.assembly import AssemblyLines
 from smelt.codegen.backends.helium.pool_assembly import RoundingSteps, SumNarrowing, assembly
-from smelt.codegen.lower.offer import (
+from smelt.codegen.lower.kernel import (
     Input,
     Kernel,
     KernelCall,

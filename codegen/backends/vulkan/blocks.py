@@ -17,7 +17,7 @@ from math import log2
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, Block, gpu_of
 from smelt.codegen.backends.vulkan.gpus import BlockCosts
 from smelt.codegen.lower.device import layer_key
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.errors import ConfigError
 from smelt.ir import DType, Node
 from smelt.targets import Target

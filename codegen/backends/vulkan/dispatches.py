@@ -31,7 +31,7 @@ from smelt.codegen.backends.vulkan.emission import (
 )
 from smelt.codegen.backends.vulkan.shaders import ELEMENT_BYTES, HALVES, Module, Pipeline, Shaders
 from smelt.codegen.backends.vulkan.spirv import compiler
-from smelt.codegen.lower.offer import Output, Scratch
+from smelt.codegen.lower.kernel import Output, Scratch
 from smelt.codegen.schedule.schedule import ARENA, Call, InBuffer, InFlash, Schedule
 from smelt.codegen.text.parameters import Parameters
 from smelt.errors import UnsupportedError

@@ -14,7 +14,7 @@ import numpy as np
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.partition.partitioner import Partitioner
-from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
+from smelt.codegen.passes.cleanup.dead_nodes import drop_dead_nodes
 from smelt.codegen.passes.subgraphs import Names
 from smelt.errors import ModelError, UnsupportedError
 from smelt.ir import Array, DType, Graph, Node, Origin, Value, verify

@@ -20,9 +20,9 @@ from typing import Literal
 from typing_extensions import override
 
 from smelt.codegen.backends.vulkan.calls import ShaderCall
-from smelt.codegen.backends.vulkan.functions import called_in, definitions
+from smelt.codegen.backends.vulkan.glsl_functions import called_in, definitions
 from smelt.codegen.lower.device import DeviceFunctions
-from smelt.codegen.lower.offer import Input, Operand, Output, Packed, Scratch
+from smelt.codegen.lower.kernel import Input, Operand, Output, Packed, Scratch
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import HEADER, render
 

@@ -13,7 +13,7 @@ from smelt.codegen.backends.vulkan.calls import Block, ShaderCall
 from smelt.codegen.backends.vulkan.gpus import gpu_called
 from smelt.codegen.backends.vulkan.placement import Costs
 from smelt.codegen.lower.device import MOST_TRIED, LayerTimes, layer_key
-from smelt.codegen.lower.offer import KernelCall
+from smelt.codegen.lower.kernel import KernelCall
 from smelt.errors import ConfigError
 from smelt.ir import Node
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from smelt.codegen.passes.context import DEFAULT, PassContext
-from smelt.codegen.passes.match import Matcher, replace_nodes
-from smelt.codegen.passes.quantized.values import Limits
+from smelt.codegen.passes.quantized.quantized_values import Limits
+from smelt.codegen.passes.rewriting import Matcher, replace_nodes
 from smelt.ir import Activation, DType, Graph, Node, Rounding, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.unary import Unary

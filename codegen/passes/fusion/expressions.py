@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from smelt.codegen.passes.match import Matcher
+from smelt.codegen.passes.rewriting import Matcher
 from smelt.ir import Node, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from smelt.codegen.passes.context import DEFAULT, PassContext
 from smelt.codegen.passes.fusion.expressions import argument_of, number, product_of
-from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
+from smelt.codegen.passes.rewriting import Matcher, is_float, replace_nodes
 from smelt.ir import Graph, Node, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.normalization import Normalization

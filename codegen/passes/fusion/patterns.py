@@ -17,7 +17,7 @@ from smelt.codegen.passes.fusion.expressions import (
     product_of,
     summand,
 )
-from smelt.codegen.passes.match import Matcher, is_float, replace_nodes
+from smelt.codegen.passes.rewriting import Matcher, is_float, replace_nodes
 from smelt.ir import Graph, Node, Value
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary

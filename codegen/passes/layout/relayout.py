@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from smelt.codegen.passes.layout.forms import NodeLayout
-from smelt.codegen.passes.layout.order import Key, Layout, permutation
+from smelt.codegen.passes.layout.axis_order import Key, Layout, permutation
+from smelt.codegen.passes.layout.layout_choices import NodeLayout
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Graph, Node, Op, Origin, Quant, TensorType, Value
 from smelt.ops.tensor.reshape import Reshape

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from smelt.codegen.passes.cleanup.drop import drop_dead_nodes
+from smelt.codegen.passes.cleanup.dead_nodes import drop_dead_nodes
 from smelt.codegen.passes.context import DEFAULT, PassContext
-from smelt.codegen.passes.layout.forms import axes
-from smelt.codegen.passes.match import Matcher, replace_nodes
+from smelt.codegen.passes.layout.layout_choices import axes
+from smelt.codegen.passes.rewriting import Matcher, replace_nodes
 from smelt.codegen.passes.subgraphs import Names
 from smelt.ir import Graph, Node, Rewrite, Shape, Value
 from smelt.ops.tensor.reshape import Reshape

@@ -1,7 +1,7 @@
 """Transpositions cancelled or folded, so that what is left moves the fewest bytes.
 
 Every value may lie in memory in another order of its axes than the graph says, and every node may
-take one of several forms (`forms`). A transposition is needed where a node wants an operand in
+take one of several forms (`layout_choices`). A transposition is needed where a node wants an operand in
 another order than the one it was left in; the transpositions of the graph are but a reason for
 their users to want one. A size that is known at run time must belong to the outermost axis in
 memory: any other layout counts as more bytes than there are. Which nodes should change their form
@@ -17,20 +17,20 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.passes.cleanup.drop import drop_dead_nodes, drop_identities
+from smelt.codegen.passes.cleanup.dead_nodes import drop_dead_nodes, drop_identities
 from smelt.codegen.passes.context import DEFAULT, PassContext
-from smelt.codegen.passes.layout.forms import (
+from smelt.codegen.passes.layout.axis_order import Key, Layout, is_outermost, rows_first
+from smelt.codegen.passes.layout.layout_choices import (
     NodeLayout,
     form_for_operand,
     form_for_result,
     natural_form,
 )
 from smelt.codegen.passes.layout.min_cut import UNCUTTABLE, CutProblem
-from smelt.codegen.passes.layout.order import Key, Layout, is_outermost, rows_first
 from smelt.codegen.passes.layout.relayout import relay_out
-from smelt.codegen.passes.rows import is_in_place
+from smelt.codegen.passes.run_time_rows import is_in_place
 from smelt.ir import Graph, Node, Value
-from smelt.ops.lengths import Marks, trace
+from smelt.ops.run_time_lengths import Marks, trace
 from smelt.ops.tensor.transpose import Transpose
 
 Use = tuple[Node | None, int]

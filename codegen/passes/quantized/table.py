@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from smelt.codegen.passes.quantized.values import Limits, StoredValues
+from smelt.codegen.passes.quantized.quantized_values import Limits, StoredValues
 from smelt.ir import Array, DType, Node, Quant, TensorType, Value
 from smelt.ops.arithmetic.fixed_point import dequantize_onnx, quantize_onnx
 from smelt.ops.core.table import Table

@@ -16,7 +16,7 @@ from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.frontend.onnx.operators.attention import Heads, attend
 from smelt.frontend.onnx.operators.elementwise import binary
 from smelt.frontend.onnx.operators.integer_products import integer_product, scaled_sums
-from smelt.frontend.onnx.operators.products import product
+from smelt.frontend.onnx.operators.matmul import product
 from smelt.ir import Array, Value
 
 _MASKED = -10000.0

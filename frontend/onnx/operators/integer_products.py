@@ -14,7 +14,7 @@ import numpy as np
 
 from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
 from smelt.frontend.onnx.operators.convolution import geometry
-from smelt.frontend.onnx.quantizing import relabelled, unlabelled
+from smelt.frontend.onnx.quantize_linear import relabelled, unlabelled
 from smelt.frontend.onnx.tensors import PROTO_TYPES
 from smelt.frontend.onnx.windows import OnnxWindow
 from smelt.ir import DType, Quant, Value

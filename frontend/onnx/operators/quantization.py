@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from smelt.frontend.onnx.operation import Declared, OnnxConverter, Operation
-from smelt.frontend.onnx.quantizing import dequantized, quantized
+from smelt.frontend.onnx.quantize_linear import dequantized, quantized
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import Value
 from smelt.ops.core.binary import Binary

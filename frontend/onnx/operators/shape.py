@@ -8,6 +8,7 @@ from math import ceil, inf, isfinite, prod
 
 import numpy as np
 
+from smelt.formatting import number
 from smelt.frontend.onnx.operation import OnnxConverter, Operation
 from smelt.frontend.onnx.tensors import dtype_of
 from smelt.ir import DType, Value
@@ -15,7 +16,6 @@ from smelt.ops.tensor.concat import Concat
 from smelt.ops.tensor.pad import Pad
 from smelt.ops.tensor.slice import Slice
 from smelt.ops.tensor.tile import Tile
-from smelt.wording import number
 
 
 def _reshape(operation: Operation) -> Value:

@@ -8,7 +8,7 @@ from math import pi
 import numpy as np
 
 from smelt.frontend.onnx.operation import OnnxConverter, Operation
-from smelt.frontend.onnx.operators.products import dense
+from smelt.frontend.onnx.operators.matmul import dense
 from smelt.ir import Array, Value
 from smelt.ops.core.binary import Binary
 from smelt.ops.core.convolution import Conv2D

@@ -10,9 +10,9 @@ from smelt.api.report import lengths
 from smelt.cli.output import say
 from smelt.cli.show.report import length_range
 from smelt.cli.show.tables import TextTable
+from smelt.formatting import counted
 from smelt.frontend import Imported
 from smelt.ir import TensorType
-from smelt.wording import counted
 
 
 def description(imported: Imported) -> dict[str, Any]:

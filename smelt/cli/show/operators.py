@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Refusal, Request
+from smelt.codegen.lower.kernel import Refusal, Request
 from smelt.ir import Node
 from smelt.ops import all_cases
 from smelt.ops.case import build as build_case

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from smelt.cli.output import say
-from smelt.cli.show.pages import page
+from smelt.cli.show.html import page
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.text.parameters import Parameters
 from smelt.files import write_files

@@ -13,13 +13,13 @@ from rich.console import Console
 from smelt.api.quantization_cost import island_costs
 from smelt.api.quantize import Comparison, Quantization
 from smelt.cli.output import say
-from smelt.cli.show.pages import page
+from smelt.cli.show.html import page
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.text.parameters import Parameters
+from smelt.formatting import counted
 from smelt.ir import TensorType
-from smelt.quant.quantized import Layer, hurting
+from smelt.quant.result import Layer, hurting
 from smelt.version import __version__
-from smelt.wording import counted
 
 _COLUMNS = ("layer", "operator", "type", "SQNR", "adds", "range", "seen", "")
 _LOSS = 0.1

@@ -12,8 +12,8 @@ from rich.console import Console
 from smelt.api.report import measured_elsewhere
 from smelt.cli.output import say
 from smelt.cli.show.tables import TextTable
+from smelt.formatting import counted
 from smelt.ir import Array, DType
-from smelt.wording import counted
 
 _SAMPLES_SHOWN = 8
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from smelt.api.report import HERE, measured_elsewhere
 from smelt.boards.simulate import INSTRUCTIONS_PER_SECOND
-from smelt.cli.show.pages import page
+from smelt.cli.show.html import page
 from smelt.cli.show.tables import TextTable
 from smelt.codegen.text.parameters import Parameters
 from smelt.files import write_files

@@ -1,7 +1,7 @@
 """Sizes that are known at run time: as a tensor, and operators that must be told one.
 
 Tensors have the largest sizes in their types; in memory, those of another size fill the start.
-`smelt.ops.lengths` tells which dimensions these are.
+`smelt.ops.run_time_lengths` tells which dimensions these are.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smelt.codegen.lower.requantization import Requantization
-from smelt.codegen.lower.short_scaling import short_scaling
+from smelt.codegen.lower.requantization_32bit import short_scaling
 from smelt.codegen.lower.tap_groups import LARGEST_GROUP, grouped
 from smelt.ir import Rounding
 from smelt.ops.core.convolution import Pair

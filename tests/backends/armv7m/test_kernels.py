@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smelt.codegen.backends.armv7m import columns as armv7m_columns
 from smelt.codegen.backends.armv7m import convolution as armv7m_convolution
+from smelt.codegen.backends.armv7m import convolution_rows as armv7m_convolution_rows
 from smelt.codegen.backends.armv7m import dense as armv7m_dense
-from smelt.codegen.backends.armv7m import rows as armv7m_rows
+from smelt.codegen.backends.armv7m import depthwise_3x3 as armv7m_depthwise_3x3
 from smelt.codegen.backends.armv7m.dense import CountedWeights
 from smelt.codegen.backends.armv7m.paired_weights import LIFT, PairedWeights, pairs_of
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
 from smelt.ir import Rounding
 from smelt.targets import available, get
 from tests.support.cortexm_cases import (
@@ -44,7 +44,7 @@ from tests.support.library_nodes import random_graph, samples_of
 M3 = get("cortex-m3")
 BACKEND = Backend(
     "armv7m",
-    (armv7m_convolution.PairsOfTapsConv2D(), *armv7m_dense.KERNELS, *armv7m_columns.KERNELS),
+    (armv7m_convolution.PairsOfTapsConv2D(), *armv7m_dense.KERNELS, *armv7m_depthwise_3x3.KERNELS),
 )
 SCRATCH_LIMIT = 4096
 
@@ -150,7 +150,7 @@ def entries() -> tuple[tuple[Case, Entry], ...]:
     """The cases that are served."""
     calls = ((case, call_of(case)) for case in cases())
     found = [(case, Entry(case.node, call)) for case, call in calls if call is not None]
-    rows = Backend("armv7m", armv7m_rows.KERNELS)
+    rows = Backend("armv7m", armv7m_convolution_rows.KERNELS)
     for case, room in three_columns():
         call = rows.find(case.node, Request(M3, case.optimize, room=room))
         assert not isinstance(call, Refusal), call

@@ -10,7 +10,7 @@ import pytest
 
 from smelt.codegen.backends.armv8m_baseline.quotient import KERNELS, division
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
 from smelt.ir import Array, DType, Graph, Node, Origin, Quant, Rounding, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Refusal, Request
-from smelt.codegen.schedule.symbols import Functions
+from smelt.codegen.lower.kernel import Refusal, Request
+from smelt.codegen.schedule.shared_symbols import Functions
 from smelt.ir import Array, DType, Graph, Node, Op, Origin, TensorType, Value, verify
 from smelt.ops.arithmetic.fixed_point import Activation
 from smelt.ops.core.binary import Binary

@@ -15,8 +15,8 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.boards import compile_project
 from smelt.cli.options import BuildGroup
-from smelt.codegen.backends.cmsis_nn.rows import gathers_rows
-from smelt.codegen.lower.offer import Refusal, Request, Scratch
+from smelt.codegen.backends.cmsis_nn.single_row import gathers_rows
+from smelt.codegen.lower.kernel import Refusal, Request, Scratch
 from smelt.codegen.lower.window import Window
 from smelt.errors import ConfigError, ToolError, UnsupportedError
 from smelt.frontend import Imported

@@ -16,8 +16,8 @@ import pytest
 from smelt.api.compile import compile_model
 from smelt.codegen.backends.cmsis_nn import buffers
 from smelt.codegen.backends.cmsis_nn.buffers import Variant
-from smelt.codegen.backends.cmsis_nn.rows import gathers_rows
-from smelt.codegen.lower.offer import KernelCall, Operand, Packed, Scratch
+from smelt.codegen.backends.cmsis_nn.single_row import gathers_rows
+from smelt.codegen.lower.kernel import KernelCall, Operand, Packed, Scratch
 from smelt.codegen.lower.window import Window
 from smelt.ir import DType, Graph, evaluate
 from smelt.proof.run import run

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smelt.codegen.backends.dsp import add as dsp_add
+from smelt.codegen.backends.dsp import convolution as dsp_convolution
 from smelt.codegen.backends.dsp import dense as dsp_dense
 from smelt.codegen.backends.dsp import depthwise as dsp_depthwise
-from smelt.codegen.backends.dsp import dot as dsp_dot
 from smelt.codegen.backends.dsp import winograd as dsp_winograd
 from smelt.codegen.backends.dsp.scaling import DspScaling, dsp_scaling
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.offer import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
 from smelt.codegen.lower.requantization import Requantization
 from smelt.ir import Array, DType, Graph, Node, Op, Quant, TensorType, Value, evaluate
 from smelt.ops.arithmetic.fixed_point import Activation
@@ -38,7 +38,7 @@ from tests.support.kernels_host import OUTPUT, WARNINGS, Entry, build_programs, 
 from tests.support.library_nodes import data, graph_of, products, random_graph, samples_of
 from tests.support.random_runs import runs_of
 
-KERNELS = (*dsp_add.KERNELS, *dsp_dense.KERNELS, *dsp_depthwise.KERNELS, *dsp_dot.KERNELS)
+KERNELS = (*dsp_add.KERNELS, *dsp_dense.KERNELS, *dsp_depthwise.KERNELS, *dsp_convolution.KERNELS)
 DSP = Backend("dsp", KERNELS)
 WINOGRAD = Backend("dsp", dsp_winograd.KERNELS)
 ALL = Backend("dsp", (*KERNELS, *dsp_winograd.KERNELS))

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from smelt.codegen.backends.helium import add as helium_add
+from smelt.codegen.backends.helium import convolution as helium_convolution
 from smelt.codegen.backends.helium import depthwise as helium_depthwise
 from smelt.codegen.backends.helium import pool as helium_pool
-from smelt.codegen.backends.helium import products as helium_products
+from smelt.codegen.backends.helium.convolution_plan import SCRATCH_LIMIT
 from smelt.codegen.backends.helium.instruction_schedule import scheduled
 from smelt.codegen.backends.helium.linear import linear
-from smelt.codegen.backends.helium.plan import SCRATCH_LIMIT
 from smelt.codegen.lower.backend import Backend
-from smelt.codegen.lower.offer import Kernel, KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import Kernel, KernelCall, Refusal, Request
 from smelt.ir import (
     Array,
     DType,
@@ -52,7 +52,7 @@ KERNELS: tuple[Kernel[Any], ...] = (
     *helium_add.KERNELS,
     *helium_depthwise.KERNELS,
     *helium_pool.KERNELS,
-    *helium_products.KERNELS,
+    *helium_convolution.KERNELS,
 )
 M55 = get("cortex-m55")
 NONE = ((0, 0), (0, 0))

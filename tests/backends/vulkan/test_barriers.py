@@ -24,7 +24,7 @@ from smelt.codegen.backends.vulkan.dispatches import (
     DispatchProgram,
     with_barriers,
 )
-from smelt.codegen.lower.offer import Scratch
+from smelt.codegen.lower.kernel import Scratch
 from smelt.codegen.schedule.schedule import Call, InBuffer
 from smelt.ir import DType, evaluate
 from smelt.samples import random_samples

@@ -15,7 +15,7 @@ from smelt.codegen.backends.vulkan.gpus import gpu_called
 from smelt.codegen.backends.vulkan.placement import Costs, device_share, priced
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import layer_key
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.codegen.partition.partitioner import Partitioner, Place
 from smelt.ir import (
     Array,

@@ -13,11 +13,11 @@ from smelt import targets
 from smelt.api.artefact import Artefact
 from smelt.api.compile import compile_model
 from smelt.api.options import Options
-from smelt.codegen.backends.vulkan import products
+from smelt.codegen.backends.vulkan import convolution_blocks
 from smelt.codegen.backends.vulkan.calls import MAX_GROUPS, ShaderCall
 from smelt.codegen.backends.vulkan.gpus import gpu_called
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.offer import Request
+from smelt.codegen.lower.kernel import Request
 from smelt.ir import (
     DType,
     Graph,
@@ -144,7 +144,7 @@ def test_more_invocations_than_a_row_of_workgroups() -> None:
     weights = Value.constant("w", np.ones((1, 3, 3, 4), np.float32))
     op = DepthwiseConv2D(padding=SAME)
     node = Node(op, (x, weights), (y,), Origin("DEPTHWISE", 0))
-    call = products.ProductShader().offer(node, Request(targets.get("vulkan")))
+    call = convolution_blocks.ProductShader().offer(node, Request(targets.get("vulkan")))
     assert isinstance(call, ShaderCall)
     assert call.block is not None
     assert call.block.across

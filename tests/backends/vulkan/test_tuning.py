@@ -23,7 +23,7 @@ from smelt.codegen.backends.vulkan.tuning import (
 )
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import layer_key
-from smelt.codegen.lower.offer import Refusal, Request, Tiling
+from smelt.codegen.lower.kernel import Refusal, Request, Tiling
 from smelt.errors import ConfigError
 from smelt.ir import DType, Graph, evaluate
 from smelt.ops.case import build

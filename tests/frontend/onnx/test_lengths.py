@@ -13,7 +13,7 @@ import pytest
 from smelt.cli import app as cli
 from smelt.errors import ConfigError, UnsupportedError
 from smelt.frontend import InputOptions, load
-from smelt.frontend.onnx.lengths import require_same
+from smelt.frontend.onnx.run_time_lengths import require_same
 from smelt.ir import Array, Graph, Length
 from smelt.ops.core.unary import Unary
 from smelt.proof.run import run

@@ -13,7 +13,7 @@ from onnx import helper
 from smelt.api.compile import compile_model
 from smelt.errors import ModelError
 from smelt.frontend import load
-from smelt.frontend.onnx.order import sort_operators
+from smelt.frontend.onnx.topological_order import sort_operators
 from smelt.ir import Array, evaluate
 from smelt.proof.run import run
 from tests.support.onnx_networks import agrees, graph, model, node, tensor_info

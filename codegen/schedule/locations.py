@@ -1,0 +1,162 @@
+"""Where values are: in a planned buffer, whole or a slice of it, or in a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from smelt.codegen.lower.kernel import Input, Operand, Output, Packed, Scratch
+from smelt.codegen.passes.loops import kept
+from smelt.codegen.passes.run_time_rows import Rows
+from smelt.codegen.schedule.lifetimes import Lifetimes, Reuse
+from smelt.codegen.schedule.shared_symbols import Constants
+from smelt.codegen.schedule.steps import Argument, InBuffer, InFlash, Move, Turn
+from smelt.ir import Node, TensorType, Value
+from smelt.ops.control.loop_form import LoopForm, Order
+
+
+@dataclass(frozen=True)
+class ValueView:
+    """Where a value is: in a buffer or a constant, or in a slice of it."""
+
+    place: str | Value
+    turns: tuple[Turn, ...] = ()
+
+
+ValueViews = dict[Value, ValueView]
+"""Where the values of one graph are."""
+
+
+def view_of(scope: ValueViews, value: Value) -> ValueView:
+    """Where a value of a graph, or a constant, is."""
+    return scope[value] if value.data is None else ValueView(value)
+
+
+def in_row(node: Node, scope: ValueViews, rows: Rows, counter: str) -> ValueViews:
+    """Where the operands and results of a node are for the rows that `counter` has come to."""
+    seen: ValueViews = {}
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and value.data is None:
+            elements, view = rows.elements(value), scope[value]
+            turns = () if elements is None else (Turn(counter, elements),)
+            seen[value] = ValueView(view.place, (*view.turns, *turns))
+    return seen
+
+
+def _slice(
+    view: ValueView, counter: str, turns: int | None, order: Order, elements: int
+) -> ValueView:
+    """The slice along axis 0 that belongs to a loop's turn."""
+    last = (turns or 0) - 1 if order is Order.BACKWARD else None
+    return ValueView(view.place, (*view.turns, Turn(counter, elements, last)))
+
+
+def views_in_turn(
+    form: LoopForm, node: Node, scope: ValueViews, targets: Sequence[ValueView], counter: str
+) -> tuple[list[ValueView], list[ValueView]]:
+    """Where the body finds what it is passed, and where its results belong."""
+    count, same = len(form.carried), kept(form)
+    carried = [
+        view_of(scope, value) if k in same else targets[k] for k, value in enumerate(form.carried)
+    ]
+    slices = [
+        _slice(view_of(scope, value), counter, form.turns, order, entry.type.size)
+        for value, order, entry in zip(
+            form.scanned, form.scans, form.entries[count : count + len(form.scanned)], strict=True
+        )
+    ]
+    stacked = [
+        _slice(target, counter, form.turns, order, value.type.size)
+        for target, order, value in zip(
+            targets[count:], form.stacks, form.results[count:], strict=True
+        )
+    ]
+    invariant = [view_of(scope, value) for value in form.invariant]
+    return [*carried, *slices, *invariant], [*carried, *stacked]
+
+
+class Places:
+    """Gives values their places, and says when these are used."""
+
+    def __init__(self, constants: Constants, lifetimes: Lifetimes) -> None:
+        self._constants = constants
+        self._lifetimes = lifetimes
+
+    def define(self, value: Value, scope: ValueViews) -> ValueView:
+        """The place of what a node makes: the one that is ready for it, or a buffer of its own."""
+        if value not in scope:
+            scope[value] = ValueView(self._lifetimes.buffer(value.name, value.type.bytes))
+        return scope[value]
+
+    def use(self, view: ValueView, time: int) -> None:
+        """A value is read or written in slot `time`."""
+        if isinstance(view.place, str):
+            self._lifetimes.use(view.place, time)
+
+    def allow(self, time: int, source: ValueView, target: ValueView) -> None:
+        """What is read for the last time in slot `time` may lie where something is written then."""
+        whole = not source.turns and not target.turns
+        if whole and isinstance(source.place, str) and isinstance(target.place, str):
+            self._lifetimes.allow(Reuse(time, source.place, target.place))
+
+    def read(
+        self, value: Value | None, scope: ValueViews, time: int, index: int, name: str
+    ) -> Argument | None:
+        """The argument for a value that is read in slot `time`."""
+        if value is None:
+            return None
+        view = view_of(scope, value)
+        self.use(view, time)
+        return self.argument(view, value.type, f"step{index}", name)
+
+    def move(self, source: ValueView, value: Value, target: ValueView) -> Move:
+        """A copy in a slot of its own, which is free if the plan gives both the same place."""
+        time = self._lifetimes.slot(f"copy of {value.name}")
+        self.use(source, time)
+        self.use(target, time)
+        self.allow(time, source, target)
+        return Move(
+            self.argument(source, value.type, f"copy{time}", "source"),
+            self.target(target, value.type),
+            value.type.bytes,
+            value.name,
+        )
+
+    def argument(self, view: ValueView, type_: TensorType, owner: str, role: str) -> Argument:
+        """The pointer to a value that is read; a constant is named by its owner and its role."""
+        if isinstance(view.place, str):
+            return InBuffer(view.place, type_.dtype, constant=True, turns=view.turns)
+        name = self._constants.add(owner, role, view.place.name, view.place.array)
+        return InFlash(name, view.turns)
+
+    def target(self, view: ValueView, type_: TensorType) -> InBuffer:
+        """The pointer to a value that is written."""
+        if not isinstance(view.place, str):
+            raise TypeError(f"constant {view.place.name} cannot be written")
+        return InBuffer(view.place, type_.dtype, constant=False, turns=view.turns)
+
+    def operand(
+        self, operand: Operand, node: Node, owner: str, time: int, scope: ValueViews
+    ) -> Argument:
+        """The argument for a parameter of the call `owner` that is made in slot `time`."""
+        word = owner.replace(" ", "")
+        match operand:
+            case Input(position, name):
+                value = node.input(position)
+                return self.argument(view_of(scope, value), value.type, word, name)
+            case Output(position):
+                value = node.outputs[position]
+                return self.target(scope[value], value.type)
+            case Packed(name, array):
+                return InFlash(self._constants.add(word, name, str(node.origin), array))
+            case Scratch(name, dtype, count):
+                buffer = self._lifetimes.buffer(f"{owner} {name}", count * dtype.size)
+                if count:
+                    self._lifetimes.use(buffer, time)
+                return InBuffer(buffer, dtype, constant=False)
+
+    def results(self, node: Node, scope: ValueViews) -> tuple[Argument, ...]:
+        """The pointers to what a node has made."""
+        return tuple(
+            self.argument(scope[value], value.type, "result", value.name) for value in node.outputs
+        )
