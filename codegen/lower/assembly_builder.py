@@ -5,8 +5,8 @@ whose form checks the operands; a call of it appends a line to a statement of as
 builder knows how long each instruction is, it checks how far branches go, and that reads and writes
 of the stack lie in the function's own part of it.
 
-It does not follow which registers are in use. Functions are naked: they save and restore by calls
-like any other, and have no list of clobbered registers. What kernels cost is measured, and not
+It does not follow which registers are in use. Functions are naked (`SMELT_NAKED`): they save and
+restore registers themselves, as the procedure call standard asks. What kernels cost is measured, and not
 counted here; `instructions` is for tests, which compare them with what an assembler makes of the
 text.
 """

@@ -139,7 +139,7 @@ def halfword_convolution(
             Scratch("scratch", DType.INT32, parameters.state + weights.taps[0].length * words),
             Output(0, "output"),
         ),
-        uses={"SMELT_ARRAY"},
+        uses={"SMELT_ARRAY", "SMELT_NAKED"},
         summary=f"{at_once} pixels at a time, two products in one multiplication",
         form=f"{core.form}_{at_once}",
         work={

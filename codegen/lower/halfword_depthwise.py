@@ -250,6 +250,7 @@ class HalfwordDepthwise(Kernel[DepthwiseConv2D]):
                 "planes": planes * bands,
                 "calls": 1,
             },
+            uses=frozenset({"SMELT_NAKED"}),
         )
 
 

@@ -105,7 +105,7 @@ def _dense(
             Scratch("wide", DType.INT32, depth + 1),
             Output(0, "output"),
         ),
-        uses={"SMELT_ARRAY"},
+        uses={"SMELT_ARRAY", "SMELT_NAKED"},
         summary="four weights a word, four outputs at a time",
         form="armv6m_words",
         work={

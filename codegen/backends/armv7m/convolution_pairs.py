@@ -136,7 +136,7 @@ def convolution(node: Node[Conv2D | FullyConnected], request: Request) -> Kernel
             *parameters.packing.copies(product),
             Output(0, "output"),
         ),
-        uses={"SMELT_ARRAY", "string.h"},
+        uses={"SMELT_ARRAY", "SMELT_NAKED", "string.h"},
         summary="two taps in one multiplication, two outputs of three pixels at a time",
         form="armv7m_pairs_words_2x3" if sums.in_words else "armv7m_pairs_2x3",
         work={

@@ -180,7 +180,7 @@ class SlidingRowsConv2D(Kernel[Conv2D]):
                 *((Scratch("words", DType.INT32, 1 + lines.weights),) if made else ()),
                 Output(0, "output"),
             ),
-            uses={"SMELT_ARRAY"}
+            uses={"SMELT_ARRAY", "SMELT_NAKED"}
             | when(parameters.widening.fours or parameters.bands.kept, "string.h"),
             summary=f"two taps in one multiplication, {band} rows of outputs widened at a time",
             form="armv7m_rows_3",

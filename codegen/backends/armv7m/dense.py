@@ -139,7 +139,7 @@ def _dense(node: Node[FullyConnected], rows: int, request: Request) -> KernelCal
             Scratch("wide", DType.INT32, blocks * 2),
             Output(0, "output"),
         ),
-        uses={"SMELT_ARRAY"} | when(depth >= 4, "string.h"),
+        uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(depth >= 4, "string.h"),
         summary="two taps in one multiplication, four outputs at a time",
         form="armv7m_pairs_4x1",
         work={

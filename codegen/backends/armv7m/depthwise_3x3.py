@@ -174,7 +174,7 @@ class SlidingDepthwise(Kernel[DepthwiseConv2D]):
                 Scratch("words", DType.INT32, band.words),
                 Output(0, "output"),
             ),
-            uses={"SMELT_ARRAY"},
+            uses={"SMELT_ARRAY", "SMELT_NAKED"},
             summary="lines of outputs, two taps in one multiplication",
             form="armv7m_columns_3x3",
             work={

@@ -25,6 +25,7 @@ from smelt.codegen.lower.kernel import (
     Refusal,
     Request,
 )
+from smelt.codegen.text.helpers import when
 from smelt.ir import Node
 from smelt.ops.core.binary import Binary
 
@@ -147,6 +148,7 @@ class DspAdd(Kernel[Binary]):
             summary="two products an output, four outputs at a time",
             form="dsp_add",
             work={"outputs": y.size, "calls": 1},
+            uses=when(words, "SMELT_NAKED"),
         )
 
 

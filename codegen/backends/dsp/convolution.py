@@ -215,7 +215,7 @@ def _call(
         stem=_stem(node),
         parameters=parameters,
         operands=(*operands, Output(0, "output")),
-        uses={"SMELT_ARRAY"} | when(w.padded, "string.h"),
+        uses={"SMELT_ARRAY", "SMELT_NAKED"} | when(w.padded, "string.h"),
         summary=f"{tile.pixels} pixels x 2 channels",
         form=f"dsp_dot_{tile.pixels}x2" + ("_signed" if scaling.signed else ""),
         work={

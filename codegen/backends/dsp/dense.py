@@ -257,7 +257,7 @@ class DspDense(Kernel[FullyConnected | Conv2D]):
                 Scratch("patch", DType.INT32, tile.words),
                 Output(0, "output"),
             ),
-            uses={"SMELT_ARRAY"},
+            uses={"SMELT_ARRAY", "SMELT_NAKED"},
             summary="4 outputs at a time",
             form="dsp_dense" + ("_signed" if found.scaling.signed else ""),
             work={

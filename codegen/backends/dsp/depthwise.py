@@ -172,6 +172,7 @@ class DspDepthwise(Kernel[DepthwiseConv2D]):
                 "estimate": int(np.int64(chosen.cost) * w.outputs * place.batch),
                 "calls": 1,
             },
+            uses=frozenset({"SMELT_NAKED"}),
         )
 
 

@@ -132,6 +132,7 @@ class AddKernel(Kernel[Binary]):
             else "one multiply-add of each input, proved equal for all of them",
             form="helium_add_steps" if form is None else "helium_add",
             work={"outputs": y.size, "calls": 1},
+            uses=frozenset({"SMELT_NAKED"}),
         )
 
 

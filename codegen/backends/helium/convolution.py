@@ -133,7 +133,7 @@ def _call(
         f"inputs from {_FROM[plan.form]}",
         form=f"helium_{plan.form}_{t.pixels}x{t.outputs}",
         work=plan.work,
-        uses=scaling.uses | {"string.h"} | when(plan.padded, "SMELT_ARRAY"),
+        uses=scaling.uses | {"SMELT_NAKED", "string.h"} | when(plan.padded, "SMELT_ARRAY"),
     )
 
 

@@ -261,7 +261,7 @@ def _call(
         ),
         summary=_summary(p),
         form="helium_patches",
-        uses=scaling.uses | {"SMELT_ARRAY"} | when(not p.line, "string.h"),
+        uses=scaling.uses | {"SMELT_ARRAY", "SMELT_NAKED"} | when(not p.line, "string.h"),
         work={
             "patches": outputs // p.outputs,
             "outputs": outputs,

@@ -181,6 +181,7 @@ class HeliumPool(Kernel[Pool2D | Reduce]):
             summary=f"{lanes} channels at a time",
             form=f"helium_{'max' if p.largest else 'average'}_pool{'_steps' if steps else ''}",
             work=work(p, found, lanes, 16 if p.largest else 8),
+            uses=frozenset({"SMELT_NAKED"}),
         )
 
 
