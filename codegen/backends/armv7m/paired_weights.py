@@ -1,4 +1,4 @@
-"""Weights of two taps for one multiplication, and what makes them exact; `convolution_pairs` says why."""
+"""Weights of two taps packed for one multiplication; `convolution_pairs` explains why it is exact."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class FinishParameters:
 
 @dataclass(frozen=True)
 class ShaderFinish:
-    """How sums become outputs; `form` is the macro of `backends/vulkan/output_stage.j2` that writes it.
+    """How sums become outputs; `form` is a macro of `backends/vulkan/output_stage.j2`.
 
     Attributes:
         form: `real`, `sums` (int32 outputs), `gemmlowp` (two roundings) or `onnx` (a float32
