@@ -6,9 +6,9 @@ builder knows how long each instruction is, it checks how far branches go, and t
 of the stack lie in the function's own part of it.
 
 It does not follow which registers are in use. Functions are naked (`SMELT_NAKED`): they save and
-restore registers themselves, as the procedure call standard asks. What kernels cost is measured, and not
-counted here; `instructions` is for tests, which compare them with what an assembler makes of the
-text.
+restore registers themselves, as the procedure call standard asks. What kernels cost is measured,
+and not counted here; `instructions` is for tests, which compare them with what an assembler makes
+of the text.
 """
 
 from __future__ import annotations
