@@ -1,4 +1,4 @@
-"""Weights of two taps packed for one multiplication; `convolution_pairs` explains why it is exact."""
+"""Weights of two taps packed for one multiplication; `convolution_pairs` proves it exact."""
 
 from __future__ import annotations
 
