@@ -15,10 +15,10 @@ GENERATED_BY_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ", "amend! ")
 NOT_IMPERATIVE = re.compile(r"\w+(?:ed|ing|[^s]s)")
 """A past form, an -ing form or a third person: "Added", "Adding", "Adds"."""
 
-IMPERATIVE = frozenset(
-    ("Bias", "Bring", "Canvas", "Embed", "Exceed", "Feed", "Focus", "Need", "Proceed", "Ring")
-    + ("Seed", "Shed", "Shred", "Speed", "Spring", "String", "Succeed", "Swing")
-)
+IMPERATIVE = {
+    *("Bias", "Bring", "Canvas", "Embed", "Exceed", "Feed", "Focus", "Need", "Proceed", "Ring"),
+    *("Seed", "Shed", "Shred", "Speed", "Spring", "String", "Succeed", "Swing"),
+}
 """Imperative verbs that end as the forms above do."""
 
 
