@@ -4,9 +4,9 @@ Every value may lie in memory in another order of its axes than the graph says, 
 take one of several forms (`layout_choices`). A transposition is needed where a node wants an
 operand in another order than the one it was left in; the transpositions of the graph are but a
 reason for their users to want one. A size that is known at run time must belong to the outermost
-axis in memory: any other layout counts as more bytes than there are. Which nodes should change their form
-together is a cut: grow a region of nodes from a transposition, each with the form that its
-neighbour's suggests, and find the cheapest choice of those that take theirs ("expansion move":
+axis in memory: any other layout counts as more bytes than there are. Which nodes should change
+their form together is a cut: grow a region of nodes from a transposition, each with the form that
+its neighbour's suggests, and find the cheapest choice of those that take theirs ("expansion move":
 Boykov, Veksler and Zabih, "Fast approximate energy minimization via graph cuts", 2001). Every move
 that is made saves bytes, so that it ends.
 """
