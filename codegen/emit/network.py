@@ -19,7 +19,7 @@ from smelt.codegen.emit.weights import (
 )
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.schedule.schedule import ARENA, STATE, Schedule
-from smelt.codegen.schedule.steps import Function
+from smelt.codegen.schedule.steps import Function, StructType
 from smelt.codegen.text.helpers import Preamble, preamble
 from smelt.codegen.text.literals import c_float
 from smelt.codegen.text.parameters import Parameters
@@ -82,7 +82,8 @@ class EmittedNetwork:
     `device` what an accelerator does, None where the CPU does everything; with `cpu_fallback` the
     CPU can too. `libraries` are those of the system that it is linked with, `external` the user's.
     `preamble` stands before the functions that compute its layers; with `infinite_weights`, the C
-    file of the weights includes math.h. `comments` say what each step computes. No layout takes
+    file of the weights includes math.h. `structs` are the types of structs among the constants.
+    `comments` say what each step computes. No layout takes
     less arena than `arena_bound`; with `arena_optimal`, less than `arena_bytes`.
     """
 
@@ -105,6 +106,7 @@ class EmittedNetwork:
     functions: tuple[Function, ...]
     constants: tuple[ConstantArray, ...]
     infinite_weights: bool = False
+    structs: tuple[StructType, ...] = ()
     lengths: tuple[LengthView, ...] = ()
     weights_binary: str = ""
     device: DeviceProgram | None = None
@@ -193,6 +195,7 @@ def describe(
         preamble=preamble(*(function.uses for function in schedule.functions)),
         functions=schedule.functions,
         constants=constants_of(schedule),
+        structs=tuple(dict.fromkeys(schedule.structs.values())),
         infinite_weights=is_infinite(schedule),
         lengths=_lengths(graph),
         weights_binary=f"{c_name(title)}_weights.bin" if is_binary(schedule) else "",

@@ -242,6 +242,8 @@ def base_of(plan: arena.Plan, buffer: str) -> str:
 def address_of(plan: arena.Plan, argument: Argument) -> str:
     """The C expression of the address that an argument points to."""
     match argument:
+        case InFlash(constant, is_struct=True):
+            return f"&{constant}"
         case InFlash(constant, turns):
             return constant + _offsets(turns, 1)
         case InBuffer(buffer, dtype, turns=turns):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smelt.codegen.lower.kernel import WIDE_FLOATS
-from smelt.codegen.schedule.schedule import Schedule
+from smelt.codegen.schedule.schedule import Schedule, StructType
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.errors import ModelError
 from smelt.ir import Array, DType
@@ -30,12 +30,21 @@ class ConstantArray:
         comment: whose constant it is.
         array: its value.
         start: where it begins in the binary file, if there is one.
+        struct: its type, if it is a struct; the array has its fields.
     """
 
     name: str
     comment: str
     array: Array
     start: int
+    struct: StructType | None = None
+
+    @property
+    def declaration(self) -> str:
+        """Its type and name as C declares them."""
+        if self.struct is not None:
+            return f"{self.struct.name} {self.name}"
+        return f"{self.c_type} {self.name}[{self.count}]"
 
     @property
     def c_type(self) -> str:
@@ -59,7 +68,11 @@ class ConstantArray:
         Raises:
             ModelError: an element is not a number.
         """
-        return c_lines(c_elements(self.array) or ["0"])
+        elements = c_elements(self.array)
+        if self.struct is not None:
+            named = zip(elements, self.struct.fields, strict=True)
+            return [f"{element}, /* {field} */" for element, field in named]
+        return c_lines(elements or ["0"])
 
 
 def is_binary(schedule: Schedule) -> bool:
@@ -78,7 +91,8 @@ def constants_of(schedule: Schedule) -> tuple[ConstantArray, ...]:
     found: list[ConstantArray] = []
     start = 0
     for name, array in schedule.constants.items():
-        constant = ConstantArray(name, schedule.constant_comments[name], array, start)
+        comment, struct = schedule.constant_comments[name], schedule.structs.get(name)
+        constant = ConstantArray(name, comment, array, start, struct)
         size = constant.bytes
         found.append(constant)
         start += size

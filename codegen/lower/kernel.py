@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from types import UnionType
 from typing import ClassVar, Generic, Protocol, cast
 
+import numpy as np
+
 from smelt.codegen.text.parameters import Parameters
 from smelt.ir import Array, DType, Node, Op
 from smelt.ir.channels import OpT_contra
@@ -88,7 +90,31 @@ class Scratch:
     count: int
 
 
-Operand = Input | Output | Packed | Scratch
+@dataclass(frozen=True)
+class LayerStruct:
+    """A parameter `const PREFIX_KIND_layer_t *name` that points to the numbers of one layer.
+
+    A body that several layers share reads them there; a body of one layer has them in its text. The
+    struct is stored beside the weights. All its fields are int32, so that field `i` has offset
+    `4 * i`, which the emitted header checks.
+
+    Attributes:
+        name: of the parameter.
+        kind: of the C type's name; structs of one kind have the same fields in one order.
+        numbers: the fields by name.
+    """
+
+    name: str
+    kind: str
+    numbers: Mapping[str, int]
+
+    @property
+    def array(self) -> Array:
+        """int32 `[fields]`: the struct as memory holds it."""
+        return np.array(list(self.numbers.values()), np.int32)
+
+
+Operand = Input | Output | Packed | Scratch | LayerStruct
 
 
 def _key(value: object) -> Hashable:
@@ -124,6 +150,8 @@ class KernelCall:
         missed: why it does not compute in a faster way that the node allows, and which option does;
             empty where there is none. See `Refusal.optional`. Both ways may have one form, whose
             price does not tell them apart.
+        shared: the same computation by a body that layers of other sizes can use too, if there is
+            one; `codegen.partition.sharing` decides which of them is called.
     """
 
     template: str
@@ -136,6 +164,7 @@ class KernelCall:
     form: str = ""
     work: Mapping[str, int] = field(default_factory=dict[str, int])
     missed: str = ""
+    shared: SharedBody | None = None
 
     @property
     def key(self) -> Hashable:
@@ -151,6 +180,46 @@ class KernelCall:
     def constant_bytes(self) -> int:
         """Flash that its constants take, if no other call shares them."""
         return sum(o.array.nbytes for o in self.operands if isinstance(o, Packed))
+
+
+@dataclass(frozen=True)
+class BodyCost:
+    """What the body of a kernel costs, as its kernel counts it.
+
+    Attributes:
+        instructions: that one call executes.
+        bytes: of code.
+    """
+
+    instructions: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class SharedBody:
+    """A body that several layers can share, and what it costs beside that of one layer.
+
+    Attributes:
+        call: computes the same as the call that this belongs to, with equal scratch. It has a
+            `LayerStruct` among its operands. Form, work and `missed` are taken from that call.
+        cost: of the shared body.
+        specialized: of the body that only layers of equal numbers can use.
+    """
+
+    call: KernelCall
+    cost: BodyCost
+    specialized: BodyCost
+
+    @property
+    def slowdown(self) -> float:
+        """How many more instructions it takes, as a fraction of those of the specialized body."""
+        own = self.specialized.instructions
+        return (self.cost.instructions - own) / max(own, 1)
+
+    @property
+    def struct_bytes(self) -> int:
+        """Flash that the numbers of the layer take."""
+        return sum(o.array.nbytes for o in self.call.operands if isinstance(o, LayerStruct))
 
 
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
@@ -204,9 +273,11 @@ __all__ = [
     "NARROW_FLOATS",
     "STORED_FLOATS",
     "WIDE_FLOATS",
+    "BodyCost",
     "Input",
     "Kernel",
     "KernelCall",
+    "LayerStruct",
     "Operand",
     "Optimize",
     "Output",
@@ -215,6 +286,7 @@ __all__ = [
     "Refusal",
     "Request",
     "Scratch",
+    "SharedBody",
     "Tiling",
     "missed_for_ram",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.lower.kernel import Input, Operand, Output, Packed, Scratch
+from smelt.codegen.lower.kernel import Input, LayerStruct, Operand, Output, Packed, Scratch
 from smelt.codegen.passes.loops import kept
 from smelt.codegen.passes.run_time_rows import Rows
 from smelt.codegen.schedule.lifetimes import Lifetimes, Reuse
@@ -149,6 +149,9 @@ class Places:
                 return self.target(scope[value], value.type)
             case Packed(name, array):
                 return InFlash(self._constants.add(word, name, str(node.origin), array))
+            case LayerStruct():
+                struct = self._constants.add_struct(word, str(node.origin), operand)
+                return InFlash(struct, is_struct=True)
             case Scratch(name, dtype, count):
                 buffer = self._lifetimes.buffer(f"{owner} {name}", count * dtype.size)
                 if count:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from smelt.codegen import arena
 from smelt.codegen.lower.device import DeviceFunctions
-from smelt.codegen.partition.partitioner import Partitioner
-from smelt.codegen.passes.run_time_rows import rows_of
+from smelt.codegen.partition.candidates import Choice
+from smelt.codegen.partition.partitioner import Partitioner, nodes_inside
+from smelt.codegen.partition.sharing import share
+from smelt.codegen.passes.run_time_rows import Rows, rows_of
 from smelt.codegen.schedule.lifetimes import Lifetimes
 from smelt.codegen.schedule.linearize import Linearizer
 from smelt.codegen.schedule.locations import ValueView, ValueViews
@@ -26,11 +28,13 @@ from smelt.codegen.schedule.steps import (
     Move,
     Repeat,
     Step,
+    StructType,
     TellLength,
     flatten,
 )
 from smelt.errors import DoesNotFit
-from smelt.ir import Array, Graph, Value
+from smelt.ir import Array, Graph, Node, Value
+from smelt.ops.control.run_time_length import LengthOf
 from smelt.targets import Platform
 
 ARENA = "arena"
@@ -42,7 +46,8 @@ class Schedule:
     """What an inference does in order, with what code and constants, and where values live.
 
     `storage` gives the buffer of every value of the outermost graph that is not constant; values
-    of one buffer are views of each other (reshape). `device` is what an accelerator executes.
+    of one buffer are views of each other (reshape). `structs` gives the types of the constants that
+    are structs. `device` is what an accelerator executes.
     """
 
     graph: Graph
@@ -51,6 +56,7 @@ class Schedule:
     device: DeviceFunctions[Any] | None
     constants: Mapping[str, Array]
     constant_comments: Mapping[str, str]
+    structs: Mapping[str, StructType]
     initial_states: Mapping[Value, str]
     storage: Mapping[Value, str]
     problem: arena.Problem
@@ -101,12 +107,14 @@ def schedule(
         scope[value] = ValueView(lifetimes.buffer(value.name, value.type.bytes))
     for value in graph.inputs:
         lifetimes.use(_buffer(scope, value), 0)
+    rows = rows_of(graph)
+    choices = _choices(graph, partitioner, rows)
     linearizer = Linearizer(
-        partitioner.explained,
+        lambda node: choices.get(node) or partitioner.explained(node),
         functions,
         constants,
         lifetimes,
-        rows_of(graph),
+        rows,
         None if spare is None else spare.choose,
     )
     actions = linearizer.actions(graph, scope)
@@ -126,10 +134,24 @@ def schedule(
         device=device,
         constants=constants.arrays,
         constant_comments=constants.comments,
+        structs=constants.structs,
         initial_states=initial,
         storage={value: view.place for value, view in scope.items() if isinstance(view.place, str)},
         problem=_problem(lifetimes, persistent, platform, device),
     )
+
+
+def _choices(
+    graph: Graph, partitioner: Partitioner, rows: Callable[[Node], Rows | None]
+) -> dict[Node, Choice]:
+    """What computes the layers, where several may share a body; layers in rows have their own."""
+    called = (
+        node
+        for node in (*graph.nodes, *nodes_inside(graph))
+        if not (node.op.is_view or node.op.subgraphs or isinstance(node.op, LengthOf))
+    )
+    chosen = {node: partitioner.explained(node) for node in called if rows(node) is None}
+    return share(chosen, partitioner.request.optimize)
 
 
 def _buffer(scope: ValueViews, value: Value) -> str:
@@ -200,6 +222,7 @@ __all__ = [
     "Repeat",
     "Schedule",
     "Step",
+    "StructType",
     "TellLength",
     "require_weights_fit",
     "schedule",

@@ -15,12 +15,13 @@ from smelt.codegen.lower.kernel import (
     WIDE_FLOATS,
     Input,
     KernelCall,
+    LayerStruct,
     Operand,
     Output,
     Packed,
     Scratch,
 )
-from smelt.codegen.schedule.steps import Function
+from smelt.codegen.schedule.steps import Function, StructType
 from smelt.codegen.text.helpers import FLOAT, when
 from smelt.codegen.text.literals import c_comment
 from smelt.codegen.text.parameters import Parameters
@@ -44,14 +45,20 @@ class Functions:
         """The name of the C function, or of what an accelerator executes, for a call."""
         if isinstance(call, DeviceCall) and self.device is not None:
             return self.device.add(str(node.origin), call)
-        signature = _signature(node, call)
+        signature = _signature(node, call, self._prefix)
         key = signature, call.key
         found = self._found.get(key)
         if found is None:
             count = self._taken[call.stem] = self._taken.get(call.stem, 0) + 1
             name = f"{self._prefix}_{call.stem}" + (f"_{count}" if count > 1 else "")
             floats = any(_element(o, node) in WIDE_FLOATS for o in call.operands)
-            found = self._found[key] = _SharedFunction(name, call, signature, floats)
+            types = [
+                struct_type(self._prefix, operand).name
+                for operand in call.operands
+                if isinstance(operand, LayerStruct)
+            ]
+            own = _SharedFunction(name, call, signature, floats, "".join(types))
+            found = self._found[key] = own
         found.users[str(node.origin)] = None
         return found.name
 
@@ -68,28 +75,33 @@ class FunctionParameters(Parameters):
         function: the function's name.
         signature: its parameters.
         layers: lines of its comment that say which layers it computes.
+        layer_type: the C type of its `LayerStruct`; empty where it has none.
     """
 
     function: str
     signature: str
     layers: str
+    layer_type: str
 
 
 @dataclass(frozen=True)
 class _SharedFunction:
     """A function: its name, the first call that needs it, and the origins of all that do.
 
-    `floats`: whether an operand of it is a pointer to C's floating-point numbers.
+    `floats`: whether an operand of it is a pointer to C's floating-point numbers. `layer_type`: see
+    `FunctionParameters`.
     """
 
     name: str
     call: KernelCall
     signature: str
     floats: bool
+    layer_type: str
     users: dict[str, None] = field(default_factory=dict[str, None])
 
     def function(self) -> Function:
-        own = FunctionParameters(self.name, self.signature, _layers(self.users))
+        layers = _layers(self.users)
+        own = FunctionParameters(self.name, self.signature, layers, self.layer_type)
         text = render(self.call.template, own, self.call.parameters)
         uses = self.call.uses | when(self.floats, FLOAT)
         return Function(self.name, text, self.signature, uses, tuple(self.users))
@@ -101,29 +113,54 @@ def _layers(users: Iterable[str]) -> str:
     return "\n".join(f" * {line}" for line in wrap(text, 96))
 
 
+def struct_type(prefix: str, struct: LayerStruct) -> StructType:
+    """The C type of a struct, in a network of that prefix."""
+    return StructType(f"{prefix}_{struct.kind}_layer_t", tuple(struct.numbers))
+
+
 class Constants:
-    """Collects constant arrays; arrays of equal type and contents are stored once."""
+    """Collects constant arrays; arrays of equal type and contents are stored once.
+
+    Structs are kept as arrays too, of int32, with their types in `structs`, by name.
+    """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._names: dict[tuple[str, bytes], str] = {}
         self.arrays: dict[str, Array] = {}
         self.comments: dict[str, str] = {}
+        self.structs: dict[str, StructType] = {}
+
+    def add_struct(self, owner: str, origin: str, struct: LayerStruct) -> str:
+        """The C name of the struct that holds these numbers.
+
+        Raises:
+            ValueError: an earlier struct of this kind has other fields.
+        """
+        kind = struct_type(self._prefix, struct)
+        if any(t.name == kind.name and t != kind for t in self.structs.values()):
+            raise ValueError(f"structs of kind '{struct.kind}' have different fields")
+        name = self._add(owner, struct.name, f"numbers of {origin}", struct.array, kind.name)
+        self.structs[name] = kind
+        return name
 
     def add(self, owner: str, role: str, origin: str, array: Array) -> str:
         """The C name of the array that holds these constants."""
+        return self._add(owner, role, f"{role} of {origin}", array, "")
+
+    def _add(self, owner: str, role: str, comment: str, array: Array, type_: str) -> str:
         array = np.ascontiguousarray(array)
-        key = array.dtype.str, hashlib.sha256(array.reshape(-1).data).digest()
+        key = type_ or array.dtype.str, hashlib.sha256(array.reshape(-1).data).digest()
         if key not in self._names:
             name = f"{self._prefix}_{owner}_{role}"
             self._names[key] = name
             self.arrays[name] = array
-            self.comments[name] = f"{role} of {origin}"
+            self.comments[name] = comment
         return self._names[key]
 
 
-def _signature(node: Node, call: KernelCall) -> str:
-    parameters = [_parameter(operand, node) for operand in call.operands]
+def _signature(node: Node, call: KernelCall, prefix: str) -> str:
+    parameters = [_parameter(operand, node, prefix) for operand in call.operands]
     line = ", ".join(parameters) or "void"
     if len(line) <= _SIGNATURE_WIDTH:
         return line
@@ -134,7 +171,9 @@ _SIGNATURE_WIDTH = 70
 """Columns of a parameter list that may stand on the line of the function's name."""
 
 
-def _parameter(operand: Operand, node: Node) -> str:
+def _parameter(operand: Operand, node: Node, prefix: str) -> str:
+    if isinstance(operand, LayerStruct):
+        return f"const {struct_type(prefix, operand).name} *{operand.name}"
     constant = "const " if isinstance(operand, Input | Packed) else ""
     return f"{constant}{_element(operand, node).c_name} *{operand.name}"
 
@@ -150,3 +189,5 @@ def _element(operand: Operand, node: Node) -> DType:
             return DType.of(array)
         case Scratch(_, dtype):
             return dtype
+        case LayerStruct():
+            return DType.INT32

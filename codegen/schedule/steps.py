@@ -36,13 +36,32 @@ class InBuffer:
 
 @dataclass(frozen=True)
 class InFlash:
-    """An argument that points to a constant array."""
+    """An argument that points to a constant array, or to a struct if `is_struct`."""
 
     constant: str
     turns: tuple[Turn, ...] = ()
+    is_struct: bool = False
 
 
 Argument = InBuffer | InFlash
+
+
+@dataclass(frozen=True)
+class StructType:
+    """The C type of the structs that a shared body reads: see `LayerStruct`.
+
+    Attributes:
+        name: of the type.
+        fields: all of them int32.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Its size without gaps."""
+        return 4 * len(self.fields)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from smelt.codegen.lower.backend import backend
-from smelt.codegen.lower.kernel import Input, Output, Packed, Request, Scratch
+from smelt.codegen.lower.kernel import Input, LayerStruct, Output, Packed, Request, Scratch
 from smelt.codegen.partition.partitioner import Partitioner
 from smelt.codegen.schedule.schedule import Schedule, schedule
 from smelt.codegen.text.helpers import preamble
@@ -320,7 +320,7 @@ def call_text(entry: Entry, shared: Shared | None) -> str:
         match operand:
             case Input(index):
                 lines.append(f"void *{name} = take({entry.node.input(index).type.bytes});")
-            case Packed(_, array):
+            case Packed(array=array) | LayerStruct(array=array):
                 lines.append(f"void *{name} = take({array.nbytes});")
             case Output(index):
                 size = entry.node.outputs[index].type.bytes
@@ -364,7 +364,7 @@ def packed_bytes(operand: object, entry: Entry, values: dict[Value, Array]) -> b
             return np.ascontiguousarray(
                 values[value] if value.data is None else value.data
             ).tobytes()
-        case Packed(_, array):
+        case Packed(array=array) | LayerStruct(array=array):
             return np.ascontiguousarray(array).tobytes()
         case _:
             return b""

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from smelt.codegen.lower.kernel import Input, Packed
-from smelt.codegen.schedule.shared_symbols import Functions
+from smelt.codegen.lower.kernel import Input, LayerStruct, Packed
+from smelt.codegen.schedule.shared_symbols import Functions, struct_type
 from smelt.codegen.text.helpers import preamble
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.ir import Array, DType
 from smelt.targets import get
-from tests.support.kernels_host import Run
+from tests.support.kernels_host import PREFIX, Run, struct_definitions
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def said_on(core: Core, runs: Sequence[Run], folder: Path, more: Sequence[str] =
 
 
 def _source(core: Core, runs: Sequence[Run]) -> str:
-    functions = Functions("k")
+    functions = Functions(PREFIX)
     names = [functions.add(run.entry.node, run.entry.call) for run in runs]
     definitions = functions.all()
     before = preamble(*(f.uses for f in definitions))
@@ -101,6 +101,7 @@ def _source(core: Core, runs: Sequence[Run]) -> str:
         [
             *(f"#include <{header}>" for header in headers),
             f"#define LOW ((uint8_t *){low:#x})\n#define HIGH ((uint8_t *){high:#x})",
+            *struct_definitions([run.entry for run in runs]),
             *(f"void {f.name}({f.signature});" for f in definitions),
             *before.helpers,
             *(f.definition for f in definitions),
@@ -121,12 +122,14 @@ def _run(number: int, run: Run, function: str) -> tuple[str, str]:
     for operand in run.entry.call.operands:
         name, input_ = f"data{number}_{len(rows)}", isinstance(operand, Input)
         buffer = None
-        if isinstance(operand, Packed):
+        if isinstance(operand, Packed | LayerStruct):
             kind, size, array = (
                 f"const {DType.of(operand.array).c_name}",
                 operand.array.nbytes,
                 operand.array,
             )
+            if isinstance(operand, LayerStruct):
+                kind = f"const {struct_type(PREFIX, operand).name}"
         elif isinstance(operand, Input) and run.entry.node.input(operand.index).is_constant:
             array, input_ = run.entry.node.input(operand.index).array, False
             kind, size = f"const {DType.of(array).c_name}", array.nbytes

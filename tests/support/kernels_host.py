@@ -11,15 +11,16 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from smelt.codegen.lower.kernel import Input, KernelCall, Output, Packed, Scratch
-from smelt.codegen.schedule.shared_symbols import Functions
+from smelt.codegen.lower.kernel import Input, KernelCall, LayerStruct, Output, Packed, Scratch
+from smelt.codegen.schedule.shared_symbols import Functions, struct_type
+from smelt.codegen.schedule.steps import StructType
 from smelt.codegen.text.helpers import preamble
 from smelt.codegen.text.literals import c_elements, c_lines
 from smelt.ir import Array, DType, Node
@@ -52,6 +53,9 @@ READERS = {
     "g++": ("g++", "-xc++", "-std=c++17", "-fsyntax-only"),
 }
 """Compilers that only say what they think of a program: as C of another one, and as C++."""
+
+PREFIX = "k"
+"""Of all names of kernels."""
 
 OUTPUT = -1
 """The number of the output among the buffers; inputs have their own index."""
@@ -117,10 +121,16 @@ class Entry:
                     dtype, size = type_.dtype, type_.size
                 case Scratch(_, dtype, size):
                     number = 100 + len(table)
-                case Packed():
+                case Packed() | LayerStruct():
                     continue
             table[number] = len(table), dtype, size
         return table
+
+    @property
+    def structs(self) -> list[StructType]:
+        """The types of structs among the parameters."""
+        structs = (o for o in self.call.operands if isinstance(o, LayerStruct))
+        return [struct_type(PREFIX, struct) for struct in structs]
 
     def arguments(self, prefix: str) -> tuple[list[str], list[str]]:
         """C arguments of the call, and definitions of the constants among them."""
@@ -128,6 +138,12 @@ class Entry:
         constants: list[str] = []
         buffers = iter(self.buffers().values())
         for operand in self.call.operands:
+            if isinstance(operand, LayerStruct):
+                name, kind = f"{prefix}_{operand.name}", struct_type(PREFIX, operand).name
+                numbers = ", ".join(map(str, operand.numbers.values()))
+                constants.append(f"static const {kind} {name} = {{ {numbers} }};")
+                arguments.append(f"&{name}")
+                continue
             array = operand.array if isinstance(operand, Packed) else None
             if isinstance(operand, Input):
                 array = self.node.input(operand.index).data
@@ -248,7 +264,7 @@ def check_read_by(compiler: str, entries: Sequence[Entry], folder: Path) -> None
 
 def source_of(entries: Sequence[Entry]) -> str:
     """One C file: helpers, constants, the functions, and a main that obeys commands."""
-    functions = Functions("k")
+    functions = Functions(PREFIX)
     constants: list[str] = []
     calls: list[str] = []
     table: list[str] = []
@@ -269,6 +285,7 @@ def source_of(entries: Sequence[Entry]) -> str:
     return "\n".join(
         [
             *(f"#include <{h}>" for h in headers),
+            *struct_definitions(entries),
             *(f"void {f.name}({f.signature});" for f in definitions),
             *constants,
             *before.helpers,
@@ -277,6 +294,13 @@ def source_of(entries: Sequence[Entry]) -> str:
             _MAIN % ",\n".join(table),
         ]
     )
+
+
+def struct_definitions(entries: Sequence[Entry]) -> Iterator[str]:
+    """The definitions of the types of structs among the calls' parameters."""
+    for kind in dict.fromkeys(kind for entry in entries for kind in entry.structs):
+        fields = " ".join(f"int32_t {name};" for name in kind.fields)
+        yield f"typedef struct {{ {fields} }} {kind.name};"
 
 
 def compile_c(source: Path, command: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from typing_extensions import override
 from smelt.codegen.backends.vulkan.calls import ShaderCall
 from smelt.codegen.backends.vulkan.glsl_functions import called_in, definitions
 from smelt.codegen.lower.device import DeviceFunctions
-from smelt.codegen.lower.kernel import Input, Operand, Output, Packed, Scratch
+from smelt.codegen.lower.kernel import Input, LayerStruct, Operand, Output, Packed, Scratch
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import HEADER, render
 
@@ -254,7 +254,7 @@ def _exact(call: ShaderCall, *, computes_halves: bool) -> list[str]:
     for number, operand in enumerate(call.operands):
         (view, read), name = _seen(call, operand, computes_halves=computes_halves), operand.name
         match operand:
-            case Input() | Packed():
+            case Input() | Packed() | LayerStruct():
                 access = "readonly "
             case Output():
                 access = "writeonly "
