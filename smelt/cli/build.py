@@ -1,4 +1,4 @@
-"""`smelt build`: a C project for a network."""
+"""`smelt build`: write a C project for a network."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from smelt.proof.run import write_project
 def build(
     model: Model,
     *,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the C project.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the C project.")],
     force: ForceOption = False,
     compile_: Annotated[
-        bool, typer.Option("--compile", help="Also run `make` and fill in the measured sizes.")
+        bool,
+        typer.Option("--compile", help="Also run `make`, and report the measured sizes."),
     ] = False,
     network: BuildGroup,
     limits: LimitGroup,

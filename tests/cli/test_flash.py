@@ -60,7 +60,7 @@ def test_a_project_is_flashed(smelt: Smelt, project: Path, fakes: Fakes) -> None
     done = smelt("flash", project, "--board", "nucleo-f446re")
     assert (done.code, done.out) == (0, "nucleo-f446re: flashed by st-flash\n")
     assert "7 bytes written" in done.err
-    assert "whether it runs was not checked: no serial port of board" in done.err
+    assert "did not check whether the firmware runs: no serial port of board" in done.err
     binary = project / "build" / "net.bin"
     assert fakes.calls() == [["st-flash", "--reset", "write", str(binary), "0x08000000"]]
     assert binary.read_bytes() == b"vectors"
@@ -147,10 +147,10 @@ def keep(project: Path) -> None:
     ("change", "options", "says"),
     [
         (keep, ["--board", "pico"], "built for board 'nucleo-f446re', not 'pico'"),
-        (keep, ["--optimize", "size"], "of the options of a build only --board may be given"),
+        (keep, ["--optimize", "size"], "of the build options, only --board may be given"),
         (keep, ["--runner", "dfu"], "not flashed by 'dfu', but by openocd, pyocd, st-flash, gdb"),
-        (break_report, [], "report.json is missing or broken"),
-        (remove_elf, [], "net.elf' is not there: run `make`"),
+        (break_report, [], "report.json is missing or damaged"),
+        (remove_elf, [], "net.elf' does not exist: run `make`"),
     ],
 )
 def test_mistakes_are_explained(
@@ -203,7 +203,7 @@ def test_what_a_dry_run_of_a_network_prints_can_be_run(
     done = smelt("flash", MODEL, *options, "--dry-run")
     assert done.code == 0
     (left,) = temporary.glob("smelt-*")
-    assert f"note: the files are in {left}, which stays until you remove it" in done.err
+    assert f"note: the files are in {left}; remove it when you are done" in done.err
     *_, image, _ = shlex.split(done.out)
     assert Path(image).parent == left / "digits_int8" / "build"
     assert Path(image).stat().st_size > 10_000

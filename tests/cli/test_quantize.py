@@ -294,9 +294,9 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "many": (("--calibration", "some.npz", "--samples", "65"), "64 samples, 65 were asked"),
     "allow": (
         ("--calibration", "some.npz", "--allow", "int4"),
-        "only float, int16 can be allowed, not 'int4'",
+        "'int4' is unknown; choose from float, int16",
     ),
-    "mean": (("--calibration", "some.npz", "--mean", "a,b"), "--mean a,b: give a number"),
+    "mean": (("--calibration", "some.npz", "--mean", "a,b"), "--mean a,b: give one number"),
     "mean that is none": (("--calibration", "some.npz", "--mean", "nan"), "--mean nan: give fin"),
     "deviation of 0": (("--calibration", "some.npz", "--std", "1,0,1"), "--std 0: every channel"),
     "arrays": (("--calibration", "some.npz", "--image-fit", "crop"), "'some.npz' holds arrays"),
@@ -433,7 +433,7 @@ def test_what_is_read_is_not_written(smelt: Smelt) -> None:
     copy = Path("digits.onnx")
     copy.write_bytes(Path(ONNX).read_bytes())
     ran = smelt("quantize", copy, "--calibration", "first.npz", "--qdq", copy, *FAST)
-    assert (ran.code, "name another file to write" in ran.err) == (1, True)
+    assert (ran.code, "choose another output file" in ran.err) == (1, True)
     assert copy.read_bytes() == Path(ONNX).read_bytes()
 
 

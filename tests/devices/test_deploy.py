@@ -211,8 +211,8 @@ def test_a_failure_is_reported_too(smelt: Smelt, monkeypatch: pytest.MonkeyPatch
         (["--board", BOARD], "says no program that flashes it"),
         ([], "ConfigError: --board says on which device"),
         (["--board", "host"], "--board host is a computer, which takes no firmware: --board says"),
-        (["--board", BOARD, "--pty"], "--pty is of --simulate"),
-        (["--board", BOARD, "--simulate", "--on", "COM5"], "--simulate brings its own board"),
+        (["--board", BOARD, "--pty"], "--pty needs --simulate"),
+        (["--board", BOARD, "--simulate", "--on", "COM5"], "--simulate chooses the board's port"),
         (["--board", "pico", "--simulate"], "has no [qemu]"),
         (["--board", "nucleo-f446re", "--runner", "dfu"], "not flashed by 'dfu'"),
     ],
@@ -591,4 +591,6 @@ def test_simulate_names_a_port_and_a_gdb_server(smelt: Smelt) -> None:
     assert gdb.startswith("gdb 127.0.0.1:")
     done = smelt("simulate", MODEL, "--board", BOARD, "--seconds", "0.1")
     assert done.out.startswith("port socket://127.0.0.1:")
-    assert smelt("simulate").err.startswith("ConfigError: --board says what is simulated")
+    assert smelt("simulate").err.startswith(
+        "ConfigError: --board is missing: give the board to simulate"
+    )

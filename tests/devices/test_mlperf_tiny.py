@@ -261,13 +261,13 @@ def test_a_float_network_is_refused_where_the_data_set_is_quantized(
 def test_what_is_no_network_of_the_benchmark_is_refused(smelt: Smelt) -> None:
     model = DIGITS / "digits_int8.tflite"
     for arguments, message in (
-        ((), "say what for: -o DIR, --flash, or --simulate"),
+        ((), "give -o DIR, --flash or --simulate"),
         (("-o", "out"), "an input of 8x8 is none of MLPerf Tiny's (kws01 49x10; "),
         (("-o", "out", "--id", "ic01"), "ic01 sends 3,072 bytes of an image (32x32x3), and"),
         (("-o", "out", "--id", "sww01"), "--id 'sww01': MLPerf Tiny has kws01, vww01, ic01"),
-        (("-o", "out", "--pty"), "--pty and --seconds are of --simulate"),
-        (("-o", "out", "--port", "COM5"), "are of --flash"),
-        (("--flash", "--simulate"), "not both of these"),
+        (("-o", "out", "--pty"), "--pty and --seconds need --simulate"),
+        (("-o", "out", "--port", "COM5"), "and --timeout need --flash"),
+        (("--flash", "--simulate"), "exclude each other"),
     ):
         done = smelt("mlperf-tiny", model, "--board", BOARD, *arguments)
         assert done.code == 1

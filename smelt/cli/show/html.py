@@ -1,4 +1,4 @@
-"""Pages of HTML about a network, whose names come from the model's file and may hold any text."""
+"""HTML pages about a network. Its names come from the model file and may contain any text."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from smelt.terminal import plain
 
 
 def page(template: str, parameters: Parameters) -> str:
-    """One page that needs no other file; names are text in it, neither markup nor control."""
+    """Return a self-contained page. Names are escaped, so they cannot contain markup or scripts."""
     return plain(render(f"report/{template}", parameters))

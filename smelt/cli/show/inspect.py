@@ -1,4 +1,4 @@
-"""What `smelt inspect` prints: inputs, outputs and layers of a network."""
+"""Output of `smelt inspect`: the inputs, outputs and layers of a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smelt.ir import TensorType
 
 
 def description(imported: Imported) -> dict[str, Any]:
-    """`smelt inspect --json`."""
+    """Return the JSON record that `smelt inspect --json` prints."""
     graph = imported.graph
     return {
         "name": graph.name,
@@ -31,7 +31,7 @@ def description(imported: Imported) -> dict[str, Any]:
 
 
 def show(console: Console, imported: Imported) -> None:
-    """`smelt inspect`."""
+    """Print the tables of `smelt inspect`."""
     graph = imported.graph
     rows = [("input", v) for v in graph.inputs] + [("output", v) for v in graph.outputs]
     TextTable(

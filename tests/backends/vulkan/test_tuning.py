@@ -292,7 +292,7 @@ def test_the_command(
     assert tuned.code == 0, tuned.err
     assert "by profile" in tuned.out
     tuning = load_tuning(tmp_path / "tuning.json")
-    assert f"{len(tuning.layers)} kinds of layers, {len(tuning.blocks)} with other" in tuned.out
+    assert f"{len(tuning.layers)} distinct layers, {len(tuning.blocks)} with other" in tuned.out
     built = run("build", MODEL, "--target", "vulkan", "--tuning", "tuning.json", "-o", "out")
     assert built.code == 0, built.err
     assert load_tuning(tmp_path / "out" / "tuning.json") == tuning

@@ -125,7 +125,7 @@ def test_a_float_network_is_quantized_first(smelt: Smelt, tmp_path: Path) -> Non
         (["--format", "cmsis-pack", "--target", "rv32imac"], "packs are for Arm's processors"),
         (["--format", "make", "--version", "1.2"], "give three numbers"),
         (["--format", "make", "--vendor", "a b"], "give one word"),
-        (["--format", "make", "--dump-after", "dce"], "--dump-after is of `smelt build`"),
+        (["--format", "make", "--dump-after", "dce"], "--dump-after works with `smelt build` only"),
         (["--format", "make", "--target", "avr"], "unknown target 'avr'"),
     ],
 )
