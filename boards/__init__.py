@@ -5,7 +5,7 @@ May import `targets`, `codegen.text`, `codegen.lower` and `codegen.accelerator`;
 """
 
 from smelt.boards.board import Board, available, computers, load
-from smelt.boards.build import ElfInfo, compile_project
+from smelt.boards.build import ElfInfo, compile_library, compile_project
 from smelt.boards.computer import Computer, computer_called
 from smelt.boards.session import open_device
 from smelt.boards.wire import Device, Invocation, Tap
@@ -18,6 +18,7 @@ __all__ = [
     "Invocation",
     "Tap",
     "available",
+    "compile_library",
     "compile_project",
     "computer_called",
     "computers",

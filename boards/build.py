@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from smelt.boards.elf import ElfInfo, measure
+from smelt.boards.elf import ElfInfo, measure, stored_bytes
 from smelt.boards.external_programs import find_tool, run_tool
 from smelt.codegen.lower.backend import backend
 from smelt.errors import DoesNotFit, ToolError
@@ -43,12 +43,46 @@ def compile_project(
         ToolError: make or the compiler is missing, or the build failed.
         DoesNotFit: the linker found a memory too small.
     """
+    settings = [f"TAPS={int(taps)}", f"EXTRA_CFLAGS={extra_cflags}"]
+    settings.append(f"EXTRA_LDFLAGS={extra_ldflags}")
+    _make(directory, platform, settings, libraries or {})
+    return _measure(directory)
+
+
+def compile_library(
+    directory: Path, platform: Platform, *, libraries: Mapping[str, Path] | None = None
+) -> int:
+    """Build `build/libNAME.a` in a project without firmware, and measure it.
+
+    Args:
+        directory: the project's folder.
+        platform: what it was written for.
+        libraries: by backend, folders of the external libraries that networks call; others are
+            where their environment variables say.
+
+    Returns:
+        Bytes of code and constants in the network's objects.
+
+    Raises:
+        ToolError: make or the compiler is missing, or the build failed.
+    """
+    _make(directory, platform, [], libraries or {})
+    return sum(stored_bytes(path) for path in (directory / "build").glob("*.o"))
+
+
+def _make(
+    directory: Path, platform: Platform, settings: Sequence[str], libraries: Mapping[str, Path]
+) -> None:
+    """Run `make` in a project, with variables that it sets.
+
+    Raises:
+        ToolError, DoesNotFit: see `compile_project`.
+    """
     make = find_tool("make")
     cross = platform.target.cross
     find_tool(f"{cross}gcc" if cross else os.environ.get("CC", "cc"))
-    command = [make, f"-j{os.cpu_count() or 1}", f"TAPS={int(taps)}"]
-    command += [f"EXTRA_CFLAGS={extra_cflags}", f"EXTRA_LDFLAGS={extra_ldflags}"]
-    command += _library_variables(platform, libraries or {})
+    command = [make, f"-j{os.cpu_count() or 1}", *settings]
+    command += _library_variables(platform, libraries)
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     environment = {key: value for key, value in os.environ.items() if key not in outer}
     ran = run_tool(
@@ -60,7 +94,6 @@ def compile_project(
     )
     if ran.status != 0:
         _raise_failure(directory, platform, ran.output + ran.errors)
-    return _measure(directory)
 
 
 def library_folder(library: ExternalLibrary, given: Mapping[str, Path]) -> Path | str | None:

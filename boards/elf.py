@@ -72,11 +72,7 @@ def measure(elf: Path, link_map: Path, network: Iterable[str]) -> ElfInfo:
     try:
         with elf.open("rb") as file:
             linked = ELFFile(file)
-            allocated = [
-                (section.name, int(section["sh_size"]), section["sh_type"])
-                for section in linked.iter_sections()
-                if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"]
-            ]
+            allocated = _allocated(linked)
             contents = Contents.of(linked)
         text = link_map.read_text(encoding="utf-8", errors="replace")
     except (ELFError, OSError) as error:
@@ -90,6 +86,28 @@ def measure(elf: Path, link_map: Path, network: Iterable[str]) -> ElfInfo:
         flash_network=_use(text, files),
         contents=contents,
     )
+
+
+def stored_bytes(path: Path) -> int:
+    """Bytes of an ELF or an object file that have to be stored: code, constants, initial values.
+
+    Raises:
+        ToolError: it is no such file.
+    """
+    try:
+        with path.open("rb") as file:
+            return sum(size for _, size, kind in _allocated(ELFFile(file)) if kind != "SHT_NOBITS")
+    except (ELFError, OSError) as error:
+        raise ToolError(f"the compiler's output cannot be read: {error}") from error
+
+
+def _allocated(elf: ELFFile) -> list[tuple[str, int, str]]:
+    """Name, bytes and type of every section that occupies memory at run time."""
+    return [
+        (section.name, int(section["sh_size"]), section["sh_type"])
+        for section in elf.iter_sections()
+        if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"]
+    ]
 
 
 _CONTRIBUTION = re.compile(

@@ -138,6 +138,10 @@ class Platform:
         """Whether the firmware has the machine to itself."""
         return self.firmware in ("cortexm", "riscv")
 
+    def without_firmware(self) -> Platform:
+        """The same machine for a network alone, as a library."""
+        return replace(self, firmware=None, description=self.target.description)
+
     def link_flags(self, optimize: Optimize) -> tuple[str, ...]:
         """Flags for the linker beside the target's `arch_flags`.
 
@@ -159,6 +163,8 @@ HOST = Platform(
 def stand_in(target: Target) -> Platform:
     """This computer in place of a device: code for `target`, assembly in its plain-C form."""
     here = replace(target, arch_flags=(), cross="")
+    if target == HOST.target:
+        return HOST
     return replace(
         HOST, description=f"{HOST.description}, with code for {target.name}", target=here
     )

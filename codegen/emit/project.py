@@ -19,7 +19,7 @@ from smelt.codegen.emit.destination import (
     files_below,
     swap,
 )
-from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
+from smelt.codegen.emit.firmware import Firmware
 from smelt.codegen.emit.network import EmittedNetwork, render_network
 from smelt.codegen.emit.weights import binary
 from smelt.codegen.schedule.schedule import Schedule
@@ -130,7 +130,6 @@ def render_project(
     platform: Platform,
     optimize: Optimize,
     report: Mapping[str, object],
-    mlperf: MlperfProtocol | None = None,
 ) -> Project:
     """Render every file of the project.
 
@@ -140,14 +139,20 @@ def render_project(
         platform: what the code runs on.
         optimize: what compiler flags favour.
         report: what `report.json` says until something is measured.
-        mlperf: the benchmark whose runner the firmware is to answer; None for none.
     """
-    firmware = Firmware(platform, mlperf)
-    parameters = project_parameters(network, firmware, optimize)
-    texts = {**render_network(network), **render_firmware(parameters)}
-    texts["README.md"] = render("emit/project/README.md.j2", parameters)
+    around = render_around(network, Firmware(platform), optimize)
+    texts = {**render_network(network), **around}
     binaries = {network.weights_binary: binary(schedule)} if network.weights_binary else {}
     return Project(network, texts, report, binaries)
+
+
+def render_around(
+    network: EmittedNetwork, firmware: Firmware, optimize: Optimize
+) -> dict[str, str]:
+    """The text files of a project that are not the network's own: by path."""
+    parameters = project_parameters(network, firmware, optimize)
+    readme = render("emit/project/README.md.j2", parameters)
+    return {**render_firmware(parameters), "README.md": readme}
 
 
 def project_parameters(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from smelt.api.options import Options
 from smelt.argument_checks import as_path
 from smelt.boards import Board, Computer
 from smelt.codegen import arena
 from smelt.codegen.accelerator import Accelerator, accelerator_of
+from smelt.codegen.emit.firmware import Firmware
 from smelt.codegen.emit.network import EmittedNetwork
-from smelt.codegen.emit.project import Project
+from smelt.codegen.emit.project import Project, render_around
 from smelt.codegen.lower.device import LayerCosts
 from smelt.codegen.partition.legalize import Legalized
 from smelt.codegen.passes.channels.removal_report import Removals
@@ -64,6 +66,11 @@ class Stages:
         """The board, where it is one with firmware."""
         return self.machine if isinstance(self.machine, Board) else None
 
+    @property
+    def has_firmware(self) -> bool:
+        """Whether the written project has firmware: only where a board was asked for."""
+        return self.options.board is not None
+
 
 @dataclass(frozen=True)
 class Artefact(Stages):
@@ -80,6 +87,17 @@ class Artefact(Stages):
     def on(self) -> str:
         """Where the code runs by default: `host`, or `qemu` with a board."""
         return "host" if self.board is None else "qemu"
+
+    def with_firmware(self) -> Self:
+        """The same network with the firmware that `smelt run` speaks to in the project.
+
+        Without a board, that is a program for this computer.
+        """
+        if self.has_firmware:
+            return self
+        around = render_around(self.network, Firmware(self.platform), self.options.optimize)
+        files = {**self.project.files, **around}
+        return replace(self, project=replace(self.project, files=files))
 
     def write(self, directory: str | Path, *, force: bool = False) -> None:
         """Write the C project; see `Project.write`."""

@@ -240,11 +240,10 @@ def _described(
 
 
 def _project(stages: Stages) -> Project:
-    """The C project, with the tuning that it was made by."""
+    """The C project, with the tuning that it was made by; firmware is in it only for a board."""
     options, report = stages.options, build_report(stages)
-    project = render_project(
-        stages.network, stages.schedule, stages.platform, options.optimize, report
-    )
+    platform = stages.platform if stages.has_firmware else stages.platform.without_firmware()
+    project = render_project(stages.network, stages.schedule, platform, options.optimize, report)
     if options.tuning is None:
         return project
     return replace(project, files={**project.files, TUNING: options.tuning.text})

@@ -54,10 +54,11 @@ class Latency:
 
 @dataclass(frozen=True)
 class Measured:
-    """What only a linked ELF or a run can tell; None where not measured.
+    """What only a compiled network or a run can tell; None where not measured.
 
     Attributes:
-        flash_network, flash_elf: bytes; see `ElfInfo`.
+        flash_network, flash_elf: bytes; see `ElfInfo`. Of a library, `flash_network` counts what is
+            in its own objects, and `flash_elf` is None.
         instructions: of the last inference, where a simulator counts them.
         stack: bytes, the deepest that an inference used.
         ram: bytes of variables, arena and state among them.
@@ -98,8 +99,8 @@ class Gates:
         return self.stack is not None or self.instructions is not None
 
     @property
-    def needs_elf(self) -> bool:
-        """Whether only a linked ELF can tell."""
+    def needs_build(self) -> bool:
+        """Whether only a compiled network can tell."""
         return self.flash is not None or self.needs_run
 
     def check(self, report: Mapping[str, Any]) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from smelt.boards import Board
-from smelt.codegen.emit.firmware import MlperfProtocol
+from smelt.codegen.emit.firmware import Firmware, MlperfProtocol
 from smelt.codegen.emit.network import EmittedNetwork
-from smelt.codegen.emit.project import render_project
+from smelt.codegen.emit.project import render_around
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.render import render
 from smelt.errors import ConfigError
@@ -125,18 +125,13 @@ def benchmark_of(graph: Graph, name: str, asked: str | None = None) -> Benchmark
 
 def claim(artefact: Artefact, benchmark: Benchmark) -> Artefact:
     """The same network in a project whose firmware answers for the benchmark, with `DEVICES`."""
-    project = render_project(
-        artefact.network,
-        artefact.schedule,
-        artefact.platform,
-        artefact.options.optimize,
-        artefact.report,
-        protocol(benchmark, artefact.graph.inputs[0].type),
-    )
+    firmware = Firmware(artefact.platform, protocol(benchmark, artefact.graph.inputs[0].type))
+    around = render_around(artefact.network, firmware, artefact.options.optimize)
     board = board_of(artefact)
     parameters = DevicesParameters(artefact.network, artefact.platform, _usb(board))
     devices = render("emit/project/devices.yaml.j2", parameters)
-    return replace(artefact, project=replace(project, files={**project.files, DEVICES: devices}))
+    files = {**artefact.project.files, **around, DEVICES: devices}
+    return replace(artefact, project=replace(artefact.project, files=files))
 
 
 def protocol(benchmark: Benchmark, input_: TensorType) -> MlperfProtocol:

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from smelt.api.artefact import Artefact
 
 
-def require_tools(artefact: Artefact) -> None:
-    """Check that the project can be linked here: it has firmware, and the libraries it calls."""
+def require_libraries(artefact: Artefact) -> None:
+    """Check that the libraries that the network calls are on this computer.
+
+    Raises:
+        ConfigError: nothing says where one is, or it is not there.
+    """
     for library in artefact.network.external:
         known = library_folder(library, artefact.options.library_folders)
         if known and (Path(known) / library.header_path).is_file():
@@ -32,6 +36,15 @@ def require_tools(artefact: Artefact) -> None:
             f"the network calls {library.title}, and {where}: give its folder by {library.option} "
             f"or by the environment variable {library.variable}"
         )
+
+
+def require_tools(artefact: Artefact) -> None:
+    """Check that the network can be linked here: there is firmware, and the libraries it calls.
+
+    Raises:
+        ConfigError: there is no firmware for the target without a board, or a library is missing.
+    """
+    require_libraries(artefact)
     if artefact.platform.firmware is None:
         raise ConfigError(
             f"a network for target '{artefact.platform.target.name}' is only a library without "
@@ -47,7 +60,7 @@ def built(
     require_tools(artefact)
     with lasting_folder() if keep else temporary_folder() as folder:
         directory = Path(folder) / artefact.network.title
-        artefact.write(directory)
+        artefact.with_firmware().write(directory)
         try:
             yield compile_project(
                 directory,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from smelt.api.report import Gates, Latency, Measured, Report, complete
 from smelt.argument_checks import as_path
-from smelt.boards import Device, ElfInfo, Invocation, compile_project
+from smelt.boards import Device, ElfInfo, Invocation, compile_library, compile_project
 from smelt.boards.energy_meter import Meter, metered
 from smelt.ir import Array, Graph, Value
 from smelt.ops.run_time_lengths import cut, padded, sizes_of, trace
-from smelt.proof.rig import Rig, connected, require_tools
+from smelt.proof.rig import Rig, built, connected, require_libraries, require_tools
 from smelt.samples import Sample, random_samples
 
 if TYPE_CHECKING:
@@ -57,11 +57,12 @@ def write_project(
         artefact: a compiled network.
         directory: where the project appears, whole or not at all.
         force: replace the files of an earlier build; all others in the folder are kept.
-        compile_: run `make` in it too, and measure the ELF; gates on flash do that anyway.
+        compile_: run `make` in it too, and measure the result; gates on flash do that anyway.
         gates: limits that the build must keep; those on stack and instructions run one inference.
 
     Raises:
-        ConfigError: the directory cannot be written, or the ELF asked for is one without a board.
+        ConfigError: the directory cannot be written, or a gate needs a run and the target has no
+            firmware without a board.
         ToolError: the compiler is missing or failed.
         DoesNotFit: the linked firmware is too large for the board, or a gate is exceeded.
     """
@@ -70,19 +71,30 @@ def write_project(
 
     def finish(folder: Path) -> Report:
         report: Report = dict(artefact.report)
-        if compile_ or gates.needs_elf:
-            require_tools(artefact)
-            libraries = artefact.options.library_folders
-            elf = compile_project(folder, artefact.platform, libraries=libraries)
-            measured = Measured(elf.flash_network.total, elf.flash_elf, ram=elf.ram)
-            if gates.needs_run:
-                with connected(elf, artefact, None) as device:
-                    measured = _infer_once(artefact, elf, device)
-            report = complete(report, measured)
+        if compile_ or gates.needs_build:
+            report = complete(report, _compiled(artefact, folder, gates))
         gates.check(report)
         return report
 
     return artefact.project.write(directory, force=force, finish=finish)
+
+
+def _compiled(artefact: Artefact, folder: Path, gates: Gates) -> Measured:
+    """Run `make` in a written project, and measure what the gates need."""
+    libraries = artefact.options.library_folders
+    if not artefact.has_firmware:
+        require_libraries(artefact)
+        flash = compile_library(folder, artefact.platform, libraries=libraries)
+        if not gates.needs_run:
+            return Measured(flash)
+        with built(artefact) as elf, connected(elf, artefact, None) as device:
+            return replace(_infer_once(artefact, elf, device), flash_network=flash, flash_elf=None)
+    require_tools(artefact)
+    elf = compile_project(folder, artefact.platform, libraries=libraries)
+    if not gates.needs_run:
+        return Measured(elf.flash_network.total, elf.flash_elf, ram=elf.ram)
+    with connected(elf, artefact, None) as device:
+        return _infer_once(artefact, elf, device)
 
 
 def _infer_once(artefact: Artefact, elf: ElfInfo, device: Device) -> Measured:

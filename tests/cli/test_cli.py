@@ -90,7 +90,16 @@ def test_build_json_is_the_report(smelt: Smelt) -> None:
     assert ran.json == json.loads(Path("out/report.json").read_text())
     assert ran.json["network"]["name"] == "net"
     assert ran.json["flash"]["network"] > 0
-    assert Path("out/build/net.elf").is_file()
+    assert Path("out/build/libnet_net.a").is_file()
+
+
+def test_mlperf_protocol_is_built_only_where_it_is_asked_for(smelt: Smelt) -> None:
+    ran = smelt("build", MODEL, "-o", "more", "--protocol", "mlperf")
+    refused(ran, "ConfigError", "--protocol mlperf needs --board")
+    ran = smelt("build", MODEL, "-o", "more", "--protocol", "mlperf", "--board", "mps2-an386")
+    refused(ran, "ConfigError", "is none of MLPerf Tiny's")
+    assert smelt("build", MODEL, "-o", "out", "--board", "mps2-an386").code == 0
+    assert not Path("out/firmware/mlperf.c").exists()
 
 
 def test_build_quiet_says_nothing(smelt: Smelt) -> None:
@@ -519,7 +528,7 @@ def test_unwritable_places(smelt: Smelt, inputs: Path) -> None:
 
 def test_a_network_may_be_called_like_a_file_of_the_project(smelt: Smelt) -> None:
     Path("main.tflite").write_bytes(Path(MODEL).read_bytes())
-    assert smelt("build", "main.tflite", "-o", "out").code == 0
+    assert smelt("build", "main.tflite", "-o", "out", "--board", "host").code == 0
     assert Path("out/main_net.c").exists()
     assert Path("out/main.c").exists()
 

@@ -329,6 +329,15 @@ def test_the_project_remembers_what_it_is(build: Build) -> None:
     )
 
 
+def test_build_with_the_protocol_writes_the_same_project(smelt: Smelt) -> None:
+    model = Network("mlperf_tiny", "kws_int8").model
+    options = ("--board", BOARD, "--protocol", "mlperf")
+    assert smelt("build", model, "-o", "out", *options).code == 0
+    board = compile_model(model, Options(board=BOARD))
+    files = claim(board, benchmark_of(board.graph, "kws_int8")).project.files
+    assert {name: Path("out", name).read_text() for name in files} == files
+
+
 def test_the_runner_is_told_how_the_board_is_found(smelt: Smelt) -> None:
     compilable(boards.load("pico"))
     model = Network("mlperf_tiny", "kws_int8").model

@@ -195,7 +195,7 @@ def test_code_computes_what_there_is(setup: str, network: str) -> None:
 def test_code_is_clean_under_sanitizers(network: str, tmp_path: Path) -> None:
     graph = parse(NETWORKS[network])
     artefact = compile_graph(graph)
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     elf = compile_project(
         tmp_path / "project",
         artefact.platform,
@@ -231,7 +231,7 @@ def test_work_follows_the_size() -> None:
 
 def test_a_device_refuses_sizes_out_of_range(tmp_path: Path) -> None:
     artefact = compile_graph(parse(DENSE))
-    artefact.write(tmp_path / "project")
+    artefact.with_firmware().write(tmp_path / "project")
     elf = compile_project(tmp_path / "project", artefact.platform)
     with open_device(elf.path, "host") as device:
         device.set_lengths([2])
@@ -279,7 +279,7 @@ def test_elementwise_operators_need_no_rows() -> None:
 
 def test_code_without_lengths_has_no_trace_of_them() -> None:
     text = DENSE.replace('length %x 1 "T" 2', "")
-    files = compile_graph(parse(text)).project.files
+    files = compile_graph(parse(text)).with_firmware().project.files
     assert not any("length" in files[name].lower() for name in ("seq_net.c", "seq_net.h", "main.c"))
 
 

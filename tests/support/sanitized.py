@@ -16,7 +16,7 @@ from tests.support.projects import SANITIZERS
 
 def run_sanitized(artefact: Artefact, samples: Sequence[Sample], folder: Path) -> SampleOutputs:
     """The outputs of a network that is built with both sanitizers."""
-    artefact.write(folder)
+    artefact.with_firmware().write(folder)
     elf = compile_project(
         folder, artefact.platform, extra_cflags=SANITIZERS, extra_ldflags=SANITIZERS
     )

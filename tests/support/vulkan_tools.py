@@ -144,7 +144,7 @@ class Built:
 
 def build(artefact: Artefact, folder: Path, cflags: str = "", ldflags: str = "") -> Built:
     """Write and compile a project; some flags may be added."""
-    artefact.write(folder / "project", force=True)
+    artefact.with_firmware().write(folder / "project", force=True)
     elf = compile_project(
         folder / "project", artefact.platform, extra_cflags=cflags, extra_ldflags=ldflags
     )

@@ -117,7 +117,8 @@ def measured(console: Console, report: Mapping[str, Any]) -> None:
     if elsewhere and flash["network"] is not None:
         rows.append(("measured on", f"{elsewhere}, not on {report['board']}"))
     if flash["network"] is not None:
-        rows.append(("flash", f"{flash['network']:,} bytes network, {flash['elf']:,} firmware"))
+        firmware = "" if flash["elf"] is None else f", {flash['elf']:,} firmware"
+        rows.append(("flash", f"{flash['network']:,} bytes network{firmware}"))
     if report["ram"]["variables"] is not None:
         rows.append(("RAM", f"{report['ram']['variables']:,} bytes of variables and arena"))
     if inference["instructions"] is not None:

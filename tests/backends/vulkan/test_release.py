@@ -299,7 +299,7 @@ def test_a_device_by_its_number(artefact: Artefact) -> None:
 
 def test_hints_where_vulkan_is_not_installed(artefact: Artefact, tmp_path: Path) -> None:
     project = tmp_path / "project"
-    artefact.write(project)
+    artefact.with_firmware().write(project)
     with pytest.raises(ToolError, match="apt-get install libvulkan-dev"):
         compile_project(project, artefact.platform, extra_ldflags="-static")
     header = project / "smelt_vulkan.h"
