@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from smelt.codegen.schedule.steps import Function, StructType
 from smelt.codegen.text.helpers import FLOAT, when
 from smelt.codegen.text.literals import c_comment
 from smelt.codegen.text.parameters import Parameters
-from smelt.codegen.text.render import render
+from smelt.codegen.text.render import render_c
 from smelt.ir import Array, DType, Node
 
 
@@ -102,15 +101,14 @@ class _SharedFunction:
     def function(self) -> Function:
         layers = _layers(self.users)
         own = FunctionParameters(self.name, self.signature, layers, self.layer_type)
-        text = render(self.call.template, own, self.call.parameters)
+        text = render_c(self.call.template, own, self.call.parameters)
         uses = self.call.uses | when(self.floats, FLOAT)
         return Function(self.name, text, self.signature, uses, tuple(self.users))
 
 
 def _layers(users: Iterable[str]) -> str:
-    """The lines of a function's comment that say which layers it computes."""
-    text = c_comment("Computes " + ", ".join(users))
-    return "\n".join(f" * {line}" for line in wrap(text, 96))
+    """The line of a function's comment that says which layers it computes."""
+    return c_comment(" * Computes " + ", ".join(users))
 
 
 def struct_type(prefix: str, struct: LayerStruct) -> StructType:
@@ -161,14 +159,7 @@ class Constants:
 
 def _signature(node: Node, call: KernelCall, prefix: str) -> str:
     parameters = [_parameter(operand, node, prefix) for operand in call.operands]
-    line = ", ".join(parameters) or "void"
-    if len(line) <= _SIGNATURE_WIDTH:
-        return line
-    return "\n" + ",\n".join(f"    {parameter}" for parameter in parameters)
-
-
-_SIGNATURE_WIDTH = 70
-"""Columns of a parameter list that may stand on the line of the function's name."""
+    return ", ".join(parameters) or "void"
 
 
 def _parameter(operand: Operand, node: Node, prefix: str) -> str:

@@ -9,6 +9,7 @@ from typing import cast
 
 from jinja2 import BaseLoader, Environment, FileSystemLoader, StrictUndefined
 
+from smelt.codegen.text.layout import laid_out
 from smelt.codegen.text.literals import c_comment, c_float, c_int, code_span, grouped
 from smelt.codegen.text.parameters import Parameters
 from smelt.codegen.text.template_cache import BesideTemplates
@@ -50,6 +51,11 @@ def render(template: str, *parameters: Parameters) -> str:
     """Render one template; its variables are the fields of all the parameters together."""
     variables = {name: value for one in parameters for name, value in one.variables.items()}
     return environment().get_template(template).render(variables)
+
+
+def render_c(template: str, *parameters: Parameters) -> str:
+    """Render a template of C, in lines as `layout` says."""
+    return laid_out(render(template, *parameters))
 
 
 def text_of(template: str) -> str:

@@ -120,12 +120,12 @@ class DispatchProgram(DeviceProgram):
 
     @override
     def statement(self, step: int) -> str:
-        return f"GPU_STEP({self._numbers[step]})"
+        return f"GPU_STEP({self._numbers[step]});"
 
     @override
     def end(self, step: int) -> str:
         region = self._ends.get(self._numbers[step])
-        return "" if region is None else f"GPU_REGION({region})"
+        return "" if region is None else f"GPU_REGION({region});"
 
     @override
     def headers(self, name: str) -> tuple[str, ...]:
