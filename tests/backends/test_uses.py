@@ -9,7 +9,7 @@ import pytest
 
 from smelt.codegen.lower.backend import backend
 from smelt.codegen.lower.device import DeviceCall
-from smelt.codegen.lower.kernel import KernelCall, Refusal, Request
+from smelt.codegen.lower.kernel import KernelCall, LayerStruct, Refusal, Request
 from smelt.codegen.schedule.shared_symbols import FunctionParameters, Functions
 from smelt.codegen.text.helpers import FLOAT, helper_blocks, needs, preamble
 from smelt.ir import Node
@@ -80,6 +80,8 @@ def check(calls: Iterable[tuple[str, Node, KernelCall]]) -> None:
                 f"the function's text uses, and has {sorted(needless)}, which it does not use"
             )
         variables = given(FunctionParameters, type(call.parameters))
+        if not any(isinstance(operand, LayerStruct) for operand in call.operands):
+            variables -= {"layer_type"}
         if looked_up(call.template) != variables:
             wrong.append(
                 f"{name}: {call.template} looks up {sorted(looked_up(call.template) - variables)} "
