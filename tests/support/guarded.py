@@ -1,7 +1,8 @@
-"""Runs calls of kernels on a simulated core, by themselves, where every stray access shows.
+"""Run kernel calls alone on a simulated core that detects every stray access.
 
-Everything that a call reads lies at an end of a memory in turn, next to which accesses fault; what
-it writes has guard bytes on both sides. The program says `passed`, or what failed first.
+Everything that a call reads is placed at the end of a memory next to which accesses fault, first
+one end, then the other. What it writes has guard bytes on both sides. The program prints `passed`,
+or the first failure.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.support.kernels_host import PREFIX, Run, struct_definitions
 class Core:
     """A simulated core: its target, QEMU's machine, and the memories of the program.
 
-    `edges` is a memory next to which accesses fault on both sides.
+    Accesses right before and after the memory `edges` fault.
     """
 
     target: str
@@ -58,13 +59,13 @@ CORES = {
 
 
 def said_on(core: Core, runs: Sequence[Run], folder: Path, more: Sequence[str] = ()) -> str:
-    """What the program that runs all says: `passed`, or what failed, and in which run.
+    """Run all runs in one program and return its output: `passed`, or what failed in which run.
 
     Args:
         core: one of `CORES`.
-        runs: what it runs.
+        runs: the calls with their data.
         folder: for the program's files.
-        more: for the compiler: include folders, archives.
+        more: more compiler arguments: include folders, archives.
     """
     source, script, elf = folder / "guarded.c", folder / "guarded.ld", folder / "guarded.elf"
     source.write_text(_source(core, runs))
@@ -114,7 +115,7 @@ def _source(core: Core, runs: Sequence[Run]) -> str:
 
 
 def _run(number: int, run: Run, function: str) -> tuple[str, str]:
-    """Definitions of a run's data, and its row in the table."""
+    """Return the C definitions of a run's data, and its row in the table."""
     lines: list[str] = []
     rows: list[str] = []
     arguments: list[str] = []

@@ -1,4 +1,4 @@
-"""Runs, for `tests/support/guarded.py`, of every kernel that serves a random node."""
+"""Runs for `tests/support/guarded.py` of every kernel that serves a random node."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.support.library_nodes import samples_of
 def runs_of(
     backend: Backend, target: str, graphs: Iterable[Graph], rng: np.random.Generator
 ) -> list[Run]:
-    """A run for each graph of one node and each kernel that serves it.
+    """Return a run for each graph of one node and each kernel that serves it.
 
     Args:
         backend: the kernels.
-        target: whose code is generated.
+        target: target of the generated code.
         graphs: of one node each.
         rng: for the inputs.
     """
