@@ -1,4 +1,4 @@
-"""What Python code passes by mistake: each wrong argument is named, with what it must be."""
+"""Errors for wrong Python arguments name the argument and the allowed values."""
 
 from __future__ import annotations
 

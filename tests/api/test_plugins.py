@@ -1,4 +1,4 @@
-"""Plugins: an operator from outside goes all the way, and a faulty plugin is named."""
+"""Plugins: an outside operator works from import to C, and errors name a faulty plugin."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _none_installed(group: str) -> metadata.EntryPoints:
 
 @pytest.fixture(autouse=True)
 def _no_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """No installed plugins, and none of a test's remain."""
+    """Hide installed plugins, and remove those that a test loads."""
     monkeypatch.setattr(plugins, "entry_points", _none_installed)
     loader = environment().loader
     assert isinstance(loader, FileSystemLoader)
@@ -224,7 +224,7 @@ def test_a_faulty_plugin_is_named_and_undone(tmp_path: Path, text: str, message:
     path = plugin(tmp_path, "from smelt.ir import Op\nclass Left(Op): pass\n")
     path.write_text(text + path.read_text() if "line" not in message else text)
     before = dict(Op.registry)
-    for _ in range(2):  # the second time is no different
+    for _ in range(2):  # the second call must behave the same
         with pytest.raises(ConfigError, match=message) as caught:
             load_plugins([path])
         assert str(caught.value).startswith(f"plugin {path}")

@@ -1,4 +1,4 @@
-"""Arrays become samples and outputs become arrays; what does not fit is said so."""
+"""Conversion of arrays to samples and of outputs to arrays, and errors for wrong arrays."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_leading_axis_is_that_of_samples() -> None:
 
 
 def test_batches_are_samples_where_the_network_takes_one() -> None:
-    """Of images too; other arrays of the same samples may have an axis of their own for them."""
+    """Also for images; other inputs of the same samples may have a batch axis."""
     images = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
     one = graph(TensorType((1, 3, 4, 5), DType.FLOAT32), INT8)
     for other in (np.concatenate([RAW, RAW + 1]), np.stack([RAW, RAW + 1])):
@@ -237,7 +237,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_damaged_files_are_refused_or_read(
     archive: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Whatever the damage, nothing but ConfigError comes out."""
+    """Whatever the damage, the only error is ConfigError."""
     damaged = bytearray(archive)
     for _ in range(data.draw(st.integers(1, 3))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -249,7 +249,7 @@ def test_damaged_files_are_refused_or_read(
 
 
 def header(text: str) -> bytes:
-    """An `.npy` file without data, whose header is that text."""
+    """Return an `.npy` file without data, with that text as its header."""
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(text) + 1) + text.encode() + b"\n"
 
 
@@ -266,7 +266,7 @@ def header(text: str) -> bytes:
     ],
 )
 def test_headers_that_lie_are_refused(text: str, tmp_path: Path) -> None:
-    """No memory is taken for what a header says and the file does not have."""
+    """No memory is allocated for data that a header announces but the file does not contain."""
     (tmp_path / "x.npy").write_bytes(header(text))
     with pytest.raises(ConfigError, match=r"x\.npy' is not a readable \.npy file"):
         load_arrays(tmp_path / "x.npy")
@@ -289,7 +289,7 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
 
 
 def test_members_that_lie_are_refused(tmp_path: Path) -> None:
-    """About their size, by which zipfile takes memory, or about where they are."""
+    """Wrong sizes, by which zipfile allocates memory, or wrong offsets."""
     path = tmp_path / "x.npz"
     data = packed(path, zipfile.ZIP_STORED)
     central = data.index(b"PK\1\2")
@@ -312,6 +312,6 @@ def test_members_that_grow_too_large_are_refused(
         load_arrays(path)
     packed(path, zipfile.ZIP_STORED, 5000)
     assert load_arrays(path)["input_0"].size == 5000
-    packed(path, zipfile.ZIP_LZMA)  # whose header says how much memory it takes
+    packed(path, zipfile.ZIP_LZMA)  # whose header gives the amount of memory to allocate
     with pytest.raises(ConfigError, match="compressed by method 14"):
         load_arrays(path)

@@ -287,7 +287,7 @@ def test_tiny_plans_are_optimal(problem: Problem) -> None:
 
 
 def fits_within(problem: Problem, limit: int) -> bool:
-    """Whether any layout takes at most `limit` bytes: tries them all."""
+    """Return whether any layout takes at most `limit` bytes, by trying all layouts."""
     starts = sorted({b.start for b in problem.buffers})
     return any(
         _extend(problem, limit, dict(zip(starts, orders, strict=True)), [])
@@ -489,7 +489,7 @@ def test_a_chain_eight_times_as_long_takes_eight_times_the_work(
 ) -> None:
     short, long = steps_compared(work, 50), steps_compared(work, 400)
     assert short > 50
-    assert long < 10 * short  # all pairs would be 64 times as many
+    assert long < 10 * short  # comparing all pairs would take 64 times as many
 
 
 def test_the_placement_of_a_buffer_is_found_without_a_search() -> None:
@@ -573,7 +573,7 @@ def test_forms() -> None:
 
 
 def at_once(count: int) -> Problem:
-    """A problem whose buffers all live at the same time."""
+    """Return a problem in which all buffers are live at the same time."""
     buffers = tuple(Buffer(f"t{i}", 16 + 16 * (i % 3), 0, 2, ("sram",), 16) for i in range(count))
     return Problem((SRAM,), buffers, (), ("Split #0",))
 

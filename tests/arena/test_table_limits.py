@@ -1,4 +1,4 @@
-"""Tables that kernels make of sizes alone are bounded, for a layer and for a network."""
+"""Limits on tables that kernels make from sizes alone, for a layer and for a network."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_very_wide_image_is_refused(kind: str, target: str) -> None:
 
 
 def test_tables_of_many_layers_are_added_up() -> None:
-    """Each of them is small enough by itself."""
+    """Each table is below the limit; their sum is not."""
     ops = [Pad(((2**18, index),), mode="edge") for index in range(8)]
     with pytest.raises(UnsupportedError, match=r"a network, [\d,]{9} of them other layers'"):
         compile_model(network((4,), *ops))
@@ -57,7 +57,7 @@ def test_tables_of_many_layers_are_added_up() -> None:
 
 
 def test_a_wide_window_is_not_written_out_tap_by_tap() -> None:
-    """Its columns are looped over, so that the code is as long as that of a narrow one."""
+    """The code loops over the columns, so it is as long as for a narrow window."""
     wide = 1 << 20
     op = Pool2D("max", (1, wide), (1, 1), ((0, 0), (0, wide - 1)))
     (call,) = compile_model(network((1, 1, 40, 1), op)).schedule.calls

@@ -1,4 +1,4 @@
-"""Clang compiles the kernels of every Arm core, assembly included, and has nothing to say."""
+"""Clang compiles the kernels of every Arm core, including assembly, without warnings."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ void *memcpy(void *to, const void *from, size_t count);
 void *memmove(void *to, const void *from, size_t count);
 void *memset(void *to, int value, size_t count);
 """
-"""What kernels need of a C library, which clang brings none of."""
+"""Declarations of the C library that kernels need and clang lacks."""
 
 
 def window(side: int, depth: int, outputs: int, stride: int, activation: Activation) -> Case:
-    """A 3x3 convolution of an image, whose weights are as small as trained ones."""
+    """Return a 3x3 convolution of an image, with weights as small as trained ones."""
     shape, padding = (1, side, side, depth), SAME if stride == 1 else AFTER
     return convolution(shape, outputs, (3, 3), (stride, stride), padding, activation, largest=40)
 
 
 @cache
 def layers() -> dict[str, Case]:
-    """Layers of usual networks, and some of odd sizes."""
+    """Return layers of common networks, and some of odd sizes."""
     sound = ((4, 5), (1, 1))
     return {
         "first layer of an image": window(32, 3, 16, 1, RELU),
@@ -79,7 +79,7 @@ def layers() -> dict[str, Case]:
 
 
 def clang_takes(target: str, calls: Iterable[tuple[Node, KernelCall]], folder: Path) -> None:
-    """Compile functions for a target; fails the test with what clang says."""
+    """Compile functions for a target; fail the test with clang's messages."""
     functions = Functions("k")
     for node, call in calls:
         functions.add(node, call)

@@ -1,4 +1,4 @@
-"""What kernels say that their C uses, and helpers that they need, is what their texts use."""
+"""What kernels declare in `uses`, and what helpers need, equals what their texts use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.lower import test_pools
 from tests.support.template_variables import given, looked_up
 
 NEEDLESS = {"sum_of": {"math.h"}, "backends/c/recurrence.j2": {"math.h"}}
-"""Headers that are asked for without need, so that C files stay what they have been."""
+"""Headers that are included without need, to keep generated C files as they were."""
 
 OPTIMIZED = ("speed", "size", "ram")
 TARGETS = ("host", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m55")
@@ -39,7 +39,7 @@ _NO_CALLS = {
 
 
 def used(text: str, own: str) -> set[str]:
-    """The helpers and headers that C uses, and `FLOAT`; what begins with `own` is defined there."""
+    """Return the helpers, headers and `FLOAT` that C uses, except names starting with `own`."""
     code = _COMMENT.sub("", text)
     words = set(re.findall(r"\w+", code))
     found = {word for word in words if word.isupper() and word in helper_blocks()}
@@ -58,7 +58,7 @@ def used(text: str, own: str) -> set[str]:
 
 
 def check(calls: Iterable[tuple[str, Node, KernelCall]]) -> None:
-    """Fail where a kernel does not say what the text of its function uses, or prints."""
+    """Fail if a kernel's `uses` differs from what its function's text uses or prints."""
     functions = Functions("own")
     first: dict[str, tuple[str, KernelCall]] = {}
     for name, node, call in calls:
@@ -95,7 +95,7 @@ def check(calls: Iterable[tuple[str, Node, KernelCall]]) -> None:
 def offered(
     nodes: Iterable[tuple[str, Node]], request: Request
 ) -> Iterator[tuple[str, Node, KernelCall]]:
-    """All offers of the target's kernels, of the cheapest and of those that are never taken."""
+    """Return all offers of the target's kernels, including those that are never used."""
     backends = [backend(name) for name in dict.fromkeys((*request.target.backends, "cmsis_nn"))]
     for name, node in nodes:
         for each in backends:
@@ -105,7 +105,7 @@ def offered(
 
 
 def nodes() -> Iterator[tuple[str, Node]]:
-    """The cases of all operators, and products of more shapes."""
+    """Return the cases of all operators, and convolutions and dense layers of more shapes."""
     for name, (graph, _) in graphs().items():
         yield from ((name, node) for node in graph.nodes)
     for count in (5, 12, 36):

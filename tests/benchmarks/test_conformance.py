@@ -1,4 +1,4 @@
-"""The ONNX backend suite: the page `docs/conformance.md` says what happens."""
+"""The page `docs/conformance.md` reports what the ONNX backend suite gives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs/conformance.md").read_text(encoding="utf-8")
 
 
 def _sample() -> list[SuiteCase]:
-    """All cases of every twelfth of the small operators."""
+    """Return all cases of every twelfth of the small operators."""
     groups: dict[str, list[SuiteCase]] = defaultdict(list)
     for case in cases(["node"]):
         groups[case.operator].append(case)

@@ -1,4 +1,4 @@
-"""`smelt board`: skeletons of board files, and what is said of a board file."""
+"""`smelt board`: skeletons of board files, and the report about a board file."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ DATA = DIGITS / "digits_test.npz"
 
 @pytest.fixture
 def inputs(tmp_path: Path) -> Path:
-    """Four images and what they show, as a user would store them."""
+    """Return a file of four images and their labels, as a user would store them."""
     path = tmp_path / "in.npz"
     with np.load(DATA) as data:
         np.savez(path, input_0=data["input_0"][:4])
@@ -46,12 +46,12 @@ def expected(count: int = 4) -> np.ndarray[Any, Any]:
 
 
 def files() -> list[str]:
-    """What lies in the current folder."""
+    """Return the names in the current folder."""
     return sorted(path.name for path in Path.cwd().iterdir())
 
 
 def refused(ran: Ran, kind: str, *words: str) -> None:
-    """The command failed with a message of its own, and wrote nothing into its folder."""
+    """Assert that the command failed with its own message, and wrote nothing into its folder."""
     assert ran.code == 1, ran
     assert ran.err.startswith(f"{kind}: ") or f"\n{kind}: " in ran.err, ran.err
     assert "Traceback" not in ran.err
@@ -108,7 +108,7 @@ def test_build_quiet_says_nothing(smelt: Smelt) -> None:
 
 
 def test_build_tells_of_the_import(smelt: Smelt) -> None:
-    """On standard error, so that JSON stays JSON."""
+    """Notes go to standard error, so that standard output is valid JSON."""
     ran = smelt("build", DRQ, "-o", "out")
     assert "note: " in ran.err
     assert "dynamic-range" in ran.err
@@ -505,7 +505,7 @@ def test_what_does_not_fit_after_linking(smelt: Smelt) -> None:
 
 
 def tiny_board(flash: str = "256K", ram: str = "16K") -> Path:
-    """The micro:bit with less memory, in a file beside the current folder."""
+    """Return a board file for a micro:bit with less memory, beside the current folder."""
     text = (ROOT / "boards/microbit.toml").read_text()
     path = Path.cwd().parent / "tiny.toml"
     path.write_text(
@@ -576,7 +576,7 @@ elif when == "count":
 else:
     sys.addaudithook(count)
 """
-"""Is executed as Python starts; interrupts after so many imports, or at the end."""
+"""Executed when Python starts: interrupts after this number of imports, or at the end."""
 
 
 @pytest.mark.quick(start=("-m",))
@@ -590,7 +590,7 @@ def test_ctrl_c_ends_without_a_word(tmp_path: Path, start: str) -> None:
     command = [sys.executable, "-m", "smelt"] if start == "-m" else [str(script)]
 
     def ended(when: str) -> tuple[int, str]:
-        """Ctrl-C comes after so many imports: how the program ends, and what it says."""
+        """Return how the program ends, and its messages, if Ctrl-C comes after so many imports."""
         done = subprocess.run(
             [*command, "boards"],
             cwd=ROOT,
@@ -611,7 +611,7 @@ def test_ctrl_c_ends_without_a_word(tmp_path: Path, start: str) -> None:
 
 
 def test_ctrl_c_stays_ignored_where_it_was() -> None:
-    """As of a program that a shell's script starts in the background."""
+    """As in a program that a shell script starts in the background."""
     code = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
         "sys.addaudithook(lambda event, arguments: os.kill(os.getpid(), signal.SIGINT) "
@@ -627,7 +627,7 @@ def test_ctrl_c_stays_ignored_where_it_was() -> None:
 
 
 def test_little_is_imported_before_ctrl_c_is_heeded() -> None:
-    """Until then Python itself answers, with a traceback."""
+    """Until then Python itself answers Ctrl-C, with a traceback."""
     code = "import sys; a = set(sys.modules); import smelt.__main__; print(*set(sys.modules) - a)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

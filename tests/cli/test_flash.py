@@ -47,7 +47,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """What `smelt build --compile` leaves, as far as flashing reads it."""
+    """Return the files of `smelt build --compile` that flashing reads."""
     folder = tmp_path / "out"
     write_elf(folder / "build" / "net.elf", {0x0800_0000: b"vectors"})
     report = {"network": {"name": "net", "hash": HASH}, "board": "nucleo-f446re"}
@@ -216,7 +216,7 @@ def test_what_a_dry_run_of_a_network_prints_can_be_run(
     assert list(temporary.glob("smelt-*")) == []
     assert smelt("flash", MODEL, *options, "--dry-run", "--port", "a").code == 0
     assert smelt("flash", MODEL, "--board", "pico", "--runner", "dfu", "--dry-run").code == 1
-    assert len(list(temporary.glob("smelt-*"))) == 1  # what failed leaves nothing
+    assert len(list(temporary.glob("smelt-*"))) == 1  # a failed command leaves nothing
 
 
 @pytest.mark.quick(every=3)

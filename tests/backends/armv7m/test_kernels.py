@@ -1,6 +1,9 @@
-"""Kernels of two taps in one multiplication equal the reference: their plain C definitions on the
-host, under sanitizers, and their assembly under QEMU, with guard bytes around all that they write
-and inputs at the ends of a memory, beside which every access faults."""
+"""Kernels with two taps in one multiplication, against the reference.
+
+Plain C definitions run on the host under sanitizers. Assembly runs under QEMU, with guard bytes
+around all buffers that it writes, and with inputs at the ends of a memory, where accesses beyond
+fault.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ SCRATCH_LIMIT = 4096
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Shapes around what the kernels do at a time, and the extremes of weights and scales."""
+    """Return cases with shapes around the kernels' block sizes, and extreme weights and scales."""
     return (
         *(convolution((1, 3, 5, k), n) for k in (1, 2, 3, 4, 7, 37, 64, 70) for n in (1, 2, 5)),
         *(convolution((1, 1, p, 9), 3, points=(3, -7), activation=FREE) for p in (1, 2, 3, 4, 6)),
@@ -112,7 +115,7 @@ def cases() -> tuple[Case, ...]:
 
 @cache
 def three_columns() -> tuple[tuple[Case, int], ...]:
-    """Convolutions three columns wide, and the bytes of scratch that each may take."""
+    """Return convolutions three columns wide, each with its limit of scratch in bytes."""
     return (
         *((convolution((1, 5, 4 * s, k), n, (3, 3), (s, s), SAME), 16 << 10)
           for k in (1, 2, 3, 4, 6, 9, 37) for n, s in ((1, 1), (5, 2))),
@@ -140,14 +143,14 @@ def three_columns() -> tuple[tuple[Case, int], ...]:
 
 
 def call_of(case: Case) -> KernelCall | None:
-    """The call that computes a case; None for the fallback."""
+    """Return the call that computes a case; None for the fallback."""
     call = BACKEND.find(case.node, Request(M3, case.optimize))
     return None if isinstance(call, Refusal) else call
 
 
 @cache
 def entries() -> tuple[tuple[Case, Entry], ...]:
-    """The cases that are served."""
+    """Return the cases that are served."""
     calls = ((case, call_of(case)) for case in cases())
     found = [(case, Entry(case.node, call)) for case, call in calls if call is not None]
     rows = Backend("armv7m", armv7m_convolution_rows.KERNELS)
@@ -160,7 +163,7 @@ def entries() -> tuple[tuple[Case, Entry], ...]:
 
 
 def runs_of() -> list[Run]:
-    """A run of each case."""
+    """Return a run of each case."""
     return [Run(c.name, e, c.samples, c.expected()) for c, e in entries()]
 
 
@@ -225,7 +228,7 @@ BYTES = st.integers(-128, 127)
 
 
 def upper(x: int, weight: int) -> int:
-    """What an arithmetic shift by 16 reads in a product of words."""
+    """Return the upper halfword of a product of words, as an arithmetic shift by 16 reads it."""
     return ((x * weight + 2**31) % 2**32 - 2**31) >> 16
 
 

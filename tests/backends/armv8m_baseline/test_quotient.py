@@ -1,4 +1,4 @@
-"""int8 divisions by an instruction equal the reference for every pair of inputs."""
+"""int8 divisions by instruction equal the reference for every pair of inputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def graph(
     activation: Activation = Activation.NONE,
     rounding: Rounding = Rounding.TFLM,
 ) -> Graph:
-    """One node; scales and zero points of dividend, divisor and quotient."""
+    """Return a graph of one node, given the quantization of dividend, divisor and quotient."""
     shape = np.broadcast_shapes(*shapes)
     a, b, y = (
         Value(name, TensorType(own, DType.INT8, Quant.per_tensor(scale, point)))
@@ -57,7 +57,7 @@ GRAPHS = {
 
 
 def samples(graph: Graph) -> tuple[Array, Array]:
-    """Every pair of inputs."""
+    """Return every pair of inputs."""
     a, b = (value.type.shape for value in graph.inputs)
     return (
         np.broadcast_to(STORED, a).copy(),

@@ -1,6 +1,9 @@
-"""Kernels for the DSP extension equal the reference: their plain C definitions on the host, under
-sanitizers, and their assembly under QEMU, with guard bytes around all that they write and inputs
-at the very end of a memory, behind which every access faults."""
+"""Kernels for the DSP extension, against the reference.
+
+Plain C definitions run on the host under sanitizers. Assembly runs under QEMU, with guard bytes
+around all buffers that it writes, and with inputs at the end of a memory, where accesses beyond
+fault.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ RELU, FREE, NARROW = Activation.RELU, Activation.NONE, Activation.RELU6
 
 @dataclass(frozen=True)
 class Case:
-    """A node, what to feed it, and what is weighed."""
+    """A node, its inputs, and the goal of optimization."""
 
     name: str
     graph: Graph
@@ -72,7 +75,7 @@ class Case:
         return self.graph.nodes[0]
 
     def call(self) -> KernelCall:
-        """The call of the DSP kernel that serves the node; fails where none does."""
+        """Return the call of the DSP kernel that serves the node; fail if there is none."""
         call = self.backend.find(self.node, Request(M4, self.optimize))
         assert not isinstance(call, Refusal), f"{self.name}: {call}"
         assert call.form.startswith("dsp_"), self.name
@@ -85,7 +88,7 @@ class Case:
 def case(op: Op, shape: tuple[int, ...], weights: tuple[int, ...],
          points: Pair = (-128, -128), *, extreme: bool = False, spread: float = 2.5,
          optimize: Optimize = "speed") -> Case:  # fmt: skip
-    """A node of constant weights, whose outputs fill their range."""
+    """Return a node with constant weights whose outputs fill their range."""
     rng = np.random.default_rng(sum(shape) + sum(weights))
     axis = 3 if isinstance(op, DepthwiseConv2D) else 0
     outputs = weights[axis]
@@ -129,13 +132,13 @@ def dense(rows: int, depth: int, outputs: int, activation: Activation = FREE,
           points: Pair = (3, -20), *, extreme: bool = False,
           optimize: Optimize = "speed") -> Case:  # fmt: skip
     op = FullyConnected(activation)
-    # One scale for all channels, as TensorFlow Lite has it.
+    # One scale for all channels, as TensorFlow Lite writes it.
     return case(op, (rows, depth), (outputs, depth), points, extreme=extreme, spread=1.0,
                 optimize=optimize)  # fmt: skip
 
 
 def deep(depth: int, outputs: int) -> Case:
-    """Two pixels of so many inputs that patch and weights are as long as they may be."""
+    """Return two pixels with so many inputs that patch and weights have their largest sizes."""
     rng = np.random.default_rng(depth)
     x = Value("x", TensorType((1, 1, 2, depth), DType.INT8, Quant.per_tensor(0.5, -128)))
     values = rng.integers(-20, 21, (outputs, 1, 1, depth)).astype(np.int8)
@@ -165,7 +168,7 @@ def binary(kind: str, count: int, scales: tuple[float, float, float], points: tu
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Shapes, strides, paddings, odd channels, clamps, extremes."""
+    """Return cases of shapes, strides, paddings, odd channels, clamps and extremes."""
     free_conv = partial(conv, activation=FREE, points=(5, -7))
     free_depthwise = partial(depthwise, activation=FREE, points=(5, -7))
     return (
@@ -247,7 +250,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def outputs(scaling: DspScaling, sums: Array) -> Array:
-    """What the assembly makes of sums `[o, n]` that hold no bias."""
+    """Return what the assembly computes from sums `[o, n]` without bias."""
     row = scaling.rows[:, :, None]
     a = (sums << scaling.left) + row[:, 0]
     high = (a * row[:, 1] + (1 << 31)) >> 32
@@ -332,7 +335,7 @@ def test_assembly_equals_the_reference(tmp_path: Path) -> None:
 
 
 def random_winograd(rng: np.random.Generator) -> Graph:
-    """A convolution that minimal filtering may serve, of any padding."""
+    """Return a random convolution, of any padding, that minimal filtering may serve."""
     height, width, depth = (int(n) for n in (*rng.integers(3, 10, 2), rng.choice(DEPTHS)))
     padding = ((int(rng.integers(3)), int(rng.integers(3))), (1, int(rng.integers(1, 3))))
     activation = (FREE, RELU, NARROW)[rng.integers(3)]

@@ -1,4 +1,4 @@
-"""What shaders are told is what they print: equal parameters, and only these, are equal GLSL."""
+"""Shaders' parameters contain exactly what they print: equal parameters mean equal GLSL."""
 
 from __future__ import annotations
 
