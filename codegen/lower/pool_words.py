@@ -19,7 +19,7 @@ from smelt.codegen.lower.kernel import (
 from smelt.codegen.lower.pool_loops import PoolLoops, walks, work
 from smelt.codegen.lower.pool_walk import PoolWalk
 from smelt.codegen.lower.pooling import Pooling
-from smelt.codegen.text.helpers import uses_in
+from smelt.codegen.text.helpers import uses_in, when
 
 
 def words_at_once(channels: int) -> int:
@@ -228,7 +228,7 @@ def pool_words(
             scale=scale,
         ),
         operands=(*operands, Output(0, "output")),
-        uses=uses_in([finish or ""]) | {"string.h"},
+        uses=uses_in([finish or ""]) | {"string.h"} | when(aligned, "SMELT_ASSUME_ALIGNED"),
         summary=f"{4 * words} channels at a time, four a word",
         form=f"{core.form}_{form}",
         work=work(p, found, 4 * words, 4, written_out=True),

@@ -25,7 +25,7 @@ from smelt.codegen.lower.registers import (
     listed,
 )
 
-CONDITION = "defined(__thumb__) && !defined(__thumb2__)"
+CONDITION = "defined(__GNUC__) && defined(__thumb__) && !defined(__thumb2__)"
 """The preprocessor's, for the assembly that this makes."""
 
 _SAVED = ((R4, R8), (R5, R9), (R6, R10), (R7, R11))

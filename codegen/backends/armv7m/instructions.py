@@ -37,7 +37,7 @@ from smelt.codegen.lower.registers import (
     listed,
 )
 
-CONDITION = "defined(__thumb2__)"
+CONDITION = "defined(__GNUC__) && defined(__thumb2__)"
 """The preprocessor's, for the assembly that this makes."""
 
 _SAVED = (R4, R5, R6, R7, R8, R9, R10, R11)
